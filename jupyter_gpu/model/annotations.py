@@ -1,0 +1,325 @@
+"""The wire vocabulary: which annotation holds what, who may write it, and its JSON.
+
+| object | key           | class        | only writer                                    |
+|--------|---------------|--------------|------------------------------------------------|
+| Pod    | ``requested`` | `Requested`  | server extension or hub, for the pod's user    |
+| Pod    | ``allocated`` | `Allocated`  | scheduler                                      |
+| Pod    | ``attached``  | `Attached`   | that pod's node plugin                         |
+| Pod    | ``service``   | reserved     | scheduler                                      |
+| Node   | ``inventory`` | list of `Gpu`| that node's plugin                             |
+
+The three states of a pod follow Kubernetes in-place resize (KEP-1287): desired, decided, actual.
+Parsers are strict about what they know and keep what they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from . import strict
+from .errors import InvalidAnnotation, InvalidRequest, TooLarge
+from .gpu import MAX_GPUS, DrainingShare, Gpu, GpuShare, pieces
+from .quantity import MAX_MILLI, parse_bytes, parse_milli
+
+PREFIX = "jupyter-gpu.io/"
+REQUESTED = PREFIX + "requested"
+ALLOCATED = PREFIX + "allocated"
+ATTACHED = PREFIX + "attached"
+SERVICE = PREFIX + "service"
+INVENTORY = PREFIX + "inventory"
+
+MAX_BYTES = 64 * 1024
+"""Of one annotation. Kubernetes allows 256 KiB for all annotations of an object together."""
+
+T = TypeVar("T")
+
+
+class Reason(StrEnum):
+    """Why a wish is not, or not wholly, fulfilled."""
+
+    DEFERRED = "Deferred"
+    INFEASIBLE = "Infeasible"
+    LIMIT_EXCEEDED = "LimitExceeded"
+    PARTIAL = "Partial"
+    DRAINING = "Draining"
+    UNHEALTHY = "Unhealthy"
+
+
+_read_reason = strict.one_of(*Reason)
+_read_generation = strict.integer(0, strict.MAX_GENERATION)
+_read_milli = strict.integer(0, MAX_MILLI)
+_read_shares = strict.list_of(GpuShare.from_json, MAX_GPUS)
+
+
+def _reason(body: Mapping[str, Any]) -> Reason | None:
+    word = strict.optional(body, "reason", _read_reason)
+    return Reason(word) if word else None
+
+
+def _distinct(key: str, uuids: list[str]) -> None:
+    if len(set(uuids)) != len(uuids):
+        raise strict.FieldError(f"{key!r} names a GPU twice.", key)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a user asks for; :class:`Requested` is a wish that was recorded."""
+
+    milli: int
+    each: int | None = None
+    """Cut into shares of this size, each on another GPU."""
+    memory: int | None = None
+    """Bytes of GPU memory of each share."""
+    model: tuple[str, ...] = ()
+    """Acceptable GPU models; empty means any."""
+    topology: str | None = None
+    """``any``, ``island`` (all on one NVLink island) or ``switch`` (on one PCIe switch)."""
+    placement: str | None = None
+    """``local`` or ``any``."""
+    priority: int | None = None
+    """0–9, higher is served first."""
+
+    _KNOWN = ("milli", "each", "memory", "model", "topology", "placement", "priority")
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """The milli of each share wanted, largest first."""
+        return pieces(self.milli, self.each)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields that were set."""
+        body = {
+            "milli": self.milli,
+            "each": self.each,
+            "memory": self.memory,
+            "model": list(self.model) or None,
+            "topology": self.topology,
+            "placement": self.placement,
+            "priority": self.priority,
+        }
+        return {key: value for key, value in body.items() if value is not None}
+
+    @classmethod
+    def from_fields(cls, body: Mapping[str, Any]) -> Wish:
+        """From the fields of a JSON object; raises :class:`~.strict.FieldError`."""
+        wish = cls(
+            milli=strict.required(body, "milli", _read_milli),
+            each=strict.optional(body, "each", strict.integer(1, 1000)),
+            memory=strict.optional(body, "memory", strict.integer(1, strict.MAX_GENERATION)),
+            model=strict.optional(body, "model", strict.list_of(strict.text(128), 16)) or (),
+            topology=strict.optional(body, "topology", strict.one_of("any", "island", "switch")),
+            placement=strict.optional(body, "placement", strict.one_of("local", "any")),
+            priority=strict.optional(body, "priority", strict.integer(0, 9)),
+        )
+        try:
+            count = len(wish.pieces)
+        except ValueError as error:
+            raise strict.FieldError(str(error), "each") from None
+        if count > MAX_GPUS:
+            raise strict.FieldError(f"{count} shares are more than one pod can have ({MAX_GPUS}).", "milli")
+        return wish
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """The recorded wish; ``generation`` counts the user's changes, as in Kubernetes objects."""
+
+    generation: int
+    wish: Wish
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def milli(self) -> int:
+        """How much is wanted."""
+        return self.wish.milli
+
+    def to_json(self) -> dict[str, Any]:
+        """Body of the annotation."""
+        return {"generation": self.generation, **self.wish.to_json(), **self.extra}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Requested:
+        """From the annotation's JSON; a bare quantity (``2``, ``"500m"``) is generation 0."""
+        if not isinstance(value, Mapping):
+            try:
+                return cls(0, Wish.from_fields({"milli": parse_milli(value)}))
+            except strict.FieldError:
+                raise
+            except ValueError as error:
+                raise strict.FieldError(str(error), "milli") from None
+        generation = strict.required(value, "generation", _read_generation)
+        return cls(generation, Wish.from_fields(value), strict.unknown(value, ("generation", *Wish._KNOWN)))
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """What the scheduler decided."""
+
+    observed_generation: int
+    shares: tuple[GpuShare, ...] = ()
+    """Oldest first."""
+    reason: Reason | None = None
+    message: str = ""
+    ticket: int | None = None
+    """Place in line of what is still owed: lower is earlier. A number, no time: clocks can be set back."""
+    position: int | None = None
+    """How many are served up to and with this pod, 1 = next; absent where nothing is owed or not told."""
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    _KNOWN = ("observedGeneration", "shares", "reason", "message", "ticket", "position")
+
+    def to_json(self) -> dict[str, Any]:
+        """Body of the annotation."""
+        body = {
+            "observedGeneration": self.observed_generation,
+            "shares": [share.to_json() for share in self.shares],
+            "reason": self.reason.value if self.reason else None,
+            "message": self.message or None,
+            "ticket": self.ticket,
+            "position": self.position,
+        }
+        return {**{key: value for key, value in body.items() if value is not None}, **self.extra}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Allocated:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, "allocated")
+        shares = strict.required(body, "shares", _read_shares)
+        _distinct("shares", [share.uuid for share in shares])
+        return cls(
+            observed_generation=strict.required(body, "observedGeneration", _read_generation),
+            shares=shares,
+            reason=_reason(body),
+            message=strict.optional(body, "message", strict.text(1024)) or "",
+            ticket=strict.optional(body, "ticket", _read_generation),
+            position=strict.optional(body, "position", strict.integer(1, 10**6)),
+            extra=strict.unknown(body, cls._KNOWN),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """What the pod can really open, and what it gave back but has not closed."""
+
+    observed_generation: int
+    shares: tuple[GpuShare, ...] = ()
+    draining: tuple[DrainingShare, ...] = ()
+    reason: Reason | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    _KNOWN = ("observedGeneration", "shares", "draining", "reason")
+
+    def to_json(self) -> dict[str, Any]:
+        """Body of the annotation."""
+        return {
+            "observedGeneration": self.observed_generation,
+            "shares": [share.to_json() for share in self.shares],
+            **({"draining": [item.to_json() for item in self.draining]} if self.draining else {}),
+            **({"reason": self.reason.value} if self.reason else {}),
+            **self.extra,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> Attached:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, "attached")
+        shares = strict.required(body, "shares", _read_shares)
+        read_draining = strict.list_of(DrainingShare.from_json, MAX_GPUS)
+        draining = strict.optional(body, "draining", read_draining) or ()
+        _distinct("shares", [share.uuid for share in shares])
+        _distinct("draining", [share.uuid for share in draining])
+        return cls(
+            observed_generation=strict.required(body, "observedGeneration", _read_generation),
+            shares=shares,
+            draining=draining,
+            reason=_reason(body),
+            extra=strict.unknown(body, cls._KNOWN),
+        )
+
+
+def _decode(key: str, text: str | bytes, read: Callable[[Any], T]) -> T:
+    try:
+        return read(strict.loads(text, MAX_BYTES))
+    except strict.FieldError as error:
+        raise InvalidAnnotation(f"{key} cannot be read: {error}", key=key, field=error.field) from None
+
+
+def decode_requested(text: str | bytes) -> Requested:
+    """Of the ``requested`` annotation; a bare quantity without quotes (``500m``) is accepted too."""
+    word = text.decode(errors="replace") if isinstance(text, bytes) else text
+    try:
+        return Requested(0, Wish.from_fields({"milli": parse_milli(word)}))
+    except ValueError:  # not a bare quantity: then it must be JSON
+        return _decode(REQUESTED, text, Requested.from_json)
+
+
+def decode_allocated(text: str | bytes) -> Allocated:
+    """Of the ``allocated`` annotation; raises :class:`~.errors.InvalidAnnotation`."""
+    return _decode(ALLOCATED, text, Allocated.from_json)
+
+
+def decode_attached(text: str | bytes) -> Attached:
+    """Of the ``attached`` annotation; raises :class:`~.errors.InvalidAnnotation`."""
+    return _decode(ATTACHED, text, Attached.from_json)
+
+
+def decode_inventory(text: str | bytes) -> tuple[Gpu, ...]:
+    """Of the ``inventory`` annotation: distinct uuids and indices."""
+
+    def read(value: Any) -> tuple[Gpu, ...]:
+        gpus = strict.list_of(Gpu.from_json, MAX_GPUS)(value, "inventory")
+        _distinct("inventory", [gpu.uuid for gpu in gpus])
+        return gpus
+
+    return _decode(INVENTORY, text, read)
+
+
+def encode(value: Requested | Allocated | Attached | tuple[Gpu, ...]) -> str:
+    """Text of an annotation; reading it gives the same value again."""
+    body = [gpu.to_json() for gpu in value] if isinstance(value, tuple) else value.to_json()
+    return strict.dumps(body)
+
+
+MAX_REQUEST_BYTES = 16 * 1024
+
+
+def decode_wish(body: bytes) -> tuple[Wish, int | None]:
+    """Body of ``PUT request``: a wish, and the generation that it is based on if the client tells it.
+
+    ``gpus`` (``2``, ``0.5``, ``"500m"``) may stand instead of ``milli``, and ``memory`` may be text such as
+    ``"20GiB"``. Unlike annotations, unknown fields are refused: a person misspelt them just now. Raises
+    :class:`~.errors.InvalidRequest` or :class:`~.errors.TooLarge`.
+    """
+    try:
+        fields = dict(strict.an_object(strict.loads(body, MAX_REQUEST_BYTES), "body"))
+        strict.no_unknown(fields, ("gpus", "generation", *Wish._KNOWN))
+        if "gpus" in fields:
+            if "milli" in fields:
+                raise strict.FieldError("'gpus' and 'milli' say the same; give one of them.", "gpus")
+            fields["milli"] = _converted(parse_milli, fields.pop("gpus"), "gpus")
+        if isinstance(fields.get("memory"), str):
+            fields["memory"] = _converted(parse_bytes, fields["memory"], "memory")
+        return Wish.from_fields(fields), strict.optional(fields, "generation", _read_generation)
+    except strict.OversizeError as error:
+        raise TooLarge(str(error)) from None
+    except strict.FieldError as error:
+        raise InvalidRequest(str(error), field=error.field) from None
+
+
+def _converted(convert: Callable[[object], int], value: object, key: str) -> int:
+    try:
+        return convert(value)
+    except ValueError as error:
+        raise strict.FieldError(str(error), key) from None
+
+
+def record(previous: Requested | None, wish: Wish) -> Requested:
+    """``wish`` as the next generation after ``previous``; the very same wish again changes nothing."""
+    if previous is None:
+        return Requested(1, wish)
+    if previous.wish == wish and previous.generation > 0:
+        return previous
+    return replace(previous, generation=previous.generation + 1, wish=wish)

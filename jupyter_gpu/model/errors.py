@@ -1,0 +1,222 @@
+"""Every error a user of jupyter-gpu can meet, and how each travels as JSON.
+
+    GpuError
+    ├── InvalidRequest        the request itself is wrong: nothing was changed
+    │   └── TooLarge          more bytes than any valid request needs
+    ├── InvalidAnnotation     a stored record cannot be read: nothing was changed
+    ├── StaleGeneration       somebody changed the wish since you looked
+    ├── LimitExceeded         more than you may have
+    ├── Infeasible            more than there is, however long you wait
+    ├── NoCapacity            valid, but not free now: you are in line
+    ├── Draining              a GPU cannot be given back yet: something has it open
+    ├── Unhealthy             a GPU of yours does not work any more
+    ├── NotPermitted          you may not do this on this server
+    ├── ServerUnreachable     no Jupyter server answered
+    └── BackendUnavailable    the server cannot decide or attach right now
+
+The message of each is a sentence for people: what, why, what to do. ``reason`` is for programs and
+never changes its spelling. ``details`` holds the figures. ``http_status`` is what the server answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from .quantity import format_gpus
+
+
+class GpuError(Exception):
+    """Base of all errors of this package; raise one of the classes below."""
+
+    reason: ClassVar[str] = "GpuError"
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: dict[str, Any] = details
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"reason", "message", "details"}``, the body of every error answer."""
+        return {"reason": self.reason, "message": self.message, "details": self.details}
+
+
+class InvalidRequest(GpuError):
+    """A value from outside is not acceptable; ``field`` says which one."""
+
+    reason = "InvalidRequest"
+    http_status = 400
+
+    def __init__(self, message: str, field: str = "", **details: Any) -> None:
+        super().__init__(message, field=field, **details)
+        self.field = field
+
+
+class TooLarge(InvalidRequest):
+    """The text has more bytes than any valid one."""
+
+    reason = "TooLarge"
+    http_status = 413
+
+
+class InvalidAnnotation(GpuError):
+    """A stored annotation or record does not parse; ``key`` says which one."""
+
+    reason = "InvalidAnnotation"
+    http_status = 500
+
+    def __init__(self, message: str, key: str = "", **details: Any) -> None:
+        super().__init__(message, key=key, **details)
+        self.key = key
+
+
+class StaleGeneration(GpuError):
+    """The wish was based on an older one than the current."""
+
+    reason = "StaleGeneration"
+    http_status = 409
+
+    def __init__(self, message: str = "", *, current: int, **details: Any) -> None:
+        super().__init__(
+            message or "The request was changed by somebody else meanwhile. Look at it again and repeat yours.",
+            current=current,
+            **details,
+        )
+        self.current = current
+
+
+class LimitExceeded(GpuError):
+    """More was asked for than this user may have; ``limit`` is in milli-GPUs."""
+
+    reason = "LimitExceeded"
+    http_status = 422
+
+    def __init__(self, message: str = "", *, limit: int, **details: Any) -> None:
+        super().__init__(
+            message or f"Your limit is {format_gpus(limit)} GPUs. Ask for that or less, or ask an administrator for more.",
+            limit=limit,
+            **details,
+        )
+        self.limit = limit
+
+
+class Infeasible(GpuError):
+    """More was asked for than exists; ``have`` is in milli-GPUs."""
+
+    reason = "Infeasible"
+    http_status = 422
+
+    def __init__(self, message: str = "", *, have: int, **details: Any) -> None:
+        super().__init__(
+            message or f"There are only {format_gpus(have)} GPUs that fit, so this can never be granted. Ask for less.",
+            have=have,
+            **details,
+        )
+        self.have = have
+
+
+class NoCapacity(GpuError):
+    """Not enough is free now. The wish stands: ``have`` milli-GPUs now, ``queue`` is the place in line."""
+
+    reason = "NoCapacity"
+    http_status = 409
+
+    def __init__(self, message: str = "", *, have: int, queue: int | None, **details: Any) -> None:
+        place = f", you are number {queue} in line" if queue else ""
+        super().__init__(
+            message
+            or f"Not enough GPUs are free: you have {format_gpus(have)}{place}. "
+            "The request stands and is granted when GPUs come free; gpu.release() cancels it.",
+            have=have,
+            queue=queue,
+            **details,
+        )
+        self.have = have
+        self.queue = queue
+
+
+class Draining(GpuError):
+    """A GPU that was given back is still open in the processes named by ``holders``."""
+
+    reason = "Draining"
+    http_status = 409
+
+    def __init__(self, message: str = "", *, holders: Sequence[Mapping[str, Any]], **details: Any) -> None:
+        names = ", ".join(sorted({str(h.get("notebook") or h.get("command") or h.get("pid")) for h in holders}))
+        super().__init__(
+            message
+            or f"Still open in: {names or 'an unknown process'}. The GPU is given back as soon as it is closed; "
+            "restart that kernel to do it now.",
+            holders=list(holders),
+            **details,
+        )
+        self.holders = list(holders)
+
+
+class Unhealthy(GpuError):
+    """GPUs of this pod stopped working; ``gpus`` are their uuids."""
+
+    reason = "Unhealthy"
+    http_status = 503
+
+    def __init__(self, message: str = "", *, gpus: Sequence[str], **details: Any) -> None:
+        super().__init__(
+            message or "A GPU you have stopped working. Give it back and ask again to get another one.",
+            gpus=list(gpus),
+            **details,
+        )
+        self.gpus = list(gpus)
+
+
+class NotPermitted(GpuError):
+    """The server knows you but does not allow this, or does not know you."""
+
+    reason = "NotPermitted"
+    http_status = 403
+
+
+class ServerUnreachable(GpuError):
+    """No Jupyter server with jupyter-gpu answered."""
+
+    reason = "ServerUnreachable"
+    http_status = 503
+
+
+class BackendUnavailable(GpuError):
+    """The server is there but cannot decide or attach now; nothing was changed."""
+
+    reason = "BackendUnavailable"
+    http_status = 503
+
+
+_BY_REASON: dict[str, type[GpuError]] = {
+    cls.reason: cls
+    for cls in (
+        InvalidRequest,
+        TooLarge,
+        InvalidAnnotation,
+        StaleGeneration,
+        LimitExceeded,
+        Infeasible,
+        NoCapacity,
+        Draining,
+        Unhealthy,
+        NotPermitted,
+        ServerUnreachable,
+        BackendUnavailable,
+    )
+}
+
+
+def from_json(body: Any) -> GpuError:
+    """The error that :meth:`GpuError.to_json` described; a plain :class:`GpuError` where it is not known."""
+    if not isinstance(body, Mapping):
+        return GpuError("The server answered with an error that could not be read.")
+    message = str(body.get("message") or "The server answered with an error.")
+    details = body.get("details")
+    cls = _BY_REASON.get(str(body.get("reason")), GpuError)
+    try:
+        return cls(message, **(details if isinstance(details, Mapping) else {}))
+    except TypeError:  # details of another version: keep the sentence, which is what people need
+        return GpuError(message)

@@ -1,0 +1,209 @@
+"""What a GPU is: its identity in an inventory, and a pod's share of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import strict
+from .quantity import MAX_MILLI, MILLI_PER_GPU
+
+MAX_GPUS = 256
+"""GPUs in one inventory, and shares in one annotation."""
+
+read_uuid = strict.text(96)
+read_minor = strict.integer(0, 2**20 - 1)  # Linux keeps 12 bits of major and 20 of minor
+read_major = strict.integer(0, 2**12 - 1)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Device:
+    """Numbers of a character device, as device rules name it."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}:{self.minor}"
+
+    @classmethod
+    def parse(cls, value: Any, key: str = "device") -> Device:
+        """From ``"195:0"``; raises :class:`~.strict.FieldError`."""
+        if isinstance(value, str):
+            major, colon, minor = value.partition(":")
+            if colon and _is_number(major) and _is_number(minor):
+                return cls(read_major(int(major), key), read_minor(int(minor), key))
+        raise strict.FieldError(f"{key!r} must be the numbers of a device, such as '195:0'.", key)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 8
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of a node's inventory."""
+
+    uuid: str
+    index: int
+    model: str
+    memory: int
+    """Bytes."""
+    device: Device | None = None
+    """``None`` where there is no character device of its own: a GPU simulated without root."""
+    path: str = ""
+    """Its device node as programs open it."""
+    healthy: bool = True
+    health: str = ""
+    """Why it is not healthy, in plain words."""
+    numa: int | None = None
+    island: str | None = None
+    """GPUs with the same word are joined by NVLink."""
+    switch: str | None = None
+    """GPUs with the same word share a PCIe switch."""
+    simulated: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Fields of a newer version, kept."""
+
+    _KNOWN = (
+        *("uuid", "index", "model", "memory", "device", "path", "healthy", "health"),
+        *("numa", "island", "switch", "simulated"),
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """The item of the ``inventory`` annotation; fields at their default are left out."""
+        body: dict[str, Any] = {
+            "uuid": self.uuid,
+            "index": self.index,
+            "model": self.model,
+            "memory": self.memory,
+            "healthy": self.healthy,
+        }
+        optional = {
+            "device": str(self.device) if self.device else None,
+            "path": self.path or None,
+            "health": self.health or None,
+            "numa": self.numa,
+            "island": self.island,
+            "switch": self.switch,
+            "simulated": self.simulated or None,
+        }
+        return {**body, **{k: v for k, v in optional.items() if v is not None}, **self.extra}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "gpu") -> Gpu:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(
+            uuid=strict.required(body, "uuid", read_uuid),
+            index=strict.required(body, "index", strict.integer(0, 4095)),
+            model=strict.required(body, "model", strict.text(128)),
+            memory=strict.required(body, "memory", strict.integer(0, 2**53 - 1)),
+            device=strict.optional(body, "device", Device.parse),
+            path=strict.optional(body, "path", strict.text(512)) or "",
+            healthy=strict.required(body, "healthy", strict.boolean),
+            health=strict.optional(body, "health", strict.text(512)) or "",
+            numa=strict.optional(body, "numa", strict.integer(0, 1023)),
+            island=strict.optional(body, "island", strict.text(96)),
+            switch=strict.optional(body, "switch", strict.text(96)),
+            simulated=strict.optional(body, "simulated", strict.boolean) or False,
+            extra=strict.unknown(body, cls._KNOWN),
+        )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GpuShare:
+    """``milli`` thousandths of the GPU ``uuid``: 1000 is the whole GPU, exclusive; less is a time share."""
+
+    uuid: str
+    milli: int
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether nobody else may use this GPU meanwhile."""
+        return self.milli == MILLI_PER_GPU
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"uuid", "milli"}``."""
+        return {"uuid": self.uuid, "milli": self.milli}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "share") -> GpuShare:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        milli = strict.required(body, "milli", strict.integer(1, MILLI_PER_GPU))
+        return cls(strict.required(body, "uuid", read_uuid), milli)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that has a GPU's device open."""
+
+    pid: int
+    """In the pid namespace of the pod; 0 where it has none there."""
+    command: str
+    foreign: bool = False
+    """Whether it runs outside the pod: a descriptor can be passed over a socket."""
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"pid", "command", "foreign"?}``."""
+        return {"pid": self.pid, "command": self.command, **({"foreign": True} if self.foreign else {})}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "holder") -> Holder:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(
+            pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),
+            command=strict.required(body, "command", strict.text(256)),
+            foreign=strict.optional(body, "foreign", strict.boolean) or False,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DrainingShare:
+    """A revoked share whose device is not proven closed: nobody's. ``holders`` is a sample, not the proof."""
+
+    uuid: str
+    milli: int
+    holders: tuple[Holder, ...] = ()
+
+    @property
+    def share(self) -> GpuShare:
+        """The share that is on its way out."""
+        return GpuShare(self.uuid, self.milli)
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"uuid", "milli", "holders"?}``."""
+        holders = [holder.to_json() for holder in self.holders]
+        return {"uuid": self.uuid, "milli": self.milli, **({"holders": holders} if holders else {})}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "draining") -> DrainingShare:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        share = GpuShare.from_json(value, key)
+        holders = strict.optional(value, "holders", strict.list_of(Holder.from_json, 64)) or ()
+        return cls(share.uuid, share.milli, holders)
+
+
+def total(shares: Iterable[GpuShare]) -> int:
+    """Sum of the shares in milli."""
+    return sum(share.milli for share in shares)
+
+
+def pieces(milli: int, each: int | None = None) -> tuple[int, ...]:
+    """Into which shares an amount is cut, largest first: 1500 → ``(1000, 500)``; each 500 of 1000 → ``(500, 500)``.
+
+    Raises ``ValueError`` if ``each`` does not divide the amount.
+    """
+    if not 0 <= milli <= MAX_MILLI:
+        raise ValueError(f"An amount is 0 to {MAX_MILLI} milli.")
+    if each is None:
+        whole, rest = divmod(milli, MILLI_PER_GPU)
+        return (MILLI_PER_GPU,) * whole + ((rest,) if rest else ())
+    if not 0 < each <= MILLI_PER_GPU:
+        raise ValueError(f"'each' is 1 to {MILLI_PER_GPU} milli.")
+    if milli % each:
+        raise ValueError(f"{milli} milli can't be cut into pieces of {each}.")
+    return (each,) * (milli // each)

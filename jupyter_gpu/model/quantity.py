@@ -1,0 +1,109 @@
+"""Amounts of GPU and of memory: integers inside, forgiving text outside.
+
+A GPU amount is an ``int`` of thousandths ("milli"), never a float, as CPU amounts are in Kubernetes
+(https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/).
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+
+MILLI_PER_GPU = 1000
+MAX_MILLI = 1_000_000
+"""1,000 GPUs: far above any machine, far below what overflows anything."""
+
+_QUANTITY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<milli>m?)")
+_BYTES = re.compile(r"(?P<number>\d{1,18}(?:\.\d{1,9})?)\s*(?P<unit>[KMGTP]i?B?|B)?")
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+def parse_milli(value: object) -> int:
+    """Thousandths of a GPU from ``2``, ``0.5``, ``"2"``, ``"0.25"`` or ``"500m"``.
+
+    Raises ``ValueError`` with a sentence that says what is wrong: not a number, negative, not finite,
+    finer than a thousandth, or above :data:`MAX_MILLI`.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"{_shown(value)} is not an amount of GPUs; use a number such as 2, 0.5 or '500m'.")
+    milli = _milli_of_text(value) if isinstance(value, str) else _milli_of_number(value)
+    if milli < 0:
+        raise ValueError(f"{_shown(value)} is negative; ask for 0 GPUs or more.")
+    if milli != milli.to_integral_value():
+        raise ValueError(f"{_shown(value)} is finer than a thousandth of a GPU; use steps of 0.001.")
+    if milli > MAX_MILLI:
+        raise ValueError(f"{_shown(value)} is more than {MAX_MILLI // MILLI_PER_GPU} GPUs, the most one can ask for.")
+    return int(milli)
+
+
+def _milli_of_text(text: str) -> Decimal:
+    match = _QUANTITY.fullmatch(text.strip().removeprefix("+"))
+    if match is None:
+        # A minus sign is worth its own words: it is the likeliest mistake after a typing error.
+        if _QUANTITY.fullmatch(text.strip().removeprefix("-")):
+            return Decimal(-1)
+        raise ValueError(f"{_shown(text)} is not an amount of GPUs; use a number such as 2, 0.5 or '500m'.")
+    number = Decimal(match["number"])
+    return number if match["milli"] else number * MILLI_PER_GPU
+
+
+def _milli_of_number(number: int | float) -> Decimal:
+    try:
+        # repr gives the shortest text that means this float, so 0.1 is a tenth and not 0.1000000000000000055.
+        milli = Decimal(repr(number)) * MILLI_PER_GPU
+    except (InvalidOperation, ValueError):  # an int with more digits than Python converts
+        raise ValueError("that is not an amount of GPUs; use a number such as 2, 0.5 or '500m'.") from None
+    if not milli.is_finite():
+        raise ValueError(f"{number!r} is not a finite number; use a number such as 2, 0.5 or '500m'.")
+    return milli
+
+
+def format_milli(milli: int) -> str:
+    """The shortest Kubernetes quantity: ``2000`` → ``"2"``, ``250`` → ``"250m"``."""
+    return str(milli // MILLI_PER_GPU) if milli % MILLI_PER_GPU == 0 else f"{milli}m"
+
+
+def format_gpus(milli: int) -> str:
+    """For people: ``2000`` → ``"2"``, ``250`` → ``"0.25"``, ``1500`` → ``"1.5"``."""
+    whole, rest = divmod(milli, MILLI_PER_GPU)
+    return f"{whole}.{rest:03d}".rstrip("0") if rest else str(whole)
+
+
+def parse_bytes(value: object) -> int:
+    """Bytes from ``1024``, ``"20GiB"``, ``"20Gi"``, ``"20GB"`` or ``"512M"`` (K/M/G/T/P decimal, Ki… binary).
+
+    Raises ``ValueError`` with a sentence.
+    """
+    wrong = f"{_shown(value)} is not an amount of memory; use bytes or text such as '20GiB'."
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError(wrong)
+    if isinstance(value, int):
+        amount = value
+    else:
+        match = _BYTES.fullmatch(value.strip())
+        if match is None:
+            raise ValueError(wrong)
+        unit = (match["unit"] or "").removesuffix("B")
+        base = 1024 if unit.endswith("i") else 1000
+        amount = int(Decimal(match["number"]) * base ** _POWERS[unit.removesuffix("i")])
+    if not 0 < amount < 2**63:
+        raise ValueError(f"{_shown(value)} of memory is not possible; ask for at least one byte, below 8 EiB.")
+    return amount
+
+
+def format_bytes(amount: int) -> str:
+    """For people, in binary units: ``85_899_345_920`` → ``"80 GiB"``, ``1536`` → ``"1.5 KiB"``."""
+    value, unit = float(amount), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024 or unit == "PiB":
+            break
+        value /= 1024
+    return f"{value:.1f}".removesuffix(".0") + f" {unit}"
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # an int with more digits than Python prints
+        text = "that number"
+    return text if len(text) <= 40 else text[:37] + "…"

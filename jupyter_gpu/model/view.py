@@ -1,0 +1,233 @@
+"""What one pod's user sees: the answer of ``GET status``, the messages of the stream, ``gpu.status()``.
+
+One immutable value holds everything, so that panel, code and terminal can never disagree. The server
+makes it from a backend's state; the kernel's client reads it back. ``docs/openapi.yaml`` describes the JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from . import strict
+from .annotations import Allocated, Attached, Requested
+from .gpu import Gpu
+from .quantity import MAX_MILLI
+from .status import Status, status
+
+
+class Mode(StrEnum):
+    """Whether the kernel of the operating system enforces who opens which GPU."""
+
+    ENFORCED = "enforced"
+    SOFT = "soft"
+
+
+class GpuState(StrEnum):
+    """Of one GPU, seen from the pod."""
+
+    ATTACHING = "attaching"
+    ATTACHED = "attached"
+    DRAINING = "draining"
+    UNHEALTHY = "unhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A process that has the GPU open, and the notebook behind it where there is one."""
+
+    pid: int
+    command: str
+    foreign: bool = False
+    kernel: str | None = None
+    """Kernel id."""
+    notebook: str | None = None
+    """Path of the notebook (or console) that the kernel belongs to."""
+
+    @property
+    def name(self) -> str:
+        """How to call it in a sentence."""
+        return self.notebook.rpartition("/")[2] if self.notebook else f"{self.command} (process {self.pid})"
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object."""
+        return {
+            "pid": self.pid,
+            "command": self.command,
+            "foreign": self.foreign,
+            "kernel": self.kernel,
+            "notebook": self.notebook,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "user") -> User:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(
+            pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),
+            command=strict.required(body, "command", strict.text(256)),
+            foreign=strict.required(body, "foreign", strict.boolean),
+            kernel=strict.optional(body, "kernel", strict.text(256)),
+            notebook=strict.optional(body, "notebook", strict.text(4096)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodGpu:
+    """A GPU of the pod: one card in the panel."""
+
+    gpu: Gpu
+    milli: int
+    state: GpuState
+    users: tuple[User, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The inventory fields with ``milli``, ``state`` and ``users`` beside them."""
+        body = self.gpu.to_json()
+        return {**body, "milli": self.milli, "state": self.state, "users": [u.to_json() for u in self.users]}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "gpu") -> PodGpu:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = dict(strict.an_object(value, key))
+        own = {name: body.pop(name, None) for name in ("milli", "state", "users")}
+        return cls(
+            gpu=Gpu.from_json(body, key),
+            milli=strict.required(own, "milli", strict.integer(1, 1000)),
+            state=GpuState(strict.required(own, "state", strict.one_of(*GpuState))),
+            users=strict.optional(own, "users", strict.list_of(User.from_json, 1024)) or (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something about this server that its user should know: ``type`` for programs, ``message`` for people."""
+
+    type: str
+    message: str
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object."""
+        return {"type": self.type, "message": self.message}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "condition") -> Condition:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(strict.required(body, "type", strict.text(64)), strict.required(body, "message", strict.text(1024)))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything at one moment."""
+
+    instance: str
+    """Changes when the server restarts; ``version`` counts within it."""
+    version: int
+    mode: Mode
+    simulated: bool
+    backend: str
+    total: int
+    """Milli of all GPUs that this pod could ever have here."""
+    limit: int
+    """Milli that this user may have; at most ``total``."""
+    steps: tuple[int, ...]
+    """Amounts the slider offers, ascending, 0 first."""
+    requested: Requested | None = None
+    allocated: Allocated | None = None
+    attached: Attached | None = None
+    gpus: tuple[PodGpu, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """Computed, never stored."""
+        return status(self.requested, self.allocated, self.attached)
+
+    @property
+    def generation(self) -> int:
+        """Of the current wish; 0 before the first."""
+        return self.requested.generation if self.requested else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object; ``phase``, ``reason`` and ``amounts`` are computed, for readers that have no model."""
+        now = self.status
+        return {
+            "instance": self.instance,
+            "version": self.version,
+            "mode": self.mode,
+            "simulated": self.simulated,
+            "backend": self.backend,
+            "total": self.total,
+            "limit": self.limit,
+            "steps": list(self.steps),
+            "phase": now.phase,
+            "reason": now.reason,
+            "settled": now.settled,
+            "amounts": {
+                "requested": now.requested,
+                "allocated": now.allocated,
+                "attached": now.attached,
+                "draining": now.draining,
+            },
+            "requested": self.requested.to_json() if self.requested else None,
+            "allocated": self.allocated.to_json() if self.allocated else None,
+            "attached": self.attached.to_json() if self.attached else None,
+            "gpus": [gpu.to_json() for gpu in self.gpus],
+            "conditions": [condition.to_json() for condition in self.conditions],
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> View:
+        """Checked; raises :class:`~.strict.FieldError`. Computed fields are computed again, not read."""
+        body = strict.an_object(value, "view")
+        milli = strict.integer(0, MAX_MILLI)
+        return cls(
+            instance=strict.required(body, "instance", strict.text(64)),
+            version=strict.required(body, "version", strict.integer(0, strict.MAX_GENERATION)),
+            mode=Mode(strict.required(body, "mode", strict.one_of(*Mode))),
+            simulated=strict.required(body, "simulated", strict.boolean),
+            backend=strict.required(body, "backend", strict.text(32)),
+            total=strict.required(body, "total", milli),
+            limit=strict.required(body, "limit", milli),
+            steps=strict.required(body, "steps", strict.list_of(milli, 2048)),
+            requested=strict.optional(body, "requested", lambda v, _: Requested.from_json(v)),
+            allocated=strict.optional(body, "allocated", lambda v, _: Allocated.from_json(v)),
+            attached=strict.optional(body, "attached", lambda v, _: Attached.from_json(v)),
+            gpus=strict.required(body, "gpus", strict.list_of(PodGpu.from_json, 1024)),
+            conditions=strict.required(body, "conditions", strict.list_of(Condition.from_json, 64)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLoad:
+    """One GPU at one moment; ``None`` where the device does not tell."""
+
+    utilisation: float | None
+    """Per cent, 0–100."""
+    memory: int | None
+    """Bytes in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Load of the pod's GPUs at one moment."""
+
+    time: float
+    """Seconds since the epoch on the server's clock."""
+    loads: Mapping[str, GpuLoad]
+    """By uuid."""
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"time", "gpus": {uuid: {"utilisation", "memory"}}}``."""
+        loads = {uuid: {"utilisation": load.utilisation, "memory": load.memory} for uuid, load in self.loads.items()}
+        return {"time": self.time, "gpus": loads}
+
+
+def steps(limit: int, fractions: tuple[int, ...]) -> tuple[int, ...]:
+    """Amounts to offer: 0, the fractions, every whole GPU, and the limit itself."""
+    whole = range(0, limit + 1, 1000)
+    return tuple(sorted({0, *whole, *(f for f in fractions if f <= limit), limit}))
+
