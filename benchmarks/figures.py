@@ -1,0 +1,115 @@
+"""Figures of a benchmark: one number against its goal and its baseline.
+
+A benchmark module has `def run() -> Sequence[Figure]`. `scripts/bench` runs it, prints a table and writes JSON.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+
+def percentile(samples: Iterable[float], percent: float) -> float:
+    """The smallest sample that at least `percent` (0–100) of the samples do not exceed (nearest rank).
+
+    Nearest rank gives a value that was really measured; with few samples p99 is the maximum, never an
+    interpolation below it. Raises ValueError for no samples or a percentage outside 0–100.
+    """
+    ordered = sorted(samples)
+    if not ordered:
+        raise ValueError("no samples: a percentile needs at least one")
+    if not 0 <= percent <= 100:
+        raise ValueError(f"{percent} is not a percentage from 0 to 100")
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number.
+
+    `value`, `goal`, `baseline` and the percentiles are in `unit`. `goal` is the largest value that is good enough
+    (lower is better for everything measured here); None: there is none. `baseline` is what the same run measured
+    without us, or with the simplest thing that does the job. `command` measures it again.
+    """
+
+    name: str
+    unit: str
+    value: float
+    command: str
+    goal: float | None = None
+    baseline: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        unit: str,
+        samples: Sequence[float],
+        command: str,
+        *,
+        at: float = 50,
+        goal: float | None = None,
+        baseline: Sequence[float] | None = None,
+    ) -> "Figure":
+        """The figure whose value is percentile `at` of `samples`; its baseline is the same percentile of `baseline`."""
+        return cls(
+            name=name,
+            unit=unit,
+            value=percentile(samples, at),
+            command=command,
+            goal=goal,
+            baseline=None if baseline is None else percentile(baseline, at),
+            p50=percentile(samples, 50),
+            p90=percentile(samples, 90),
+            p99=percentile(samples, 99),
+        )
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the goal is met; None where there is no goal."""
+        return None if self.goal is None else self.value <= self.goal
+
+    @property
+    def ratio(self) -> float | None:
+        """`value / baseline`; None where there is no baseline, or where it is 0."""
+        return self.value / self.baseline if self.baseline else None
+
+    def to_json(self) -> dict[str, object]:
+        """All fields with `met` and `ratio`, as JSON values."""
+        return {**asdict(self), "met": self.met, "ratio": self.ratio}
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """The figures as text for people: aligned columns, one line each."""
+    head = ("figure", "value", "goal", "", "baseline", "ratio", "p50", "p90", "p99")
+    rows = [
+        (
+            figure.name,
+            f"{short(figure.value)} {figure.unit}",
+            "–" if figure.goal is None else f"≤ {short(figure.goal)}",
+            {None: "", True: "met", False: "MISSED"}[figure.met],
+            *(short(x) for x in (figure.baseline, figure.ratio, figure.p50, figure.p90, figure.p99)),
+        )
+        for figure in figures
+    ]
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    lines = (
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (head, *rows)
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def short(number: float | None) -> str:
+    """Three significant digits without an exponent; `–` for None."""
+    if number is None:
+        return "–"
+    if number == 0 or not math.isfinite(number):
+        return f"{number:g}"
+    decimals = max(0, 2 - math.floor(math.log10(abs(number))))
+    return f"{number:.{min(decimals, 6)}f}"
