@@ -1,0 +1,113 @@
+"""Change how many GPUs a running notebook has.
+
+    from jupyter_gpu import gpu   # or: import jupyter_gpu as gpu
+    gpu.resize(2)
+
+This module imports nothing but the standard library, and most of that on first use: it is loaded in every kernel.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as in typing, whose import costs more than this whole module
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .kernel import Gpu as _Gpu
+    from .model.errors import (
+        BackendUnavailable,
+        Draining,
+        GpuError,
+        Infeasible,
+        InvalidRequest,
+        LimitExceeded,
+        NoCapacity,
+        NotPermitted,
+        ServerUnreachable,
+        StaleGeneration,
+        Unhealthy,
+    )
+
+    gpu: _Gpu
+    resize = gpu.resize
+    aresize = gpu.aresize
+    release = gpu.release
+    at_least = gpu.at_least
+    status = gpu.status
+    wait = gpu.wait
+    devices = gpu.devices
+    __version__: str
+
+__all__ = [
+    "BackendUnavailable",
+    "Draining",
+    "GpuError",
+    "Infeasible",
+    "InvalidRequest",
+    "LimitExceeded",
+    "NoCapacity",
+    "NotPermitted",
+    "ServerUnreachable",
+    "StaleGeneration",
+    "Unhealthy",
+    "__version__",
+    "aresize",
+    "at_least",
+    "gpu",
+    "release",
+    "resize",
+    "status",
+    "wait",
+]
+
+_METHODS = frozenset({"resize", "aresize", "release", "at_least", "status", "wait", "devices"})
+
+
+def __getattr__(name: str) -> Any:
+    """``import jupyter_gpu as gpu`` works like ``from jupyter_gpu import gpu``."""
+    if name == "gpu":
+        from .kernel import gpu
+
+        globals()["gpu"] = gpu
+        return gpu
+    if name in _METHODS:
+        return getattr(__getattr__("gpu"), name)  # not kept: `devices` is another list each time
+    if name == "__version__":
+        globals()[name] = _version()
+        return globals()[name]
+    if name in __all__:
+        from .model import errors
+
+        return getattr(errors, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "devices"})
+
+
+def _version() -> str:
+    try:
+        from ._version import __version__  # type: ignore[import-not-found,unused-ignore] # the build writes it
+    except ImportError:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("jupyter-gpu")
+        except PackageNotFoundError:  # a source tree that was never installed
+            return "0.0.0"
+    return str(__version__)
+
+
+def _repr_mimebundle_(include: object = None, exclude: object = None) -> Any:
+    """What a cell that ends with the module shows: the same as for `gpu`."""
+    return __getattr__("gpu")._repr_mimebundle_(include=include, exclude=exclude)
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    return [{"src": "labextension", "dest": "jupyter-gpu"}]
+
+
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    from .app import GpuExtension
+
+    return [{"module": "jupyter_gpu.app", "app": GpuExtension}]
