@@ -1,0 +1,38 @@
+"""What every test may rely on: the Jupyter server fixtures, and honest answers about tests that cannot run here."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytest_jupyter.jupyter_server"]
+
+NEEDS = {"root": "needs root", "gpu": "needs an NVIDIA GPU"}
+
+
+def missing(marker: str) -> bool:
+    """Whether this machine lacks what tests with this marker need."""
+    if marker == "root":
+        return os.geteuid() != 0
+    return not Path("/dev/nvidiactl").exists()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Say what is not run; where CI promises root, a test that needs it fails rather than vanish."""
+    for marker, need in NEEDS.items():
+        if item.get_closest_marker(marker) is None or not missing(marker):
+            continue
+        if marker == "root" and os.environ.get("CI") == "true":
+            pytest.fail(f"{need}, and CI must run every such test: start it as root", pytrace=False)
+        pytest.skip(f"not run: {need}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each reason why tests were not run, so that nobody takes them for passed."""
+    skipped = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
+    for need in NEEDS.values():
+        count = sum(f"not run: {need}" in reason for reason in skipped)
+        if count:
+            terminalreporter.write_line(
+                f"NOT RUN: {count} tests, this machine lacks what they need: {need}", yellow=True
+            )
