@@ -33,6 +33,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for need in NEEDS.values():
         count = sum(f"not run: {need}" in reason for reason in skipped)
         if count:
-            terminalreporter.write_line(
-                f"NOT RUN: {count} tests, this machine lacks what they need: {need}", yellow=True
-            )
+            terminalreporter.write_line(f"NOT RUN: {count} ({need})", yellow=True)
