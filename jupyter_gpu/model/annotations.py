@@ -82,7 +82,7 @@ class Wish:
     priority: int | None = None
     """0–9, higher is served first."""
 
-    _KNOWN = ("milli", "each", "memory", "model", "topology", "placement", "priority")
+    KNOWN = ("milli", "each", "memory", "model", "topology", "placement", "priority")
 
     @property
     def pieces(self) -> tuple[int, ...]:
@@ -151,7 +151,7 @@ class Requested:
             except ValueError as error:
                 raise strict.FieldError(str(error), "milli") from None
         generation = strict.required(value, "generation", _read_generation)
-        return cls(generation, Wish.from_fields(value), strict.unknown(value, ("generation", *Wish._KNOWN)))
+        return cls(generation, Wish.from_fields(value), strict.unknown(value, ("generation", *Wish.KNOWN)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ def decode_wish(body: bytes) -> tuple[Wish, int | None]:
     """
     try:
         fields = dict(strict.an_object(strict.loads(body, MAX_REQUEST_BYTES), "body"))
-        strict.no_unknown(fields, ("gpus", "generation", *Wish._KNOWN))
+        strict.no_unknown(fields, ("gpus", "generation", *Wish.KNOWN))
         if "gpus" in fields:
             if "milli" in fields:
                 raise strict.FieldError("'gpus' and 'milli' say the same; give one of them.", "gpus")

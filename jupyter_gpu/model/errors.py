@@ -94,7 +94,8 @@ class LimitExceeded(GpuError):
 
     def __init__(self, message: str = "", *, limit: int, **details: Any) -> None:
         super().__init__(
-            message or f"Your limit is {format_gpus(limit)} GPUs. Ask for that or less, or ask an administrator for more.",
+            message
+            or f"Your limit is {format_gpus(limit)} GPUs. Ask for that or less, or ask an administrator for more.",
             limit=limit,
             **details,
         )

@@ -230,4 +230,3 @@ def steps(limit: int, fractions: tuple[int, ...]) -> tuple[int, ...]:
     """Amounts to offer: 0, the fractions, every whole GPU, and the limit itself."""
     whole = range(0, limit + 1, 1000)
     return tuple(sorted({0, *whole, *(f for f in fractions if f <= limit), limit}))
-
