@@ -113,3 +113,7 @@ def short(number: float | None) -> str:
         return f"{number:g}"
     decimals = max(0, 2 - math.floor(math.log10(abs(number))))
     return f"{number:.{min(decimals, 6)}f}"
+
+
+class CannotRunError(Exception):
+    """A benchmark lacks what it needs on this machine; the message says what."""

@@ -115,7 +115,7 @@ make_venv() {
 install_package() {
   rm -rf .venv/share/jupyter/labextensions/jupyter-gpu
   mkdir -p jupyter_gpu/labextension
-  "$python" scripts/lib/build_requirements.py | xargs "$python" -m pip install &&
+  "$python" scripts/lib/requirements.py build | xargs -d "\n" "$python" -m pip install &&
     SKIP_JUPYTER_BUILDER=1 "$python" -m pip install --no-build-isolation -e '.[test]' &&
     "$python" -m pip check
 }
@@ -178,4 +178,17 @@ setup_browser() {
   find_browser >/dev/null || apt_install "Chromium" chromium
   CHROMIUM=$(find_browser) || die "Chromium is missing: install it, or Google Chrome, and try again."
   export CHROMIUM
+}
+
+# --- Packaging --------------------------------------------------------------------------------------------------------
+
+# Wheels of all that a user's `pip install jupyterlab jupyter-gpu` brings, so that the test of it needs no network.
+download_wheels() {
+  rm -rf "$cache/wheelhouse"
+  "$python" scripts/lib/requirements.py user | xargs -d "\n" "$python" -m pip download --only-binary :all: -d "$cache/wheelhouse"
+}
+
+setup_wheelhouse() {
+  [ -d "$cache/wheelhouse" ] || rm -f "$cache/stamps/Wheels-for-a-clean-install"
+  once "Wheels for a clean install" pyproject.toml "$("$python" --version)" -- download_wheels
 }

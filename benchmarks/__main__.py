@@ -1,0 +1,65 @@
+"""Run benchmarks: `scripts/bench [NAME…] [--json FILE]`. Without names, all of them."""
+
+import argparse
+import importlib
+import json
+import os
+import pkgutil
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from .figures import CannotRunError, Figure, table
+
+NOT_BENCHMARKS = {"__main__", "figures"}
+
+
+def names() -> list[str]:
+    """The modules here that measure something."""
+    found = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    return sorted(name for name in found if name not in NOT_BENCHMARKS and not name.startswith("_"))
+
+
+def measure(name: str) -> Sequence[Figure]:
+    """The figures of one benchmark, with a line on the standard error while it runs."""
+    print(f"{name} …", end=" ", file=sys.stderr, flush=True)
+    started = time.monotonic()
+    try:
+        figures: Sequence[Figure] = importlib.import_module(f"benchmarks.{name}").run()
+    except CannotRunError as error:
+        print(f"NOT RUN: {error}", file=sys.stderr)
+        return ()
+    print(f"{time.monotonic() - started:.0f} s", file=sys.stderr)
+    return figures
+
+
+def main() -> int:
+    """Exit status 1 if a benchmark broke. A missed goal is shown and no error: it is what was measured."""
+    known = names()
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures what people wait for.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    arguments = parser.parse_args()
+    if unknown := sorted(set(arguments.names) - set(known)):
+        parser.error(f"there is no benchmark {', '.join(unknown)}; benchmarks are {', '.join(known)}")
+    figures: list[Figure] = []
+    broken = []
+    for name in arguments.names or known:
+        try:
+            figures += measure(name)
+        except Exception:  # one broken benchmark does not hide the others
+            traceback.print_exc()
+            broken.append(name)
+    load = os.getloadavg()[0]
+    print(f"\n{table(figures)}\n\n{os.cpu_count()} CPUs, load {load:.1f}; p50, p90 and p99 in the figure's unit.")
+    if arguments.json:
+        arguments.json.write_text(json.dumps([figure.to_json() for figure in figures], indent=2) + "\n")
+    if broken:
+        print(f"Broken: {', '.join(broken)}", file=sys.stderr)
+    return int(bool(broken))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""Run the parts of the test suite one after another and say at the end what passed, what failed and what was not run.
+
+Started by `scripts/test`, which makes what the parts need. Every part runs even if an earlier one failed.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+REPORTS = Path(".cache/reports")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Tests of one part."""
+
+    passed: int = 0
+    failed: int = 0
+    not_run: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(self.passed + other.passed, self.failed + other.failed, self.not_run + other.not_run)
+
+
+def of_status(status: int, _: Path) -> Counts:
+    """A part that is one test: its exit status."""
+    return Counts(passed=int(status == 0), failed=int(status != 0))
+
+
+def of_junit(_: int, report: Path) -> Counts:
+    """From JUnit XML, as pytest and Playwright write it."""
+    suites = list(ET.parse(report).iter("testsuite"))
+    tests, failures, errors, skipped = (
+        sum(int(suite.get(key) or 0) for suite in suites) for key in ("tests", "failures", "errors", "skipped")
+    )
+    return Counts(tests - failures - errors - skipped, failures + errors, skipped)
+
+
+def of_jest(_: int, report: Path) -> Counts:
+    """From `jest --json`; a file that does not compile counts as one failed test."""
+    found = json.loads(report.read_text())
+    failed = found["numFailedTests"] + found["numRuntimeErrorTestSuites"]
+    return Counts(found["numPassedTests"], failed, found["numPendingTests"] + found["numTodoTests"])
+
+
+@dataclass(frozen=True)
+class Part:
+    """A command that tests something, and how to count what it tested."""
+
+    name: str
+    command: Sequence[str]
+    count: Callable[[int, Path], Counts] = of_status
+    folder: str = "."
+    """Where it runs."""
+
+    @property
+    def report(self) -> Path:
+        """Where the command writes what it found."""
+        return (REPORTS / self.name).absolute()
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one part went."""
+
+    part: Part
+    ok: bool
+    counts: Counts
+    seconds: float
+
+
+PARTS = (
+    Part("check", ["scripts/check"]),
+    Part("jest", ["jlpm", "test", "--json", "--outputFile={report}"], of_jest, "labextension"),
+    Part("pytest", ["pytest", "--cov", "--cov-report=", "--junitxml={report}"], of_junit),
+    Part("coverage", ["coverage", "report", "--show-missing", "--skip-covered", "--fail-under=100"]),
+    Part("ui", ["jlpm", "playwright", "test", "--reporter=list,junit"], of_junit, "labextension/ui-tests"),
+    Part("demo", ["scripts/demo", "--check"]),
+)
+
+
+def run(part: Part) -> Result:
+    """Run one part; its output goes to the terminal. A part that wrote no report counts as one failed test."""
+    print(f"\n━━ {part.name}", flush=True)
+    started = time.monotonic()
+    part.report.parent.mkdir(parents=True, exist_ok=True)
+    part.report.unlink(missing_ok=True)
+    command = [word.replace("{report}", str(part.report)) for word in part.command]
+    environment = {**os.environ, "PLAYWRIGHT_JUNIT_OUTPUT_FILE": str(part.report)}
+    status = subprocess.run(command, cwd=part.folder, env=environment, check=False).returncode
+    try:
+        counts = part.count(status, part.report)
+    except (OSError, ET.ParseError, ValueError):
+        print(f"{part.name} ended with status {status} and wrote no report of its tests.", file=sys.stderr)
+        counts = Counts(failed=1)
+    if status and not counts.failed:
+        counts += Counts(failed=1)  # such as an error outside the tests
+    return Result(part, status == 0 and not counts.failed, counts, time.monotonic() - started)
+
+
+def summary(results: Sequence[Result]) -> str:
+    """A table of the parts; the last line counts all tests."""
+    lines = ["", f"{'part':<12}{'result':<10}{'passed':>8}{'failed':>8}{'not run':>9}{'seconds':>9}"]
+    for result in results:
+        counts = result.counts
+        lines.append(
+            f"{result.part.name:<12}{'passed' if result.ok else 'FAILED':<10}"
+            f"{counts.passed:>8}{counts.failed:>8}{counts.not_run:>9}{result.seconds:>9.0f}"
+        )
+    total = sum((result.counts for result in results), Counts())
+    seconds = sum(result.seconds for result in results)
+    lines.append(f"{'':<22}{'':>8}{'':>8}{'':>9}{seconds:>9.0f}\n")
+    if total.not_run:
+        lines.append(f"{total.not_run} tests were not run: this machine lacks what they need; the reasons are above.")
+    if os.geteuid() != 0:
+        lines.append("This was not root: device rules of the operating system were not tested.")
+    lines.append(f"{total.passed} passed, {total.failed} failed")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Exit status 0 if every part passed."""
+    names = [part.name for part in PARTS]
+    parser = argparse.ArgumentParser(prog="scripts/test", description="Runs the tests; all parts, or those named.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(names))
+    chosen = parser.parse_args().parts
+    if unknown := sorted(set(chosen) - set(names)):
+        parser.error(f"there is no part {', '.join(unknown)}; parts are {', '.join(names)}")
+    results = [run(part) for part in PARTS if not chosen or part.name in chosen]
+    print(summary(results))
+    return int(not all(result.ok for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
