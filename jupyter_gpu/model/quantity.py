@@ -69,6 +69,11 @@ def format_gpus(milli: int) -> str:
     return f"{whole}.{rest:03d}".rstrip("0") if rest else str(whole)
 
 
+def count_gpus(milli: int) -> str:
+    """For people, with the noun: ``"1 GPU"``, ``"0.25 GPU"``, ``"2 GPUs"``, ``"0 GPUs"``."""
+    return f"{format_gpus(milli)} GPU" + ("" if 0 < milli <= MILLI_PER_GPU else "s")
+
+
 def parse_bytes(value: object) -> int:
     """Bytes from ``1024``, ``"20GiB"``, ``"20Gi"``, ``"20GB"`` or ``"512M"`` (K/M/G/T/P decimal, Ki… binary).
 

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .annotations import Reason
-from .quantity import format_gpus
+from .quantity import MILLI_PER_GPU, count_gpus, format_gpus
 from .status import Phase
 from .view import GpuState, PodGpu, View
 
@@ -15,75 +17,97 @@ _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eigh
 
 
 def sentence(view: View) -> str:
-    """The line for ``view``."""
+    """The line for ``view``; what is still being given back is said whatever else is going on."""
+    leaving = _in_state(view, GpuState.DRAINING)
+    if view.status.phase is Phase.RELEASING:
+        return _giving_back(leaving)
+    return "; ".join([_now(view), *([_giving_back(leaving)] if leaving else [])])
+
+
+def _now(view: View) -> str:
     now = view.status
-    if view.total == 0:
-        return "There is no GPU here."
     if now.phase is Phase.DEGRADED:
-        return f"{_names(view, GpuState.UNHEALTHY)} stopped working: give it back and ask again to get another one"
+        return _broken(_in_state(view, GpuState.UNHEALTHY))
+    if view.total == 0:
+        return "no GPU here"
     if now.phase is Phase.REFUSED:
         return _refused(view)
     if now.phase is Phase.PENDING:
-        return f"asking for {_gpus(now.requested)}…"
+        return f"asking for {count_gpus(now.requested)}…" if now.requested else "giving back all GPUs…"
     if now.phase is Phase.ATTACHING:
-        return f"attaching {_gpus(now.allocated)}…"
+        return f"attaching {_names(_in_state(view, GpuState.ATTACHING))}…"
     if now.phase is Phase.WAITING:
         return _waiting(view)
-    if now.phase is Phase.RELEASING:
-        return _releasing(view)
-    return f"{format_gpus(now.attached)} of {_gpus(view.limit)} attached"
+    if now.attached > view.limit:
+        return f"{count_gpus(now.attached)} attached, over your limit of {format_gpus(view.limit)}"
+    if view.limit == 0:
+        return "no GPU attached: your limit is 0"
+    return f"{format_gpus(now.attached)} of {count_gpus(view.limit)} attached"
+
+
+def _broken(gpus: Sequence[PodGpu]) -> str:
+    advice = "give them back and ask again to get others" if len(gpus) > 1 else "give it back and ask again for another"
+    return f"{_names(gpus)} stopped working: {advice}"
 
 
 def _refused(view: View) -> str:
     now = view.status
-    kept = f"you keep {_gpus(now.attached)}" if now.attached else "nothing was changed"
+    kept = f"you keep {format_gpus(now.attached)}" if now.attached else "nothing was changed"
     if now.reason is Reason.LIMIT_EXCEEDED:
-        return f"{_gpus(now.requested)} is over your limit of {format_gpus(view.limit)}: {kept}"
-    return f"{_gpus(now.requested)} can never fit here, there are {format_gpus(view.total)}: {kept}"
+        return f"{format_gpus(now.requested)} is over your limit of {count_gpus(view.limit)}: {kept}"
+    if now.requested > view.total:
+        return f"{format_gpus(now.requested)} is more than the {count_gpus(view.total)} here: {kept}"
+    return f"the GPUs here can never fit this request: {kept}"
 
 
 def _waiting(view: View) -> str:
     now = view.status
     missing = now.requested - now.allocated
-    more = f"{_word(missing)} more" if now.allocated else "granted"
-    when = "when it is free" if missing <= 1000 else "when they are free"
+    more = f"{_word(missing)} more" if now.allocated else _word(missing)
+    when = "when it is free" if missing <= MILLI_PER_GPU else "when they are free"
     place = view.allocated.position if view.allocated else None
     line = f", you are {_ordinal(place)} in line" if place else ""
     return f"{format_gpus(now.allocated)} of {format_gpus(now.requested)}: {more} {when}{line}"
 
 
-def _releasing(view: View) -> str:
-    leaving = [gpu for gpu in view.gpus if gpu.state is GpuState.DRAINING]
-    names = sorted({user.name for gpu in leaving for user in gpu.users})
-    if not names:
-        return f"giving back {_names(view, GpuState.DRAINING)}…"
+def _giving_back(leaving: Sequence[PodGpu]) -> str:
+    held = [gpu for gpu in leaving if gpu.users]
+    if not held:
+        return f"giving back {_names(leaving)}…"
+    names = sorted({user.name for gpu in held for user in gpu.users})
     verb = "has" if len(names) == 1 else "have"
-    it = "it" if len(leaving) == 1 else "them"
-    return f"giving back {_names(view, GpuState.DRAINING)}: {_join(names)} still {verb} {it} open"
+    if len(leaving) == 1:
+        which = "it"
+    else:
+        which = "them" if len(held) == len(leaving) else _names(held)
+    return f"giving back {_names(leaving)}: {_join(_few(names))} still {verb} {which} open"
 
 
-def _names(view: View, state: GpuState) -> str:
-    chosen: list[PodGpu] = [gpu for gpu in view.gpus if gpu.state is state]
-    if len(chosen) == 1:
-        return f"GPU {chosen[0].gpu.index}"
-    return f"GPUs {_join([str(item.gpu.index) for item in chosen])}" if chosen else "a GPU"
+def _in_state(view: View, state: GpuState) -> list[PodGpu]:
+    return [gpu for gpu in view.gpus if gpu.state is state]
+
+
+def _names(gpus: Sequence[PodGpu]) -> str:
+    if not gpus:
+        return "a GPU"
+    return f"GPU{'s' if len(gpus) > 1 else ''} {_join([str(item.gpu.index) for item in gpus])}"
+
+
+def _few(words: list[str]) -> list[str]:
+    return words if len(words) <= 3 else [*words[:2], f"{len(words) - 2} others"]
 
 
 def _join(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _gpus(milli: int) -> str:
-    return f"{format_gpus(milli)} GPU" + ("" if 0 < milli <= 1000 else "s")
-
-
 def _word(milli: int) -> str:
-    whole, rest = divmod(milli, 1000)
+    whole, rest = divmod(milli, MILLI_PER_GPU)
     return _NUMBERS[whole] if not rest and whole < len(_NUMBERS) else format_gpus(milli)
 
 
 def _ordinal(n: int) -> str:
     if n == 1:
-        return "next"
+        return "first"
     ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return f"{n}{ending}"

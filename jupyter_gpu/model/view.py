@@ -49,7 +49,9 @@ class User:
     @property
     def name(self) -> str:
         """How to call it in a sentence."""
-        return self.notebook.rpartition("/")[2] if self.notebook else f"{self.command} (process {self.pid})"
+        if self.notebook:
+            return self.notebook.rpartition("/")[2]
+        return f"{self.command} (process {self.pid})" if self.pid else self.command
 
     def to_json(self) -> dict[str, Any]:
         """JSON object."""
