@@ -1,0 +1,98 @@
+"""The demo: JupyterLab with GPUs on a slider, for a person or (`--check`) without one. Started by `scripts/demo`."""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from scripts.lib.lab import Lab, LabError, running  # noqa: E402 - started as a file
+
+IMAGES = ROOT / ".cache" / "demo"
+CHECK_SECONDS = 30
+"""How long the cell runs in which the check drags the slider; a person has the minute that the notebook says."""
+
+
+def main() -> int:
+    """Exit status 0 if the person ended it, or if everything that `--check` looks at is true."""
+    parser = argparse.ArgumentParser(prog="scripts/demo", description="Opens JupyterLab with GPUs on a slider.")
+    parser.add_argument("--real", action="store_true", help="this machine's GPUs, instead of four simulated ones")
+    parser.add_argument("--check", action="store_true", help="drag the slider without a person, and look at the kernel")
+    options = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    with tempfile.TemporaryDirectory(prefix="jupyter-gpu-demo.", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        copy_notebook(folder / "work", CHECK_SECONDS if options.check else None)
+        simulated = ["--GpuExtension.simulated_gpus=4", f"--GpuExtension.state_dir={folder}/gpu"]
+        arguments = [] if options.real else simulated
+        try:
+            with running(folder, *arguments, "--LabApp.expose_app_in_browser=True") as lab:
+                return check(lab) if options.check else show(lab)
+        except LabError as error:
+            print(error, file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print("\nEnded.")
+            return 130 if options.check else 0
+
+
+def end(number: int, _: FrameType | None) -> None:
+    """A polite signal ends the demo as Ctrl-C does: in order."""
+    raise KeyboardInterrupt(number)
+
+
+def copy_notebook(folder: Path, seconds: int | None) -> None:
+    """The demo notebook, with another duration of its long cell if `seconds` is given."""
+    text = (ROOT / "binder" / "demo.ipynb").read_text()
+    if seconds is not None:
+        assert "seconds = 60" in text
+        text = text.replace("seconds = 60", f"seconds = {seconds}")
+    folder.mkdir()
+    (folder / "demo.ipynb").write_text(text)
+
+
+def describe(lab: Lab) -> str:
+    """What the GPUs are, and whether they are guarded. Raises urllib.error.URLError without the extension."""
+    status = lab.json("jupyter-gpu/api/v1/status")
+    gpus = "simulated GPUs" if status["simulated"] else "GPUs"
+    if status["mode"] == "enforced":
+        guard = "The kernel of the operating system guards them."
+    else:
+        guard = "Soft mode: nothing keeps programs from opening GPUs that are not theirs (that needs root)."
+    return f"{status['total'] / 1000:g} {gpus}. {guard}"
+
+
+def show(lab: Lab) -> int:
+    """Open the page, and wait until the person ends it or the server ends by itself."""
+    page = lab.page("lab/tree/demo.ipynb")
+    print(f"\n{describe(lab)}\n\nJupyterLab is here; Ctrl-C ends it:\n\n    {page}\n", flush=True)
+    opener = shutil.which("xdg-open")
+    if opener and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        subprocess.Popen([opener, page], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    os.waitid(os.P_PID, lab.pid, os.WEXITED | os.WNOWAIT)
+    print(f"JupyterLab ended by itself. The end of its log:\n{lab.log.read_text()[-4000:]}", file=sys.stderr)
+    return 1
+
+
+def check(lab: Lab) -> int:
+    """Drag the slider in a real browser; the browser's script says what it sees."""
+    print(describe(lab), flush=True)
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    script = Path(__file__).with_name("demo_check.mjs")
+    mode = lab.json("jupyter-gpu/api/v1/status")["mode"]
+    status = subprocess.run(["node", script, lab.page("lab/tree/demo.ipynb"), mode, IMAGES], check=False).returncode
+    if status:
+        print(f"The end of the server's log:\n{lab.log.read_text()[-4000:]}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
