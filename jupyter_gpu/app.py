@@ -1,0 +1,281 @@
+"""The Jupyter server extension: its configuration, and the putting together of its parts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
+from jupyter_server.extension.application import ExtensionApp
+from traitlets import CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
+from traitlets.config.application import catch_config_error
+
+from .backend import Backend
+from .events import SCHEMA, SCHEMA_ID, Resizes
+from .model.errors import BackendUnavailable
+from .model.quantity import MILLI_PER_GPU, parse_milli
+from .model.sentence import sentence
+from .model.view import View
+from .notebooks import Notebooks
+from .routes import PREFIX, RESIZES, VIEWERS, NotFoundHandler, RequestHandler, StatusHandler
+from .stream import StreamHandler
+from .viewers import Sampler, Viewers
+
+PROVISIONER = "jupyter-gpu"
+"""Entry point of the kernel provisioner that prepares every kernel for GPUs that come later."""
+_STOCK_PROVISIONER = "local-provisioner"
+
+MAX_POINTS = 10_000
+"""Samples that the history may hold: some megabytes at most."""
+
+
+class GpuExtension(ExtensionApp):
+    """GPUs of this server's notebooks, changed while they run.
+
+    Configure it in ``jupyter_server_config.py`` or ``jupyter_gpu_config.py`` (``c.GpuExtension.limit = "2"``)
+    or on the command line (``--GpuExtension.simulated_gpus=4``).
+    """
+
+    name = "jupyter_gpu"
+    description = "GPUs of this server's notebooks, changed while they run."
+    load_other_extensions = True
+
+    simulated_gpus = Int(
+        0,
+        min=0,
+        max=24,
+        help="""How many GPUs to simulate, 0 to 24. 0: use the GPUs of this machine.
+        Simulated GPUs are for trying things out; the panel says so.""",
+    ).tag(config=True)
+
+    limit = Union(
+        [Unicode(), Int(), Float()],
+        default_value="",
+        help="""The most GPUs that the notebooks of this server may have, such as "2", "0.5" or "500m".
+        Empty: all of them.""",
+    ).tag(config=True)
+
+    fractions = List(
+        Union([Unicode(), Float()]),
+        default_value=["0.25", "0.5"],
+        help="""Shares of one GPU that the slider offers below a whole one, such as ["0.25", "0.5"].
+        Other amounts can still be asked for in code.""",
+    ).tag(config=True)
+
+    state_dir = Unicode(
+        "",
+        help="""Directory with the records of who has which GPU: an absolute path, the same for all servers of
+        the machine that share its GPUs. Empty: the machine's own place for such records.""",
+    ).tag(config=True)
+
+    enforcement = CaselessStrEnum(
+        ["auto", "soft", "required"],
+        default_value="auto",
+        help="""Who keeps notebooks from GPUs that they were not given.
+        auto: the kernel of the operating system where this server has the right to ask for it, else soft.
+        required: the kernel of the operating system; where that is not possible, no GPUs are given.
+        soft: nobody; notebooks are only told which GPUs are theirs.""",
+    ).tag(config=True)
+
+    system_holders = List(
+        Unicode(),
+        help="""Names of programs outside this server that may have a GPU open without keeping it from being
+        given back, such as ["Xorg", "nvidia-persistenced"].""",
+    ).tag(config=True)
+
+    sample_interval = Float(
+        1.0,
+        min=0.1,
+        max=3600.0,
+        help="""Seconds between two samples of the load, at least 0.1. Samples are taken only while a chart is
+        in sight, and once for all who look.""",
+    ).tag(config=True)
+
+    history = Float(
+        300.0,
+        min=0.0,
+        help="""Seconds of samples that are kept for charts that are opened later, at most 10,000 samples.
+        0: none.""",
+    ).tag(config=True)
+
+    priority = Int(
+        5,
+        min=0,
+        max=9,
+        help="""Place of this server among others that wait for GPUs, 0 to 9: higher is served first, equal ones
+        in the order in which they asked.""",
+    ).tag(config=True)
+
+    _backend: Backend | None = None
+    _viewers: Viewers | None = None
+    _starting: asyncio.Task[None] | None = None
+
+    def _config_file_name_default(self) -> str:
+        return "jupyter_gpu_config"
+
+    @validate("limit")
+    def _check_limit(self, proposal: Any) -> str:
+        text = str(proposal["value"]).strip()
+        if text:
+            _milli("limit", text)
+        return text
+
+    @validate("fractions")
+    def _check_fractions(self, proposal: Any) -> list[str]:
+        texts = [str(value) for value in proposal["value"]]
+        for text in texts:
+            if not 0 < _milli("fractions", text) < MILLI_PER_GPU:
+                raise TraitError(f"GpuExtension.fractions: {text} is not between 0 and 1 GPU.")
+        return texts
+
+    @validate("state_dir")
+    def _check_state_dir(self, proposal: Any) -> str:
+        path = str(proposal["value"])
+        if path and not Path(path).is_absolute():
+            raise TraitError(f"GpuExtension.state_dir: {path!r} must be an absolute path, such as /run/jupyter-gpu.")
+        return path
+
+    @validate("system_holders")
+    def _check_system_holders(self, proposal: Any) -> list[str]:
+        names = list(proposal["value"])
+        for name in names:
+            if not name.strip() or "/" in name:
+                raise TraitError(f"GpuExtension.system_holders: {name!r} must be the name of a program, without path.")
+        return names
+
+    @validate("history", "sample_interval")
+    def _check_history(self, proposal: Any) -> float:
+        value = float(proposal["value"])
+        # A NaN passes every comparison that traitlets makes.
+        if value != value:
+            raise TraitError(f"GpuExtension.{proposal['trait'].name} must be a number of seconds.")
+        return value
+
+    @property
+    def points(self) -> int:
+        """How many samples the history holds."""
+        return int(min(self.history / self.sample_interval, MAX_POINTS))
+
+    # A server whose GPU settings are wrong must not start as if there were none: the limit would be gone.
+    # jupyter_server only logs it when an extension cannot be linked; so say it and exit, as it does for its own.
+    @catch_config_error
+    def _link_jupyter_server_extension(self, serverapp: Any) -> None:
+        super()._link_jupyter_server_extension(serverapp)
+
+    def initialize_settings(self) -> None:
+        """Take the pod up, before the server listens to anybody."""
+        assert self.serverapp is not None
+        self._set(BackendUnavailable("The server is still starting. Try again in a moment."))
+        self._resizes = Resizes()
+        self.settings[RESIZES] = self._resizes
+        assert self.serverapp.event_logger is not None
+        self.serverapp.event_logger.register_event_schema(SCHEMA)
+        self._use_provisioner()
+        loop: asyncio.AbstractEventLoop = cast(Any, self.serverapp.io_loop).asyncio_loop
+        if loop.is_running():  # a server that is embedded in a running program
+            self._starting = loop.create_task(self._start())
+        else:
+            loop.run_until_complete(self._start())
+
+    def initialize_handlers(self) -> None:
+        """Our routes; the first that fits is taken."""
+        self.handlers.extend(
+            [
+                (rf"{PREFIX}/v1/status", StatusHandler),
+                (rf"{PREFIX}/v1/request", RequestHandler),
+                (rf"{PREFIX}/v1/stream", StreamHandler),
+                (rf"{PREFIX}(?:/.*)?", NotFoundHandler),
+            ]
+        )
+
+    async def stop_extension(self) -> None:
+        """Answer all who wait, end the kernels, give the GPUs back."""
+        if self._starting:
+            await self._starting
+        viewers, self._viewers = self._viewers, None
+        if viewers:
+            await viewers.stop()
+        backend, self._backend = self._backend, None
+        if backend and self.serverapp:
+            # The server ends its kernels only after its extensions. But what a kernel has open cannot be given back.
+            await self.serverapp.cleanup_kernels()
+            await backend.stop()
+
+    def _make_backend(self) -> Backend:
+        from .backends.local import LocalBackend  # only a server needs it, and only now
+
+        return LocalBackend(
+            state_dir=Path(self.state_dir) if self.state_dir else None,
+            simulated_gpus=self.simulated_gpus,
+            limit=parse_milli(self.limit) if self.limit else None,
+            fractions=tuple(sorted({parse_milli(text) for text in self.fractions})),
+            enforcement=self.enforcement,
+            system_holders=tuple(self.system_holders),
+            priority=self.priority,
+        )
+
+    async def _start(self) -> None:
+        try:
+            backend = self._make_backend()
+            await backend.start()
+        except BackendUnavailable as error:
+            self.log.error("GPUs cannot be used: %s", error)
+            self._set(error)
+        except Exception:
+            self.log.exception("GPUs cannot be used: the backend did not start.")
+            self._set(BackendUnavailable("GPUs cannot be used: an error inside the server. Its log says what."))
+        else:
+            self._backend = backend
+            self._serve(backend)
+
+    def _serve(self, backend: Backend) -> None:
+        app = self.serverapp
+        assert app is not None
+        # The terminals' extension may be loaded after this one: look for it when it is needed.
+        notebooks = Notebooks(
+            app.kernel_manager, app.session_manager, lambda: app.web_app.settings.get("terminal_manager"), self.log
+        )
+        sampler = Sampler(backend, self.sample_interval, self.points, self.log)
+        view = backend.view()
+        self._resizes.see(view, time.monotonic())
+        backend.subscribe(self._emit)
+        self._viewers = Viewers(backend, notebooks, sampler)
+        self._set(self._viewers)
+        self.log.info("GPUs: %s", _summary(view))
+
+    def _set(self, viewers: Viewers | BackendUnavailable) -> None:
+        assert self.serverapp is not None
+        self.settings[VIEWERS] = viewers
+        self.serverapp.web_app.settings[VIEWERS] = viewers
+
+    def _emit(self, view: View) -> None:
+        assert self.serverapp is not None
+        assert self.serverapp.event_logger is not None
+        for resize in self._resizes.see(view, time.monotonic()):
+            self.serverapp.event_logger.emit(schema_id=SCHEMA_ID, data=resize.to_json())
+
+    def _use_provisioner(self) -> None:
+        """Make our provisioner the default of all kernels, unless an administrator chose another one."""
+        factory = KernelProvisionerFactory.instance(parent=self.serverapp)
+        if PROVISIONER not in factory.provisioners:
+            self.log.warning(
+                "The kernel provisioner %r is not installed: kernels start without GPU support.", PROVISIONER
+            )
+        elif factory.default_provisioner_name == _STOCK_PROVISIONER:
+            factory.default_provisioner_name = PROVISIONER
+        elif factory.default_provisioner_name != PROVISIONER:
+            self.log.info("Kernels keep the provisioner %r that is configured.", factory.default_provisioner_name)
+
+
+def _milli(trait: str, text: str) -> int:
+    try:
+        return parse_milli(text)
+    except ValueError as error:
+        raise TraitError(f"GpuExtension.{trait}: {error}") from None
+
+
+def _summary(view: View) -> str:
+    kind = "simulated, " if view.simulated else ""
+    return f"{sentence(view)} ({kind}{view.mode})"

@@ -1,0 +1,91 @@
+"""The Jupyter event of a completed resize, found in the sequence of views. Pure: time comes in as an argument."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..model.view import View
+
+SCHEMA_ID = "https://events.jupyter.org/jupyter_gpu/resize/v1"
+SCHEMA = Path(__file__).parent / "resize" / "v1.yaml"
+
+SUPERSEDED = "Superseded"
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """One event; amounts in milli, ``duration`` in seconds. ``resize/v1.yaml`` describes each field."""
+
+    old: int
+    new: int
+    requested: int
+    reason: str | None
+    duration: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Data of the event."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A resize that is under way."""
+
+    generation: int
+    requested: int
+    old: int
+    since: float
+
+
+class Resizes:
+    """Finds where in the sequence of views a resize ends.
+
+    A resize begins with a new generation of the wish and ends when the view is settled for it, or when
+    the next generation comes. Waiting in line is part of it.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[int, float] = {}
+        self._tokens = 0
+        self._seen: View | None = None
+        self._open: _Open | None = None
+
+    def asked(self, now: float) -> int:
+        """A request came in; the token ends it. The wait for its turn belongs to its duration."""
+        self._tokens += 1
+        self._asked[self._tokens] = now
+        return self._tokens
+
+    def answered(self, token: int) -> None:
+        """The request with this token was answered, well or badly."""
+        del self._asked[token]
+
+    def see(self, view: View, now: float) -> list[Resize]:
+        """The resizes that ended with ``view``. Older views than the last one are ignored."""
+        before, self._seen = self._seen, view
+        if before is None:
+            return []  # what was asked of an earlier server is not ours to time
+        if before.instance == view.instance and view.version <= before.version:
+            self._seen = before
+            return []
+        ended = []
+        if view.generation != before.generation:
+            if self._open:
+                ended.append(self._end(self._open, view, SUPERSEDED, now))
+            since = min(self._asked.values(), default=now)
+            self._open = _Open(view.generation, view.status.requested, before.status.attached, since)
+        if self._open and view.status.settled:
+            ended.append(self._end(self._open, view, view.status.reason, now))
+        return ended
+
+    def _end(self, resize: _Open, view: View, reason: str | None, now: float) -> Resize:
+        self._open = None
+        return Resize(
+            old=resize.old,
+            new=view.status.attached,
+            requested=resize.requested,
+            reason=reason and str(reason),
+            duration=max(0.0, now - resize.since),
+        )

@@ -1,0 +1,198 @@
+"""What all clients of one server see: each view once, each sample once, however many look.
+
+Nothing here runs by itself: with no client there is no task and no timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from typing import Any, Protocol
+
+from .backend import Backend
+from .model import strict
+from .model.errors import BackendUnavailable
+from .model.sentence import sentence
+from .model.view import Sample, View
+from .notebooks import Notebooks
+
+
+def view_json(view: View) -> dict[str, Any]:
+    """Body of every answer that is a view."""
+    return {**view.to_json(), "sentence": sentence(view)}
+
+
+class Viewer(Protocol):
+    """A client that is told what is new; neither method waits."""
+
+    def show_view(self, version: int, text: str) -> None:
+        """A view, as JSON of a stream message. Older versions than shown before are to be ignored."""
+
+    def show_sample(self, text: str) -> None:
+        """A sample, as JSON of a stream message."""
+
+    def end(self) -> None:
+        """The server stops."""
+
+
+class Sampler:
+    """Samples of the pod's GPUs: taken for all viewers at once, only while somebody looks.
+
+    ``interval`` in seconds; ``history``: how many samples are kept for those who come later.
+    """
+
+    def __init__(self, backend: Backend, interval: float, history: int, log: logging.Logger) -> None:
+        self.interval = interval
+        self._backend, self._log = backend, log
+        self._points: deque[Sample] = deque(maxlen=history)
+        self._viewers: set[Viewer] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._last = float("-inf")
+        self._failed = False
+
+    def history(self) -> str:
+        """The stream message with the samples so far."""
+        points = [sample.to_json() for sample in self._points]
+        return strict.dumps({"type": "history", "interval": self.interval, "points": points})
+
+    def look(self, viewer: Viewer, on: bool) -> None:
+        """``viewer`` wants samples from now on, or no more."""
+        (self._viewers.add if on else self._viewers.discard)(viewer)
+        if self._viewers:
+            self._arm()
+        elif self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    async def stop(self) -> None:
+        """No more samples."""
+        self._viewers.clear()
+        if self._timer:
+            self._timer.cancel()
+        if self._task:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def _arm(self) -> None:
+        if self._timer or self._task:
+            return
+        loop = asyncio.get_running_loop()
+        # Measured from the last sample, so that switching on and off does not make them more frequent.
+        self._timer = loop.call_at(max(loop.time(), self._last + self.interval), self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        self._last = loop.time()
+        self._task = loop.create_task(self._take())
+
+    async def _take(self) -> None:
+        try:
+            sample = await self._backend.sample()
+            text = strict.dumps({"type": "sample", "sample": sample.to_json()})
+        except Exception as error:  # a chart stands still; the rest must go on
+            if not self._failed:
+                self._log.warning("The load of the GPUs cannot be read; trying again: %s", error, exc_info=error)
+            self._failed = True
+        else:
+            self._failed = False
+            self._points.append(sample)
+            for viewer in tuple(self._viewers):
+                viewer.show_sample(text)
+        finally:
+            self._task = None
+        if self._viewers:
+            self._arm()
+
+
+class Viewers:
+    """The views of a backend, with the notebooks behind the processes, for streams and for long polls."""
+
+    def __init__(self, backend: Backend, notebooks: Notebooks, sampler: Sampler) -> None:
+        self.backend = backend
+        self.sampler = sampler
+        self._notebooks = notebooks
+        self._viewers: set[Viewer] = set()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._changed = False
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+        self._unsubscribe = backend.subscribe(self._on_view)
+
+    async def named(self, view: View) -> View:
+        """``view`` with the notebooks behind its processes."""
+        return await self._notebooks.add_to(view)
+
+    async def now(self) -> dict[str, Any]:
+        """Body of the latest view."""
+        return view_json(await self.named(self.backend.view()))
+
+    def newer(self, instance: str, version: int) -> asyncio.Future[None]:
+        """Done as soon as there is a newer view than that, or no more will come; cancel it to stop waiting."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        view = self.backend.view()
+        if self._stopped or view.instance != instance or view.version > version:
+            future.set_result(None)
+        else:
+            self._waiting.add(future)
+            future.add_done_callback(self._waiting.discard)
+        return future
+
+    def check_open(self) -> None:
+        """Raise if the server is stopping."""
+        if self._stopped:
+            raise BackendUnavailable("This server is stopping. Start it again to use GPUs.")
+
+    async def join(self, viewer: Viewer) -> None:
+        """Show ``viewer`` the view now and each new one, until it leaves."""
+        self.check_open()
+        self._viewers.add(viewer)
+        view = await self.named(self.backend.view())
+        viewer.show_view(view.version, _message(view))
+
+    def leave(self, viewer: Viewer) -> None:
+        """The end of ``viewer``; may come twice."""
+        self._viewers.discard(viewer)
+        self.sampler.look(viewer, False)
+
+    async def stop(self) -> None:
+        """End all waiting and all streams."""
+        self._stopped = True
+        self._unsubscribe()
+        self._wake()
+        await self.sampler.stop()
+        if self._task:
+            await self._task
+        for viewer in tuple(self._viewers):
+            viewer.end()
+
+    def _wake(self) -> None:
+        for future in tuple(self._waiting):
+            if not future.done():
+                future.set_result(None)
+
+    def _on_view(self, _: View) -> None:
+        self._wake()
+        self._changed = True
+        if self._viewers and self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._publish())
+
+    async def _publish(self) -> None:
+        """Show the latest view to all; those that were replaced meanwhile are left out."""
+        try:
+            while self._changed and self._viewers:
+                self._changed = False
+                view = await self.named(self.backend.view())
+                text = _message(view)
+                for viewer in tuple(self._viewers):
+                    viewer.show_view(view.version, text)
+        finally:
+            self._task = None
+
+
+def _message(view: View) -> str:
+    return strict.dumps({"type": "view", "view": view_json(view)})

@@ -1,0 +1,219 @@
+"""Who may do what: authentication, authorisation, XSRF and origin, on every verb of every handler."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from http.cookies import SimpleCookie
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from jupyter_server.auth import Authorizer, User
+from jupyter_server.base.handlers import JupyterHandler
+from jupyter_server.serverapp import ServerApp
+from tornado.httpclient import HTTPClientError
+from tornado.web import RequestHandler
+from traitlets.config import Config
+
+from jupyter_gpu.app import GpuExtension
+
+from .conftest import Answer, Call, Connect, Fetch
+
+NOBODY = {"Authorization": ""}
+STRANGER = {"Authorization": "token 0123456789abcdef"}
+JSON = {"Content-Type": "application/json"}
+
+
+class Granting(Authorizer):
+    """An authorizer that allows some actions on our resource, and remembers what it was asked."""
+
+    granted: tuple[str, ...] = ()
+    asked: list[tuple[str, str]]
+
+    def is_authorized(self, handler: JupyterHandler, user: User, action: str, resource: str) -> bool:
+        """See the base class."""
+        self.asked = [*getattr(self, "asked", []), (action, resource)]
+        return action in self.granted
+
+
+class Reader(Granting):
+    """May look, but not touch."""
+
+    granted = ("read",)
+
+
+class Spectator(Granting):
+    """May look and listen, but not touch."""
+
+    granted = ("read", "execute")
+
+
+@pytest.mark.parametrize("headers", [NOBODY, STRANGER], ids=["no token", "wrong token"])
+@pytest.mark.parametrize("path", ["status", "request", "stream", "nothing", ""])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"])
+async def test_nobody_gets_in_without_being_known(call: Call, path: str, method: str, headers: dict[str, str]) -> None:
+    """403 as JSON for every verb of every path; nothing tells what is there."""
+    answer = await call(path, method=method, headers={**headers, **JSON})
+    assert answer.code == 403
+    assert method == "HEAD" or answer.body["reason"] == "NotPermitted"
+
+
+@pytest.mark.parametrize("headers", [NOBODY, STRANGER], ids=["no token", "wrong token"])
+async def test_a_stranger_gets_no_stream(connect: Connect, headers: dict[str, str]) -> None:
+    """The handshake is refused."""
+    with pytest.raises(HTTPClientError) as error:
+        await connect(headers=headers)
+    assert error.value.code == 403
+
+
+async def test_a_page_of_another_site_gets_no_stream(
+    connect: Connect, jp_fetch: Fetch, jp_serverapp: ServerApp, jp_http_port: int
+) -> None:
+    """Browsers send cookies along with a WebSocket of any page; so the page's origin is checked."""
+    host = f"127.0.0.1:{jp_http_port}"  # as in the login: the cookie's name has it
+    cookie = {**NOBODY, "Cookie": (await log_in(jp_fetch, jp_serverapp)).header, "Host": host}
+    with pytest.raises(HTTPClientError) as error:
+        await connect(headers={**cookie, "Origin": "https://elsewhere.example"})
+    assert error.value.code == 403
+    own = await connect(headers={**cookie, "Origin": f"http://{host}"})
+    message = await own.read()
+    assert message is not None
+    assert message["type"] == "view"
+
+
+async def test_a_page_of_another_site_gets_no_answer(call: Call, jp_fetch: Fetch, jp_serverapp: ServerApp) -> None:
+    """REST has the same check; with a token it is a program and no page, so send none but a cookie."""
+    cookie = await log_in(jp_fetch, jp_serverapp)
+    answer = await call("status", headers={**NOBODY, "Cookie": cookie.header, "Origin": "https://elsewhere.example"})
+    assert answer.code == 404
+
+
+class Cookies:
+    """What a browser has after the login page."""
+
+    def __init__(self, jar: SimpleCookie) -> None:
+        self.header = "; ".join(f"{name}={morsel.value}" for name, morsel in jar.items())
+        self.xsrf = jar["_xsrf"].value
+
+
+async def log_in(fetch: Fetch, app: ServerApp) -> Cookies:
+    """Through the real login page, as a browser does it."""
+    jar: SimpleCookie = SimpleCookie()
+    page = await fetch("login", headers=dict(NOBODY))
+    for line in page.headers.get_list("Set-Cookie"):
+        jar.load(line)
+    form = {"password": app.identity_provider.token, "_xsrf": jar["_xsrf"].value}
+    cookie = "; ".join(f"{name}={morsel.value}" for name, morsel in jar.items())
+    answer = await fetch(
+        "login",
+        method="POST",
+        body=urlencode(form),
+        headers={**NOBODY, "Cookie": cookie, "Content-Type": "application/x-www-form-urlencoded"},
+        follow_redirects=False,
+        raise_error=False,
+    )
+    assert answer.code == 302
+    for line in answer.headers.get_list("Set-Cookie"):
+        jar.load(line)
+    return Cookies(jar)
+
+
+async def put_with(call: Call, headers: dict[str, str]) -> Answer:
+    """A PUT as a browser with cookies sends it."""
+    return await call("request", method="PUT", body=b'{"gpus": 1}', headers={**NOBODY, **JSON, **headers})
+
+
+async def test_a_cookie_needs_the_xsrf_header(call: Call, jp_fetch: Fetch, jp_serverapp: ServerApp) -> None:
+    """A cookie alone may look; to change something the page must prove that it is ours."""
+    cookies = await log_in(jp_fetch, jp_serverapp)
+    assert (await call("status", headers={**NOBODY, "Cookie": cookies.header})).code == 200
+    bare = await put_with(call, {"Cookie": cookies.header})
+    assert (bare.code, bare.body["reason"]) == (403, "NotPermitted")
+    assert "_xsrf" in bare.body["message"]
+    wrong = await put_with(call, {"Cookie": cookies.header, "X-XSRFToken": "0" * 32})
+    assert wrong.code == 403
+    assert (await call("status")).body["requested"] is None
+    right = await put_with(call, {"Cookie": cookies.header, "X-XSRFToken": cookies.xsrf})
+    assert (right.code, right.body["amounts"]["requested"]) == (200, 1000)
+
+
+class TestReader:
+    """An authorizer that allows only reading."""
+
+    @pytest.fixture
+    def server_config(self) -> dict[str, Any]:
+        return {"authorizer_class": Reader}
+
+    async def test_reads(self, call: Call, jp_serverapp: ServerApp) -> None:
+        """GET is the action read, of the resource jupyter_gpu."""
+        assert (await call("status")).code == 200
+        assert jp_serverapp.authorizer.asked == [("read", "jupyter_gpu")]
+
+    async def test_does_not_write(self, put: Call, call: Call, jp_serverapp: ServerApp) -> None:
+        """PUT is the action write; nothing is changed."""
+        answer = await put({"gpus": 1})
+        assert (answer.code, answer.body["reason"]) == (403, "NotPermitted")
+        assert jp_serverapp.authorizer.asked == [("write", "jupyter_gpu")]
+        assert (await call("status")).body["requested"] is None
+
+    async def test_does_not_listen(self, connect: Connect, jp_serverapp: ServerApp) -> None:
+        """The stream is the action execute."""
+        with pytest.raises(HTTPClientError) as error:
+            await connect()
+        assert error.value.code == 403
+        assert jp_serverapp.authorizer.asked == [("execute", "jupyter_gpu")]
+
+
+class TestSpectator:
+    """An authorizer that allows reading and the stream."""
+
+    @pytest.fixture
+    def server_config(self) -> dict[str, Any]:
+        return {"authorizer_class": Spectator}
+
+    async def test_listens(self, connect: Connect, put: Call) -> None:
+        """The stream is open to who may execute, though not to write."""
+        message = await (await connect()).read()
+        assert message is not None
+        assert message["type"] == "view"
+        assert (await put({"gpus": 1})).code == 403
+
+
+VERBS = [verb.lower() for verb in RequestHandler.SUPPORTED_METHODS]
+
+
+def our_handlers(extension: GpuExtension) -> list[type[RequestHandler]]:
+    """Of all routes that the extension has registered."""
+    return [route[1] for route in extension.handlers]
+
+
+async def test_every_verb_of_every_handler_has_its_checks(extension: GpuExtension) -> None:
+    """Whoever adds a verb must decorate it: both checks are found by what they wrap."""
+    seen = 0
+    for handler in our_handlers(extension):
+        assert vars(handler).get("auth_resource", handler.auth_resource) == "jupyter_gpu"  # type: ignore[attr-defined]
+        for verb in VERBS:
+            method = vars(handler).get(verb)
+            if method is None:
+                continue
+            seen += 1
+            source = inspect.getsource(inspect.unwrap(method))
+            if verb == "get" and handler.__name__ == "StreamHandler":
+                assert "@ws_authenticated" in source
+                assert "is_authorized(self, self.current_user, \"execute\", self.auth_resource)" in source
+            else:
+                assert "@web.authenticated" in source
+                assert "@authorized" in source
+            assert not getattr(method, "__allow_unauthenticated", False)
+    assert seen == 3
+
+
+def test_the_server_finds_no_handler_of_ours_without_checks(
+    jp_configurable_serverapp: Callable[..., ServerApp], jp_server_config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server's own inspection, made when access without a login is forbidden, names none of ours."""
+    jp_configurable_serverapp(config=jp_server_config)
+    warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not [text for text in warned if "jupyter_gpu" in text or "jupyter-gpu" in text]

@@ -1,0 +1,114 @@
+"""``GET status``: now, or as soon as there is something new."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.app import GpuExtension
+
+from .conftest import GPUS, Call
+
+
+def key(view: dict[str, Any]) -> str:
+    """What ``after`` wants."""
+    return f"{view['instance']}:{view['version']}"
+
+
+async def waiting(extension: GpuExtension, count: int) -> None:
+    """Until so many long polls wait."""
+    assert extension._viewers is not None
+    async with asyncio.timeout(10):
+        while len(extension._viewers._waiting) != count:
+            await asyncio.sleep(0.005)
+
+
+async def test_before_the_first_wish(call: Call) -> None:
+    """Nothing wanted, nothing attached, all of it to be had."""
+    view = (await call("status")).body
+    assert (view["phase"], view["total"], view["limit"]) == ("Idle", GPUS * 1000, GPUS * 1000)
+    assert (view["requested"], view["simulated"], view["mode"]) == (None, True, "soft")
+    assert view["steps"][0] == 0
+    assert view["steps"][-1] == GPUS * 1000
+    assert view["sentence"] == "0 of 4 GPUs attached"
+
+
+async def test_a_long_poll_ends_with_the_change(call: Call, put: Call, extension: GpuExtension) -> None:
+    """It answers the new view as soon as there is one, not at its timeout."""
+    before = (await call("status")).body
+    began = time.monotonic()
+    poll = asyncio.ensure_future(call("status", params={"after": key(before), "timeout": "15"}))
+    await waiting(extension, 1)
+    await put({"gpus": 1})
+    answer = await poll
+    assert answer.code == 200
+    assert answer.body["version"] > before["version"]
+    assert answer.body["requested"]["milli"] == 1000
+    assert time.monotonic() - began < 10
+
+
+async def test_a_long_poll_for_an_old_view_answers_at_once(call: Call, put: Call) -> None:
+    """What the client has missed it gets without waiting."""
+    before = (await call("status")).body
+    now = (await put({"gpus": 1})).body
+    assert (await call("status", params={"after": key(before), "timeout": "30"})).body == now
+    assert (await call("status", params={"after": "another-instance:999999", "timeout": "30"})).body == now
+
+
+async def test_a_long_poll_without_news_ends_in_time(call: Call, extension: GpuExtension) -> None:
+    """The same view again, after the timeout; nothing is left behind."""
+    before = (await call("status")).body
+    began = time.monotonic()
+    answer = await call("status", params={"after": key(before), "timeout": "0.3"})
+    assert (answer.code, answer.body) == (200, before)
+    assert 0.25 < time.monotonic() - began < 5
+    await waiting(extension, 0)
+
+
+async def test_a_client_that_goes_away_is_forgotten(
+    call: Call, extension: GpuExtension, jp_auth_header: dict[str, str], jp_base_url: str, jp_serverapp: Any
+) -> None:
+    """Its long poll ends at once, not at its timeout."""
+    before = (await call("status")).body
+    _, writer = await asyncio.open_connection("127.0.0.1", jp_serverapp.port)
+    writer.write(
+        f"GET {jp_base_url}jupyter-gpu/api/v1/status?after={key(before)}&timeout=30 HTTP/1.1\r\nHost: localhost\r\n"
+        f"Authorization: {jp_auth_header['Authorization']}\r\n\r\n".encode()
+    )
+    await waiting(extension, 1)
+    writer.close()
+    await waiting(extension, 0)
+
+
+async def test_a_server_that_stops_ends_all_waiting(call: Call, extension: GpuExtension) -> None:
+    """A long poll answers 503 at once, so that the kernel's client can say what happened."""
+    before = (await call("status")).body
+    poll = asyncio.ensure_future(call("status", params={"after": key(before), "timeout": "30"}))
+    await waiting(extension, 1)
+    await extension.stop_extension()
+    answer = await asyncio.wait_for(poll, 5)
+    assert (answer.code, answer.body["reason"]) == (503, "BackendUnavailable")
+    assert (await call("status")).code == 503
+    assert (await call("status", params={"after": key(before)})).code == 503
+
+
+@pytest.mark.parametrize("after", ["", "x", ":1", "x:", "x:-1", "x:1.5", "x:a", "x" * 65 + ":1", "x:" + "9" * 17, "x:１"])
+async def test_a_bad_after_is_refused(call: Call, after: str) -> None:
+    """400 that names the parameter."""
+    answer = await call("status", params={"after": after})
+    assert (answer.code, answer.body["details"]) == (400, {"field": "after"})
+
+
+@pytest.mark.parametrize("timeout", ["", "x", "-1", "30.1", "nan", "inf", "1e9"])
+async def test_a_bad_timeout_is_refused(call: Call, timeout: str) -> None:
+    """400 that names the parameter."""
+    answer = await call("status", params={"after": "x:1", "timeout": timeout})
+    assert (answer.code, answer.body["details"]) == (400, {"field": "timeout"})
+
+
+async def test_what_jupyterlab_appends_is_ignored(call: Call) -> None:
+    """It adds a bare number to each address, against caches."""
+    assert (await call("status", params={"1700000000000": ""})).code == 200
