@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # as in typing, whose import costs more than this whole m
 if TYPE_CHECKING:
     from typing import Any
 
-    from .kernel import Gpu as _Gpu
+    from .kernel import gpu
     from .model.errors import (
         BackendUnavailable,
         Draining,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         Unhealthy,
     )
 
-    gpu: _Gpu
     resize = gpu.resize
     aresize = gpu.aresize
     release = gpu.release
@@ -82,7 +81,9 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "devices"})
+    return sorted(
+        {*globals(), *__all__}
+    )  # without `devices`: help() and inspect read what they list, and it asks the server
 
 
 def _version() -> str:

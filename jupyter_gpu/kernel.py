@@ -1,0 +1,325 @@
+"""`gpu`: what the user of a notebook, a script or a terminal calls.
+
+Only this facade is loaded in every kernel; what does the work is imported at the first call.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as in typing, whose import costs more than this module
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from types import TracebackType
+    from typing import Any
+
+    from .client import Call, Client
+    from .model.view import View
+    from .progress import Progress
+    from .report import GpuDevice, GpuStatus
+    from .waiting import Ledger, Patience, Pause, Steps
+
+
+class Gpu:
+    """The GPUs of the Jupyter server that this code belongs to, the same as in its panel.
+
+    Every method raises :class:`~.model.errors.ServerUnreachable` where no server is found or none answers.
+    """
+
+    def __init__(self, client: Client | None = None, progress: Progress | None = None) -> None:
+        self._runner = _Runner(client)
+        self._progress = progress
+        self._blocks: Ledger | None = None
+        self._widget: Any = None
+
+    def resize(
+        self,
+        amount: float | str,
+        *,
+        each: float | str | None = None,
+        memory: int | str | None = None,
+        model: str | Iterable[str] | None = None,
+        topology: str | None = None,
+        priority: int | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> GpuStatus:
+        """Have ``amount`` GPUs: ``2``, ``0.5``, ``"500m"``. Blocks until that is so and returns the status.
+
+        ``each``: cut into shares of this size, each on another GPU. ``memory``: of each share, bytes or ``"20GiB"``.
+        ``model``: acceptable models. ``topology``: ``"island"`` (one NVLink island) or ``"switch"`` (one PCIe switch).
+        ``priority``: 0–9, higher is served first. ``wait=False`` returns at once; ``timeout`` is in seconds.
+
+        Raises InvalidRequest, LimitExceeded or Infeasible, and nothing was changed; or, when the time is over,
+        NoCapacity (not enough is free) or Draining (what is given back is still open), and the request stands.
+        Draining is raised at once where this kernel itself has the GPU open: to wait would never end.
+        """
+        return self._runner.run(self._resize(amount, each, memory, model, topology, priority, wait, timeout))
+
+    async def aresize(
+        self,
+        amount: float | str,
+        *,
+        each: float | str | None = None,
+        memory: int | str | None = None,
+        model: str | Iterable[str] | None = None,
+        topology: str | None = None,
+        priority: int | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> GpuStatus:
+        """`resize` that lets the event loop go on."""
+        return await self._runner.arun(self._resize(amount, each, memory, model, topology, priority, wait, timeout))
+
+    def release(self, *, wait: bool = True, timeout: float | None = None) -> GpuStatus:
+        """Give all GPUs back, and cancel what is still waited for."""
+        return self.resize(0, wait=wait, timeout=timeout)
+
+    def at_least(self, amount: float | str, *, timeout: float | None = None) -> AtLeast:
+        """Context manager, with `with` and with `async with`: inside it, at least ``amount`` GPUs are attached.
+
+        Takes only what is missing and gives back exactly that at the end, also after an exception. Blocks may be
+        nested and may overlap in threads or tasks. If the time is over before all are there, nothing stays taken.
+        """
+        from .waiting import Ledger, give_back, take
+
+        milli = _fields(amount)["milli"]
+        if self._blocks is None:
+            self._blocks = Ledger()
+        ledger = self._blocks
+        return AtLeast(
+            self._runner,
+            lambda block: take(milli, block, ledger, self._patience(timeout)),
+            lambda block: give_back(block, ledger),
+        )
+
+    def wait(self, *, timeout: float | None = None) -> GpuStatus:
+        """Until the current request is fulfilled, whoever made it; returns and raises like `resize`."""
+        from .waiting import settle
+
+        return self._runner.run(settle(self._look(), self._patience(timeout)))
+
+    def status(self) -> GpuStatus:
+        """What is so now."""
+        return _report(self._look())
+
+    @property
+    def devices(self) -> tuple[GpuDevice, ...]:
+        """The GPUs that can be used now: uuid, index, model, memory, milli, exclusive or share, path."""
+        from .report import devices
+
+        return devices(self._look())
+
+    def __repr__(self) -> str:
+        return self._line()
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Any:  # noqa: ARG002 - IPython's
+        """In a notebook a slider, elsewhere one line of text."""
+        plain = {"text/plain": self._line()}
+        from .progress import in_kernel
+
+        if not in_kernel():
+            return plain
+        if self._widget is None:
+            from .widget import GpuWidget
+
+            self._widget = GpuWidget(self)
+        bundle = self._widget._repr_mimebundle_()
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        return {**(data or {}), **plain}, metadata
+
+    def _line(self) -> str:
+        """One line of text; never raises, because consoles and debuggers ask for it."""
+        from .client import get_status
+        from .model.errors import GpuError
+        from .model.sentence import sentence
+
+        try:
+            return f"GPU: {sentence(self._runner.client.send(get_status(patience=2.0)))}"
+        except GpuError as error:
+            return f"GPU: {error}"
+
+    def _look(self) -> View:
+        from .client import get_status
+
+        return self._runner.client.send(get_status())
+
+    def _resize(
+        self,
+        amount: float | str,
+        each: float | str | None,
+        memory: int | str | None,
+        model: str | Iterable[str] | None,
+        topology: str | None,
+        priority: int | None,
+        wait: bool,
+        timeout: float | None,
+    ) -> Steps:
+        from .waiting import resize
+
+        fields = _fields(amount, each, memory, model, topology, priority)
+        return resize(fields, self._patience(timeout) if wait else None)
+
+    def _patience(self, timeout: float | None) -> Patience:
+        import os
+
+        from .discover import ancestors
+        from .model.errors import InvalidRequest
+        from .progress import choose
+        from .waiting import Patience
+
+        if timeout is not None and not timeout >= 0:
+            raise InvalidRequest("'timeout' is a number of seconds, 0 or more.", field="timeout")
+        return Patience(timeout, self._progress or choose(), tuple(ancestors(os.getpid())))
+
+
+class _Runner:
+    """Does what the generators of `waiting` say, blocking or not."""
+
+    def __init__(self, client: Client | None) -> None:
+        self._client = client
+
+    @property
+    def client(self) -> Client:
+        """Made at its first use."""
+        if self._client is None:
+            from .client import Client
+
+            self._client = Client()
+        return self._client
+
+    def run(self, steps: Steps) -> GpuStatus:
+        """Blocks until ``steps`` ends."""
+        import time
+
+        from .waiting import Pause
+
+        answer: View | None = None
+        problem: BaseException | None = None
+        while True:
+            try:
+                step = _advance(steps, answer, problem)
+            except StopIteration as end:
+                return _report(end.value)
+            answer = problem = None
+            try:
+                if isinstance(step, Pause):
+                    time.sleep(step.seconds)
+                else:
+                    answer = self.client.send(step)
+            except BaseException as error:  # the generator decides, also about Ctrl-C
+                problem = error
+
+    async def arun(self, steps: Steps) -> GpuStatus:
+        """The same; each question waits in a thread."""
+        import asyncio
+
+        from .waiting import Pause
+
+        answer: View | None = None
+        problem: BaseException | None = None
+        while True:
+            try:
+                step = _advance(steps, answer, problem)
+            except StopIteration as end:
+                return _report(end.value)
+            answer = problem = None
+            try:
+                if isinstance(step, Pause):
+                    await asyncio.sleep(step.seconds)
+                else:
+                    answer = await self._ask(step)
+            except BaseException as error:  # the generator decides, also when the task is cancelled
+                problem = error
+
+    async def _ask(self, call: Call) -> View:
+        import asyncio
+
+        exchange = self.client.exchange(call)
+        try:
+            return await asyncio.to_thread(exchange.run)
+        except asyncio.CancelledError:
+            exchange.abort()  # else the thread would wait for its answer, and the end of the process for the thread
+            raise
+
+
+def _advance(steps: Steps, answer: View | None, problem: BaseException | None) -> Call | Pause:
+    if problem is not None:
+        return steps.throw(problem)
+    return next(steps) if answer is None else steps.send(answer)
+
+
+def _report(view: View) -> GpuStatus:
+    from . import cuda
+    from .report import GpuStatus
+
+    return GpuStatus(view, cuda.seen(view))
+
+
+class AtLeast:
+    """See :meth:`Gpu.at_least`. One instance can be entered again, also inside itself."""
+
+    def __init__(self, gpu: _Runner, take: Callable[[object], Steps], give_back: Callable[[object], Steps]) -> None:
+        self._gpu = gpu
+        self._take = take
+        self._give_back = give_back
+        self._blocks: list[object] = []
+
+    def __enter__(self) -> GpuStatus:
+        return self._gpu.run(self._begin())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._gpu.run(self._give_back(self._blocks.pop()))
+
+    async def __aenter__(self) -> GpuStatus:
+        return await self._gpu.arun(self._begin())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._gpu.arun(self._give_back(self._blocks.pop()))
+
+    def _begin(self) -> Steps:
+        block = object()
+        view = yield from self._take(block)
+        self._blocks.append(block)
+        return view
+
+
+def _fields(
+    amount: object,
+    each: object = None,
+    memory: object = None,
+    model: str | Iterable[str] | None = None,
+    topology: str | None = None,
+    priority: int | None = None,
+) -> Mapping[str, Any]:
+    """The body of the request, checked here already: an error names the argument, and needs no server."""
+    from .model.annotations import Wish
+    from .model.errors import InvalidRequest
+    from .model.quantity import parse_bytes, parse_milli
+    from .model.strict import FieldError
+
+    try:
+        fields: dict[str, Any] = {"milli": parse_milli(_plain(amount))}
+        if each is not None:
+            fields["each"] = parse_milli(_plain(each))
+        if memory is not None:
+            fields["memory"] = parse_bytes(_plain(memory))
+        if model is not None:
+            fields["model"] = [model] if isinstance(model, str) else list(model)
+        fields |= {k: v for k, v in {"topology": topology, "priority": priority}.items() if v is not None}
+        return Wish.from_fields(fields).to_json()
+    except FieldError as error:
+        raise InvalidRequest(str(error), field=error.field) from None
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(str(error)) from None
+
+
+def _plain(number: object) -> object:
+    """A number of NumPy as one of Python."""
+    item = getattr(number, "item", None)
+    return item() if callable(item) else number
+
+
+gpu = Gpu()

@@ -1,0 +1,35 @@
+"""Loaded into every Python kernel by `provisioner`, as an extension of IPython: puts the CUDA guard up.
+
+Whatever goes wrong here is logged and the kernel goes on as if this were not installed.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+from . import cuda, frameworks
+
+log = logging.getLogger(__name__)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Called by IPython once in a kernel's life, before the first cell."""
+    try:
+        guard = cuda.guard()
+        frameworks.install(guard)
+    except Exception:
+        log.warning("The CUDA guard of jupyter-gpu could not be set up.", exc_info=True)
+        return
+
+    def before_cell(*_: object) -> None:
+        try:
+            news = guard.news()
+        except Exception:  # an error here would be shown at every cell
+            log.debug("Looking for changes of the attached GPUs failed.", exc_info=True)
+            return
+        if news:
+            print(news, file=sys.stderr)
+
+    shell.events.register("pre_run_cell", before_cell)
