@@ -1,0 +1,275 @@
+"""Which GPUs of one node serve a wish, with the least change to what the pod has.
+
+A GPU *fits* a share if its model is one of those wished and the share of its memory is enough. A wish for an
+``island`` or a ``switch`` is a demand: all shares on one. Else several GPUs are taken from one island, then from
+one switch, where that is possible.
+
+What a pod has changes only where the wish says so:
+
+* A share that does not fit any more, or is one too many, is given back: unhealthy ones first, then idle ones,
+  then the newest.
+* A share that is too large shrinks in place. One that is too small grows in place where there is room. Without
+  room it moves to another GPU, if no process has it open; else it waits where it is.
+* A GPU that the pod still holds because it is being closed is taken again first: a shrink that is cancelled.
+* An unhealthy GPU gets no new share. A share on one stays until it must change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.gpu import Gpu, GpuShare, total
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """One GPU as one pod sees it; amounts in milli."""
+
+    gpu: Gpu
+    room: int
+    """What the pod may have here now, including what it has."""
+    held: int = 0
+    """What it holds here in any way: allocated, attached or draining."""
+    share: int = 0
+    """What is allocated to it here."""
+    age: int = 0
+    """Place among its shares, 0 is the oldest."""
+    busy: bool = False
+    """Whether some process has it open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """What the pod should have now, and what it still waits for."""
+
+    shares: tuple[GpuShare, ...]
+    """Oldest first."""
+    owed: int = 0
+    """Milli."""
+    wanted: frozenset[str] = frozenset()
+    """uuids of GPUs that could serve what is owed: who comes later gets nothing more of them."""
+
+
+def fits(gpu: Gpu, wish: Wish, milli: int) -> bool:
+    """Whether a share of ``milli`` of ``gpu`` is what ``wish`` asks for; whether it is free or healthy is not asked.
+
+    A wished model is met by a GPU whose name contains its words, one after the other, in any case: ``a100`` or
+    ``A100 SXM4`` by "NVIDIA A100-SXM4-80GB", but ``A10`` is not.
+    """
+    if wish.memory and gpu.memory * milli < wish.memory * MILLI_PER_GPU:
+        return False
+    return not wish.model or any(_named(gpu.model, model) for model in wish.model)
+
+
+@lru_cache(maxsize=4096)
+def _named(name: str, wished: str) -> bool:
+    words, sought = (re.findall(r"\w+", text.casefold().replace("_", " ")) for text in (name, wished))
+    return bool(sought) and any(words[i : i + len(sought)] == sought for i in range(len(words)))
+
+
+def islands(gpus: Iterable[Gpu], topology: str | None) -> list[list[Gpu]]:
+    """``gpus`` in groups of which one must hold a whole wish; all in one where topology is no demand."""
+    found: dict[tuple[str, str], list[Gpu]] = {}
+    for gpu in gpus:
+        word = _topology(gpu, topology) if topology in ("island", "switch") else ("all", "")
+        found.setdefault(word, []).append(gpu)
+    return list(found.values())
+
+
+def _topology(gpu: Gpu, level: str | None) -> tuple[str, str]:
+    word = gpu.island if level == "island" else gpu.switch
+    return ("gpu", gpu.uuid) if word is None else ("group", word)  # joined to nothing: a group of its own
+
+
+def groups(gpus: Iterable[Gpu], wish: Wish) -> list[list[Gpu]]:
+    """Sets of GPUs of which each could serve the whole wish if all of it were free; none: infeasible."""
+    pieces = wish.pieces
+    fitting = [gpu for gpu in gpus if fits(gpu, wish, pieces[0])]
+    return [
+        group
+        for group in islands(fitting, wish.topology)
+        if len(group) >= len(pieces) and any(fits(gpu, wish, pieces[-1]) for gpu in group)
+    ]
+
+
+def settled(wish: Wish, shares: Sequence[GpuShare], gpus: Mapping[str, Gpu]) -> bool:
+    """Whether ``shares`` are just what ``wish`` asks for."""
+    if sorted((share.milli for share in shares), reverse=True) != list(wish.pieces):
+        return False
+    found = [gpus.get(share.uuid) for share in shares]
+    if not all(gpu and fits(gpu, wish, share.milli) for gpu, share in zip(found, shares, strict=True)):
+        return False
+    return len(islands([gpu for gpu in found if gpu], wish.topology)) <= 1
+
+
+def arrange(wish: Wish, spots: Sequence[Spot]) -> Arrangement:
+    """The least change that gives the pod as much of a feasible ``wish`` as there is room for now.
+
+    ``spots``: all GPUs of the node, by index.
+    """
+    if not wish.milli:
+        return Arrangement(())
+    by_uuid = {spot.gpu.uuid: spot for spot in spots}
+    mine = sorted((spot for spot in spots if spot.share), key=lambda spot: spot.age)
+    options = []
+    for group in groups((spot.gpu for spot in spots), wish):
+        uuids = {gpu.uuid for gpu in group}
+        inside = [by_uuid[gpu.uuid] for gpu in group]
+        outside = [spot for spot in mine if spot.gpu.uuid not in uuids]
+        disturbed = sum(spot.busy for spot in outside)
+        usable = sum(spot.gpu.healthy or spot.share > 0 for spot in inside)
+        layout = min(_layouts(inside, wish), key=lambda layout: layout.score)
+        owed, removed, *rest = layout.score
+        spare = sum(spot.room > 0 and not spot.share for spot in inside)
+        short = max(0, len(wish.pieces) - usable)
+        options.append(((disturbed, short, owed, removed + len(outside), *rest, spare), layout, inside))
+    score, best, _ = min(options, key=lambda option: option[0])
+    shares = tuple(GpuShare(uuid, milli) for uuid, milli in best.shares.items())
+    owed = wish.milli - total(shares)
+    if not owed:
+        return Arrangement(shares)
+    reachable = [spot for rank, _, inside in options if rank[0] == score[0] for spot in inside]
+    return Arrangement(shares, owed, frozenset(_wanted(reachable, best, wish)))
+
+
+def _wanted(reachable: Iterable[Spot], layout: _Layout, wish: Wish) -> Iterator[str]:
+    """GPUs that could serve what is owed if they came free."""
+    for spot in reachable:
+        has = layout.shares.get(spot.gpu.uuid, 0)
+        if spot.gpu.healthy and (has < wish.pieces[0] if has else not layout.bound):
+            yield spot.gpu.uuid
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """One way to serve a wish within one group of GPUs."""
+
+    shares: dict[str, int]
+    """Milli by uuid, oldest first."""
+    bound: bool
+    """Whether all that is owed must come on GPUs that the pod has: they are busy."""
+    score: tuple[int, ...]
+    """The least is the best: owed, given back, unhealthy kept, busy given back, resized, then whose are kept."""
+
+
+def _layouts(group: Sequence[Spot], wish: Wish) -> Iterator[_Layout]:
+    mine = sorted((spot for spot in group if spot.share), key=lambda spot: spot.age)
+    sizes = sorted(set(wish.pieces), reverse=True)
+    for targets in _targets(mine, wish):
+        for order in (sizes, sizes[::-1])[: len(sizes)]:
+            yield _serve(group, mine, targets, wish, order)
+
+
+def _targets(mine: Sequence[Spot], wish: Wish) -> Iterator[dict[str, int]]:
+    """Ways to say which of the pod's shares become which pieces, by uuid; who is missing is given back.
+
+    All pieces are of one size but for one smaller *rest*: try each share as that.
+    """
+    big, rest = wish.pieces[0], wish.pieces[-1]
+    bigs = wish.pieces.count(big)
+    holders: list[Spot | None] = [spot for spot in mine if rest < big and fits(spot.gpu, wish, rest)]
+    if len(mine) <= bigs or not holders:
+        holders.insert(0, None)
+    for holder in holders:
+        others = sorted((spot for spot in mine if spot is not holder), key=lambda spot: _worth(spot, big))
+        targets = {spot.gpu.uuid: big for spot in others[:bigs]}
+        yield {**targets, holder.gpu.uuid: rest} if holder else targets
+
+
+def _worth(spot: Spot, target: int) -> tuple[bool, bool, bool, bool, int]:
+    """Sorts shares by which one to keep as ``target``, best first."""
+    return (not spot.gpu.healthy, not _in_place(spot, target), not spot.busy, spot.share != target, spot.age)
+
+
+def _in_place(spot: Spot, target: int) -> bool:
+    """Whether the share can become ``target`` where it is, now."""
+    return target <= max(spot.share, spot.room)
+
+
+def _serve(
+    group: Sequence[Spot], mine: Sequence[Spot], targets: dict[str, int], wish: Wish, order: Sequence[int]
+) -> _Layout:
+    """Carry ``targets`` out as far as there is room, and take new GPUs for the other pieces, sizes in ``order``."""
+    kept: dict[str, int] = {}
+    movers: dict[int, list[Spot]] = {size: [] for size in order}
+    bound = len(targets) == len(wish.pieces)
+    for spot in mine:
+        target = targets.get(spot.gpu.uuid, 0)
+        if target == spot.share or (target and spot.gpu.healthy and _in_place(spot, target)):
+            kept[spot.gpu.uuid] = target
+        elif target and spot.gpu.healthy and spot.busy:
+            kept[spot.gpu.uuid] = spot.share  # it waits in place
+        elif target:
+            movers[target].append(spot)
+            bound = False
+    missing = Counter(wish.pieces) - Counter(targets.values())
+    taken: dict[str, int] = {}
+    stay: dict[str, int] = {}
+    for size in order:
+        spots = [spot for spot in group if not spot.share and spot.gpu.uuid not in taken and fits(spot.gpu, wish, size)]
+        near = [spot.gpu for spot in group if spot.gpu.uuid in kept or spot.gpu.uuid in taken]
+        chosen = choose(spots, size, missing[size] + len(movers[size]), near)
+        taken |= {spot.gpu.uuid: size for spot in chosen}
+        stuck = movers[size][max(0, len(chosen) - missing[size]) :]
+        stay |= {spot.gpu.uuid: min(spot.share, size) for spot in stuck}
+    kept |= stay
+    shares = {spot.gpu.uuid: kept[spot.gpu.uuid] for spot in mine if spot.gpu.uuid in kept} | taken
+    return _Layout(shares, bound, _score(mine, shares, wish))
+
+
+def _score(mine: Sequence[Spot], shares: dict[str, int], wish: Wish) -> tuple[int, ...]:
+    gone = [spot for spot in mine if spot.gpu.uuid not in shares]
+    kept = [spot for spot in mine if spot.gpu.uuid in shares]
+    return (
+        wish.milli - sum(shares.values()),
+        len(gone),
+        sum(not spot.gpu.healthy for spot in kept),
+        sum(spot.busy for spot in gone),
+        sum(shares[spot.gpu.uuid] != spot.share for spot in kept),
+        *(-spot.age for spot in reversed(gone)),
+    )
+
+
+def choose(spots: Iterable[Spot], size: int, count: int, near: Sequence[Gpu] = ()) -> list[Spot]:
+    """At most ``count`` of ``spots`` for new shares of ``size`` milli each; ``near``: the GPUs of the other shares.
+
+    First those that the pod still holds. Then whole GPUs, and several at once, from as few islands and switches as
+    possible, near the others, and so that large groups of free GPUs stay whole. A single part of a GPU goes where
+    the least is left over.
+    """
+    able = [spot for spot in spots if spot.gpu.healthy and spot.room >= size]
+    able.sort(key=lambda spot: (not spot.held, spot.room, spot.gpu.memory, spot.gpu.index, spot.gpu.uuid))
+    own = [spot for spot in able if spot.held][:count]
+    rest = [spot for spot in able if not spot.held]
+    count -= len(own)
+    if size < MILLI_PER_GPU and count == 1:
+        return own + rest[:1]
+    return own + _together(rest, count, [*near, *(spot.gpu for spot in own)], ("island", "switch"))
+
+
+def _together(spots: Sequence[Spot], count: int, near: Sequence[Gpu], levels: Sequence[str]) -> list[Spot]:
+    """``count`` of ``spots``, split over as few groups of each level as possible."""
+    if not levels or count >= len(spots):
+        return list(spots[:count])
+    level, *inner = levels
+    left: dict[tuple[str, str], list[Spot]] = {}
+    for spot in spots:
+        left.setdefault(_topology(spot.gpu, level), []).append(spot)
+    chosen: list[Spot] = []
+    neighbours = Counter(_topology(gpu, level) for gpu in near)
+    while count > len(chosen):
+        wanted = count - len(chosen)
+
+        def worth(name: tuple[str, str], wanted: int = wanted) -> tuple[int, bool, int]:
+            size = len(left[name])
+            return (-neighbours[name], size < wanted, size if size >= wanted else -size)
+
+        name = min(left, key=worth)  # the first of equals: spots come in order of preference
+        chosen += _together(left.pop(name), wanted, near, inner)
+    return chosen
