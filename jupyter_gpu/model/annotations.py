@@ -14,7 +14,7 @@ Parsers are strict about what they know and keep what they do not know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -59,9 +59,9 @@ def _reason(body: Mapping[str, Any]) -> Reason | None:
     return Reason(word) if word else None
 
 
-def _distinct(key: str, uuids: list[str]) -> None:
-    if len(set(uuids)) != len(uuids):
-        raise strict.FieldError(f"{key!r} names a GPU twice.", key)
+def _distinct(key: str, names: Sequence[object], what: str = "GPU") -> None:
+    if len(set(names)) != len(names):
+        raise strict.FieldError(f"{key!r} names a {what} twice.", key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Allocated:
             "observedGeneration": self.observed_generation,
             "shares": [share.to_json() for share in self.shares],
             "reason": self.reason.value if self.reason else None,
-            "message": self.message or None,
+            "message": strict.printable(self.message, 1024) if self.message else None,
             "ticket": self.ticket,
             "position": self.position,
         }
@@ -193,7 +193,7 @@ class Allocated:
             observed_generation=strict.required(body, "observedGeneration", _read_generation),
             shares=shares,
             reason=_reason(body),
-            message=strict.optional(body, "message", strict.text(1024)) or "",
+            message=strict.optional(body, "message", strict.label(1024)) or "",
             ticket=strict.optional(body, "ticket", _read_generation),
             position=strict.optional(body, "position", strict.integer(1, 10**6)),
             extra=strict.unknown(body, cls._KNOWN),
@@ -267,11 +267,16 @@ def decode_attached(text: str | bytes) -> Attached:
 
 
 def decode_inventory(text: str | bytes) -> tuple[Gpu, ...]:
-    """Of the ``inventory`` annotation: distinct uuids and indices."""
+    """Of the ``inventory`` annotation: distinct uuids, indices and devices.
+
+    Two GPUs with one device would be given away together by a rule for one of them.
+    """
 
     def read(value: Any) -> tuple[Gpu, ...]:
         gpus = strict.list_of(Gpu.from_json, MAX_GPUS)(value, "inventory")
         _distinct("inventory", [gpu.uuid for gpu in gpus])
+        _distinct("inventory", [gpu.index for gpu in gpus], "index")
+        _distinct("inventory", [gpu.device for gpu in gpus if gpu.device], "device")
         return gpus
 
     return _decode(INVENTORY, text, read)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from .quantity import format_gpus
+from .quantity import count_gpus
 
 
 class GpuError(Exception):
@@ -40,6 +40,10 @@ class GpuError(Exception):
     def to_json(self) -> dict[str, Any]:
         """``{"reason", "message", "details"}``, the body of every error answer."""
         return {"reason": self.reason, "message": self.message, "details": self.details}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as JSON: an error raised in a worker process arrives whole in the notebook's."""
+        return from_json, (self.to_json(),)
 
 
 class InvalidRequest(GpuError):
@@ -94,8 +98,7 @@ class LimitExceeded(GpuError):
 
     def __init__(self, message: str = "", *, limit: int, **details: Any) -> None:
         super().__init__(
-            message
-            or f"Your limit is {format_gpus(limit)} GPUs. Ask for that or less, or ask an administrator for more.",
+            message or f"Your limit is {count_gpus(limit)}. Ask for that or less, or ask an administrator for more.",
             limit=limit,
             **details,
         )
@@ -110,7 +113,7 @@ class Infeasible(GpuError):
 
     def __init__(self, message: str = "", *, have: int, **details: Any) -> None:
         super().__init__(
-            message or f"There are only {format_gpus(have)} GPUs that fit, so this can never be granted. Ask for less.",
+            message or f"Only {count_gpus(have)} here can serve this, so it can never be granted. Ask for less.",
             have=have,
             **details,
         )
@@ -127,7 +130,7 @@ class NoCapacity(GpuError):
         place = f", you are number {queue} in line" if queue else ""
         super().__init__(
             message
-            or f"Not enough GPUs are free: you have {format_gpus(have)}{place}. "
+            or f"Not enough GPUs are free: you have {count_gpus(have)}{place}. "
             "The request stands and is granted when GPUs come free; gpu.release() cancels it.",
             have=have,
             queue=queue,
@@ -219,5 +222,5 @@ def from_json(body: Any) -> GpuError:
     cls = _BY_REASON.get(str(body.get("reason")), GpuError)
     try:
         return cls(message, **(details if isinstance(details, Mapping) else {}))
-    except TypeError:  # details of another version: keep the sentence, which is what people need
+    except (TypeError, AttributeError):  # details of another version: keep the sentence, which is what people need
         return GpuError(message)

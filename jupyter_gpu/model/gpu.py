@@ -13,6 +13,8 @@ MAX_GPUS = 256
 """GPUs in one inventory, and shares in one annotation."""
 
 read_uuid = strict.text(96)
+read_health = strict.label(512)
+read_command = strict.label(256)
 read_minor = strict.integer(0, 2**20 - 1)  # Linux keeps 12 bits of major and 20 of minor
 read_major = strict.integer(0, 2**12 - 1)
 
@@ -83,7 +85,7 @@ class Gpu:
         optional = {
             "device": str(self.device) if self.device else None,
             "path": self.path or None,
-            "health": self.health or None,
+            "health": strict.printable(self.health, 512) if self.health else None,
             "numa": self.numa,
             "island": self.island,
             "switch": self.switch,
@@ -103,7 +105,7 @@ class Gpu:
             device=strict.optional(body, "device", Device.parse),
             path=strict.optional(body, "path", strict.text(512)) or "",
             healthy=strict.required(body, "healthy", strict.boolean),
-            health=strict.optional(body, "health", strict.text(512)) or "",
+            health=strict.optional(body, "health", read_health) or "",
             numa=strict.optional(body, "numa", strict.integer(0, 1023)),
             island=strict.optional(body, "island", strict.text(96)),
             switch=strict.optional(body, "switch", strict.text(96)),
@@ -148,7 +150,8 @@ class Holder:
 
     def to_json(self) -> dict[str, Any]:
         """``{"pid", "command", "foreign"?}``."""
-        return {"pid": self.pid, "command": self.command, **({"foreign": True} if self.foreign else {})}
+        command = strict.printable(self.command, 256)
+        return {"pid": self.pid, "command": command, **({"foreign": True} if self.foreign else {})}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "holder") -> Holder:
@@ -156,7 +159,7 @@ class Holder:
         body = strict.an_object(value, key)
         return cls(
             pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),
-            command=strict.required(body, "command", strict.text(256)),
+            command=strict.required(body, "command", read_command),
             foreign=strict.optional(body, "foreign", strict.boolean) or False,
         )
 

@@ -6,33 +6,43 @@ A GPU amount is an ``int`` of thousandths ("milli"), never a float, as CPU amoun
 
 from __future__ import annotations
 
+import math
+import operator
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from typing import Any
 
 MILLI_PER_GPU = 1000
 MAX_MILLI = 1_000_000
 """1,000 GPUs: far above any machine, far below what overflows anything."""
+MAX_BYTES = 2**53 - 1
+"""Of memory: 8 PiB, the largest integer that JavaScript keeps exact."""
 
-_QUANTITY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<milli>m?)")
-_BYTES = re.compile(r"(?P<number>\d{1,18}(?:\.\d{1,9})?)\s*(?P<unit>[KMGTP]i?B?|B)?")
+_QUANTITY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<milli>m?)", re.ASCII)
+_BYTES = re.compile(r"(?P<number>\d{1,18}(?:\.\d{1,9})?)\s*(?P<unit>[KMGTP]i?B?|B)?", re.ASCII)
+_NO_AMOUNT = "is not an amount of GPUs; use a number such as 2, 0.5 or '500m'."
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def parse_milli(value: object) -> int:
-    """Thousandths of a GPU from ``2``, ``0.5``, ``"2"``, ``"0.25"`` or ``"500m"``.
+    """Thousandths of a GPU from ``2``, ``0.5``, ``"2"``, ``"0.25"`` or ``"500m"``; NumPy's integers are fine too.
 
     Raises ``ValueError`` with a sentence that says what is wrong: not a number, negative, not finite,
     finer than a thousandth, or above :data:`MAX_MILLI`.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError(f"{_shown(value)} is not an amount of GPUs; use a number such as 2, 0.5 or '500m'.")
-    milli = _milli_of_text(value) if isinstance(value, str) else _milli_of_number(value)
+    milli: Decimal | int
+    if isinstance(value, str):
+        milli = _milli_of_text(value)
+    elif isinstance(value, float):
+        milli = _milli_of_float(value)
+    else:
+        milli = _milli_of_integer(value)
     if milli < 0:
         raise ValueError(f"{_shown(value)} is negative; ask for 0 GPUs or more.")
-    if milli != milli.to_integral_value():
-        raise ValueError(f"{_shown(value)} is finer than a thousandth of a GPU; use steps of 0.001.")
     if milli > MAX_MILLI:
         raise ValueError(f"{_shown(value)} is more than {MAX_MILLI // MILLI_PER_GPU} GPUs, the most one can ask for.")
+    if milli != int(milli):
+        raise ValueError(f"{_shown(value)} is finer than a thousandth of a GPU; use steps of 0.001.")
     return int(milli)
 
 
@@ -42,20 +52,25 @@ def _milli_of_text(text: str) -> Decimal:
         # A minus sign is worth its own words: it is the likeliest mistake after a typing error.
         if _QUANTITY.fullmatch(text.strip().removeprefix("-")):
             return Decimal(-1)
-        raise ValueError(f"{_shown(text)} is not an amount of GPUs; use a number such as 2, 0.5 or '500m'.")
+        raise ValueError(f"{_shown(text)} {_NO_AMOUNT}")
     number = Decimal(match["number"])
     return number if match["milli"] else number * MILLI_PER_GPU
 
 
-def _milli_of_number(number: int | float) -> Decimal:
+def _milli_of_float(number: float) -> Decimal:
+    if not math.isfinite(number):
+        raise ValueError(f"{float(number)} {_NO_AMOUNT}")
+    # repr gives the shortest text that means this float, so 0.1 is a tenth and not 0.1000000000000000055.
+    return Decimal(float.__repr__(number)) * MILLI_PER_GPU
+
+
+def _milli_of_integer(number: Any) -> int:
     try:
-        # repr gives the shortest text that means this float, so 0.1 is a tenth and not 0.1000000000000000055.
-        milli = Decimal(repr(number)) * MILLI_PER_GPU
-    except (InvalidOperation, ValueError):  # an int with more digits than Python converts
-        raise ValueError("that is not an amount of GPUs; use a number such as 2, 0.5 or '500m'.") from None
-    if not milli.is_finite():
-        raise ValueError(f"{number!r} is not a finite number; use a number such as 2, 0.5 or '500m'.")
-    return milli
+        if not isinstance(number, bool):
+            return operator.index(number) * MILLI_PER_GPU
+    except TypeError:
+        pass
+    raise ValueError(f"{_shown(number)} {_NO_AMOUNT}")
 
 
 def format_milli(milli: int) -> str:
@@ -91,8 +106,8 @@ def parse_bytes(value: object) -> int:
         unit = (match["unit"] or "").removesuffix("B")
         base = 1024 if unit.endswith("i") else 1000
         amount = int(Decimal(match["number"]) * base ** _POWERS[unit.removesuffix("i")])
-    if not 0 < amount < 2**63:
-        raise ValueError(f"{_shown(value)} of memory is not possible; ask for at least one byte, below 8 EiB.")
+    if not 0 < amount <= MAX_BYTES:
+        raise ValueError(f"{_shown(value)} of memory is not possible; ask for at least one byte, below 8 PiB.")
     return amount
 
 

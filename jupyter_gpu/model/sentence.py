@@ -76,10 +76,7 @@ def _giving_back(leaving: Sequence[PodGpu]) -> str:
         return f"giving back {_names(leaving)}…"
     names = sorted({user.name for gpu in held for user in gpu.users})
     verb = "has" if len(names) == 1 else "have"
-    if len(leaving) == 1:
-        which = "it"
-    else:
-        which = "them" if len(held) == len(leaving) else _names(held)
+    which = "it" if len(leaving) == 1 else "them" if len(held) == len(leaving) else _names(held)
     return f"giving back {_names(leaving)}: {_join(_few(names))} still {verb} {which} open"
 
 

@@ -7,6 +7,8 @@ own input (a bad REST body and a bad annotation are different faults of differen
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -14,6 +16,12 @@ T = TypeVar("T")
 
 MAX_GENERATION = 2**53 - 1
 """The largest integer that JavaScript keeps exact."""
+
+MAX_DEPTH = 32
+"""Of nested lists and objects: what is read here can be compared, copied and written anywhere."""
+
+# Control characters, line separators and changes of the writing direction: they make a line lie in a terminal.
+_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class FieldError(ValueError):
@@ -29,34 +37,66 @@ class OversizeError(FieldError):
 
 
 def loads(text: str | bytes, max_bytes: int) -> Any:
-    """JSON value of ``text``; no NaN or Infinity, no key twice, at most ``max_bytes`` bytes of UTF-8."""
+    """JSON value of ``text``, at most ``max_bytes`` bytes of UTF-8; :func:`dumps` can write all that it accepts.
+
+    Refused beyond what JSON refuses: a key twice, NaN, Infinity and what is as large, half of a surrogate pair,
+    more than :data:`MAX_DEPTH` levels.
+    """
     try:
         data = text.encode() if isinstance(text, str) else text
         if len(data) > max_bytes:
             raise OversizeError(f"The text has {len(data):,} bytes; at most {max_bytes:,} are accepted.")
-        return json.loads(data.decode(), parse_constant=_no_constant, object_pairs_hook=_unique)
+        value = json.loads(data.decode(), parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unique)
+        _check(value, MAX_DEPTH)
     except FieldError:
         raise
     except (ValueError, RecursionError) as error:  # UnicodeError and JSONDecodeError are ValueErrors
-        raise FieldError(f"The text is not valid JSON: {str(error)[:200]}.") from None
+        raise FieldError(f"The text is not valid JSON: {printable(str(error), 200)}.") from None
+    return value
 
 
 def dumps(value: Any) -> str:
-    """Compact JSON, as it is stored in annotations."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    """Compact JSON, as it is stored in annotations; always text that UTF-8 can carry.
+
+    A file name that is no UTF-8 comes as surrogates (PEP 383): each becomes a question mark.
+    """
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _no_constant(name: str) -> Any:
-    raise FieldError(f"{name} is not a JSON number.")
+def printable(text: str, most: int) -> str:
+    """``text`` as it may stand in any line: no control characters, at most ``most`` characters, never empty."""
+    shown = _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", text)
+    return shown[: most - 1] + "…" if len(shown) > most else shown or "?"
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise FieldError(f"{number[:20]} is not a finite number.")
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise FieldError(f"The field {key!r} is there twice.", key)
+            raise FieldError(f"The field {printable(key, 60)!r} is there twice.", printable(key, 60))
         found[key] = value
     return found
+
+
+def _check(value: Any, levels: int) -> None:
+    if isinstance(value, str):
+        value.encode()  # a UnicodeEncodeError tells of half a surrogate pair
+    elif isinstance(value, (dict, list)):
+        if not levels:
+            raise FieldError(f"The text is nested more than {MAX_DEPTH} levels deep.")
+        for item in value:
+            _check(item, levels - 1)
+        if isinstance(value, dict):
+            for item in value.values():
+                _check(item, levels - 1)
 
 
 def an_object(value: Any, what: str) -> Mapping[str, Any]:
@@ -71,7 +111,8 @@ def no_unknown(fields: Mapping[str, Any], known: Iterable[str]) -> None:
     allowed = sorted(known)
     for key in fields:
         if key not in allowed:
-            raise FieldError(f"The field {key[:60]!r} is unknown; known are {', '.join(allowed)}.", key[:60])
+            shown = printable(key, 60)
+            raise FieldError(f"The field {shown!r} is unknown; known are {', '.join(allowed)}.", shown)
 
 
 def unknown(fields: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
@@ -105,12 +146,26 @@ def integer(least: int, most: int) -> Callable[[Any, str], int]:
 
 
 def text(most: int) -> Callable[[Any, str], str]:
-    """Reader of a string of 1 … ``most`` characters."""
+    """Reader of a name: a string of 1 … ``most`` characters, none of them a control character."""
 
     def read(value: Any, key: str) -> str:
-        if not isinstance(value, str) or not 0 < len(value) <= most:
-            raise FieldError(f"{key!r} must be text of 1 to {most} characters.", key)
+        if not isinstance(value, str) or not 0 < len(value) <= most or _UNSHOWN.search(value):
+            raise FieldError(f"{key!r} must be text of 1 to {most} characters, without control characters.", key)
         return value
+
+    return read
+
+
+def label(most: int) -> Callable[[Any, str], str]:
+    """Reader of text that is only shown, such as the name of a process: any string, made :func:`printable`.
+
+    Nobody must be able to make a record unreadable by an odd name.
+    """
+
+    def read(value: Any, key: str) -> str:
+        if not isinstance(value, str):
+            raise FieldError(f"{key!r} must be text.", key)
+        return printable(value, most)
 
     return read
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import strict
 from .annotations import Allocated, Attached, Requested
-from .gpu import Gpu
+from .gpu import Gpu, read_command
 from .quantity import MAX_MILLI
 from .status import Status, status
 
@@ -57,10 +57,10 @@ class User:
         """JSON object."""
         return {
             "pid": self.pid,
-            "command": self.command,
+            "command": strict.printable(self.command, 256),
             "foreign": self.foreign,
             "kernel": self.kernel,
-            "notebook": self.notebook,
+            "notebook": strict.printable(self.notebook, 4096) if self.notebook else None,
         }
 
     @classmethod
@@ -69,10 +69,10 @@ class User:
         body = strict.an_object(value, key)
         return cls(
             pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),
-            command=strict.required(body, "command", strict.text(256)),
+            command=strict.required(body, "command", read_command),
             foreign=strict.required(body, "foreign", strict.boolean),
             kernel=strict.optional(body, "kernel", strict.text(256)),
-            notebook=strict.optional(body, "notebook", strict.text(4096)),
+            notebook=strict.optional(body, "notebook", strict.label(4096)),
         )
 
 
@@ -112,13 +112,13 @@ class Condition:
 
     def to_json(self) -> dict[str, Any]:
         """JSON object."""
-        return {"type": self.type, "message": self.message}
+        return {"type": self.type, "message": strict.printable(self.message, 1024)}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "condition") -> Condition:
         """Checked; raises :class:`~.strict.FieldError`."""
         body = strict.an_object(value, key)
-        return cls(strict.required(body, "type", strict.text(64)), strict.required(body, "message", strict.text(1024)))
+        return cls(strict.required(body, "type", strict.text(64)), strict.required(body, "message", strict.label(1024)))
 
 
 @dataclass(frozen=True, slots=True)

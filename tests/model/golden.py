@@ -23,7 +23,7 @@ def load(name: str) -> list[dict[str, Any]]:
 def pretty(value: Any, indent: int = 0, prefix: int = 0) -> str:
     """JSON text of ``value``; ``prefix`` is what already stands on the line."""
     line = json.dumps(value, ensure_ascii=False)
-    if not isinstance(value, (dict, list)) or not value or indent + prefix + len(line) < WIDTH and indent:
+    if not isinstance(value, (dict, list)) or not value or (indent and indent + prefix + len(line) < WIDTH):
         return line
     inner = " " * (indent + 2)
     if isinstance(value, dict):
