@@ -33,13 +33,11 @@ function picture(name) {
   return page.screenshot({ path: `${IMAGES}/${name}.png` });
 }
 
+let notebook; // handle of the notebook's panel in the page
+
 /** Calls `body` in the page with the notebook's panel and `argument`. */
 function inNotebook(body, argument) {
-  return page.evaluate(
-    ([source, value]) => new Function('panel', 'value', `return (${source})(panel, value)`)(
-      window.jupyterapp.shell.currentWidget, value),
-    [body.toString(), argument]
-  );
+  return notebook.evaluate(body, argument);
 }
 
 /** Index of the code cell that has `text` in it. */
@@ -198,6 +196,7 @@ try {
   await page.waitForFunction(
     () => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'
   );
+  notebook = await page.evaluateHandle(() => window.jupyterapp.shell.currentWidget);
   say('the notebook is open and its kernel is idle');
   await page.locator('#jp-main-statusbar').getByText(/^GPU/).click();
   await slider.waitFor();

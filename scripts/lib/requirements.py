@@ -14,4 +14,5 @@ requirements = {
     ],
     "user": [*project["dependencies"], *lab],
 }
-print(*requirements[sys.argv[1]], sep="\n")
+for kind in sys.argv[1:]:
+    print(*requirements[kind], sep="\n")

@@ -182,10 +182,11 @@ setup_browser() {
 
 # --- Packaging --------------------------------------------------------------------------------------------------------
 
-# Wheels of all that a user's `pip install jupyterlab jupyter-gpu` brings, so that the test of it needs no network.
+# Wheels of all that a user's `pip install jupyterlab jupyter-gpu` brings, and what building it needs, so that the tests
+# of both need no network.
 download_wheels() {
   rm -rf "$cache/wheelhouse"
-  "$python" scripts/lib/requirements.py user | xargs -d "\n" "$python" -m pip download --only-binary :all: -d "$cache/wheelhouse"
+  "$python" scripts/lib/requirements.py build user | xargs -d "\n" "$python" -m pip download --only-binary :all: -d "$cache/wheelhouse"
 }
 
 setup_wheelhouse() {

@@ -1,0 +1,175 @@
+"""The wheel, as a user gets it: what is in it, and that it works on a machine without Node.js."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.lib.lab import Lab, running
+
+ROOT = Path(__file__).parents[2]
+WHEELS = ROOT / ".cache" / "wheelhouse"
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def sh(command: str, **environment: str) -> str:
+    """Runs a shell command in the repository; what it prints. An error shows everything that it said."""
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def dist() -> Path:
+    """What scripts/build makes."""
+    sh("scripts/build")
+    return ROOT / "dist"
+
+
+@pytest.fixture(scope="session")
+def wheel(dist: Path) -> Path:
+    """The wheel."""
+    (found,) = dist.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel and JupyterLab; its bin folder is all that is on PATH there."""
+    sh(". scripts/lib/setup.sh && prepare wheelhouse")
+    venv = tmp_path_factory.mktemp("clean")
+    sh(f"{sys.executable} -m venv --without-pip {venv}")
+    sh(
+        f"{sys.executable} -m pip --python {venv}/bin/python install --no-index --find-links {WHEELS} --no-compile "
+        f"'{wheel}' jupyterlab"
+    )
+    return venv / "bin"
+
+
+def jupyter(clean: Path, *words: str) -> str:
+    """What a jupyter command of the clean environment says; it lists on the standard error."""
+    done = subprocess.run(
+        [clean / "jupyter", *words], env={"PATH": str(clean), "HOME": "/nonexistent"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_wheel_has_all_parts_and_nothing_else(wheel: Path) -> None:
+    """Three packages, typed; schemas and JavaScript; prebuilt extension; server configuration."""
+    with zipfile.ZipFile(wheel) as file:
+        names = set(file.namelist())
+    data = next(name.split("/")[0] for name in names if ".data/" in name)
+    share = f"{data}/data/share/jupyter/labextensions/jupyter-gpu"
+    assert names >= {
+        "jupyter_gpu/__init__.py",
+        "jupyter_gpu/_version.py",
+        "jupyter_gpu/py.typed",
+        "jupyter_gpu/widget.js",
+        "jupyter_gpu_scheduler/decide.py",
+        "jupyter_gpu_scheduler/py.typed",
+        "jupyter_gpu_node/device_rules.py",
+        "jupyter_gpu_node/py.typed",
+        f"{data}/data/etc/jupyter/jupyter_server_config.d/jupyter_gpu.json",
+        f"{share}/install.json",
+        f"{share}/package.json",
+        f"{share}/static/style.js",
+    }
+    assert any(name.startswith("jupyter_gpu/events/") and name.endswith(".yaml") for name in names)
+    assert any(name.startswith(f"{share}/static/remoteEntry.") for name in names)
+    assert any(name.startswith(f"{share}/schemas/jupyter-gpu/") for name in names)
+    tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    assert tops == {"jupyter_gpu", "jupyter_gpu_scheduler", "jupyter_gpu_node", data}
+    assert not [name for name in names if "node_modules" in name or name.endswith((".map", ".pyc", ".tsbuildinfo"))]
+
+
+def test_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
+    """No file that git knows in a package is left behind."""
+    with zipfile.ZipFile(wheel) as file:
+        names = set(file.namelist())
+    for folder, package in (
+        (".", "jupyter_gpu"),
+        ("scheduler", "jupyter_gpu_scheduler"),
+        ("node_plugin", "jupyter_gpu_node"),
+    ):
+        listed = sh(f"cd {folder} && git ls-files {package}").splitlines()
+        missing = {
+            name for name in listed if "/jupyter-config/" not in name and (ROOT / folder / name).exists()
+        } - names
+        assert not missing
+
+
+def test_source_distribution_builds_the_same_wheel_without_node(dist: Path, wheel: Path, tmp_path: Path) -> None:
+    """The source distribution carries the built extension, so that building from it needs no Node.js."""
+    (source,) = dist.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "out", folder],
+        env={"PATH": "/nonexistent", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (again,) = (tmp_path / "out").glob("*.whl")
+    with zipfile.ZipFile(again) as one, zipfile.ZipFile(wheel) as other:
+        assert {i.filename: i.CRC for i in one.infolist()} == {i.filename: i.CRC for i in other.infolist()}
+
+
+def test_both_extensions_are_enabled_and_ok(clean: Path) -> None:
+    """What the documentation tells a user to look at after the installation."""
+    server = jupyter(clean, "server", "extension", "list")
+    assert "jupyter_gpu enabled" in server
+    assert "jupyter_gpu 0" in server.split("jupyter_gpu enabled")[1]
+    line = next(line for line in jupyter(clean, "labextension", "list").splitlines() if "jupyter-gpu v" in line)
+    assert "enabled" in line
+    assert "OK" in line
+
+
+@pytest.fixture(scope="module")
+def lab(clean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """`jupyter lab` of the clean environment, with two simulated GPUs."""
+    folder = tmp_path_factory.mktemp("lab")
+    options = ("--GpuExtension.simulated_gpus=2", f"--GpuExtension.state_dir={folder}/gpu")
+    with running(folder, *options, command=[clean / "jupyter", "lab"], environment={"PATH": str(clean)}) as server:
+        yield server
+
+
+def test_the_page_loads_the_extension(lab: Lab) -> None:
+    """JupyterLab tells the browser where the extension is, and it is there."""
+    config = json.loads(
+        lab.fetch("lab").decode().split('id="jupyter-config-data" type="application/json">')[1].split("<")[0]
+    )
+    (ours,) = (found for found in config["federated_extensions"] if found["name"] == "jupyter-gpu")
+    base = f"lab/extensions/{ours['name']}"
+    assert b"jupyter-gpu" in lab.fetch(f"{base}/{ours['load']}")
+    assert lab.json(f"{base}/package.json")["version"]
+
+
+def test_the_server_answers(lab: Lab) -> None:
+    """A request through the installed server gives GPUs."""
+    view = lab.json("jupyter-gpu/api/v1/request", "PUT", {"gpus": 1})
+    assert view["total"] == 2000
+    assert view["amounts"]["attached"] == 1000
+    assert view["simulated"] is True
+
+
+def test_the_command_is_installed(clean: Path) -> None:
+    """`jupyter gpu` is found, and says what it can do."""
+    assert "resize" in jupyter(clean, "gpu", "--help")

@@ -1,0 +1,108 @@
+"""The test suite's runner counts honestly, and the tidiness check finds what it is for."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.lib import suite, tidy
+from scripts.lib.suite import Counts, Part, Result
+
+
+@pytest.fixture(autouse=True)
+def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports of these tests stay apart from those of the run that they are part of."""
+    monkeypatch.setattr(suite, "REPORTS", tmp_path)
+
+
+def python(code: str) -> list[str]:
+    """A command that runs `code`."""
+    return [sys.executable, "-c", code]
+
+
+JUNIT = '<testsuites><testsuite tests="7" failures="1" errors="2" skipped="1"/></testsuites>'
+
+
+@pytest.mark.parametrize(
+    ("part", "ok", "counts"),
+    [
+        (Part("good", python("")), True, Counts(passed=1)),
+        (Part("bad", python("raise SystemExit(3)")), False, Counts(failed=1)),
+        (Part("no report", python(""), suite.of_junit), False, Counts(failed=1)),
+        (
+            Part("junit", python(f"open('{{report}}', 'w').write('{JUNIT}'); exit(1)"), suite.of_junit),
+            False,
+            Counts(passed=3, failed=3, not_run=1),
+        ),
+        (
+            Part(
+                "all passed but the run broke",
+                python("open('{report}', 'w').write('<testsuite tests=\"2\"/>'); exit(1)"),
+                suite.of_junit,
+            ),
+            False,
+            Counts(passed=2, failed=1),
+        ),
+        (
+            Part("failed but ended with 0", python(f"open('{{report}}', 'w').write('{JUNIT}')"), suite.of_junit),
+            False,
+            Counts(passed=3, failed=3, not_run=1),
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, Part) else "",
+)
+def test_a_part_is_good_only_if_everything_says_so(part: Part, ok: bool, counts: Counts) -> None:
+    """Status, report and counts; whatever is missing counts as failed."""
+    result = suite.run(part)
+    assert (result.ok, result.counts) == (ok, counts)
+
+
+def test_jest_counts(tmp_path: Path) -> None:
+    """A file that does not compile has no tests, and is a failure all the same."""
+    report = tmp_path / "jest"
+    found = {"numPassedTests": 5, "numFailedTests": 1, "numRuntimeErrorTestSuites": 1}
+    report.write_text(json.dumps({**found, "numPendingTests": 2, "numTodoTests": 1}))
+    assert suite.of_jest(1, report) == Counts(passed=5, failed=2, not_run=3)
+
+
+def test_the_last_line_counts_everything() -> None:
+    """What was not run is said, and is not among the passed."""
+    part = Part("one", [])
+    text = suite.summary([Result(part, True, Counts(3, 0, 2), 1.0), Result(part, False, Counts(1, 1), 2.0)])
+    assert text.splitlines()[-1] == "4 passed, 1 failed"
+    assert "2 tests were not run" in text
+    assert "FAILED" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("open('/" + "work/main')", "a path of one machine"),
+        ("see /" + "root/x", "a path of one machine"),
+        ("# TO" + "DO: more", "an unfinished thing"),
+        ("<" * 7 + " HEAD", "a merge conflict"),
+    ],
+)
+def test_tidy_finds(text: str, found: str) -> None:
+    """Each thing that no text may name, with its line."""
+    (finding,) = tidy.findings(Path("a.md"), f"first line\n{text}\n")
+    assert finding.startswith("a.md:2: ")
+    assert found in finding
+
+
+@pytest.mark.parametrize("text", ["https://example.org/work/x", "lab.work/demo", "a network/root/thing", "${x}/root/y"])
+def test_tidy_leaves_other_paths_alone(text: str) -> None:
+    """Only paths from the root of the file system count."""
+    assert not list(tidy.findings(Path("a.md"), text))
+
+
+def test_tidy_measures() -> None:
+    """Files and functions above the limits; what is just at them is fine."""
+    body = "    x = 1\n" * 80
+    assert not list(tidy.findings(Path("a.py"), "def f():\n" + body[:-10]))
+    (finding,) = tidy.findings(Path("a.py"), "def f():\n" + body)
+    assert finding == "a.py:1: f() has 81 lines, more than 80"
+    assert not list(tidy.findings(Path("a.ts"), "x\n" * 600))
+    assert list(tidy.findings(Path("a.ts"), "x\n" * 601)) == ["a.ts:1: has 601 lines, more than 600"]
+    assert not list(tidy.findings(Path("a.json"), "x\n" * 601))
