@@ -1,0 +1,251 @@
+/**
+ * What the server says, as types with strict parsers: the view, the samples, the messages of the
+ * stream. The twin of `jupyter_gpu/model/view.py`; `tests/golden/` is read by both.
+ *
+ * Amounts of GPU are integers of thousandths ("milli"), memory is bytes, times are seconds.
+ */
+import { boolean, Fields, fields, integer, listOf, number, oneOf, Reader, text } from './check';
+
+const MAX_MILLI = 1_000_000;
+const MAX_GPUS = 1024;
+const milli = integer(0, MAX_MILLI);
+const count = integer(0, Number.MAX_SAFE_INTEGER);
+
+const PHASES = [
+  'Idle',
+  'Pending',
+  'Waiting',
+  'Attaching',
+  'Releasing',
+  'Ready',
+  'Degraded',
+  'Refused'
+] as const;
+/** One word for the state of all GPUs of this server. */
+export type Phase = (typeof PHASES)[number];
+
+const STATES = ['attaching', 'attached', 'draining', 'unhealthy'] as const;
+/** State of one GPU. */
+export type GpuState = (typeof STATES)[number];
+
+const MODES = ['enforced', 'soft'] as const;
+/** Whether the operating system enforces who opens which GPU. */
+export type Mode = (typeof MODES)[number];
+
+/** A process that has a GPU open. */
+export interface IUser {
+  readonly pid: number;
+  readonly command: string;
+  /** It runs outside this server. */
+  readonly foreign: boolean;
+  /** Id of the kernel that it belongs to. */
+  readonly kernel: string | null;
+  /** Path of the notebook or console of that kernel. */
+  readonly notebook: string | null;
+}
+
+/** A GPU of this server: one card in the panel. */
+export interface IGpu {
+  readonly uuid: string;
+  readonly index: number;
+  readonly model: string;
+  readonly memory: number;
+  readonly simulated: boolean;
+  /** Why it does not work, in plain words; empty if it does. */
+  readonly health: string;
+  readonly milli: number;
+  readonly state: GpuState;
+  readonly users: readonly IUser[];
+}
+
+/** Something to know about this server. */
+export interface ICondition {
+  readonly type: string;
+  readonly message: string;
+}
+
+/** The recorded wish. */
+export interface IRequested {
+  readonly generation: number;
+  readonly milli: number;
+  /** The other fields of the wish, to be sent again unchanged. */
+  readonly options: Readonly<Record<string, unknown>>;
+}
+
+/** Milli in each of the three states, and on the way out. */
+export interface IAmounts {
+  readonly requested: number;
+  readonly allocated: number;
+  readonly attached: number;
+  readonly draining: number;
+}
+
+/** Everything at one moment. */
+export interface IView {
+  /** Changes when the server restarts; `version` counts within it. */
+  readonly instance: string;
+  readonly version: number;
+  readonly mode: Mode;
+  readonly simulated: boolean;
+  readonly backend: string;
+  readonly total: number;
+  readonly limit: number;
+  /** Amounts that the slider offers, ascending. */
+  readonly steps: readonly number[];
+  readonly phase: Phase;
+  readonly reason: string | null;
+  /** Nothing more happens by itself. */
+  readonly settled: boolean;
+  readonly amounts: IAmounts;
+  readonly requested: IRequested | null;
+  /** Place in line of what is still owed; 1 is next. */
+  readonly position: number | null;
+  readonly gpus: readonly IGpu[];
+  readonly conditions: readonly ICondition[];
+}
+
+/** Load of one GPU; `null` where the device does not tell. */
+export interface ILoad {
+  /** Per cent. */
+  readonly utilisation: number | null;
+  /** Bytes in use. */
+  readonly memory: number | null;
+}
+
+/** Load of all GPUs of this server at one moment. */
+export interface ISample {
+  readonly time: number;
+  readonly gpus: ReadonlyMap<string, ILoad>;
+}
+
+/** A message of the stream. */
+export type Message =
+  | { readonly type: 'view'; readonly view: IView }
+  | { readonly type: 'history'; readonly interval: number; readonly points: readonly ISample[] }
+  | { readonly type: 'sample'; readonly sample: ISample }
+  | { readonly type: 'error'; readonly reason: string; readonly message: string };
+
+const user: Reader<IUser> = (value, field) => {
+  const body = fields(value, field);
+  return {
+    pid: body.get('pid', integer(0, 2 ** 31 - 1)),
+    command: body.get('command', text(256)),
+    foreign: body.get('foreign', boolean),
+    kernel: body.maybe('kernel', text(256)),
+    notebook: body.maybe('notebook', text(4096))
+  };
+};
+
+const gpu: Reader<IGpu> = (value, field) => {
+  const body = fields(value, field);
+  return {
+    uuid: body.get('uuid', text(96)),
+    index: body.get('index', integer(0, 4095)),
+    model: body.get('model', text(128)),
+    memory: body.get('memory', count),
+    simulated: body.maybe('simulated', boolean) ?? false,
+    health: body.maybe('health', text(512)) ?? '',
+    milli: body.get('milli', integer(1, 1000)),
+    state: body.get('state', oneOf(...STATES)),
+    users: body.maybe('users', listOf(user, 1024)) ?? []
+  };
+};
+
+const condition: Reader<ICondition> = (value, field) => {
+  const body = fields(value, field);
+  return { type: body.get('type', text(64)), message: body.get('message', text(1024)) };
+};
+
+const requested: Reader<IRequested> = (value, field) => {
+  const body = fields(value, field);
+  const options: Record<string, unknown> = {};
+  for (const key of ['each', 'memory', 'model', 'topology', 'placement', 'priority']) {
+    const option = body.maybe<unknown>(key, any => any);
+    if (option !== null) {
+      options[key] = option;
+    }
+  }
+  return { generation: body.get('generation', count), milli: body.get('milli', milli), options };
+};
+
+const amounts: Reader<IAmounts> = (value, field) => {
+  const body = fields(value, field);
+  return {
+    requested: body.get('requested', milli),
+    allocated: body.get('allocated', milli),
+    attached: body.get('attached', milli),
+    draining: body.get('draining', milli)
+  };
+};
+
+const position: Reader<number | null> = (value, field) =>
+  fields(value, field).maybe('position', integer(1, 1_000_000));
+
+function readView(body: Fields): IView {
+  return {
+    instance: body.get('instance', text(64)),
+    version: body.get('version', count),
+    mode: body.get('mode', oneOf(...MODES)),
+    simulated: body.get('simulated', boolean),
+    backend: body.get('backend', text(32)),
+    total: body.get('total', milli),
+    limit: body.get('limit', milli),
+    steps: body.get('steps', listOf(milli, 2048)),
+    phase: body.get('phase', oneOf(...PHASES)),
+    reason: body.maybe('reason', text(64)),
+    settled: body.get('settled', boolean),
+    amounts: body.get('amounts', amounts),
+    requested: body.maybe('requested', requested),
+    position: body.maybe('allocated', position),
+    gpus: body.get('gpus', listOf(gpu, MAX_GPUS)),
+    conditions: body.get('conditions', listOf(condition, 64))
+  };
+}
+
+/** The view in `value`; throws a `FieldError`. */
+export const parseView: Reader<IView> = (value, field) => readView(fields(value, field));
+
+const load: Reader<ILoad> = (value, field) => {
+  const body = fields(value, field);
+  return {
+    utilisation: body.maybe('utilisation', number(0, 100)),
+    memory: body.maybe('memory', count)
+  };
+};
+
+/** The sample in `value`; throws a `FieldError`. */
+export const parseSample: Reader<ISample> = (value, field) => {
+  const body = fields(value, field);
+  const loads = body.get('gpus', (all, at) => {
+    fields(all, at);
+    const entries = Object.entries(all as Record<string, unknown>);
+    return new Map(entries.map(([uuid, item]) => [uuid, load(item, `${at}.${uuid}`)]));
+  });
+  return { time: body.get('time', number(0, Number.MAX_SAFE_INTEGER)), gpus: loads };
+};
+
+/** The stream's message in `data`; `null` for a type that this version does not know. Throws a `FieldError`. */
+export function parseMessage(data: unknown): Message | null {
+  const body = fields(data, 'message');
+  const type = body.get('type', text(32));
+  switch (type) {
+    case 'view':
+      return { type, view: body.get('view', parseView) };
+    case 'history':
+      return {
+        type,
+        interval: body.get('interval', number(0.01, 3600)),
+        points: body.get('points', listOf(parseSample, 100_000))
+      };
+    case 'sample':
+      return { type, sample: body.get('sample', parseSample) };
+    case 'error':
+      return {
+        type,
+        reason: body.get('reason', text(64)),
+        message: body.get('message', text(4096))
+      };
+    default:
+      return null;
+  }
+}

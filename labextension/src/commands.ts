@@ -1,0 +1,84 @@
+/** The commands: show the panel, ask for GPUs, give them back. */
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { InputDialog, Notification } from '@jupyterlab/apputils';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { MILLI_PER_GPU } from './quantity';
+import { explain, gpus } from './sentence';
+import { IGpuModel } from './tokens';
+
+/** Ids of the commands. */
+export namespace CommandIDs {
+  export const showPanel = 'jupyter-gpu:show-panel';
+  export const resize = 'jupyter-gpu:resize';
+  export const release = 'jupyter-gpu:release';
+}
+
+/** Add the commands that change something. */
+export function addCommands(
+  { commands }: JupyterFrontEnd,
+  model: IGpuModel,
+  trans: TranslationBundle
+): void {
+  const online = () => model.connection.state === 'online' && (model.view?.total ?? 0) > 0;
+  commands.addCommand(CommandIDs.resize, {
+    label: trans.__('Change the Number of GPUs…'),
+    caption: trans.__('Ask for another number of GPUs for the notebooks of this server'),
+    isEnabled: online,
+    describedBy: {
+      args: {
+        type: 'object',
+        properties: {
+          gpus: {
+            type: 'number',
+            minimum: 0,
+            description: trans.__('Number of GPUs, such as 2 or 0.5; asked for if it is left out')
+          }
+        }
+      }
+    },
+    execute: async args => {
+      const milli =
+        typeof args.gpus === 'number'
+          ? Math.round(args.gpus * MILLI_PER_GPU)
+          : await choose(model, trans);
+      if (milli !== null) {
+        await request(model, milli, trans);
+      }
+    }
+  });
+  commands.addCommand(CommandIDs.release, {
+    label: trans.__('Release All GPUs'),
+    caption: trans.__('Give back every GPU of this server'),
+    isEnabled: online,
+    describedBy: { args: { type: 'object', properties: {} } },
+    execute: () => request(model, 0, trans)
+  });
+  model.changed.connect(() => {
+    commands.notifyCommandChanged(CommandIDs.resize);
+    commands.notifyCommandChanged(CommandIDs.release);
+  });
+}
+
+async function choose(model: IGpuModel, trans: TranslationBundle): Promise<number | null> {
+  const view = model.view;
+  if (!view) {
+    return null;
+  }
+  const labels = view.steps.map(step => gpus(step, trans));
+  const answer = await InputDialog.getItem({
+    title: trans.__('Change the number of GPUs'),
+    label: trans.__('GPUs for this server'),
+    items: labels,
+    current: Math.max(0, view.steps.indexOf(view.amounts.requested)),
+    okLabel: trans.__('Change')
+  });
+  const index = labels.indexOf(answer.value ?? '');
+  return answer.button.accept && index >= 0 ? view.steps[index] : null;
+}
+
+async function request(model: IGpuModel, milli: number, trans: TranslationBundle): Promise<void> {
+  await model.request({ milli });
+  if (model.failure) {
+    Notification.error(explain(model.failure.error, trans), { autoClose: false });
+  }
+}

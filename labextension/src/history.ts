@@ -1,0 +1,121 @@
+/**
+ * The last samples of every GPU, in ring buffers of typed arrays: adding one costs no allocation,
+ * however long the page stays open.
+ */
+import { ISample } from './api';
+
+/** What a chart draws: equally long columns, `null` where nothing is known. */
+export interface ISeries {
+  /** Seconds since the epoch, ascending. */
+  readonly time: readonly number[];
+  readonly utilisation: readonly (number | null)[];
+  readonly memory: readonly (number | null)[];
+}
+
+interface IColumns {
+  readonly utilisation: Float32Array;
+  /** Bytes need more digits than a 32-bit float has. */
+  readonly memory: Float64Array;
+}
+
+/** Samples in order of time; `capacity` of them are kept. */
+export class History {
+  constructor(readonly capacity: number) {
+    this.times = new Float64Array(capacity);
+  }
+
+  /** Seconds between two samples, as the server says. */
+  interval = 1;
+
+  /** Time of the newest sample, or `null`. */
+  get latest(): number | null {
+    return this.size ? this.times[this.slot(this.size - 1)] : null;
+  }
+
+  /** Start again from the server's history. */
+  reset(interval: number, points: readonly ISample[]): void {
+    this.interval = interval;
+    this.size = 0;
+    this.next = 0;
+    this.columns.clear();
+    for (const point of points.slice(-this.capacity)) {
+      this.push(point);
+    }
+  }
+
+  /** Add `sample` unless it is not newer than the newest; whether it was added. */
+  push(sample: ISample): boolean {
+    if (this.latest !== null && sample.time <= this.latest) {
+      return false;
+    }
+    const slot = this.next;
+    this.next = (slot + 1) % this.capacity;
+    this.size = Math.min(this.size + 1, this.capacity);
+    this.times[slot] = sample.time;
+    for (const uuid of sample.gpus.keys()) {
+      if (!this.columns.has(uuid)) {
+        this.columns.set(uuid, {
+          utilisation: new Float32Array(this.capacity).fill(NaN),
+          memory: new Float64Array(this.capacity).fill(NaN)
+        });
+      }
+    }
+    for (const [uuid, column] of this.columns) {
+      const load = sample.gpus.get(uuid);
+      column.utilisation[slot] = load?.utilisation ?? NaN;
+      column.memory[slot] = load?.memory ?? NaN;
+    }
+    this.forget();
+    return true;
+  }
+
+  /** The samples of `uuid` of the last `seconds`; a gap in time is a `null` between its ends. */
+  series(uuid: string, seconds: number): ISeries {
+    const time: number[] = [];
+    const utilisation: (number | null)[] = [];
+    const memory: (number | null)[] = [];
+    const column = this.columns.get(uuid);
+    const since = (this.latest ?? 0) - seconds;
+    for (let i = 0; column && i < this.size; i++) {
+      const slot = this.slot(i);
+      const now = this.times[slot];
+      if (now < since) {
+        continue;
+      }
+      const before = time[time.length - 1];
+      if (now - before > 3 * this.interval) {
+        time.push((before + now) / 2);
+        utilisation.push(null);
+        memory.push(null);
+      }
+      time.push(now);
+      utilisation.push(known(column.utilisation[slot]));
+      memory.push(known(column.memory[slot]));
+    }
+    return { time, utilisation, memory };
+  }
+
+  /** Where the `i`-th oldest sample lies. */
+  private slot(i: number): number {
+    return (this.next - this.size + i + this.capacity) % this.capacity;
+  }
+
+  /** Drop GPUs of which nothing is left, once a round. */
+  private forget(): void {
+    if (this.next !== 0) {
+      return;
+    }
+    for (const [uuid, { utilisation, memory }] of this.columns) {
+      if (utilisation.every(Number.isNaN) && memory.every(Number.isNaN)) {
+        this.columns.delete(uuid);
+      }
+    }
+  }
+
+  private size = 0;
+  private next = 0;
+  private readonly times: Float64Array;
+  private readonly columns = new Map<string, IColumns>();
+}
+
+const known = (value: number): number | null => (Number.isNaN(value) ? null : value);

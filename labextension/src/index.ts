@@ -1,0 +1,154 @@
+/** The plugins. Each needs little, and works without what is optional: in JupyterLab and in Notebook 7. */
+import {
+  ILabShell,
+  ILayoutRestorer,
+  JupyterFrontEnd,
+  JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette, Notification } from '@jupyterlab/apputils';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { IStatusBar } from '@jupyterlab/statusbar';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import { Signal } from '@lumino/signaling';
+import { addCommands, CommandIDs } from './commands';
+import { restartKernel } from './kernels';
+import { GpuModel } from './model';
+import { GpuPanel } from './panel';
+import { userName } from './sentence';
+import { GpuSettings } from './settings';
+import { StatusItem } from './status';
+import { IGpuModel, IGpuSettings } from './tokens';
+
+export { IGpuModel, IGpuSettings };
+
+const DOMAIN = 'jupyter_gpu';
+
+const model: JupyterFrontEndPlugin<IGpuModel> = {
+  id: 'jupyter-gpu:model',
+  description: 'What is so now with the GPUs of this server.',
+  autoStart: true,
+  provides: IGpuModel,
+  activate: (app: JupyterFrontEnd): IGpuModel => {
+    const gpus = new GpuModel(app.serviceManager.serverSettings);
+    const look = () => {
+      gpus.visible = document.visibilityState === 'visible';
+    };
+    document.addEventListener('visibilitychange', look);
+    look();
+    // The network is back: do not wait for the back-off.
+    window.addEventListener('online', () => gpus.reconnect());
+    return gpus;
+  }
+};
+
+const settings: JupyterFrontEndPlugin<IGpuSettings> = {
+  id: 'jupyter-gpu:settings',
+  description: 'Settings of the GPU panel.',
+  autoStart: true,
+  provides: IGpuSettings,
+  optional: [ISettingRegistry],
+  activate: (_: JupyterFrontEnd, registry: ISettingRegistry | null): IGpuSettings => {
+    const gpuSettings = new GpuSettings();
+    registry
+      ?.load('jupyter-gpu:plugin')
+      .then(stored => gpuSettings.load(stored))
+      .catch((reason: unknown) => console.warn('jupyter-gpu: settings could not be read:', reason));
+    return gpuSettings;
+  }
+};
+
+const panel: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu:panel',
+  description: 'The side panel with the slider and a card for each GPU.',
+  autoStart: true,
+  requires: [IGpuModel, IGpuSettings],
+  optional: [ITranslator, ILabShell, ILayoutRestorer, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    gpus: IGpuModel,
+    gpuSettings: IGpuSettings,
+    translator: ITranslator | null,
+    labShell: ILabShell | null,
+    restorer: ILayoutRestorer | null,
+    palette: ICommandPalette | null
+  ): void => {
+    const trans = (translator ?? nullTranslator).load(DOMAIN);
+    const widget = new GpuPanel({
+      model: gpus,
+      settings: gpuSettings,
+      trans,
+      restart: user => {
+        restartKernel(app, user.kernel, userName(user, trans), trans).catch((reason: unknown) =>
+          Notification.error(trans.__('The kernel was not restarted: %1', String(reason)))
+        );
+      }
+    });
+    app.shell.add(widget, 'right', { rank: 900, type: 'GPUs' });
+    restorer?.add(widget, 'jupyter-gpu-panel');
+    app.commands.addCommand(CommandIDs.showPanel, {
+      label: trans.__('Show GPUs'),
+      caption: trans.__('Show the panel with the GPUs of this server'),
+      describedBy: { args: { type: 'object', properties: {} } },
+      execute: () => {
+        app.shell.activateById(widget.id);
+        labShell?.expandRight();
+      }
+    });
+    palette?.addItem({ command: CommandIDs.showPanel, category: trans.__('GPUs') });
+  }
+};
+
+const status: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu:status',
+  description: 'The item of the status bar: GPU 1/4.',
+  autoStart: true,
+  requires: [IGpuModel, IGpuSettings],
+  optional: [IStatusBar, ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    gpus: IGpuModel,
+    gpuSettings: IGpuSettings,
+    statusBar: IStatusBar | null,
+    translator: ITranslator | null
+  ): void => {
+    if (!statusBar) {
+      return;
+    }
+    const trans = (translator ?? nullTranslator).load(DOMAIN);
+    const item = new StatusItem(gpus, trans, () => {
+      void app.commands.execute(CommandIDs.showPanel);
+    });
+    const activeStateChanged = new Signal<StatusItem, void>(item);
+    gpuSettings.changed.connect(() => activeStateChanged.emit());
+    statusBar.registerStatusItem('jupyter-gpu:status', {
+      item,
+      align: 'left',
+      rank: 5,
+      isActive: () => gpuSettings.showStatusBar,
+      activeStateChanged
+    });
+  }
+};
+
+const commands: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu:commands',
+  description: 'Commands to ask for GPUs and to give them back.',
+  autoStart: true,
+  requires: [IGpuModel],
+  optional: [ITranslator, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    gpus: IGpuModel,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null
+  ): void => {
+    const trans = (translator ?? nullTranslator).load(DOMAIN);
+    addCommands(app, gpus, trans);
+    for (const command of [CommandIDs.resize, CommandIDs.release]) {
+      palette?.addItem({ command, category: trans.__('GPUs') });
+    }
+  }
+};
+
+const plugins: JupyterFrontEndPlugin<unknown>[] = [model, settings, panel, status, commands];
+export default plugins;

@@ -1,0 +1,121 @@
+/**
+ * The REST calls. Always through the application's own server settings, which know the base URL,
+ * the token and the XSRF cookie.
+ */
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+import { IView, parseView } from './api';
+import { fields, FieldError, text } from './check';
+
+const API = 'jupyter-gpu/api/v1';
+
+/** The server refused: `reason` is for programs, the message is a sentence for people. */
+export class RefusedError extends Error {
+  constructor(
+    readonly reason: string,
+    message: string,
+    readonly status: number
+  ) {
+    super(message);
+    this.name = 'RefusedError';
+  }
+}
+
+/** No answer: the network, the server, or what stands between. */
+export class UnreachableError extends Error {
+  constructor(message: string) {
+    super(message);
+    this.name = 'UnreachableError';
+  }
+}
+
+/** An answer that is not what the contract says: another version, or not our server. */
+export class BadAnswerError extends Error {
+  constructor(message: string) {
+    super(message);
+    this.name = 'BadAnswerError';
+  }
+}
+
+/** A wish as it is sent: `milli`, and the options and `generation` where they matter. */
+export interface IWish {
+  readonly milli: number;
+  /** The generation that it is based on: refused as stale if the wish was changed meanwhile. */
+  readonly generation?: number;
+  readonly options?: Readonly<Record<string, unknown>>;
+}
+
+/** The view now. Throws one of the errors above. */
+export function getStatus(
+  settings: ServerConnection.ISettings,
+  signal?: AbortSignal
+): Promise<IView> {
+  return call(settings, 'status', { method: 'GET', signal });
+}
+
+/** Record `wish`; the view after that. Throws one of the errors above. */
+export function putRequest(
+  settings: ServerConnection.ISettings,
+  wish: IWish,
+  signal?: AbortSignal
+): Promise<IView> {
+  const { milli, generation, options } = wish;
+  return call(settings, 'request', {
+    method: 'PUT',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ ...options, milli, generation }),
+    signal
+  });
+}
+
+/** Address of the stream, with the token where a cookie cannot do. */
+export function streamUrl(settings: ServerConnection.ISettings): string {
+  const url = URLExt.join(settings.wsUrl, API, 'stream');
+  return settings.appendToken && settings.token
+    ? `${url}?token=${encodeURIComponent(settings.token)}`
+    : url;
+}
+
+async function call(
+  settings: ServerConnection.ISettings,
+  path: string,
+  init: RequestInit
+): Promise<IView> {
+  const url = URLExt.join(settings.baseUrl, API, path);
+  let response: Response;
+  let body: string;
+  try {
+    response = await ServerConnection.makeRequest(url, init, settings);
+    body = await response.text();
+  } catch (error) {
+    throw new UnreachableError(String(error instanceof Error ? error.message : error));
+  }
+  if (!response.ok) {
+    throw refusal(response, body);
+  }
+  try {
+    return parseView(JSON.parse(body), 'view');
+  } catch (error) {
+    if (error instanceof FieldError || error instanceof SyntaxError) {
+      throw new BadAnswerError(error.message);
+    }
+    throw error;
+  }
+}
+
+/** Gateways answer 502–504 in words of their own while the server behind them is away. */
+function refusal(response: Response, body: string): Error {
+  try {
+    const error = fields(JSON.parse(body), '');
+    return new RefusedError(
+      error.get('reason', text(64)),
+      error.get('message', text(4096)),
+      response.status
+    );
+  } catch {
+    const { status, statusText } = response;
+    return status >= 502 && status <= 504
+      ? new UnreachableError(`${status} ${statusText}`)
+      : new RefusedError('', `${status} ${statusText}`, status);
+  }
+}

@@ -1,0 +1,63 @@
+/** What other extensions may ask for. */
+import { Token } from '@lumino/coreutils';
+import { IDisposable } from '@lumino/disposable';
+import { ISignal } from '@lumino/signaling';
+import type { IView } from './api';
+import type { History } from './history';
+import type { IWish } from './request';
+import type { Connection } from './stream';
+
+/** Something that did not work; `explain` has the words for it. */
+export interface IFailure {
+  readonly error: Error;
+  /** What to send again, where that may help. */
+  readonly wish: IWish | null;
+}
+
+/** The GPUs of this server, live. */
+export interface IGpuModel extends IDisposable {
+  /** The newest view, `null` before the first. */
+  readonly view: IView | null;
+  readonly connection: Connection;
+  readonly history: History;
+  /** Milli of the newest wish that the server has not answered yet, else `null`. */
+  readonly wanted: number | null;
+  readonly failure: IFailure | null;
+  /** Anything but the samples changed. */
+  readonly changed: ISignal<IGpuModel, void>;
+  /** Samples arrived. */
+  readonly sampled: ISignal<IGpuModel, void>;
+  /** Ask for GPUs; whether the server recorded it. `false`: see `failure`, or a newer wish took its place. */
+  request(wish: IWish): Promise<boolean>;
+  /** Send again what failed. */
+  retry(): void;
+  /** Put `failure` away. */
+  dismiss(): void;
+  /** Try to connect now. */
+  reconnect(): void;
+  /** Have samples sent until the result is disposed. */
+  watch(): IDisposable;
+}
+
+/** The model of this page. */
+export const IGpuModel = new Token<IGpuModel>(
+  'jupyter-gpu:IGpuModel',
+  'The GPUs of this server: what is so now, and how to ask for another number of them.'
+);
+
+/** What the user set. */
+export interface IGpuSettings {
+  readonly showStatusBar: boolean;
+  /** Seconds. */
+  readonly chartWindow: number;
+  readonly tableInsteadOfCharts: boolean;
+  readonly changed: ISignal<IGpuSettings, void>;
+  /** Choose the table or the charts, and remember it. */
+  showTable(table: boolean): void;
+}
+
+/** The settings of this extension, with defaults where nothing stores them. */
+export const IGpuSettings = new Token<IGpuSettings>(
+  'jupyter-gpu:IGpuSettings',
+  'Settings of the GPU panel.'
+);

@@ -1,0 +1,64 @@
+/** Words of the cards and of the table. Pure. */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { GpuState, IGpu, ILoad, IUser } from './api';
+import { formatBytes, MILLI_PER_GPU } from './quantity';
+import { join, userName } from './sentence';
+
+/** `"Whole GPU, exclusive"`, `"A quarter, shared"`, `"30 %, shared"`. */
+export function share(milli: number, trans: TranslationBundle): string {
+  switch (milli) {
+    case MILLI_PER_GPU:
+      return trans.__('Whole GPU, exclusive');
+    case 750:
+      return trans.__('Three quarters, shared');
+    case 500:
+      return trans.__('A half, shared');
+    case 250:
+      return trans.__('A quarter, shared');
+    case 125:
+      return trans.__('An eighth, shared');
+    default:
+      return trans.__('%1 %, shared', milli / 10);
+  }
+}
+
+/** The state in one or two words. */
+export function state(state: GpuState, trans: TranslationBundle): string {
+  switch (state) {
+    case 'attaching':
+      return trans.__('Attaching');
+    case 'attached':
+      return trans.__('Attached');
+    case 'draining':
+      return trans.__('Giving back');
+    case 'unhealthy':
+      return trans.__('Not working');
+  }
+}
+
+/** `"42 %"`, or `"–"` where the device does not tell. */
+export function percent(load: ILoad, trans: TranslationBundle): string {
+  return load.utilisation === null ? '–' : trans.__('%1 %', Math.round(load.utilisation));
+}
+
+/** `"12 of 80 GiB"`, or `"80 GiB"` where the device does not tell how much is used. */
+export function memory(load: ILoad, gpu: IGpu, trans: TranslationBundle): string {
+  const all = formatBytes(gpu.memory);
+  if (load.memory === null) {
+    return all;
+  }
+  const [used, unit] = formatBytes(load.memory).split(' ');
+  return all.endsWith(` ${unit}`)
+    ? trans.__('%1 of %2', used, all)
+    : trans.__('%1 of %2', `${used} ${unit}`, all);
+}
+
+/** Who has the GPU open: `"analysis.ipynb and python (process 12)"`, `"nobody"`. */
+export function users(users: readonly IUser[], trans: TranslationBundle): string {
+  const names = users.map(user =>
+    user.foreign
+      ? trans.__('%1, outside this server', userName(user, trans))
+      : userName(user, trans)
+  );
+  return names.length ? join([...new Set(names)], trans) : trans.__('nobody');
+}
