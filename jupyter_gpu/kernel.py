@@ -109,38 +109,39 @@ class Gpu:
         return devices(self._look())
 
     def __repr__(self) -> str:
-        return self._line()
+        return self._glance()[1]
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Any:  # noqa: ARG002 - IPython's
         """In a notebook a slider, elsewhere one line of text."""
-        plain = {"text/plain": self._line()}
         from .progress import in_kernel
 
-        if not in_kernel():
-            return plain
+        status, plain = self._glance()
+        if status is None or not in_kernel():
+            return {"text/plain": plain}
         if self._widget is None:
             from .widget import GpuWidget
 
             self._widget = GpuWidget(self)
-        bundle = self._widget._repr_mimebundle_()
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        return {**(data or {}), **plain}, metadata
+        return self._widget.bundle(status, plain)
 
-    def _line(self) -> str:
-        """One line of text; never raises, because consoles and debuggers ask for it."""
-        from .client import get_status
+    def showing(self, progress: Progress) -> Gpu:
+        """The same GPUs, with waits shown by ``progress`` instead of in the cell or the terminal."""
+        return Gpu(self._runner.client, progress)
+
+    def _glance(self) -> tuple[GpuStatus | None, str]:
+        """The status and one line of text; never raises, because consoles and debuggers ask for it."""
         from .model.errors import GpuError
-        from .model.sentence import sentence
 
         try:
-            return f"GPU: {sentence(self._runner.client.send(get_status(patience=2.0)))}"
+            status = _report(self._look(patience=2.0))
         except GpuError as error:
-            return f"GPU: {error}"
+            return None, f"GPU: {error}"
+        return status, f"GPU: {status.sentence}"
 
-    def _look(self) -> View:
+    def _look(self, patience: float = 30.0) -> View:
         from .client import get_status
 
-        return self._runner.client.send(get_status())
+        return self._runner.client.send(get_status(patience=patience))
 
     def _resize(
         self,

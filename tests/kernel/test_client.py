@@ -1,0 +1,227 @@
+"""The REST client against real sockets that answer well, badly and not at all."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.client import Client, get_status, put_request, read_answer
+from jupyter_gpu.discover import Server
+from jupyter_gpu.model.errors import GpuError, LimitExceeded, NotPermitted, ServerUnreachable
+from jupyter_gpu.model.view import View
+
+from .builders import view
+
+Reply = tuple[int, str, bytes]
+
+
+class Site(ThreadingHTTPServer):
+    """A web server that remembers what it was asked and answers what it is told to."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.reply: Callable[[], Reply] = lambda: (200, "application/json", json.dumps(view(1000).to_json()).encode())
+        self.asked: list[tuple[str, str, dict[str, str], Any]] = []
+
+    def server_for(self, token: str = "secret") -> Server:
+        return Server("127.0.0.1", self.server_address[1], "/base/", token)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Of one request."""
+
+    server: Site
+
+    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.asked.append((self.command, self.path, dict(self.headers), json.loads(body) if body else None))
+        status, kind, answer = self.server.reply()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_PUT = do_GET
+
+    def log_message(self, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """A running one."""
+    with Site() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def test_asks_with_the_token(site: Site) -> None:
+    """The path has the server's prefix, the header its token, and the answer is the view."""
+    assert Client(site.server_for()).send(get_status()) == view(1000)
+    (method, path, headers, _), *_ = site.asked
+    assert (method, path) == ("GET", "/base/jupyter-gpu/api/v1/status")
+    assert headers["Authorization"] == "token secret"
+    assert "Cookie" not in headers
+
+
+def test_long_poll(site: Site) -> None:
+    """`after` names the instance and the version that is known."""
+    Client(site.server_for()).send(get_status(view(0, version=7), 25))
+    assert site.asked[0][1] == "/base/jupyter-gpu/api/v1/status?after=one:7&timeout=25.000"
+
+
+def test_put(site: Site) -> None:
+    """The body has the fields, and the generation where there is one."""
+    Client(site.server_for()).send(put_request({"milli": 500}, 3))
+    method, path, headers, body = site.asked[0]
+    assert (method, path, body) == ("PUT", "/base/jupyter-gpu/api/v1/request", {"milli": 500, "generation": 3})
+    assert headers["Content-Type"] == "application/json"
+
+
+def test_without_token_cookie_and_header_agree(site: Site) -> None:
+    """A server without authentication still checks for cross-site requests."""
+    Client(site.server_for(token="")).send(get_status())
+    headers = site.asked[0][2]
+    assert headers["Cookie"] == f"_xsrf={headers['X-XSRFToken']}"
+    assert "Authorization" not in headers
+
+
+def test_proxy_is_not_used(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy of the environment never sees the token."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert Client(site.server_for()).send(get_status()).status.attached == 1000
+
+
+def test_error_of_the_server_is_raised_as_itself(site: Site) -> None:
+    """Reason, sentence and figures arrive."""
+    body = json.dumps(LimitExceeded(limit=2000).to_json()).encode()
+    site.reply = lambda: (422, "application/json", body)
+    with pytest.raises(LimitExceeded, match="Your limit is 2 GPUs") as caught:
+        Client(site.server_for()).send(put_request({"milli": 9000}))
+    assert caught.value.limit == 2000
+
+
+def test_server_without_the_extension(site: Site) -> None:
+    """A plain 404 means that jupyter-gpu is not there, and says how to get it."""
+    site.reply = lambda: (404, "text/html", b"<html>Not Found</html>")
+    with pytest.raises(ServerUnreachable, match="pip install jupyter-gpu"):
+        Client(site.server_for()).send(get_status())
+
+
+@pytest.mark.parametrize("status", [302, 401, 403])
+def test_not_let_in(status: int) -> None:
+    """A login page or a bare refusal is NotPermitted, never a view."""
+    with pytest.raises(NotPermitted, match="does not accept this process"):
+        read_answer(status, b"<html>login</html>", "http://here/")
+
+
+@pytest.mark.parametrize("answer", [b"", b"{}", b"[]", b"\xff", b'{"instance": 1}', b"[" * 100_000])
+def test_answer_that_is_no_view(answer: bytes) -> None:
+    """Versions that do not fit are named as the likely cause."""
+    with pytest.raises(GpuError, match="different versions"):
+        read_answer(200, answer, "http://here/")
+
+
+@pytest.mark.parametrize("answer", [b"", b"{}", b'{"message": "Oops", "reason": null}', b'{"reason": "FromTheFuture"}'])
+def test_error_that_nobody_knows(answer: bytes) -> None:
+    """Whatever an error says, a GpuError comes out."""
+    with pytest.raises(GpuError, match="500"):
+        read_answer(500, answer, "http://here/")
+
+
+def test_nobody_listens() -> None:
+    """A refused connection is ServerUnreachable, with the address and without the token."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        server = Server("127.0.0.1", taken.getsockname()[1], "/", "secret")
+    with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1") as caught:
+        Client(server).send(get_status())
+    assert "secret" not in str(caught.value)
+
+
+def test_connection_is_cut(site: Site) -> None:
+    """A server that dies in the middle of an answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def die() -> None:
+            connection, _ = listener.accept()
+            connection.recv(10)
+            connection.close()
+
+        thread = threading.Thread(target=die)
+        thread.start()
+        with pytest.raises(ServerUnreachable):
+            Client(Server("127.0.0.1", listener.getsockname()[1])).send(get_status())
+        thread.join()
+
+
+def test_server_that_hangs() -> None:
+    """Patience ends."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ServerUnreachable, match="timed out"):
+        Client(Server("127.0.0.1", silent.getsockname()[1])).send(get_status(patience=0.05))
+
+
+def test_abort_ends_a_wait() -> None:
+    """Another thread can end a question that waits, so that a cancelled task leaves nothing behind."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        exchange = Client(Server("127.0.0.1", silent.getsockname()[1])).exchange(get_status(patience=60))
+        failed: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                exchange.run()
+            except ServerUnreachable as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=ask)
+        started = time.monotonic()
+        thread.start()
+        connection, _ = silent.accept()
+        connection.recv(10)
+        exchange.abort()
+        thread.join(10)
+        connection.close()
+    assert failed
+    assert time.monotonic() - started < 10
+
+
+def test_unix_socket(tmp_path: Path) -> None:
+    """A server that listens on a Unix socket is asked there."""
+    answer = json.dumps(view(2000).to_json()).encode()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "sock"))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        found: View = Client(Server("", 0, "/", "t", sock=str(tmp_path / "sock"))).send(get_status())
+        thread.join()
+    assert found == view(2000)
+
+
+def test_unix_socket_is_gone(tmp_path: Path) -> None:
+    """A socket that nobody listens on is ServerUnreachable like a port."""
+    with pytest.raises(ServerUnreachable):
+        Client(Server("", 0, sock=str(tmp_path / "none"))).send(get_status())
