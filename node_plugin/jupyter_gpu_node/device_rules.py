@@ -1,0 +1,26 @@
+"""Which of the devices we manage a pod may open. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jupyter_gpu.model.gpu import Device
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRules:
+    """What is in ``managed`` but not in ``allowed`` cannot be opened; other devices are none of our business."""
+
+    managed: frozenset[Device]
+    allowed: frozenset[Device] = frozenset()
+
+    @classmethod
+    def closed(cls, managed: Iterable[Device]) -> DeviceRules:
+        """Rules that allow no managed device: the state before the first grant."""
+        return cls(frozenset(managed))
+
+    @property
+    def denied(self) -> tuple[Device, ...]:
+        """Sorted, so that equal rules always make the same program."""
+        return tuple(sorted(self.managed - self.allowed))

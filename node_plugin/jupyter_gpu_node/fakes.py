@@ -1,0 +1,234 @@
+"""Simulated GPUs, for machines that have none: everything but the hardware is real.
+
+Each is a character device that really opens or really fails to. Root makes nodes of the virtual consoles 4:40 … 4:63,
+which nobody uses; anybody else, and a root that may not, makes plain files, which no device rule can guard (soft mode).
+
+    <directory>/gpu0 …         nodes or files; nodes lie in /dev/jupyter-gpu where the directory's mount forbids devices
+    <directory>/load/          what programs say they do (:mod:`.loads`)
+    <directory>/health/<uuid>  why that GPU is out of order, for demonstrations and tests
+
+All servers of a machine share the directory, and find the same GPUs there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu.model.view import GpuLoad
+
+from . import loads
+
+MAJOR, FIRST_MINOR, MAX_COUNT = 4, 40, 24
+MEMORY = 24 * 2**30
+MODEL = "Simulated GPU"
+DEVICE_DIRECTORY = Path("/dev/jupyter-gpu")
+_UNPLUGGED = "unplugged"
+_OPEN = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class SimulatedGpus:
+    """``count`` simulated GPUs below ``directory``, which is made if need be.
+
+    GPUs 0 and 1, 2 and 3 and so on share an island and a switch. Raises :class:`ValueError` for a count that is not
+    possible and :class:`OSError` if the directory cannot be used.
+    """
+
+    simulated = True
+
+    def __init__(self, directory: str | os.PathLike[str], count: int) -> None:
+        if not 0 <= count <= MAX_COUNT:
+            raise ValueError(f"{count} simulated GPUs are not possible; choose 0 to {MAX_COUNT}.")
+        self.directory = Path(directory)
+        self.count = count
+        self.note = "" if count else "There are no simulated GPUs: their number is set to 0."
+        for name in ("", "load", "health"):
+            _shared_directory(self.directory / name)
+        for index in range(count):
+            _provide(self.directory, index)
+
+    def inventory(self) -> tuple[Gpu, ...]:
+        """All that are plugged in."""
+        seen = (self._gpu(index) for index in range(self.count))
+        return tuple(gpu for gpu in seen if gpu.health != _UNPLUGGED)
+
+    def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
+        """What the living programs on them say they do, together."""
+        known = {uuid_of(index) for index in range(self.count)}
+        busy = {uuid: 0.0 for uuid in uuids if uuid in known}
+        memory = dict.fromkeys(busy, 0)
+        for load in loads.read(self.directory / "load"):
+            if load.uuid in busy:
+                busy[load.uuid] += load.busy
+                memory[load.uuid] += load.memory
+        return {uuid: GpuLoad(100 * min(1.0, busy[uuid]), min(MEMORY, memory[uuid])) for uuid in busy}
+
+    def close(self) -> None:
+        """Nothing to let go of: nodes stay for the other servers."""
+
+    def _gpu(self, index: int) -> Gpu:
+        uuid, path = uuid_of(index), _path(self.directory, index)
+        device, problem = _look(path, index)
+        health = _health(self.directory, uuid) or problem
+        return Gpu(
+            uuid=uuid,
+            index=index,
+            model=MODEL,
+            memory=MEMORY,
+            device=device,
+            path=str(path),
+            healthy=not health,
+            health=health,
+            numa=0,
+            island=f"island-{index // 2}",
+            switch=f"switch-{index // 2}",
+            simulated=True,
+        )
+
+
+def uuid_of(index: int) -> str:
+    """The same for every user of this machine, another on each machine."""
+    digest = hashlib.sha256(f"jupyter-gpu simulated {_machine()} {index}".encode()).hexdigest()
+    text = f"5ea1{digest[:28]}"
+    return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def device_of(index: int) -> Device:
+    """The character device behind simulated GPU ``index`` where there is one."""
+    return Device(MAJOR, FIRST_MINOR + index)
+
+
+def write_load(directory: str | os.PathLike[str], uuid: str, busy: float, memory: int) -> None:
+    """Say that this process keeps ``uuid`` busy (0–1) and has so many bytes there, until it says else or ends."""
+    loads.write(Path(directory) / "load", uuid, busy, memory)
+
+
+def clear_load(directory: str | os.PathLike[str], uuid: str) -> None:
+    """Say that this process does nothing on ``uuid`` any more."""
+    loads.clear(Path(directory) / "load", uuid)
+
+
+def set_health(directory: str | os.PathLike[str], uuid: str, problem: str | None) -> None:
+    """Make a simulated GPU unhealthy, with the reason in plain words, or healthy again (None)."""
+    path = Path(directory) / "health" / _checked(uuid)
+    if problem is None:
+        path.unlink(missing_ok=True)
+        return
+    draft = path.with_name(f".{uuid}.{os.getpid()}")
+    draft.write_text(problem[:500])
+    draft.replace(path)
+
+
+def unplug(directory: str | os.PathLike[str], uuid: str) -> None:
+    """Make a simulated GPU disappear, as one that fell off the bus; ``set_health(…, None)`` brings it back."""
+    set_health(directory, uuid, _UNPLUGGED)
+
+
+def _checked(uuid: str) -> str:
+    if uuid not in {uuid_of(index) for index in range(MAX_COUNT)}:
+        raise ValueError(f"{uuid!r} is not a simulated GPU of this machine.")
+    return uuid
+
+
+def _health(directory: Path, uuid: str) -> str:
+    """Only root and the owner of the directory can make a GPU sick: any other user could harm all with it."""
+    try:
+        descriptor = os.open(directory / "health" / uuid, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid not in (0, directory.stat().st_uid) or not stat.S_ISREG(found.st_mode):
+            return ""
+        return os.read(descriptor, 500).decode(errors="replace").strip() or "It is out of order."
+    finally:
+        os.close(descriptor)
+
+
+def _machine() -> str:
+    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        with contextlib.suppress(OSError):
+            if text := Path(path).read_text().strip():
+                return text
+    return os.uname().nodename  # containers have no machine-id
+
+
+def _shared_directory(path: Path) -> None:
+    """A directory in which everybody may make files and nobody may touch those of others."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(parents=True)
+        path.chmod(0o1777)  # mkdir's mode is cut by the umask
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(f"{path} is in the way: it must be a directory, and no link to one.")
+    if os.geteuid() == 0 and (found.st_uid or stat.S_IMODE(found.st_mode) != 0o1777):
+        os.chown(path, 0, 0, follow_symlinks=False)
+        path.chmod(0o1777)
+
+
+def _path(directory: Path, index: int) -> Path:
+    """Where simulated GPU ``index`` is: a node in /dev where the directory's own mount cannot have devices."""
+    elsewhere = DEVICE_DIRECTORY / f"gpu{index}"
+    if os.statvfs(directory).f_flag & os.ST_NODEV and _is_node(elsewhere, index):
+        return elsewhere
+    return directory / f"gpu{index}"
+
+
+def _is_node(path: Path, index: int) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    numbers = Device(os.major(found.st_rdev), os.minor(found.st_rdev))
+    return stat.S_ISCHR(found.st_mode) and numbers == device_of(index)
+
+
+def _look(path: Path, index: int) -> tuple[Device | None, str]:
+    """What stands at ``path`` now: its device if it is one, and what is wrong with it."""
+    if _is_node(path, index):
+        return device_of(index), ""
+    try:
+        found = path.lstat()
+    except OSError as error:
+        return None, f"{path} cannot be read: {error.strerror}."
+    return None, "" if stat.S_ISREG(
+        found.st_mode
+    ) else f"{path} is neither a device of a simulated GPU nor a plain file."
+
+
+def _provide(directory: Path, index: int) -> None:
+    """Make node or file ``index`` unless it is there. Root replaces what is not a device by one."""
+    path = _path(directory, index)
+    if _is_node(path, index):
+        return
+    if os.geteuid() == 0:
+        home = DEVICE_DIRECTORY if os.statvfs(directory).f_flag & os.ST_NODEV else directory
+        if _make_node(home / f"gpu{index}", index):
+            return
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        os.fchmod(descriptor, 0o666)
+        os.close(descriptor)
+
+
+def _make_node(path: Path, index: int) -> bool:
+    """Whether there is a node now that opens; a container's own rules may forbid these devices."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(mode=0o755, exist_ok=True)
+        draft.unlink(missing_ok=True)
+        device = device_of(index)
+        os.mknod(draft, stat.S_IFCHR | 0o666, os.makedev(device.major, device.minor))
+        draft.chmod(0o666)
+        os.close(os.open(draft, _OPEN))
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        return False
+    return True

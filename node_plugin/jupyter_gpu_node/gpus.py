@@ -1,0 +1,28 @@
+"""Where a machine's GPUs come from: real ones (:mod:`.nvml`) or simulated ones (:mod:`.fakes`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.view import GpuLoad
+
+
+class GpuSource(Protocol):
+    """The GPUs of this machine. No call blocks for longer than a few seconds; none raises for a broken GPU."""
+
+    simulated: bool
+
+    @property
+    def note(self) -> str:
+        """Plain words about what :meth:`inventory` found wrong last time, such as why it is empty; else empty."""
+
+    def inventory(self) -> tuple[Gpu, ...]:
+        """All GPUs by index, healthy or not; one that is gone is missing."""
+
+    def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
+        """Load of those of the named GPUs that exist."""
+
+    def close(self) -> None:
+        """Let go of processes and files; the source is not used after that. Safe to call twice."""

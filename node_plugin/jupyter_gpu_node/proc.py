@@ -1,0 +1,277 @@
+"""Who has a GPU open: the proof of a release, read from ``/proc``.
+
+A process holds a device through an open file descriptor or through a memory mapping, which outlives the descriptor.
+Both are found for every process of the machine that may be inspected, also outside the pod: a descriptor can be
+passed over a socket. Threads that stopped sharing their descriptors are looked at one by one.
+
+Devices are recognised by their numbers, so the node may have any path in any container. Plain files, which stand for
+simulated GPUs where there is no root, are recognised by file system and inode.
+"""
+# ruff: noqa: PTH - Path objects would cost more than the system calls here
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from jupyter_gpu.model.gpu import Device, Gpu
+
+from . import syscalls
+
+K = TypeVar("K")
+Identity = tuple[int, int]
+"""Of a plain file: ``st_dev`` and ``st_ino``."""
+
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
+_GONE = (FileNotFoundError, ProcessLookupError)
+_MAPPING = re.compile(rb"^([0-9a-f]+-[0-9a-f]+) \S+ \S+ ([0-9a-f]+:[0-9a-f]+) ([1-9]\d*) *([^\n]*)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Process:
+    """A process that cannot be mistaken for a later one with the same number."""
+
+    pid: int
+    start: int
+    """Clock ticks after boot at which it started."""
+    command: str
+    """Name of the program, at most 15 characters."""
+    user: int = -1
+    """User id that it runs as; -1 if it ended meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to look for: a character device, or a plain file."""
+
+    device: Device | None = None
+    file: Identity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(Generic[K]):
+    """Result of one look."""
+
+    holders: Mapping[K, tuple[Process, ...]]
+    """For each target who holds it, by pid."""
+    uninspectable: tuple[Process, ...]
+    """Processes that we may not look into: each could hold anything. None of them for a capable root."""
+
+
+def target(gpu: Gpu) -> Target | None:
+    """How to recognise ``gpu``; None where it has no device and its file is gone, so that nobody can hold it."""
+    if gpu.device is not None:
+        return Target(device=gpu.device)
+    try:
+        found = os.lstat(gpu.path)
+    except (OSError, ValueError):
+        return None
+    return Target(file=(found.st_dev, found.st_ino)) if stat.S_ISREG(found.st_mode) else None
+
+
+def targets(gpus: Iterable[Gpu]) -> dict[str, Target]:
+    """By uuid, those of ``gpus`` that somebody could hold."""
+    return {gpu.uuid: found for gpu in gpus if (found := target(gpu)) is not None}
+
+
+def scan(wanted: Mapping[K, Target], pids: Iterable[int] | None = None, *, mappings: bool = True) -> Scan[K]:
+    """Look at all processes, or only at ``pids``.
+
+    ``mappings=False`` leaves out memory mappings: enough to show who uses a GPU, never enough to release one. A
+    process that ends during the look holds nothing.
+    """
+    look = _Look.of(wanted)
+    holders: dict[K, list[Process]] = {key: [] for key in wanted}
+    closed: list[Process] = []
+    for pid in sorted(all_pids() if pids is None else set(pids)):
+        try:
+            held = look.process(pid, mappings) if wanted else set()
+        except _GONE:
+            continue
+        except PermissionError:
+            if process := _hidden(pid):
+                closed.append(process)
+            continue
+        if held and (process := describe(pid)):
+            for key in held:
+                holders[key].append(process)
+    return Scan({key: tuple(found) for key, found in holders.items()}, tuple(closed))
+
+
+@dataclass(slots=True)
+class _Look(Generic[K]):
+    """One pass over the processes; remembers what each mapped file is."""
+
+    devices: dict[Device, list[K]]
+    files: dict[Identity, list[K]]
+    mapped: dict[tuple[bytes, bytes], tuple[K, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, wanted: Mapping[K, Target]) -> _Look[K]:
+        look: _Look[K] = cls({}, {})
+        for key, what in wanted.items():
+            if what.device is not None:
+                look.devices.setdefault(what.device, []).append(key)
+            if what.file is not None:
+                look.files.setdefault(what.file, []).append(key)
+        return look
+
+    def process(self, pid: int, mappings: bool) -> set[K]:
+        """What the process has open; raises if it may not be inspected or is gone."""
+        held = self.descriptors(f"/proc/{pid}/fd")
+        for thread in _separate_threads(pid):
+            try:
+                held |= self.descriptors(f"/proc/{pid}/task/{thread}/fd")
+            except _GONE:
+                continue
+        return held | self.mappings(pid) if mappings else held
+
+    def descriptors(self, directory: str) -> set[K]:
+        held: set[K] = set()
+        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for name in os.listdir(opened):
+                if found := syscalls.status_at(opened, name.encode()):
+                    held.update(self.match(found))
+        finally:
+            os.close(opened)
+        return held
+
+    def mappings(self, pid: int) -> set[K]:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            text = file.read()
+        held: set[K] = set()
+        for match in _MAPPING.finditer(text):
+            identity = (match[2], match[3])
+            if identity not in self.mapped:
+                self.mapped[identity] = self.mapping(pid, match)
+            held.update(self.mapped[identity])
+        return held
+
+    def mapping(self, pid: int, line: re.Match[bytes]) -> tuple[K, ...]:
+        """What a mapped file is. ``maps`` has the inode of the node, not the numbers: these need a look at the file."""
+        where, device, inode, path = line.groups()
+        try:
+            found = syscalls.status_at(syscalls.AT_FDCWD, b"/proc/%d/map_files/%b" % (pid, where))
+        except PermissionError:  # that link is for root; without it take the path's word
+            found = syscalls.status_at(syscalls.AT_FDCWD, path)
+        if found and (keys := self.match(found)):
+            return keys
+        major, _, minor = device.partition(b":")
+        return tuple(self.files.get((os.makedev(int(major, 16), int(minor, 16)), int(inode)), ()))
+
+    def match(self, found: syscalls.Status) -> tuple[K, ...]:
+        if stat.S_ISCHR(found.mode):
+            return tuple(self.devices.get(Device(*found.rdev), ()))
+        if stat.S_ISREG(found.mode):
+            return tuple(self.files.get((os.makedev(*found.dev), found.inode), ()))
+        return ()
+
+
+def _separate_threads(pid: int) -> Iterator[int]:
+    """Threads whose descriptors are not those of the process; all others too where the kernel cannot tell."""
+    for name in os.listdir(f"/proc/{pid}/task"):
+        thread = int(name)
+        if thread != pid and not syscalls.same_files(pid, thread):
+            yield thread
+
+
+def _hidden(pid: int) -> Process | None:
+    """A process that we may not inspect, unless it cannot hold anything: a thread of the kernel, or a zombie."""
+    try:
+        fields = _stat_fields(pid)
+    except OSError:
+        return None
+    if int(fields[6]) & _KERNEL_THREAD or (fields[0] in "ZX" and _threads(pid) <= 1):
+        return None
+    return describe(pid)
+
+
+def all_pids() -> list[int]:
+    """Every process that ``/proc`` shows."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def describe(pid: int) -> Process | None:
+    """The process ``pid``; None if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read().decode(errors="replace")
+        user = os.stat(f"/proc/{pid}").st_uid
+    except (*_GONE, PermissionError):
+        return None
+    before, _, after = text.rpartition(")")
+    return Process(pid, int(after.split()[19]), before.partition("(")[2] or "?", user)
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """Of ``/proc/<pid>/stat`` from the third field, the state, on; the second, a name, may hold blanks and brackets."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].decode().split()
+
+
+def _threads(pid: int) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return 0
+
+
+def process_start_time(pid: int) -> int | None:
+    """Clock ticks after boot at which ``pid`` started; None if there is no such process."""
+    try:
+        return int(_stat_fields(pid)[19])
+    except (*_GONE, PermissionError):
+        return None
+
+
+def alive(pid: int, start: int) -> bool:
+    """Whether the very process that started then still runs. A zombie does not, unless threads of it do."""
+    try:
+        fields = _stat_fields(pid)
+    except (*_GONE, PermissionError):
+        return False
+    return int(fields[19]) == start and (fields[0] not in "ZX" or _threads(pid) > 1)
+
+
+def marked(name: str, value: str, pids: Iterable[int] | None = None) -> tuple[Process, ...]:
+    """Processes that were started with ``name=value`` in their environment, as far as we may read it."""
+    entry = b"\0" + f"{name}={value}".encode() + b"\0"
+    return _select(lambda pid: entry in b"\0" + _environment(pid) + b"\0", pids)
+
+
+def _environment(pid: int) -> bytes:
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return file.read()
+
+
+def _select(condition: Callable[[int], bool], pids: Iterable[int] | None) -> tuple[Process, ...]:
+    found = []
+    for pid in sorted(all_pids() if pids is None else set(pids)):
+        try:
+            if condition(pid) and (process := describe(pid)):
+                found.append(process)
+        except (*_GONE, PermissionError):
+            continue
+    return tuple(found)
+
+
+def descendants(pid: int) -> Collection[int]:
+    """Children of ``pid``, their children and so on. One whose parent ended is a child of somebody else by now."""
+    children: dict[int, list[int]] = {}
+    for other in all_pids():
+        try:
+            children.setdefault(int(_stat_fields(other)[1]), []).append(other)
+        except (*_GONE, PermissionError):
+            continue
+    found: list[int] = []
+    waiting = list(children.get(pid, ()))
+    while waiting:
+        child = waiting.pop()
+        found.append(child)
+        waiting += children.get(child, ())
+    return frozenset(found)
