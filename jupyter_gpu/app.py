@@ -101,7 +101,7 @@ class GpuExtension(ExtensionApp):
     ).tag(config=True)
 
     priority = Int(
-        5,
+        0,
         min=0,
         max=9,
         help="""Place of this server among others that wait for GPUs, 0 to 9: higher is served first, equal ones

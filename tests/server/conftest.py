@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,13 +140,24 @@ Connect = Callable[..., Awaitable[Stream]]
 
 
 @pytest.fixture
-def connect(jp_ws_fetch: Callable[..., Awaitable[WebSocketClientConnection]]) -> Connect:
-    """Open the stream."""
+def connect(
+    jp_ws_fetch: Callable[..., Awaitable[WebSocketClientConnection]], jp_asyncio_loop: asyncio.AbstractEventLoop
+) -> Iterator[Connect]:
+    """Open the stream; closed after the test."""
+    opened: list[Stream] = []
 
     async def connect(**kwargs: Any) -> Stream:
-        return Stream(await jp_ws_fetch(*API, "stream", **kwargs))
+        opened.append(Stream(await jp_ws_fetch(*API, "stream", **kwargs)))
+        return opened[-1]
 
-    return connect
+    async def close() -> None:
+        for stream in opened:
+            stream.socket.close()
+            while stream.socket.protocol and await stream.read() is not None:
+                pass
+
+    yield connect
+    jp_asyncio_loop.run_until_complete(asyncio.wait_for(close(), 10))
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,177 @@
+"""``c.GpuExtension``: every setting documented and checked, with a sentence that says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
+from jupyter_server.serverapp import ServerApp
+from traitlets import TraitError
+from traitlets.config import Config
+
+from jupyter_gpu.app import PROVISIONER, GpuExtension
+from jupyter_gpu.model.errors import BackendUnavailable
+
+from .conftest import Call, Connect
+
+OURS = (
+    *("simulated_gpus", "limit", "fractions", "state_dir", "enforcement"),
+    *("system_holders", "sample_interval", "history", "priority"),
+)
+
+
+def configured(**settings: Any) -> GpuExtension:
+    """The extension with these settings, without a server."""
+    return GpuExtension(config=Config({"GpuExtension": settings}))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_setting_is_documented(name: str) -> None:
+    """What ``jupyter server --help-all`` shows."""
+    trait = GpuExtension.class_traits(config=True)[name]
+    assert len(trait.help) > 40
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("simulated_gpus", -1, "simulated_gpus"),
+        ("simulated_gpus", 25, "simulated_gpus"),
+        ("simulated_gpus", "two", "simulated_gpus"),
+        ("limit", "two", "not an amount of GPUs"),
+        ("limit", "-1", "negative"),
+        ("limit", "0.0001", "finer than a thousandth"),
+        ("limit", True, "not an amount of GPUs"),
+        ("limit", float("nan"), "not an amount of GPUs"),
+        ("fractions", ["2"], "between 0 and 1 GPU"),
+        ("fractions", ["0"], "between 0 and 1 GPU"),
+        ("fractions", ["half"], "not an amount of GPUs"),
+        ("state_dir", "relative/path", "absolute path"),
+        ("enforcement", "maybe", "enforcement"),
+        ("system_holders", ["/usr/bin/Xorg"], "without path"),
+        ("system_holders", [" "], "name of a program"),
+        ("sample_interval", 0.05, "sample_interval"),
+        ("sample_interval", float("nan"), "number of seconds"),
+        ("history", -1.0, "history"),
+        ("history", float("nan"), "number of seconds"),
+        ("priority", 10, "priority"),
+    ],
+)
+def test_a_bad_setting_is_explained(name: str, value: object, words: str) -> None:
+    """The message names the setting and what is wrong with it."""
+    with pytest.raises(TraitError, match=words) as error:
+        configured(**{name: value})
+    assert name in str(error.value)
+
+
+@pytest.mark.parametrize(("limit", "text"), [("2", "2"), ("500m", "500m"), (1.5, "1.5"), (2, "2"), ("", ""), (" 2 ", "2")])
+def test_a_limit_may_be_text_or_number(limit: object, text: str) -> None:
+    """People write both."""
+    assert configured(limit=limit).limit == text
+
+
+def test_the_history_is_bounded() -> None:
+    """Whatever is configured, a server does not fill its memory with samples."""
+    assert configured(history=300, sample_interval=1).points == 300
+    assert configured(history=1e12).points == 10_000
+    assert configured(history=float("inf")).points == 10_000
+    assert configured(history=0).points == 0
+
+
+def test_its_own_configuration_file() -> None:
+    """``jupyter_gpu_config.py``, beside those of the server."""
+    assert GpuExtension().config_file_name == "jupyter_gpu_config"
+
+
+def test_a_server_with_a_bad_setting_does_not_start(
+    jp_configurable_serverapp: Callable[..., ServerApp], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Started without the limit that was meant, it would give away what it must not."""
+    config = Config({"ServerApp": {"jpserver_extensions": {"jupyter_gpu": True}}, "GpuExtension": {"limit": "two"}})
+    with pytest.raises(SystemExit) as end:
+        jp_configurable_serverapp(config=config)
+    assert end.value.code == 1
+    assert "'two' is not an amount of GPUs" in capsys.readouterr().err
+
+
+def test_from_the_command_line(jp_configurable_serverapp: Callable[..., ServerApp], jp_server_config: Config) -> None:
+    """As the demo does it."""
+    argv = ["--GpuExtension.limit=2", "--GpuExtension.fractions=0.5", "--GpuExtension.fractions=250m"]
+    app = jp_configurable_serverapp(config=jp_server_config, argv=argv)
+    (extension,) = app.extension_manager.extension_apps["jupyter_gpu"]
+    assert isinstance(extension, GpuExtension)
+    assert extension._backend is not None
+    view = extension._backend.view()
+    assert (view.limit, view.steps) == (2000, (0, 250, 500, 1000, 2000))
+
+
+class TestUnavailable:
+    """A server whose backend cannot start: a state directory that is a file."""
+
+    @pytest.fixture
+    def gpu_config(self, tmp_path: Path) -> dict[str, Any]:
+        path = tmp_path / "a-file"
+        path.write_text("")
+        return {"state_dir": str(path)}
+
+    async def test_the_server_starts_and_says_why(self, call: Call, put: Call, connect: Connect) -> None:
+        """503 with the reason on every route; the stream says it and closes."""
+        status = await call("status")
+        assert (status.code, status.body["reason"]) == (503, "BackendUnavailable")
+        assert "a-file" in status.body["message"]
+        assert (await put({"gpus": 1})).body == status.body
+        stream = await connect()
+        assert await stream.read() == {
+            "type": "error",
+            "reason": "BackendUnavailable",
+            "message": status.body["message"],
+        }
+        assert await stream.read() is None
+        assert stream.socket.close_code == 1013
+
+
+async def test_a_backend_that_breaks_is_no_secret(
+    jp_configurable_serverapp: Callable[..., ServerApp],
+    jp_server_config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An error that nobody foresaw: the server starts, the log has the traceback, clients a sentence."""
+
+    def broken(self: GpuExtension) -> Any:
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr(GpuExtension, "_make_backend", broken)
+    app = jp_configurable_serverapp(config=jp_server_config)
+    (extension,) = app.extension_manager.extension_apps["jupyter_gpu"]
+    assert isinstance(extension, GpuExtension)
+    assert extension._starting is not None  # this loop runs already
+    await extension._starting
+    assert "ZeroDivisionError: inside" in capsys.readouterr().err
+    error = app.web_app.settings["jupyter_gpu_viewers"]
+    assert isinstance(error, BackendUnavailable)
+    assert "inside" not in error.message.replace("inside the server", "")
+
+
+def test_our_provisioner_is_the_default_only_where_it_is_installed(
+    jp_serverapp: ServerApp, extension: GpuExtension
+) -> None:
+    """A kernel must never fail to start for want of it; and who chose another one keeps it."""
+    factory = KernelProvisionerFactory.instance(parent=jp_serverapp)
+    known = dict(factory.provisioners)
+    try:
+        for installed, before, after in [
+            (True, "local-provisioner", PROVISIONER),
+            (True, "another", "another"),
+            (False, "local-provisioner", "local-provisioner"),
+        ]:
+            factory.provisioners = {"local-provisioner": None, **({PROVISIONER: None} if installed else {})}
+            factory.default_provisioner_name = before
+            extension._use_provisioner()
+            assert factory.default_provisioner_name == after
+    finally:
+        factory.provisioners = known
+        KernelProvisionerFactory.clear_instance()

@@ -1,0 +1,313 @@
+"""The WebSocket: view on connect, history, samples; slow clients, bad messages, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jupyter_server.serverapp import ServerApp
+
+from jupyter_gpu.app import GpuExtension
+from jupyter_gpu.model.errors import InvalidRequest, TooLarge
+from jupyter_gpu.stream import MAX_MESSAGE_BYTES, SAMPLES_KEPT, Outbox, StreamHandler, read_message
+from jupyter_gpu.viewers import Viewers
+
+from .conftest import Call, Connect
+
+
+def viewers_of(extension: GpuExtension) -> Viewers:
+    """The part under test."""
+    assert extension._viewers is not None
+    return extension._viewers
+
+
+async def until(condition: Any) -> None:
+    """Wait until ``condition()``; fails after ten seconds."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_view_then_history_then_samples(connect: Connect, call: Call, put: Call) -> None:
+    """What a tab that opens gets, in this order, and the same view as REST gives."""
+    await put({"gpus": 2})
+    stream = await connect()
+    first, second, third = [await stream.read() for _ in range(3)]
+    assert first == {"type": "view", "view": (await call("status")).body}
+    assert second == {"type": "history", "interval": 0.1, "points": []}
+    assert third is not None
+    assert third["type"] == "sample"
+    assert set(third["sample"]["gpus"]) == {share["uuid"] for share in first["view"]["attached"]["shares"]}
+    assert all(set(load) == {"utilisation", "memory"} for load in third["sample"]["gpus"].values())
+
+
+async def test_every_change_reaches_every_tab(connect: Connect, put: Call) -> None:
+    """Two tabs see the same, in order."""
+    tabs = [await connect(), await connect()]
+    for tab in tabs:
+        await tab.read_until("view")
+    view = (await put({"gpus": 3})).body
+    for tab in tabs:
+        seen = [await tab.read_until("view")]
+        while seen[-1]["view"]["version"] < view["version"]:
+            seen.append(await tab.read_until("view"))
+        versions = [message["view"]["version"] for message in seen]
+        assert versions == sorted(set(versions))
+        assert seen[-1]["view"] == view
+
+
+async def test_a_tab_that_comes_later_gets_the_samples_so_far(connect: Connect, put: Call) -> None:
+    """The history is the server's, so a reload loses nothing."""
+    await put({"gpus": 1})
+    first = await connect()
+    taken = [(await first.read_until("sample"))["sample"] for _ in range(3)]
+    history = (await (await connect()).read_until("history"))["points"]
+    assert history[: len(taken)] == taken
+
+
+class TestShortHistory:
+    """A history of half a second."""
+
+    @pytest.fixture
+    def gpu_config(self) -> dict[str, Any]:
+        return {"history": 0.5, "sample_interval": 0.1}
+
+    async def test_the_oldest_samples_are_dropped(self, connect: Connect) -> None:
+        """Five points and no more."""
+        stream = await connect()
+        for _ in range(8):
+            await stream.read_until("sample")
+        assert len((await (await connect()).read_until("history"))["points"]) == 5
+
+
+async def test_samples_are_taken_once_for_all_and_only_while_somebody_looks(
+    connect: Connect, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No sample before the first viewer and after the last; two viewers cost no more than one."""
+    viewers = viewers_of(extension)
+    taken = 0
+    sample = viewers.backend.sample
+
+    async def counted() -> Any:
+        nonlocal taken
+        taken += 1
+        return await sample()
+
+    monkeypatch.setattr(viewers.backend, "sample", counted)
+    await asyncio.sleep(0.3)
+    assert taken == 0
+    tabs = [await connect(), await connect()]
+    for tab in tabs:
+        for _ in range(3):
+            await tab.read_until("sample")
+    assert 3 <= taken <= 5
+    tabs[0].samples(False)
+    tabs[1].samples(False)
+    await until(lambda: not viewers.sampler._viewers)
+    await until(lambda: viewers.sampler._task is None)
+    after = taken
+    await asyncio.sleep(0.3)
+    assert taken == after
+    assert viewers.sampler._timer is None
+    tabs[1].samples(True)
+    await tabs[1].read_until("sample")
+    assert taken > after
+
+
+async def test_a_hidden_tab_that_says_so_at_once_is_heard(connect: Connect, extension: GpuExtension) -> None:
+    """Even before the server has sent its first message."""
+    stream = await connect()
+    stream.samples(False)
+    await stream.read_until("history")
+    sampler = viewers_of(extension).sampler
+    await until(lambda: not sampler._viewers)
+
+
+async def test_switching_on_and_off_takes_no_extra_samples(connect: Connect, extension: GpuExtension) -> None:
+    """The interval counts from the last sample."""
+    stream = await connect()
+    await stream.read_until("sample")
+    last = viewers_of(extension).sampler._last
+    for _ in range(50):
+        stream.samples(False)
+        stream.samples(True)
+    await stream.read_until("sample")
+    assert viewers_of(extension).sampler._last - last >= 0.1
+
+
+async def test_a_closed_tab_leaves_nothing(connect: Connect, extension: GpuExtension) -> None:
+    """No viewer, no timer."""
+    viewers = viewers_of(extension)
+    stream = await connect()
+    await stream.read_until("sample")
+    stream.socket.close()
+    await until(lambda: not viewers._viewers)
+    await until(lambda: viewers.sampler._task is None)
+    assert viewers.sampler._timer is None
+
+
+async def test_a_sample_that_fails_does_not_end_the_stream(
+    connect: Connect, put: Call, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """The charts stand still, views go on, the log says it once, and samples come back."""
+    backend = viewers_of(extension).backend
+    sample = backend.sample
+    failures = 0
+
+    async def failing() -> Any:
+        nonlocal failures
+        failures += 1
+        if failures <= 3:
+            raise RuntimeError("no load today")
+        return await sample()
+
+    monkeypatch.setattr(backend, "sample", failing)
+    stream = await connect()
+    await stream.read_until("history")
+    await until(lambda: failures >= 2)
+    await put({"gpus": 1})
+    assert (await stream.read_until("view"))["view"]["requested"]["milli"] == 1000
+    await stream.read_until("sample")
+    assert len([r for r in caplog.records if r.levelname == "WARNING" and "load of the GPUs" in r.getMessage()]) == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "x",
+        "[]",
+        "{}",
+        '{"type":"samples"}',
+        '{"type":"samples","on":1}',
+        '{"type":"other","on":true}',
+        '{"type":"samples","on":true,"more":1}',
+        b"\xff",
+        json.dumps({"type": "samples", "on": True}).ljust(MAX_MESSAGE_BYTES + 1),
+    ],
+)
+async def test_a_bad_message_ends_the_connection_and_says_why(
+    connect: Connect, extension: GpuExtension, message: str | bytes
+) -> None:
+    """An error message, then the close with code 1008; nothing is left."""
+    stream = await connect()
+    await stream.socket.write_message(message, binary=isinstance(message, bytes))
+    error = await stream.read_until("error")
+    assert set(error) == {"type", "reason", "message"}
+    assert error["reason"] in ("InvalidRequest", "TooLarge")
+    assert await stream.read() is None
+    assert stream.socket.close_code == 1008
+    await until(lambda: not viewers_of(extension)._viewers)
+
+
+async def test_a_huge_message_is_not_even_read(connect: Connect, extension: GpuExtension) -> None:
+    """Refused by its length alone, with code 1009 where the client still hears it while it sends."""
+    stream = await connect()
+    await stream.socket.write_message("x" * 1_000_000)
+    while await stream.read() is not None:
+        pass
+    assert stream.socket.close_code in (1009, None)
+    await until(lambda: not viewers_of(extension)._viewers)
+
+
+async def test_a_server_that_stops_says_goodbye(connect: Connect, extension: GpuExtension) -> None:
+    """Code 1001, so that the tab knows to try again later."""
+    stream = await connect()
+    await stream.read_until("history")
+    await extension.stop_extension()
+    while await stream.read() is not None:
+        pass
+    assert stream.socket.close_code == 1001
+
+
+async def slow_client(app: ServerApp) -> socket.socket:
+    """A WebSocket client that has shaken hands and then reads nothing, with the smallest buffer."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(client, ("127.0.0.1", app.port))
+    head = [
+        f"GET {app.base_url}jupyter-gpu/api/v1/stream HTTP/1.1",
+        "Host: localhost",
+        f"Authorization: token {app.identity_provider.token}",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Version: 13",
+        f"Sec-WebSocket-Key: {b64encode(os.urandom(16)).decode()}",
+    ]
+    await loop.sock_sendall(client, "\r\n".join([*head, "", ""]).encode())
+    assert (await loop.sock_recv(client, 12)) == b"HTTP/1.1 101"
+    return client
+
+
+async def test_a_slow_client_costs_one_view_and_catches_up(
+    put: Call, extension: GpuExtension, jp_serverapp: ServerApp
+) -> None:
+    """While it does not read, nothing piles up for it; when it reads again, the latest view is what it gets."""
+    client = await slow_client(jp_serverapp)
+    viewers = viewers_of(extension)
+    await until(lambda: viewers._viewers)
+    (handler,) = viewers._viewers
+    assert isinstance(handler, StreamHandler)
+    assert handler.ws_connection is not None
+    connection = handler.ws_connection.stream
+    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    biggest = 0
+    for i in range(150):
+        last = (await put({"gpus": 1 + i % 2})).body
+        biggest = max(biggest, len(connection._write_buffer))
+    assert biggest < 3 * len(json.dumps(last))  # one message under way, whatever comes meanwhile
+    received = bytearray()
+    version = f'"version":{last["version"]},'.encode()
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(20):
+        while version not in received:
+            chunk = await loop.sock_recv(client, 65536)
+            assert chunk
+            received += chunk
+    client.close()
+    assert received.count(b'"type":"view"') < 100
+    await until(lambda: not viewers._viewers)
+
+
+def test_an_outbox_keeps_the_latest_view_and_the_last_samples() -> None:
+    """Bounded, whatever is put in; the view goes first."""
+    outbox = Outbox()
+    for i in range(1000):
+        outbox.put_sample(f"sample {i}")
+        outbox.put_view(i, f"view {i}")
+    outbox.put_view(3, "view of the past")
+    taken = [outbox.take() for _ in range(SAMPLES_KEPT + 2)]
+    assert taken == ["view 999", *(f"sample {i}" for i in range(1000 - SAMPLES_KEPT, 1000)), None]
+
+
+def test_samples_that_are_in_the_history_are_not_sent_twice() -> None:
+    """The history takes the place of what was put before it."""
+    outbox = Outbox()
+    outbox.put_sample("old")
+    outbox.put_history("history with old")
+    outbox.put_sample("new")
+    assert [outbox.take() for _ in range(3)] == ["history with old", "new", None]
+
+
+@given(st.one_of(st.text(max_size=50), st.binary(max_size=50)))
+def test_a_message_is_understood_or_refused(message: str | bytes) -> None:
+    """Nothing else ever comes out of reading one."""
+    with pytest.raises(InvalidRequest):
+        read_message(message)
+
+
+def test_what_a_client_may_say() -> None:
+    """The only two messages."""
+    assert read_message('{"type":"samples","on":true}') is True
+    assert read_message('{"type":"samples","on":false}') is False
+    with pytest.raises(TooLarge):
+        read_message("x" * (MAX_MESSAGE_BYTES + 1))
