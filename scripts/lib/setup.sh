@@ -171,12 +171,16 @@ find_browser() {
   compgen -G "$cache/browsers/chromium-*/chrome-linux*/chrome"
 }
 
+download_browser() {
+  (cd "$ui_tests" && PLAYWRIGHT_BROWSERS_PATH=$cache/browsers jlpm playwright install --with-deps chromium)
+}
+
 # Ubuntu's package only brings a snap, which sees neither hidden folders nor /tmp: there it is Playwright's own build.
 get_browser() {
   if (. /etc/os-release && [ "$ID" = debian ]); then
     apt_install "Chromium" chromium
   else
-    step "Chromium" env PLAYWRIGHT_BROWSERS_PATH="$cache/browsers" jlpm --cwd "$ui_tests" playwright install --with-deps chromium
+    step "Chromium" download_browser
   fi
 }
 
