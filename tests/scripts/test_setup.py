@@ -1,0 +1,77 @@
+"""The steps that scripts share: done once, done again when something changed, never half."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+LIBRARY = Path(__file__).parents[2] / "scripts" / "lib" / "setup.sh"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with nothing but the library."""
+    (tmp_path / "scripts" / "lib").mkdir(parents=True)
+    shutil.copy(LIBRARY, tmp_path / "scripts" / "lib")
+    (tmp_path / "input").write_text("one")
+    return tmp_path
+
+
+def bash(project: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Runs code after sourcing the library."""
+    command = ["bash", "-c", f". scripts/lib/setup.sh\n{code}"]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=60)
+
+
+def times(project: Path, code: str) -> int:
+    """How often `count` was called by now, after one more run of the code."""
+    bash(project, "count() { echo x >>counted; }\n" + code)
+    return len((project / "counted").read_text().split())
+
+
+def test_once_is_once(project: Path) -> None:
+    """The second run finds it done."""
+    code = "once 'A step' input word -- count"
+    assert times(project, code) == 1
+    assert times(project, code) == 1
+
+
+def test_once_again_for_other_inputs(project: Path) -> None:
+    """A changed file, a new file in a folder and another word each count."""
+    assert times(project, "once 'A step' input word -- count") == 1
+    (project / "input").write_text("two")
+    assert times(project, "once 'A step' input word -- count") == 2
+    assert times(project, "once 'A step' input other -- count") == 3
+    (project / "folder").mkdir()
+    assert times(project, "once 'A step' input folder -- count") == 4
+    (project / "folder" / "new").write_text("")
+    assert times(project, "once 'A step' input folder -- count") == 5
+
+
+def test_a_failed_step_is_not_done(project: Path) -> None:
+    """It ends the script, shows the end of its output and is tried again, even if it was done before."""
+    assert bash(project, "once 'A step' input -- true").returncode == 0
+    (project / "input").write_text("two")
+    failed = bash(project, "once 'A step' input -- sh -c 'echo the reason; exit 3'\necho after")
+    assert failed.returncode == 1
+    assert "the reason" in failed.stderr
+    assert "status 3" in failed.stderr
+    assert "after" not in failed.stdout
+    (project / "input").write_text("one")
+    assert times(project, "once 'A step' input -- count") == 1
+
+
+def test_a_step_says_its_name_and_keeps_its_output(project: Path) -> None:
+    """One line on the terminal, the rest in the log."""
+    done = bash(project, "step 'A step' sh -c 'echo much; echo more >&2'")
+    assert done.stdout.startswith("A step ")
+    assert done.stdout.count("\n") == 1
+    assert (project / ".cache" / "log" / "A-step.log").read_text() == "much\nmore\n"
+
+
+def test_what_is_missing_is_said(project: Path) -> None:
+    """Without a package manager nothing can be installed, and the message says what to do."""
+    failed = bash(project, "PATH=/nonexistent; apt_install 'Node.js' nodejs")
+    assert failed.returncode == 1
+    assert "Node.js is missing" in failed.stderr
