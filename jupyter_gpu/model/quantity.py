@@ -21,6 +21,7 @@ MAX_BYTES = 2**53 - 1
 _QUANTITY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<milli>m?)", re.ASCII)
 _BYTES = re.compile(r"(?P<number>\d{1,18}(?:\.\d{1,9})?)\s*(?P<unit>[KMGTP]i?B?|B)?", re.ASCII)
 _NO_AMOUNT = "is not an amount of GPUs; use a number such as 2, 0.5 or '500m'."
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
@@ -113,12 +114,8 @@ def parse_bytes(value: object) -> int:
 
 def format_bytes(amount: int) -> str:
     """For people, in binary units: ``85_899_345_920`` → ``"80 GiB"``, ``1536`` → ``"1.5 KiB"``."""
-    value, unit = float(amount), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
-        if value < 1024 or unit == "PiB":
-            break
-        value /= 1024
-    return f"{value:.1f}".removesuffix(".0") + f" {unit}"
+    power = min(max(amount.bit_length() - 1, 0) // 10, len(_BINARY) - 1)
+    return f"{amount / 1024**power:.1f}".removesuffix(".0") + f" {_BINARY[power]}"
 
 
 def _shown(value: object) -> str:

@@ -1,0 +1,132 @@
+"""Any valid value of the model, for hypothesis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
+from jupyter_gpu.model.gpu import Device, DrainingShare, Gpu, GpuShare, Holder
+from jupyter_gpu.model.quantity import MAX_BYTES
+from jupyter_gpu.model.strict import MAX_GENERATION
+from jupyter_gpu.model.view import Condition, GpuState, Mode, PodGpu, User, View, steps
+
+# Bidirectional controls and line separators are refused with the control characters.
+SHOWN = st.characters(
+    exclude_categories=("Cc", "Cs"),
+    exclude_characters="\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069",
+)
+
+
+def names(most: int) -> st.SearchStrategy[str]:
+    """Text of 1 … ``most`` characters that may stand in a line."""
+    return st.text(SHOWN, min_size=1, max_size=min(most, 12))
+
+
+generations = st.integers(0, MAX_GENERATION)
+uuids = st.sampled_from([f"GPU-{i}" for i in range(6)]) | names(96)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(SHOWN)
+json_values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(SHOWN), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def extras(known: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
+    """Fields of a newer version."""
+    return st.dictionaries(st.text(SHOWN).filter(lambda key: key not in known), json_values, max_size=2)
+
+
+shares = st.builds(GpuShare, uuids, st.integers(1, 1000))
+holders = st.builds(Holder, st.integers(0, 2**31 - 1), names(256), st.booleans())
+draining = st.builds(DrainingShare, uuids, st.integers(1, 1000), st.lists(holders, max_size=3).map(tuple))
+devices = st.builds(Device, st.integers(0, 2**12 - 1), st.integers(0, 2**20 - 1))
+gpus = st.builds(
+    Gpu,
+    uuid=uuids,
+    index=st.integers(0, 4095),
+    model=names(128),
+    memory=st.integers(0, MAX_BYTES),
+    device=st.none() | devices,
+    path=st.just("") | names(512),
+    healthy=st.booleans(),
+    health=st.just("") | names(512),
+    numa=st.none() | st.integers(0, 1023),
+    island=st.none() | names(96),
+    switch=st.none() | names(96),
+    simulated=st.booleans(),
+    extra=extras((*Gpu.__slots__, "milli", "state", "users")),
+)
+
+
+def distinct(items: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    """A few shares, each of another GPU."""
+    return st.lists(items, max_size=4, unique_by=lambda item: item.uuid).map(tuple)
+
+
+inventories = st.lists(
+    gpus, max_size=4, unique_by=(lambda g: g.uuid, lambda g: g.index, lambda g: g.device or object())
+).map(tuple)
+
+
+@st.composite
+def _wishes(draw: st.DrawFn) -> Wish:
+    each = draw(st.none() | st.integers(1, 1000))
+    count = draw(st.integers(0, 256 if each else 255_000))
+    return Wish(
+        milli=count * (each or 1),
+        each=each,
+        memory=draw(st.none() | st.integers(1, MAX_BYTES)),
+        model=draw(st.lists(names(128), max_size=3).map(tuple)),
+        topology=draw(st.sampled_from([None, "any", "island", "switch"])),
+        placement=draw(st.sampled_from([None, "local", "any"])),
+        priority=draw(st.none() | st.integers(0, 9)),
+    )
+
+
+wishes = _wishes()
+requested = st.builds(Requested, generations, wishes, extras(("generation", *Wish.KNOWN)))
+reasons = st.none() | st.sampled_from(Reason)
+allocated = st.builds(
+    Allocated,
+    observed_generation=generations,
+    shares=distinct(shares),
+    reason=reasons,
+    message=st.just("") | names(1024),
+    ticket=st.none() | generations,
+    position=st.none() | st.integers(1, 10**6),
+    extra=extras(("observedGeneration", "shares", "reason", "message", "ticket", "position")),
+)
+attached = st.builds(
+    Attached,
+    observed_generation=generations,
+    shares=distinct(shares),
+    draining=distinct(draining),
+    reason=reasons,
+    extra=extras(("observedGeneration", "shares", "draining", "reason")),
+)
+
+users = st.builds(
+    User, st.integers(0, 2**31 - 1), names(256), st.booleans(), st.none() | names(256), st.none() | names(4096)
+)
+pod_gpus = st.builds(
+    PodGpu, gpus, st.integers(1, 1000), st.sampled_from(GpuState), st.lists(users, max_size=3).map(tuple)
+)
+views = st.builds(
+    View,
+    instance=names(64),
+    version=generations,
+    mode=st.sampled_from(Mode),
+    simulated=st.booleans(),
+    backend=names(32),
+    total=st.integers(0, 16).map(lambda n: n * 1000),
+    limit=st.integers(0, 16_000),
+    steps=st.integers(0, 16_000).map(lambda limit: steps(limit, (250, 500))),
+    requested=st.none() | requested,
+    allocated=st.none() | allocated,
+    attached=st.none() | attached,
+    gpus=st.lists(pod_gpus, max_size=3).map(tuple),
+    conditions=st.lists(st.builds(Condition, names(64), names(1024)), max_size=2).map(tuple),
+)

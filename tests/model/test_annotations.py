@@ -1,0 +1,177 @@
+"""The wire vocabulary: round trips, what is kept, what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.annotations import (
+    MAX_BYTES,
+    MAX_REQUEST_BYTES,
+    Allocated,
+    Attached,
+    Requested,
+    Wish,
+    decode_allocated,
+    decode_attached,
+    decode_inventory,
+    decode_requested,
+    decode_wish,
+    encode,
+    record,
+)
+from jupyter_gpu.model.errors import InvalidAnnotation, InvalidRequest, TooLarge
+from jupyter_gpu.model.gpu import MAX_GPUS, Device, DrainingShare, GpuShare, Holder, pieces, total
+from jupyter_gpu.model.quantity import MAX_MILLI
+
+from . import strategies as any_
+from .test_strict import nearly_json
+
+DECODERS: list[Callable[[str | bytes], Any]] = [
+    decode_requested,
+    decode_allocated,
+    decode_attached,
+    decode_inventory,
+]
+KNOWN_FIELDS = st.sampled_from(
+    (
+        *("generation", "milli", "gpus", "each", "memory", "model", "priority", "topology"),
+        *("observedGeneration", "shares", "draining", "reason", "message", "ticket", "position", "uuid", "holders"),
+    )
+)
+nearly_right = st.dictionaries(KNOWN_FIELDS, any_.json_values | st.lists(st.dictionaries(KNOWN_FIELDS, any_.scalars)))
+
+
+@given(any_.requested)
+def test_requested(value: Requested) -> None:
+    """Any recorded wish is read as it was written, unknown fields included."""
+    assert decode_requested(encode(value)) == value
+
+
+@given(any_.allocated)
+def test_allocated(value: Allocated) -> None:
+    """Any decision is read as it was written, unknown fields included."""
+    assert decode_allocated(encode(value)) == value
+
+
+@given(any_.attached)
+def test_attached(value: Attached) -> None:
+    """Any actual state is read as it was written, unknown fields included."""
+    assert decode_attached(encode(value)) == value
+
+
+@given(any_.inventories)
+def test_inventory(value: tuple[Any, ...]) -> None:
+    """Any inventory is read as it was written, unknown fields included."""
+    assert decode_inventory(encode(value)) == value
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@given(st.binary(max_size=100) | nearly_json.map(str.encode) | nearly_right.map(lambda v: json.dumps(v).encode()))
+def test_any_bytes(decode: Callable[[bytes], Any], data: bytes) -> None:
+    """Whatever stands in an annotation, reading it gives a value that can be written, or InvalidAnnotation."""
+    try:
+        value = decode(data)
+    except InvalidAnnotation as error:
+        json.dumps(error.to_json()).encode()
+        return
+    assert decode(encode(value).encode()) == value
+
+
+@given(st.binary(max_size=100) | nearly_json.map(str.encode) | nearly_right.map(lambda v: json.dumps(v).encode()))
+def test_any_body(data: bytes) -> None:
+    """Whatever a request says, it is a wish in range or InvalidRequest."""
+    try:
+        wish, _ = decode_wish(data)
+    except InvalidRequest as error:
+        json.dumps(error.to_json()).encode()
+        return
+    assert 0 <= wish.milli <= MAX_MILLI
+    assert sum(wish.pieces) == wish.milli
+
+
+@given(any_.wishes, st.none() | any_.generations)
+def test_wish(wish: Wish, generation: int | None) -> None:
+    """A client sends a wish by its own fields, and the server reads the same."""
+    body = {**wish.to_json(), **({} if generation is None else {"generation": generation})}
+    assert decode_wish(json.dumps(body).encode()) == (wish, generation)
+
+
+def test_sizes() -> None:
+    """An annotation has at most 64 KiB and a request 16 KiB; one byte more is refused before it is read."""
+    text = '{"observedGeneration":1,"shares":[],"note":""}'
+    fits = text[:-2] + "x" * (MAX_BYTES - len(text)) + text[-2:]
+    assert decode_allocated(fits).extra
+    with pytest.raises(InvalidAnnotation, match="at most 65,536"):
+        decode_allocated(fits + " ")
+    with pytest.raises(InvalidAnnotation, match="at most 65,536"):
+        decode_requested(b"1" * 10**6)
+    body = b'{"gpus": 1}'
+    assert decode_wish(body.ljust(MAX_REQUEST_BYTES)) == (Wish(1000), None)
+    with pytest.raises(TooLarge):
+        decode_wish(body.ljust(MAX_REQUEST_BYTES + 1))
+    with pytest.raises(TooLarge):
+        decode_wish(b" " * 10_000_000)
+
+
+def test_record() -> None:
+    """A wish is the next generation; the same wish again is none; unknown fields stay."""
+    first = record(None, Wish(1000))
+    assert first == Requested(1, Wish(1000))
+    assert record(first, Wish(1000)) is first
+    assert record(first, Wish(1000, priority=1)) == Requested(2, Wish(1000, priority=1))
+    bare = decode_requested("1")
+    assert record(bare, Wish(1000)) == Requested(1, Wish(1000))
+    kept = record(Requested(4, Wish(1000), {"note": "x"}), Wish(0))
+    assert kept == Requested(5, Wish(0), {"note": "x"})
+
+
+def test_values_are_hashable() -> None:
+    """Values can be members of sets, whatever unknown fields they carry."""
+    assert len({Requested(1, Wish(1), {"a": []}), Requested(1, Wish(1), {"a": []})}) == 1
+
+
+@given(st.integers(0, MAX_MILLI), st.none() | st.integers(1, 1000))
+def test_pieces(milli: int, each: int | None) -> None:
+    """The pieces are the amount; none is more than a GPU; all but the last are equal."""
+    try:
+        cut = pieces(milli, each)
+    except ValueError:
+        assert each
+        assert milli % each
+        return
+    assert sum(cut) == milli
+    assert all(0 < piece <= 1000 for piece in cut)
+    assert list(cut) == sorted(cut, reverse=True)
+    assert len(set(cut[:-1])) <= 1
+
+
+@pytest.mark.parametrize(("milli", "each"), [(-1, None), (MAX_MILLI + 1, None), (1000, 0), (1000, 1001), (1000, 300)])
+def test_no_pieces(milli: int, each: int | None) -> None:
+    """An amount that cannot be cut is refused."""
+    with pytest.raises(ValueError, match=r"milli|each"):
+        pieces(milli, each)
+
+
+def test_most_shares() -> None:
+    """A wish has at most as many shares as an annotation may hold."""
+    assert len(decode_requested(f"{MAX_GPUS}").wish.pieces) == MAX_GPUS
+    with pytest.raises(InvalidAnnotation, match="257 shares are more than one pod can have"):
+        decode_requested(f"{MAX_GPUS + 1}")
+
+
+def test_small_parts() -> None:
+    """Shares add up and know whether they are exclusive; devices print as rules name them."""
+    shares = (GpuShare("a", 1000), GpuShare("b", 250))
+    assert total(shares) == 1250
+    assert [share.exclusive for share in shares] == [True, False]
+    assert DrainingShare("a", 500, (Holder(1, "python"),)).share == GpuShare("a", 500)
+    assert Device.parse("195:255") == Device(195, 255)
+    with pytest.raises(ValueError, match="such as '195:0'"):
+        Device.parse(195)
+    assert str(Device(195, 255)) == "195:255"

@@ -1,0 +1,92 @@
+"""Errors travel as JSON and by pickle, and always end as one sentence for people."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from jupyter_gpu.model import errors
+from jupyter_gpu.model.errors import GpuError, from_json
+
+from .strategies import json_values
+
+EXAMPLES: list[GpuError] = [
+    errors.InvalidRequest("'gpus' is wrong.", field="gpus"),
+    errors.TooLarge("Too much."),
+    errors.InvalidAnnotation("It cannot be read.", key="jupyter-gpu.io/requested"),
+    errors.StaleGeneration(current=7),
+    errors.LimitExceeded(limit=1000),
+    errors.Infeasible(have=4000),
+    errors.NoCapacity(have=500, queue=2),
+    errors.NoCapacity(have=0, queue=None),
+    errors.Draining(holders=[{"pid": 1, "command": "python", "notebook": "a.ipynb"}]),
+    errors.Unhealthy(gpus=["GPU-a"]),
+    errors.NotPermitted("You may not."),
+    errors.ServerUnreachable("Nobody answers."),
+    errors.BackendUnavailable("Not now.", retry=True),
+]
+
+
+def subclasses(cls: type[GpuError]) -> set[type[GpuError]]:
+    """All below ``cls``."""
+    return {cls}.union(*(subclasses(below) for below in cls.__subclasses__()))
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: error.reason)
+def test_round_trip(error: GpuError) -> None:
+    """The same type, sentence and figures arrive on the other side of a socket and of a process."""
+    over_http = from_json(json.loads(json.dumps(error.to_json())))
+    over_pickle = pickle.loads(pickle.dumps(error))
+    for again in (over_http, over_pickle):
+        assert type(again) is type(error)
+        assert str(again) == str(error) == error.message
+        assert again.to_json() == error.to_json()
+        assert vars(again) == vars(error)
+
+
+def test_every_error_travels() -> None:
+    """No class is forgotten: not in these examples, not in the module's tree."""
+    mine = {cls for cls in subclasses(GpuError) if cls.__module__ == errors.__name__}
+    assert {type(error) for error in EXAMPLES} == mine - {GpuError}
+    assert all(f"── {cls.__name__} " in (errors.__doc__ or "") for cls in mine - {GpuError})
+    assert len({cls.reason for cls in mine}) == len(mine)
+    assert all(cls.reason == cls.__name__ and 400 <= cls.http_status < 600 for cls in mine)
+
+
+@given(json_values)
+def test_any_answer(body: Any) -> None:
+    """Whatever a server answers, the client raises an error with a sentence."""
+    assert str(from_json(body))
+    assert str(from_json({"reason": "Draining", "message": "No.", "details": body})) == "No."
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: error.reason)
+@given(details=json_values)
+def test_any_details(error: GpuError, details: Any) -> None:
+    """Details of another version never hide the sentence."""
+    fields = dict.fromkeys(["limit", "have", "queue", "holders", "gpus", "current", "message", "field"], details)
+    assert str(from_json({"reason": error.reason, "message": "No.", "details": fields})) == "No."
+
+
+def test_sentences() -> None:
+    """A default sentence says what is so and what to do."""
+    says = {type(error).__name__ + str(i): str(error) for i, error in enumerate(EXAMPLES)}
+    assert says["LimitExceeded4"] == ("Your limit is 1 GPU. Ask for that or less, or ask an administrator for more.")
+    assert says["Infeasible5"] == "Only 4 GPUs here can serve this, so it can never be granted. Ask for less."
+    assert says["NoCapacity6"].startswith("Not enough GPUs are free: you have 0.5 GPU, you are number 2 in line. The")
+    assert says["NoCapacity7"].startswith("Not enough GPUs are free: you have 0 GPUs. The")
+    assert says["Draining8"].startswith("Still open in: a.ipynb. ")
+    assert str(errors.Draining(holders=[])).startswith("Still open in: an unknown process. ")
+    assert str(errors.Draining(holders=[{"pid": 7}, {"pid": 7, "command": "x"}])).startswith("Still open in: 7, x. ")
+
+
+def test_unknown_reason() -> None:
+    """An error of a newer server is still an error with its sentence."""
+    error = from_json({"reason": "Later", "message": "Come again.", "details": {"when": 5}})
+    assert type(error) is GpuError
+    assert (error.message, error.details) == ("Come again.", {"when": 5})
+    assert type(from_json({"reason": "LimitExceeded", "message": "No."})) is GpuError

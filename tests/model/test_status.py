@@ -1,0 +1,118 @@
+"""The phase is computed, and agrees with the amounts whatever the three states say."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model import status as module
+from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
+from jupyter_gpu.model.gpu import DrainingShare, GpuShare
+from jupyter_gpu.model.status import Phase, Status, status
+
+from . import strategies as any_
+
+A = GpuShare("a", 1000)
+HALF = GpuShare("a", 500)
+B = GpuShare("b", 1000)
+OLD, NEW = 3, 4
+
+
+def pod(wanted: int, granted: tuple[GpuShare, ...], usable: tuple[GpuShare, ...], *, draining: int = 0) -> Status:
+    """The status of a pod whose wish has been seen."""
+    leaving = tuple(DrainingShare(f"d{i}", 1000) for i in range(draining))
+    return status(Requested(NEW, Wish(wanted)), Allocated(NEW, granted), Attached(NEW, usable, leaving))
+
+
+TABLE = [
+    (pod(0, (), ()), Phase.IDLE, None),
+    (pod(1000, (A,), (A,)), Phase.READY, None),
+    (pod(1000, (A,), (A,), draining=1), Phase.RELEASING, Reason.DRAINING),
+    (pod(0, (), (), draining=1), Phase.RELEASING, Reason.DRAINING),
+    (pod(0, (), (A,)), Phase.RELEASING, Reason.DRAINING),
+    (pod(500, (HALF,), (A,)), Phase.RELEASING, Reason.DRAINING),
+    (pod(2000, (A,), (A,)), Phase.WAITING, Reason.PARTIAL),
+    (pod(2000, (), ()), Phase.WAITING, Reason.DEFERRED),
+    (pod(2000, (A,), (A,), draining=1), Phase.WAITING, Reason.PARTIAL),
+    (pod(2000, (A, B), (A,)), Phase.ATTACHING, None),
+    (pod(1000, (A,), (HALF,)), Phase.ATTACHING, None),
+    (pod(1000, (B,), (A,)), Phase.ATTACHING, None),
+    (pod(3000, (A, B), (A,), draining=1), Phase.ATTACHING, None),
+]
+
+
+@pytest.mark.parametrize(("now", "phase", "reason"), TABLE)
+def test_table(now: Status, phase: Phase, reason: Reason | None) -> None:
+    """One line for each case, the first rule that applies."""
+    assert (now.phase, now.reason) == (phase, reason)
+
+
+@pytest.mark.parametrize("reason", [Reason.LIMIT_EXCEEDED, Reason.INFEASIBLE])
+def test_refused(reason: Reason) -> None:
+    """A refusal counts once the scheduler has seen the wish that it refuses, and not after the next one."""
+    wish = Requested(NEW, Wish(9000))
+    held = Attached(NEW, (A,))
+    assert status(wish, Allocated(NEW, (A,), reason), held).phase is Phase.REFUSED
+    assert status(wish, Allocated(OLD, (A,), reason), held).phase is Phase.PENDING
+
+
+def test_pending() -> None:
+    """A wish that nobody has seen is pending, unless nothing is wanted and nothing held."""
+    assert status(Requested(1, Wish(1000)), None, None).phase is Phase.PENDING
+    assert status(Requested(1, Wish(0)), None, None).phase is Phase.IDLE
+    assert status(Requested(NEW, Wish(0)), Allocated(OLD, (A,)), Attached(OLD, (A,))).phase is Phase.PENDING
+    assert status(Requested(NEW, Wish(0)), None, Attached(OLD, (A,))).phase is Phase.PENDING
+    assert status(None, None, None).phase is Phase.IDLE
+    bare = Requested(0, Wish(1000))  # a bare quantity has generation 0
+    assert status(bare, Allocated(0, (A,)), Attached(0, (A,))).phase is Phase.READY
+
+
+def test_degraded() -> None:
+    """A GPU that does not work is told before anything else."""
+    broken = Attached(OLD, (A,), (), Reason.UNHEALTHY)
+    for wish, decision in product((None, Requested(NEW, Wish(2000))), (None, Allocated(NEW, (A,), Reason.INFEASIBLE))):
+        now = status(wish, decision, broken)
+        assert (now.phase, now.reason) == (Phase.DEGRADED, Reason.UNHEALTHY)
+
+
+@given(st.none() | any_.requested, st.none() | any_.allocated, st.none() | any_.attached)
+@example(None, None, None)
+def test_phase_agrees_with_amounts(
+    requested: Requested | None, allocated: Allocated | None, attached: Attached | None
+) -> None:
+    """Whatever the three states say, a phase never claims what the amounts deny."""
+    now = status(requested, allocated, attached)
+    assert now.requested == (requested.milli if requested else 0)
+    assert now.allocated == sum(share.milli for share in (allocated.shares if allocated else ()))
+    assert now.attached == sum(share.milli for share in (attached.shares if attached else ()))
+    assert now.draining == sum(share.milli for share in (attached.draining if attached else ()))
+    if now.phase is Phase.IDLE:
+        assert now == Status(Phase.IDLE, None, 0, 0, 0, 0)
+    if now.phase is Phase.READY:
+        assert now.requested <= now.allocated == now.attached > 0
+        assert now.draining == 0
+    if now.phase is Phase.WAITING:
+        assert now.allocated < now.requested
+        assert now.reason is (Reason.PARTIAL if now.allocated else Reason.DEFERRED)
+    if now.phase is Phase.RELEASING:
+        assert now.requested <= now.allocated
+        assert now.draining or now.attached > now.allocated
+    if now.phase is Phase.ATTACHING:
+        assert now.allocated
+    if now.phase is Phase.PENDING:
+        assert requested
+        assert now.requested or now.allocated or now.attached
+    if now.phase is Phase.REFUSED:
+        assert now.reason in (Reason.LIMIT_EXCEEDED, Reason.INFEASIBLE)
+    settled = (Phase.IDLE, Phase.READY, Phase.DEGRADED, Phase.REFUSED)
+    assert now.settled is (now.phase in settled)
+
+
+def test_documented() -> None:
+    """The table in the docstring names every phase once."""
+    rows = re.findall(r"^\| `(\w+)`", module.__doc__ or "", re.MULTILINE)
+    assert sorted(rows) == sorted(Phase)

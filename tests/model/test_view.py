@@ -1,0 +1,108 @@
+"""The view: what panel, code and terminal are told."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu.model.sentence import sentence
+from jupyter_gpu.model.strict import FieldError
+from jupyter_gpu.model.view import Condition, GpuLoad, GpuState, Mode, PodGpu, Sample, User, View, steps
+
+from . import strategies as any_
+
+
+@given(any_.views)
+def test_round_trip(view: View) -> None:
+    """Any view is read as it was written, over text."""
+    assert View.from_json(strict.loads(strict.dumps(view.to_json()), 10**6)) == view
+
+
+@given(any_.views)
+def test_computed(view: View) -> None:
+    """What is computed for other readers is what the model computes, and is not believed when read."""
+    body = view.to_json()
+    now = view.status
+    assert (body["phase"], body["reason"], body["settled"]) == (now.phase, now.reason, now.settled)
+    assert View.from_json({**body, "phase": "Nonsense", "amounts": None}) == view
+    assert view.generation == (view.requested.generation if view.requested else 0)
+
+
+@given(any_.views)
+def test_sentence(view: View) -> None:
+    """Every view has a sentence of one line."""
+    assert len(sentence(view).splitlines()) == 1
+
+
+@given(
+    any_.json_values | st.dictionaries(st.sampled_from(["instance", "gpus", "steps", "requested"]), any_.json_values)
+)
+def test_any_json(value: object) -> None:
+    """Any JSON value is a view or a FieldError."""
+    with pytest.raises(FieldError):
+        View.from_json(value)
+
+
+@given(any_.views, st.sampled_from(["instance", "version", "mode", "requested", "allocated", "gpus"]), any_.json_values)
+def test_any_field(view: View, key: str, value: object) -> None:
+    """Whatever stands in a field, the view is read or refused by name."""
+    field = key
+    try:
+        View.from_json({**view.to_json(), key: value})
+    except FieldError as error:
+        field = error.field
+    assert field
+
+
+ODD = "py\x1b]0;owned\x07\ntho\udcffn\u202e"
+CLEAN = "py�]0;owned��tho�n�"
+
+
+def test_odd_names() -> None:
+    """Nobody makes a view unreadable, or writes to a terminal, by the name of a process or a file."""
+    user = User(1, ODD, False, "k", f"dir/{ODD * 1000}.ipynb")
+    gpu = PodGpu(Gpu("a", 0, "m", 1, health=ODD * 100), 1000, GpuState.ATTACHED, (user, User(2, "")))
+    view = View("i", 1, Mode.SOFT, False, "local", 1000, 1000, (0,), gpus=(gpu,), conditions=(Condition("t", ODD),))
+    text = strict.dumps(view.to_json())
+    text.encode()
+    again = View.from_json(strict.loads(text, 10**6))
+    assert [u.command for u in again.gpus[0].users] == [CLEAN, "?"]
+    assert len(again.gpus[0].users[0].notebook or "") == 4096
+    assert len(again.gpus[0].gpu.health) == 512
+    assert again.conditions[0].message == CLEAN
+    assert Holder.from_json(Holder(1, ODD).to_json()) == Holder(1, CLEAN)
+
+
+@pytest.mark.parametrize(
+    ("user", "name"),
+    [
+        (User(5, "python", notebook="a/b/c.ipynb"), "c.ipynb"),
+        (User(5, "python", notebook="c.ipynb"), "c.ipynb"),
+        (User(5, "python"), "python (process 5)"),
+        (User(0, "python", foreign=True), "python"),
+    ],
+)
+def test_names(user: User, name: str) -> None:
+    """A notebook is called by its file, a process by its number where it has one here."""
+    assert user.name == name
+
+
+def test_sample() -> None:
+    """A sample is plain JSON."""
+    sample = Sample(1.5, {"a": GpuLoad(50.0, 1024), "b": GpuLoad(None, None)})
+    loads = {"a": {"utilisation": 50.0, "memory": 1024}, "b": {"utilisation": None, "memory": None}}
+    assert sample.to_json() == {"time": 1.5, "gpus": loads}
+
+
+@given(st.integers(0, 16_000), st.lists(st.integers(1, 999), max_size=4).map(tuple))
+def test_steps(limit: int, fractions: tuple[int, ...]) -> None:
+    """Ascending without doubles, from 0 to the limit; all whole GPUs and fractions up to it, nothing else."""
+    offered = steps(limit, fractions)
+    assert list(offered) == sorted(set(offered))
+    assert (offered[0], offered[-1]) == (0, limit)
+    assert {*range(0, limit + 1, 1000), *(f for f in fractions if f <= limit)} == set(offered) - (
+        {limit} - set(range(0, limit + 1, 1000)) - set(fractions)
+    )
