@@ -125,10 +125,10 @@ def arrange(wish: Wish, spots: Sequence[Spot]) -> Arrangement:
         disturbed = sum(spot.busy for spot in outside)
         usable = sum(spot.gpu.healthy or spot.share > 0 for spot in inside)
         layout = min(_layouts(inside, wish), key=lambda layout: layout.score)
-        owed, removed, *rest = layout.score
+        missing, removed, *rest = layout.score
         spare = sum(spot.room > 0 and not spot.share for spot in inside)
         short = max(0, len(wish.pieces) - usable)
-        options.append(((disturbed, short, owed, removed + len(outside), *rest, spare), layout, inside))
+        options.append(((disturbed, short, missing, removed + len(outside), *rest, spare), layout, inside))
     score, best, _ = min(options, key=lambda option: option[0])
     shares = tuple(GpuShare(uuid, milli) for uuid, milli in best.shares.items())
     owed = wish.milli - total(shares)
@@ -155,7 +155,7 @@ class _Layout:
     bound: bool
     """Whether all that is owed must come on GPUs that the pod has: they are busy."""
     score: tuple[int, ...]
-    """The least is the best: owed, given back, unhealthy kept, busy given back, resized, then whose are kept."""
+    """The least is the best: milli of pieces not served, given back, taken, unhealthy kept, busy given back, resized."""
 
 
 def _layouts(group: Sequence[Spot], wish: Wish) -> Iterator[_Layout]:
@@ -226,9 +226,11 @@ def _serve(
 def _score(mine: Sequence[Spot], shares: dict[str, int], wish: Wish) -> tuple[int, ...]:
     gone = [spot for spot in mine if spot.gpu.uuid not in shares]
     kept = [spot for spot in mine if spot.gpu.uuid in shares]
+    missing = Counter(wish.pieces) - Counter(shares.values())
     return (
-        wish.milli - sum(shares.values()),
+        sum(size * count for size, count in missing.items()),
         len(gone),
+        len(shares),
         sum(not spot.gpu.healthy for spot in kept),
         sum(spot.busy for spot in gone),
         sum(shares[spot.gpu.uuid] != spot.share for spot in kept),

@@ -1,0 +1,375 @@
+"""The rules that hold at every instant, in random worlds under random operations.
+
+The machine plays users, the node and misfortune; `decide` runs now and then, as it does when changes come in
+batches. What the rules say is checked here by code that shares nothing with the decisions: by brute force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import combinations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Wish, record
+from jupyter_gpu.model.gpu import DrainingShare, Gpu
+from jupyter_gpu_scheduler.decide import Decision, decide
+from jupyter_gpu_scheduler.limits import refuse
+from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+from tests.builders import GIB, NODE, apply, inventory
+
+UIDS = ("a", "b", "c", "d", "e")
+AMOUNTS = [
+    *[(milli, None) for milli in (0, 250, 500, 750, 1000, 1000, 1500, 1750, 2000, 2500, 3000, 5000)],
+    *[(250, 250), (500, 250), (1000, 250), (1000, 500), (1500, 500), (2000, 500), (2000, 1000), (1500, 750)],
+]
+
+wishes = st.builds(
+    lambda amount, **fields: Wish(amount[0], each=amount[1], **fields),
+    st.sampled_from(AMOUNTS),
+    memory=st.sampled_from([None, None, None, 20 * GIB, 30 * GIB, 60 * GIB]),
+    model=st.sampled_from([(), (), (), ("A100",), ("h100", "B200")]),
+    topology=st.sampled_from([None, None, "any", "island", "switch"]),
+    priority=st.sampled_from([None, None, 0, 1, 9]),
+)
+
+
+class World(RuleBasedStateMachine):
+    """One node. Its GPUs, its pods, and what each rule of the design says about them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.snapshot = ClusterSnapshot()
+        self.inventory: tuple[Gpu, ...] = ()
+        self.lost: tuple[Gpu, ...] = ()
+
+    # --- what happens -------------------------------------------------------------------------------------------
+
+    @initialize(
+        count=st.integers(1, 6),
+        island=st.sampled_from([None, 2, 3]),
+        models=st.sampled_from([("A100",), ("NVIDIA A100-SXM4-80GB", "H100 PCIe")]),
+        memory=st.sampled_from([(80,), (80, 40), (40,)]),
+        broken=st.sets(st.integers(0, 5), max_size=1),
+    )
+    def start(
+        self, count: int, island: int | None, models: tuple[str, ...], memory: tuple[int, ...], broken: set[int]
+    ) -> None:
+        """A node with GPUs."""
+        switch = 2 if island == 3 else None
+        found = inventory(count, island=island, switch=switch, models=models, memory=memory, unhealthy=broken)
+        self._see(found)
+
+    @rule(uid=st.sampled_from(UIDS), wish=wishes)
+    def ask(self, uid: str, wish: Wish) -> None:
+        """A new pod asks, or one that is there asks for something else."""
+        pod = self.snapshot.pod(uid) or PodState(uid, NODE)
+        if not pod.gone:
+            self.snapshot.put_pod(replace(pod, requested=record(pod.requested, wish)))
+
+    @rule(uid=st.sampled_from(UIDS), limit=st.sampled_from([None, 0, 500, 1000, 2000]))
+    def limit(self, uid: str, limit: int | None) -> None:
+        """An administrator changes a limit."""
+        self._change(uid, limit=limit)
+
+    @rule(uid=st.sampled_from(UIDS))
+    def withdraw(self, uid: str) -> None:
+        """The wish itself is removed."""
+        self._change(uid, requested=None)
+
+    @rule(uid=st.sampled_from(UIDS), numbers=st.sets(st.integers(0, 5)))
+    def use(self, uid: str, numbers: set[int]) -> None:
+        """Programs of a pod open what they can, and close what they do not need."""
+        pod = self.snapshot.pod(uid)
+        can = {share.uuid for share in _attached(pod).shares} if pod else set()
+        self._change(uid, busy=frozenset(can & {f"GPU-{number}" for number in numbers}))
+
+    @rule(uid=st.sampled_from(UIDS))
+    def enforce(self, uid: str) -> None:
+        """The node does what was decided: what is open when it is revoked drains, the rest is released."""
+        pod = self.snapshot.pod(uid)
+        if pod and pod.allocated and not pod.gone:
+            self._enforce(pod)
+
+    @rule(uid=st.sampled_from(UIDS), number=st.integers(0, 5))
+    def close(self, uid: str, number: int) -> None:
+        """The last program of a pod closes a GPU that drains."""
+        pod = self.snapshot.pod(uid)
+        if pod and pod.attached:
+            left = tuple(item for item in pod.attached.draining if item.uuid != f"GPU-{number}")
+            self._change(
+                uid, attached=replace(pod.attached, draining=left), busy=pod.busy - {f"GPU-{number}"}, even_gone=True
+            )
+
+    @rule(uid=st.sampled_from(UIDS))
+    def die(self, uid: str) -> None:
+        """A pod's server ends."""
+        self._change(uid, gone=True)
+
+    @rule(uid=st.sampled_from(UIDS))
+    def reap(self, uid: str) -> None:
+        """Nothing of a dead pod is left."""
+        pod = self.snapshot.pod(uid)
+        if pod and pod.gone:
+            self.snapshot.remove_pod(uid)
+
+    @rule(number=st.integers(0, 5), healthy=st.booleans())
+    def health(self, number: int, healthy: bool) -> None:
+        """A GPU breaks, or works again."""
+        self._see(tuple(replace(gpu, healthy=healthy) if gpu.index == number else gpu for gpu in self.inventory))
+
+    @rule(number=st.integers(0, 5))
+    def vanish(self, number: int) -> None:
+        """A GPU falls off the bus."""
+        self.lost += tuple(gpu for gpu in self.inventory if gpu.index == number)
+        self._see(tuple(gpu for gpu in self.inventory if gpu.index != number))
+
+    @rule()
+    def come_back(self) -> None:
+        """What fell off the bus is found again."""
+        self._see(self.inventory + self.lost)
+        self.lost = ()
+
+    @rule()
+    def decide(self) -> None:
+        """The scheduler decides, and what it decides obeys the rules."""
+        before = self.snapshot.pods(NODE)
+        decisions = decide(self.snapshot, NODE)
+        assert decisions == decide(self._rebuilt(before[::-1]), NODE), "the order of arrival decided"
+        apply(self.snapshot, decisions)
+        assert decide(self.snapshot, NODE) == (), "deciding again changed something"
+        self._check(before, decisions)
+
+    @rule()
+    def settle(self) -> None:
+        """All programs close what they need not, and the node follows: it comes to rest."""
+        for _ in range(20):
+            self.decide()
+            for pod in self.snapshot.pods(NODE):
+                idle = replace(pod, busy=frozenset())
+                self.snapshot.put_pod(idle)
+                if idle.allocated and not idle.gone:
+                    self._enforce(idle)
+            if not decide(self.snapshot, NODE):
+                return
+        raise AssertionError("the node does not come to rest")
+
+    # --- what must be so at every instant -----------------------------------------------------------------------
+
+    @invariant()
+    def a_gpu_is_never_given_twice(self) -> None:
+        """Rule 1 and 2: at most 1000 milli over all pods, with what drains; so an exclusive GPU has one owner."""
+        held: dict[str, int] = {}
+        for pod in self.snapshot.pods(NODE):
+            for uuid, milli in _held(pod).items():
+                held[uuid] = held.get(uuid, 0) + milli
+        assert all(milli <= 1000 for milli in held.values()), held
+        for gpu in self.inventory:
+            assert self.snapshot.free(gpu.uuid) == 1000 - held.get(gpu.uuid, 0), "the index lost count"
+
+    # --- what a decision must obey ------------------------------------------------------------------------------
+
+    def _check(self, before: tuple[PodState, ...], decisions: tuple[Decision, ...]) -> None:
+        old = {pod.uid: pod for pod in before}
+        new = {pod.uid: pod for pod in self.snapshot.pods(NODE)}
+        for decision in decisions:
+            assert not old[decision.uid].gone, "a dead pod was granted something"
+            self._check_diff(decision, old[decision.uid])
+        for uid, pod in new.items():
+            if not pod.gone:
+                self._check_pod(old[uid], pod)
+        self._check_line(old, new)
+
+    def _check_diff(self, decision: Decision, before: PodState) -> None:
+        was = set(before.allocated.shares) if before.allocated else set()
+        assert set(decision.allocated.shares) == (was - set(decision.removed)) | set(decision.added)
+        assert not set(decision.added) & was
+        assert set(decision.removed) <= was
+
+    def _check_pod(self, before: PodState, pod: PodState) -> None:
+        """What one pod got."""
+        wish = pod.requested.wish if pod.requested else Wish(0)
+        was, has = _allocated(before), _allocated(pod)
+        there = {gpu.uuid: gpu for gpu in self.inventory}
+        assert set(has) <= set(there), "allocated what is not there"
+        if pod.allocated is None:
+            assert pod.requested is None
+            return
+        assert pod.requested is None or pod.allocated.observed_generation == pod.requested.generation
+        kept = [share.uuid for share in (before.allocated.shares if before.allocated else ()) if share.uuid in has]
+        assert [share.uuid for share in pod.allocated.shares][: len(kept)] == kept, "the oldest does not come first"
+        error = refuse(wish, limit=pod.limit, gpus=self.inventory)
+        if error and pod.allocated.reason:
+            assert pod.allocated.reason == error.reason
+            assert has == {uuid: milli for uuid, milli in was.items() if uuid in there}, "a refusal took something"
+            assert pod.ticket is None
+            return
+        for uuid, milli in has.items():
+            if milli > was.get(uuid, 0):
+                assert there[uuid].healthy, "granted a broken GPU"
+            assert _matches(there[uuid], wish), "granted what was not asked for"
+        owed = wish.milli - sum(has.values())
+        assert owed >= 0, "more than wanted"
+        assert len(has) <= len(wish.pieces)
+        assert len(_islands(wish, (there[uuid] for uuid in has))) <= 1
+        assert (owed > 0) == (pod.ticket is not None) == (pod.allocated.position is not None)
+        assert pod.allocated.reason == ((Reason.PARTIAL if has else Reason.DEFERRED) if owed else None)
+        if not owed:
+            assert sorted(has.values(), reverse=True) == list(wish.pieces)
+        if len(was) <= len(wish.pieces) and wish.topology in (None, "any"):
+            for uuid in pod.busy & set(was) & set(there):
+                if there[uuid].healthy and _matches(there[uuid], wish):
+                    assert uuid in has, "a GPU in use was taken from somebody who did not ask for fewer"
+
+    def _check_line(self, old: dict[str, PodState], new: dict[str, PodState]) -> None:
+        """Tickets, places, and that nobody overtakes or starves."""
+        line = self.snapshot.line(NODE)
+        assert [pod.allocated.position for pod in line if pod.allocated] == list(range(1, len(line) + 1))
+        tickets = [pod.ticket for pod in line]
+        assert len(set(tickets)) == len(tickets)
+        highest = max((pod.ticket or 0 for pod in old.values()), default=0)
+        for pod in line:
+            ticket = old[pod.uid].ticket
+            assert pod.ticket == ticket if ticket is not None else (pod.ticket or 0) > highest, "a place was lost"
+        for pod in line:
+            for other in new.values():
+                if not other.gone and _order(old[other.uid]) > _order(old[pod.uid]):
+                    for uuid in _gained(old[other.uid], other):
+                        assert not self._could_use(pod, uuid), f"{other.uid} overtook {pod.uid} at {uuid}"
+        if line:
+            assert not any(self._ways(line[0])), "the next in line was not served though it could be"
+            self._check_partial(line[0])
+
+    def _could_use(self, pod: PodState, uuid: str) -> bool:
+        """Whether the pod, still owed something, could use more of this GPU if it were free."""
+        assert pod.requested is not None
+        wish, has = pod.requested.wish, _allocated(pod)
+        gpu = next(gpu for gpu in self.inventory if gpu.uuid == uuid)
+        if not gpu.healthy or not _matches(gpu, wish):
+            return False
+        if uuid in has:
+            return has[uuid] < wish.pieces[0]
+        if len(has) == len(wish.pieces):  # it waits for room where it is
+            return False
+        same = len(_islands(wish, (g for g in self.inventory if g.uuid in {uuid, *has}))) == 1
+        peers = [g for g in self.inventory if _matches(g, wish) and len(_islands(wish, (g, gpu))) == 1]
+        return same and len(peers) >= len(wish.pieces) and any(_enough(g, wish, wish.pieces[-1]) for g in peers)
+
+    def _room(self, pod: PodState, gpu: Gpu) -> int:
+        """What the pod may have of a GPU at most, as things are."""
+        others = sum(_held(other).get(gpu.uuid, 0) for other in self.snapshot.pods(NODE) if other.uid != pod.uid)
+        return 1000 - others if gpu.healthy else _allocated(pod).get(gpu.uuid, 0)
+
+    def _ways(self, pod: PodState) -> Iterator[bool]:
+        """All ways in which the whole wish could be served now without touching a GPU that is in use."""
+        assert pod.requested is not None
+        wish, has = pod.requested.wish, _allocated(pod)
+        fixed = {gpu.uuid for gpu in self.inventory if gpu.uuid in has and gpu.uuid in pod.busy and gpu.healthy}
+        pieces = wish.pieces
+        for chosen in combinations(self.inventory, len(pieces)):
+            if not fixed <= {gpu.uuid for gpu in chosen} or len(_islands(wish, chosen)) > 1:
+                continue
+            for last in chosen:
+                sizes = {gpu.uuid: pieces[-1] if gpu is last else pieces[0] for gpu in chosen}
+                if all(
+                    sizes[gpu.uuid] <= self._room(pod, gpu) and _enough(gpu, wish, sizes[gpu.uuid]) for gpu in chosen
+                ):
+                    yield True
+
+    def _check_partial(self, pod: PodState) -> None:
+        """What can be had of a wish is had at once."""
+        assert pod.requested is not None
+        wish, has = pod.requested.wish, _allocated(pod)
+        if wish.topology in ("island", "switch") or len(has) >= len(wish.pieces):
+            return
+        for gpu in self.inventory:
+            if gpu.healthy and gpu.uuid not in has:
+                room = self._room(pod, gpu)
+                assert not (room >= wish.pieces[0] and _enough(gpu, wish, wish.pieces[0])) or _wants_only_rest(
+                    wish, has
+                ), f"{gpu.uuid} is free, and {pod.uid} is owed it"
+
+    # --- tools ---------------------------------------------------------------------------------------------------
+
+    def _change(self, uid: str, even_gone: bool = False, **fields: object) -> None:
+        pod = self.snapshot.pod(uid)
+        if pod and (even_gone or not pod.gone):
+            self.snapshot.put_pod(replace(pod, **fields))  # type: ignore[arg-type]
+
+    def _see(self, found: tuple[Gpu, ...]) -> None:
+        self.inventory = found
+        self.snapshot.put_node(NODE, found)
+
+    def _rebuilt(self, pods: Iterable[PodState]) -> ClusterSnapshot:
+        fresh = ClusterSnapshot()
+        for pod in pods:
+            fresh.put_pod(pod)
+        fresh.put_node(NODE, self.inventory[::-1])
+        return fresh
+
+    def _enforce(self, pod: PodState) -> None:
+        assert pod.allocated is not None
+        granted = {share.uuid for share in pod.allocated.shares}
+        leaving = {share.uuid: share.milli for share in _attached(pod).shares}
+        leaving |= {item.uuid: item.milli for item in _attached(pod).draining}
+        draining = tuple(
+            DrainingShare(uuid, milli) for uuid, milli in leaving.items() if uuid not in granted and uuid in pod.busy
+        )
+        actual = Attached(pod.allocated.observed_generation, pod.allocated.shares, draining)
+        self.snapshot.put_pod(replace(pod, attached=actual))
+
+
+def _attached(pod: PodState | None) -> Attached:
+    return (pod.attached if pod else None) or Attached(0)
+
+
+def _allocated(pod: PodState) -> dict[str, int]:
+    return {share.uuid: share.milli for share in (pod.allocated or Allocated(0)).shares}
+
+
+def _held(pod: PodState) -> dict[str, int]:
+    held = _allocated(pod)
+    actual = _attached(pod)
+    for share in (*actual.shares, *(item.share for item in actual.draining)):
+        held[share.uuid] = max(share.milli, held.get(share.uuid, 0))
+    return held
+
+
+def _gained(before: PodState, after: PodState) -> set[str]:
+    """GPUs of which the pod now holds more than it did in any way."""
+    held = _held(before)
+    return {uuid for uuid, milli in _allocated(after).items() if milli > held.get(uuid, 0)}
+
+
+def _order(before: PodState) -> tuple[int, float, str]:
+    """Who is served before whom: priority, then age; who came since the last decision comes last, by name."""
+    return (-before.priority, float("inf") if before.ticket is None else before.ticket, before.uid)
+
+
+def _enough(gpu: Gpu, wish: Wish, milli: int) -> bool:
+    words = " ".join(gpu.model.lower().replace("-", " ").split())
+    named = not wish.model or any(f" {name.lower()} " in f" {words} " for name in wish.model)
+    return named and gpu.memory * milli / 1000 >= (wish.memory or 0)
+
+
+def _matches(gpu: Gpu, wish: Wish) -> bool:
+    return bool(wish.pieces) and _enough(gpu, wish, wish.pieces[0])
+
+
+def _islands(wish: Wish, gpus: Iterable[Gpu]) -> set[str]:
+    if wish.topology not in ("island", "switch"):
+        return {"all"}
+    return {(gpu.island if wish.topology == "island" else gpu.switch) or gpu.uuid for gpu in gpus}
+
+
+def _wants_only_rest(wish: Wish, has: dict[str, int]) -> bool:
+    return sum(milli == wish.pieces[0] for milli in has.values()) == wish.pieces.count(wish.pieces[0])
+
+
+TestWorld = World.TestCase
+TestWorld.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
