@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from jupyter_gpu.model.view import GpuState, Mode, View
 
 from . import golden
 
-DECODERS = {
+DECODERS: dict[str, Callable[[str | bytes], Any]] = {
     "requested": decode_requested,
     "allocated": decode_allocated,
     "attached": decode_attached,
