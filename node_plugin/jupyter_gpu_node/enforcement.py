@@ -42,6 +42,9 @@ class Enforcement(Protocol):
     def processes(self) -> tuple[int, ...]:
         """Pids of the pod's processes that can be told, ascending."""
 
+    def leave(self, pid: int) -> None:
+        """Move process ``pid`` out of the pod: a helper that must see all GPUs. Raises :class:`OSError`."""
+
     def close(self) -> bool:
         """Leave; True if nothing of the pod is left. Else its processes stay under the last rules."""
 
@@ -99,6 +102,10 @@ class BpfEnforcement:
         """Pids in the group and below."""
         return cgroup.processes(self.group)
 
+    def leave(self, pid: int) -> None:
+        """To the group that the pod's lies in."""
+        cgroup.enter(self.group.parent, pid)
+
     def close(self) -> bool:
         """Our own process leaves; the program goes with the group, when its last process does."""
         self._program.close()
@@ -142,6 +149,10 @@ class DevicesV1Enforcement:
         """Pids in the group and below."""
         return cgroup.processes(self.group)
 
+    def leave(self, pid: int) -> None:
+        """To the group that the pod's lies in."""
+        cgroup.enter(self.group.parent, pid)
+
     def close(self) -> bool:
         """Our own process leaves; the rules go with the group, when its last process does."""
         return _leave(self.group)
@@ -167,6 +178,9 @@ class SoftEnforcement:
         server = {self._server} if proc.alive(self._server, self._start) else set()
         return tuple(sorted(server | {process.pid for process in proc.marked(MARK, self._uid)}))
 
+    def leave(self, pid: int) -> None:
+        """Nothing to leave."""
+
     def close(self) -> bool:
         """Whether only this process is left."""
         return not set(self.processes()) - {os.getpid()}
@@ -183,9 +197,7 @@ def choose(
     cgroup.group_name(uid)  # before anything is made
     pid = pid or os.getpid()
     if preference == "soft":
-        return SoftEnforcement(
-            uid, pid, "Soft mode was asked for: nothing keeps a program from a GPU it does not have."
-        )
+        return SoftEnforcement(uid, pid, _why_soft("soft mode was asked for"))
     problems: list[str] = []
     for attempt in (_with_bpf, _with_devices_v1):
         try:

@@ -68,6 +68,10 @@ class SimulatedGpus:
                 memory[load.uuid] += load.memory
         return {uuid: GpuLoad(100 * min(1.0, busy[uuid]), min(MEMORY, memory[uuid])) for uuid in busy}
 
+    def processes(self) -> frozenset[int]:
+        """None: a look needs no helper."""
+        return frozenset()
+
     def close(self) -> None:
         """Nothing to let go of: nodes stay for the other servers."""
 

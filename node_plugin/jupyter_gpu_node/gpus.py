@@ -24,5 +24,11 @@ class GpuSource(Protocol):
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """Load of those of the named GPUs that exist."""
 
+    def processes(self) -> frozenset[int]:
+        """Pids of helpers of this kind, of all servers: they have GPUs open without using them.
+
+        Whoever looks for holders leaves those out that run outside every pod: inside, anybody could pose as one.
+        """
+
     def close(self) -> None:
         """Let go of processes and files; the source is not used after that. Safe to call twice."""

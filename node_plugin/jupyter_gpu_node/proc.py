@@ -7,7 +7,7 @@ passed over a socket. Threads that stopped sharing their descriptors are looked 
 Devices are recognised by their numbers, so the node may have any path in any container. Plain files, which stand for
 simulated GPUs where there is no root, are recognised by file system and inode.
 """
-# ruff: noqa: PTH - Path objects would cost more than the system calls here
+# ruff: noqa: PTH116, PTH123, PTH208 - Path objects would cost more than the system calls
 
 from __future__ import annotations
 

@@ -1,0 +1,210 @@
+"""The process that talks to NVML: ``python -P -m jupyter_gpu_node.nvml_helper``. Its other end is :mod:`.nvml`.
+
+One JSON object a line. In: ``{"do": "inventory" | "loads", "uuids": […]?, "skip": [index…]}``. Out: any number of
+``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs; then
+``{"gpus": […]}``, or ``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory annotation, or
+``{"index", "error"}``; one of ``loads`` is ``{"uuid", "utilisation", "memory"}``.
+
+NVML is loaded at the first question and let go of when the input ends. MIG is not supported: a GPU in MIG mode is
+reported as unusable, because its instances are guarded by other device nodes than its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, TextIO
+
+from jupyter_gpu.model.gpu import Device, Gpu
+
+APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
+"""Xid errors that a program causes and that leave the GPU in order (NVIDIA's Xid catalogue)."""
+
+
+class Nvml:
+    """NVML of this process."""
+
+    def __init__(self, say_at: Callable[[int], None]) -> None:
+        import pynvml  # here, so that no other process ever loads it
+
+        self.api: Any = pynvml
+        self.say_at = say_at
+        self.problems: dict[str, str] = {}
+        self.neighbours: dict[frozenset[int], dict[str, dict[int, str]]] = {}
+        self.events: Any = None
+        self.api.nvmlInit()
+
+    def inventory(self, skip: Collection[int]) -> list[dict[str, Any]]:
+        """Every GPU but those to skip."""
+        self.read_events()
+        items: dict[int, dict[str, Any]] = {}
+        handles: dict[int, Any] = {}
+        for index in range(self.api.nvmlDeviceGetCount()):
+            if index in skip:
+                continue
+            self.say_at(index)
+            try:
+                handles[index] = self.api.nvmlDeviceGetHandleByIndex(index)
+                items[index] = self.describe(index, handles[index])
+            except (self.api.NVMLError, OSError, ValueError) as error:
+                items[index] = {"index": index, "error": _sentence(error)}
+        present = frozenset(handles)
+        if present not in self.neighbours:  # asked once: nobody moves a GPU to another slot meanwhile
+            words = {"island": self.group(handles, self.linked), "switch": self.group(handles, self.switched)}
+            self.neighbours = {present: words}
+            self.watch(handles.values())
+        for word, groups in self.neighbours[present].items():
+            for index, name in groups.items():
+                if "uuid" in items[index]:
+                    items[index][word] = name
+        return [items[index] for index in sorted(items)]
+
+    def describe(self, index: int, handle: Any) -> dict[str, Any]:
+        """One GPU without its neighbours."""
+        uuid = _text(self.api.nvmlDeviceGetUUID(handle))
+        path = f"/dev/nvidia{self.api.nvmlDeviceGetMinorNumber(handle)}"
+        problem = self.problems.get(uuid, "") or self.health(handle)
+        return Gpu(
+            uuid=uuid,
+            index=index,
+            model=_text(self.api.nvmlDeviceGetName(handle)),
+            memory=int(self.api.nvmlDeviceGetMemoryInfo(handle).total),
+            device=_device(path),
+            path=path,
+            healthy=not problem,
+            health=problem,
+            numa=_numa(_text(self.api.nvmlDeviceGetPciInfo(handle).busId)),
+        ).to_json()
+
+    def health(self, handle: Any) -> str:
+        """What is wrong with the GPU, as far as a few cheap questions tell."""
+        with contextlib.suppress(self.api.NVMLError):  # older GPUs have no such memory
+            if self.api.nvmlDeviceGetRemappedRows(handle)[3]:
+                return "Its memory is worn out: a broken row could not be replaced."
+        with contextlib.suppress(self.api.NVMLError):
+            if self.api.nvmlDeviceGetMigMode(handle)[0]:
+                return "It is in MIG mode, which is not supported."
+        return ""
+
+    def watch(self, handles: Iterable[Any]) -> None:
+        """Ask the driver to tell of Xid errors."""
+        with contextlib.suppress(self.api.NVMLError):  # not everywhere; a GPU that fails otherwise is still noticed
+            self.events = self.api.nvmlEventSetCreate()
+            for handle in handles:
+                self.api.nvmlDeviceRegisterEvents(handle, self.api.nvmlEventTypeXidCriticalError, self.events)
+
+    def read_events(self) -> None:
+        """Take note of Xid errors since the last time."""
+        while self.events is not None:
+            try:
+                event = self.api.nvmlEventSetWait(self.events, 0)
+                xid = int(event.eventData)
+                if xid not in APPLICATION_XIDS:
+                    uuid = _text(self.api.nvmlDeviceGetUUID(event.device))
+                    self.problems[uuid] = f"The driver reported the hardware error Xid {xid}."
+            except self.api.NVMLError:  # a timeout: there is nothing more
+                return
+
+    def group(self, handles: dict[int, Any], joined: Callable[[Any, Any], bool]) -> dict[int, str]:
+        """Which GPUs are joined, directly or through others: a word for each that has a neighbour."""
+        leader = {index: index for index in handles}
+        for (first, one), (second, other) in combinations(sorted(handles.items()), 2):
+            new, old = sorted((leader[first], leader[second]))
+            if new != old and joined(one, other):
+                leader = {index: new if top == old else top for index, top in leader.items()}
+        sizes = list(leader.values())
+        return {index: f"group-{top}" for index, top in leader.items() if sizes.count(top) > 1}
+
+    def linked(self, first: Any, second: Any) -> bool:
+        """Whether two GPUs reach each other over NVLink."""
+        try:
+            status = self.api.nvmlDeviceGetP2PStatus(first, second, self.api.NVML_P2P_CAPS_INDEX_NVLINK)
+        except self.api.NVMLError:
+            return False
+        return bool(status == self.api.NVML_P2P_STATUS_OK)
+
+    def switched(self, first: Any, second: Any) -> bool:
+        """Whether two GPUs are on one PCIe switch."""
+        try:
+            level = self.api.nvmlDeviceGetTopologyCommonAncestor(first, second)
+        except self.api.NVMLError:
+            return False
+        return bool(level <= self.api.NVML_TOPOLOGY_SINGLE)
+
+    def loads(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
+        """Utilisation in per cent and memory in bytes; None where the GPU does not tell."""
+        found = []
+        for uuid in uuids:
+            try:
+                handle = self.api.nvmlDeviceGetHandleByUUID(uuid.encode())
+                index = self.api.nvmlDeviceGetIndex(handle)
+            except self.api.NVMLError:
+                continue
+            if index in skip:
+                continue
+            self.say_at(index)
+            utilisation = memory = None
+            with contextlib.suppress(self.api.NVMLError):
+                utilisation = float(self.api.nvmlDeviceGetUtilizationRates(handle).gpu)
+            with contextlib.suppress(self.api.NVMLError):
+                memory = int(self.api.nvmlDeviceGetMemoryInfo(handle).used)
+            found.append({"uuid": uuid, "utilisation": utilisation, "memory": memory})
+        return found
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _sentence(error: Exception) -> str:
+    return f"{str(error).rstrip('.') or type(error).__name__}."
+
+
+def _device(path: str) -> Device:
+    found = Path(path).stat()
+    if not stat.S_ISCHR(found.st_mode):
+        raise ValueError(f"{path} is not a device.")
+    return Device(os.major(found.st_rdev), os.minor(found.st_rdev))
+
+
+def _numa(bus: str) -> int | None:
+    domain, _, rest = bus.lower().partition(":")  # NVML gives eight digits of the domain, sysfs has four
+    try:
+        node = int(Path(f"/sys/bus/pci/devices/{domain[-4:]}:{rest}/numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
+
+
+def serve(questions: TextIO, answers: TextIO) -> None:
+    """Answer until the questions end."""
+
+    def say(value: dict[str, Any]) -> None:
+        answers.write(json.dumps(value) + "\n")
+        answers.flush()
+
+    nvml: Nvml | None = None
+    for line in questions:
+        question = json.loads(line)
+        try:
+            nvml = nvml or Nvml(lambda index: say({"at": index}))
+        except Exception as error:  # no driver, no library, a broken one: all the same to the user
+            say({"error": f"No NVIDIA GPU can be used: {_sentence(error)}"})
+            continue
+        try:
+            if question["do"] == "loads":
+                say({"gpus": nvml.loads(question["uuids"], question["skip"])})
+            else:
+                say({"gpus": nvml.inventory(question["skip"])})
+        except nvml.api.NVMLError as error:
+            say({"error": f"The NVIDIA driver failed: {_sentence(error)}"})
+
+
+if __name__ == "__main__":
+    serve(sys.stdin, sys.stdout)
