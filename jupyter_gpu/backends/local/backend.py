@@ -1,0 +1,184 @@
+"""The backend of one machine as the server sees it: everything that blocks happens in one worker thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from jupyter_gpu.backend import Listener
+from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.view import Sample, View
+from jupyter_gpu_node.enforcement import Preference
+
+from . import poke
+from .pod import Outcome, Pod
+from .settings import Settings
+from .watch import Watch
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class LocalBackend:
+    """Implements :class:`~jupyter_gpu.backend.Backend` for the machine that the server runs on.
+
+    The arguments are the fields of :class:`.Settings`.
+    """
+
+    name = "local"
+
+    def __init__(
+        self,
+        *,
+        state_dir: Path | None = None,
+        simulated_gpus: int = 0,
+        limit: int | None = None,
+        fractions: tuple[int, ...] = (250, 500),
+        enforcement: Preference = "auto",
+        system_holders: tuple[str, ...] = (),
+        priority: int = 0,
+        pid: int | None = None,
+    ) -> None:
+        self._pod = Pod(
+            Settings(
+                state_dir=state_dir,
+                simulated_gpus=simulated_gpus,
+                limit=limit,
+                fractions=fractions,
+                enforcement=enforcement,
+                system_holders=system_holders,
+                priority=priority,
+                pid=pid,
+            )
+        )
+        self._view = self._pod.view
+        self._listeners: dict[int, Listener] = {}
+        self._subscriptions = 0
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="jupyter-gpu")
+        self._watch = Watch(self._wake)
+        self._timer: asyncio.TimerHandle | None = None
+        self._poked: socket.socket | None = None
+        self._waking = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What kernels of this pod must have in their environment; also set in this process's own."""
+        return self._pod.environment
+
+    async def start(self) -> None:
+        """Guard the GPUs and join the other servers; what takes long (finding real GPUs) goes on in the background."""
+        self._loop = asyncio.get_running_loop()
+        await self._do(self._pod.take_up)
+        self._wake()
+
+    def view(self) -> View:
+        """The latest view; never blocks."""
+        return self._view
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Hear of each new view; the returned function ends it."""
+        self._subscriptions += 1
+        key = self._subscriptions
+        self._listeners[key] = listener
+        return lambda: self._listeners.pop(key, None) and None
+
+    async def request(self, wish: Wish, generation: int | None = None) -> View:
+        """Record the wish, decide, attach; the view after that. See :class:`~jupyter_gpu.backend.Backend`."""
+        await self._do(lambda: self._pod.request(wish, generation))
+        return self._view
+
+    async def sample(self) -> Sample:
+        """Load of the pod's GPUs now, and who has them open."""
+        loads = await self._do(self._pod.sample)
+        return Sample(time=time.time(), loads=loads)  # a time to show in charts; no decision sees it
+
+    async def stop(self) -> None:
+        """Give back what nobody has open any more; the rest when its last process ends. Safe to call twice."""
+        if self._loop is None:
+            return
+        await self._do(self._pod.give_back)
+        self._loop = None
+        self._watch.set(())
+        if self._timer:
+            self._timer.cancel()
+        if self._poked:
+            asyncio.get_running_loop().remove_reader(self._poked)
+            self._poked.close()
+            self._poked = None
+        self._worker.shutdown(wait=False)
+
+    async def _do(self, job: Callable[[], T]) -> T:
+        """Run ``job`` in the worker. What it changed is published even if the caller is gone by then."""
+        if self._loop is None:
+            raise RuntimeError("The backend is not started.")
+        return await asyncio.wrap_future(self._submit(job))
+
+    def _submit(self, job: Callable[[], T]) -> Future[T]:
+        loop = self._loop
+
+        def run() -> T:
+            try:
+                return job()
+            finally:
+                outcome = self._pod.outcome()
+                if loop is not None:
+                    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody is left to tell
+                        loop.call_soon_threadsafe(self._settle, outcome)
+
+        return self._worker.submit(run)
+
+    def _wake(self) -> None:
+        """Look again soon. Many calls before it happens are one."""
+        if self._waking or self._loop is None:
+            return
+        self._waking = True
+        self._submit(self._look)
+
+    def _look(self) -> None:
+        self._waking = False  # before the look: what happens from now on needs another one
+        try:
+            self._pod.reconcile()
+        except Exception:
+            _log.exception("GPUs could not be looked after; it is tried again.")
+
+    def _settle(self, outcome: Outcome) -> None:
+        """On the event loop, after each job: tell the listeners and arrange for the next look."""
+        if self._loop is None:
+            return
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if outcome.due is not None:
+            self._timer = self._loop.call_later(max(0.0, outcome.due - time.monotonic()), self._wake)
+        self._watch.set(outcome.watch)
+        self._listen(outcome.socket)
+        if outcome.view.version > self._view.version:
+            self._view = outcome.view
+            for listener in tuple(self._listeners.values()):
+                try:
+                    listener(outcome.view)
+                except Exception:
+                    _log.exception("A listener for GPU changes failed.")
+
+    def _listen(self, poked: socket.socket | None) -> None:
+        if poked is self._poked or self._loop is None:
+            return
+        if self._poked:
+            self._loop.remove_reader(self._poked)
+            self._poked.close()
+        self._poked = poked
+        if poked:
+            self._loop.add_reader(poked, self._heard, poked)
+
+    def _heard(self, poked: socket.socket) -> None:
+        poke.drain(poked)
+        self._wake()

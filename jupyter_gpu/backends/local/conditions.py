@@ -1,0 +1,76 @@
+"""What a user should know about this server beyond the GPUs themselves, in plain words; pure."""
+
+from __future__ import annotations
+
+from jupyter_gpu.model.view import Condition
+
+MAX_MESSAGE = 1024
+
+
+def soft(why: str) -> Condition:
+    """Nothing stops a process from opening a GPU that it was not granted."""
+    return _condition("SoftMode", f"Soft mode: GPUs are counted but not guarded. {why}".rstrip())
+
+
+def nested(why: str) -> Condition:
+    """GPUs are guarded, but not by this server alone."""
+    return _condition("Nested", why)
+
+
+def simulated(count: int) -> Condition:
+    """The GPUs are not real."""
+    what = "The GPU is" if count == 1 else f"All {count} GPUs are"
+    return _condition("Simulated", f"{what} simulated: they can be opened and show load, but compute nothing.")
+
+
+def looking() -> Condition:
+    """The inventory is not there yet."""
+    return _condition("LookingForGpus", "Looking for GPUs on this machine.")
+
+
+def no_gpu(why: str) -> Condition:
+    """There is none here."""
+    return _condition("NoGpu", f"This machine has no GPU that can be used. {why}".rstrip())
+
+
+def inventory_failed(why: str) -> Condition:
+    """There may be GPUs, but they cannot be asked."""
+    return _condition("GpusNotReadable", f"The GPUs of this machine can't be read now. {why}".rstrip())
+
+
+def share_not_enforced() -> Condition:
+    """A fraction is held, and time is not shared out yet."""
+    return _condition(
+        "ShareNotEnforced",
+        "You have a share of a GPU. Shares are counted, so that a GPU is never promised to more users than it can "
+        "serve, but on one machine running time is not limited yet: another user of the same GPU can slow you down.",
+    )
+
+
+def repaired(what: str) -> Condition:
+    """Something in the state directory was damaged and was put right."""
+    return _condition("StateRepaired", what)
+
+
+def waiting_for_repair(count: int) -> Condition:
+    """Somebody's record cannot be read, so nobody knows what they hold."""
+    whose = "A record" if count == 1 else f"{count} records"
+    return _condition(
+        "StateDamaged",
+        f"{whose} of other servers on this machine can't be read, so it is not known which GPUs they have. No more "
+        "GPUs are handed out until they are written again or their programs have ended.",
+    )
+
+
+def state_unavailable(why: str) -> Condition:
+    """The state directory cannot be used now."""
+    return _condition("StateUnavailable", why)
+
+
+def rules_failed(why: str) -> Condition:
+    """The operating system refused new device rules; the old ones stay."""
+    return _condition("RulesNotApplied", f"The device rules could not be changed ({why}). It is tried again.")
+
+
+def _condition(kind: str, message: str) -> Condition:
+    return Condition(kind, message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…")

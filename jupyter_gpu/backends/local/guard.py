@@ -1,0 +1,69 @@
+"""The device rules of this pod: which are in force, and the smallest change to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu.model.view import Mode
+from jupyter_gpu_node import enforcement
+from jupyter_gpu_node.device_rules import DeviceRules
+
+from .membership import Place
+
+
+class Guard:
+    """One pod's enforcement. From its making on the pod's process and its children can open no managed device."""
+
+    def __init__(self, uid: str, pid: int, managed: frozenset[Device], preference: enforcement.Preference) -> None:
+        self._uid = uid
+        self._pid = pid
+        self._enforcement = enforcement.choose(managed, uid, pid, preference)
+        self._rules = DeviceRules(managed)
+        self.allowed: frozenset[str] = frozenset()
+        """Uuids that the rules in force allow."""
+        self.problem = ""
+        """Why the rules could not be changed last time; empty if they were."""
+
+    @property
+    def mode(self) -> Mode:
+        """Whether the kernel enforces the rules."""
+        return self._enforcement.mode
+
+    @property
+    def why(self) -> str:
+        """What a user should know about the mode."""
+        return self._enforcement.why
+
+    @property
+    def recorded(self) -> str | None:
+        """Where the pod is, as its record tells."""
+        return self._enforcement.place or None
+
+    @property
+    def place(self) -> Place:
+        """Where the pod's processes are."""
+        if self._enforcement.place:
+            return Place.at(self._uid, self._enforcement.place)
+        return Place(self._uid, server=self._pid)
+
+    def allow(self, uuids: Iterable[str], gpus: Mapping[str, Gpu], managed: frozenset[Device]) -> bool:
+        """Have rules in force that allow exactly these; false if the system refuses: then the old ones stay."""
+        wanted = frozenset(uuids)
+        devices = (gpus[uuid].device for uuid in wanted if uuid in gpus)
+        rules = DeviceRules(managed, frozenset(device for device in devices if device))
+        self.problem = ""
+        if rules != self._rules:
+            try:
+                self._enforcement.apply(rules)
+            except OSError as error:
+                self.problem = error.strerror or str(error)
+                return False
+            self._rules = rules
+        self.allowed = wanted
+        return True
+
+    def leave(self) -> bool:
+        """Allow nothing, and leave; whether nothing of the pod is left."""
+        self.allow((), {}, self._rules.managed)
+        return self._enforcement.close()

@@ -1,0 +1,93 @@
+"""Putting the state directory right: damaged records, records of earlier boots, pods whose server was killed."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jupyter_gpu import faults
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_node import cgroup
+
+from . import poke
+from .membership import Place
+from .neighbours import Neighbour, empty, survey, void
+from .store import Contents, Session, Store
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything outside of the own pod, under the lock."""
+
+    neighbours: tuple[Neighbour, ...]
+    unreadable: frozenset[str]
+    """Uids of pods that live and whose records cannot be read."""
+    repairs: tuple[str, ...]
+    """What was put right, in plain words."""
+
+    @property
+    def dead(self) -> tuple[Neighbour, ...]:
+        """Pods whose server is gone."""
+        return tuple(neighbour for neighbour in self.neighbours if neighbour.dead)
+
+
+def tidy(store: Store, session: Session, found: Contents, own: str) -> World:
+    """Remove what certainly means nothing, move damaged records aside, tell their owners to write them again."""
+    for name in found.leftovers:
+        session.discard(name)
+    for uid, entry in found.entries.items():
+        if uid != own and void(entry.record):
+            session.remove(uid)
+    unreadable, repairs = _damaged(store, session, found, own)
+    return World(survey(found.entries, own), unreadable, repairs)
+
+
+def _damaged(store: Store, session: Session, found: Contents, own: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Pods that have a socket but no readable record, or a record that is none."""
+    suspects = (found.damaged.keys() | found.sockets - found.entries.keys()) - {own}
+    if not suspects:
+        return frozenset(), ()
+    deaf = poke.poke(store.pods, (f"{uid}.sock" for uid in suspects))
+    unreadable = set()
+    repairs = []
+    for uid in sorted(suspects):
+        if f"{uid}.sock" not in deaf or Place(uid).processes():
+            unreadable.add(uid)  # its server writes the record again, or its last process ends
+        elif session.set_aside(uid) and uid in found.damaged:
+            repairs.append(f"A damaged record was moved aside ({uid}.bad): {found.damaged[uid]}")
+            _log.warning("%s", repairs[-1])
+        if f"{uid}.sock" in deaf:
+            session.discard(f"{uid}.sock")
+    return frozenset(unreadable), tuple(repairs)
+
+
+def reap(
+    store: Store,
+    dead: Iterable[Neighbour],
+    gpus: Mapping[str, Gpu],
+    sharing: Mapping[str, Sequence[Place]],
+    names: frozenset[str],
+) -> frozenset[str]:
+    """Uids of the dead pods of which nothing is left, their files removed where that is allowed. See :func:`empty`."""
+    gone = [pod for pod in dead if empty(pod, gpus, sharing, names) and _remove_group(pod.place)]
+    if gone:
+        faults.point("reap:emptied")
+        with store.locked() as session:
+            for pod in gone:
+                session.remove(pod.uid)
+                _log.info("Pod %s ended without a word; what it had is free.", pod.uid)
+    return frozenset(pod.uid for pod in gone)
+
+
+def _remove_group(place: Place) -> bool:
+    if place.group is None or os.geteuid() != 0:
+        return True
+    try:
+        return cgroup.remove(place.group)
+    except OSError as error:
+        _log.warning("The control group %s of a dead pod can't be removed: %s", place.group, error)
+        return False

@@ -1,0 +1,159 @@
+"""The other pods of the machine: what their records say, how far it is believed, and which of them are dead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from jupyter_gpu.model.annotations import Attached
+from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_node import proc
+from jupyter_gpu_scheduler.snapshot import PodState
+
+from .look import Excuses, Scope, Suspects, look
+from .membership import Place
+from .processes import alive, boot, namespace
+from .record import Record
+from .store import Entry
+
+NODE = "local"
+"""Name of the only node there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """One other pod."""
+
+    record: Record
+    owner: int
+    """User id of whoever owns the record."""
+    dead: bool
+    """Its server is gone; what it held is free once nothing of it is left."""
+
+    @property
+    def uid(self) -> str:
+        """Of the pod."""
+        return self.record.uid
+
+    @property
+    def place(self) -> Place:
+        """Where its processes are. Only root makes groups, so only root is believed about them."""
+        record = self.record
+        return Place.at(self.uid, record.place) if self.owner == 0 and record.place else Place(self.uid)
+
+    @property
+    def held(self) -> Mapping[str, int]:
+        """Milli by uuid: the most of allocated, attached and draining."""
+        return PodState(self.uid, NODE, None, self.record.allocated, self.record.attached).held
+
+
+def survey(entries: Mapping[str, Entry], own: str) -> tuple[Neighbour, ...]:
+    """All other pods, by uid; without those of another boot, which hold nothing."""
+    return tuple(
+        Neighbour(entry.record, entry.owner, _dead(entry))
+        for uid, entry in sorted(entries.items())
+        if uid != own and not void(entry.record)
+    )
+
+
+def void(record: Record) -> bool:
+    """Whether all of it ended with an earlier boot."""
+    return record.boot != boot()
+
+
+def _dead(entry: Entry) -> bool:
+    record = entry.record
+    if record.namespace != namespace():
+        return False  # its pids mean nothing here: believe that it lives rather than take its GPUs
+    return record.ended or not alive(record.server) or _forged(entry)
+
+
+def _forged(entry: Entry) -> bool:
+    """Whether it names a server of another user: nobody keeps GPUs with a process that is not theirs."""
+    if entry.owner == 0:
+        return False
+    process = proc.describe(entry.record.server.pid)
+    # root owns the entries of processes that changed their user, and what /proc hides has been found alive
+    return process is not None and process.user not in (entry.owner, 0)
+
+
+def states(neighbours: Iterable[Neighbour], own: Mapping[str, int]) -> tuple[PodState, ...]:
+    """The others as the scheduler sees them, beside a pod that holds ``own`` milli by uuid.
+
+    What they were promised counts as in their hands already: a decision may take it away again, but only their own
+    server can carry that out, and until that is written nobody else gets it. What is claimed beyond the whole of a
+    GPU is not believed, so a false record cannot take a GPU from a pod that has it.
+    """
+    left: dict[str, int] = {}
+    return tuple(_state(neighbour, own, left) for neighbour in neighbours)
+
+
+def _state(neighbour: Neighbour, own: Mapping[str, int], left: dict[str, int]) -> PodState:
+    record = neighbour.record
+    believed: dict[str, int] = {}
+    for uuid, milli in neighbour.held.items():
+        room = left.setdefault(uuid, MILLI_PER_GPU - own.get(uuid, 0))
+        if got := min(milli, room):
+            believed[uuid] = got
+            left[uuid] = room - got
+    allocated = record.allocated
+    if allocated:
+        kept = (GpuShare(s.uuid, min(s.milli, believed[s.uuid])) for s in allocated.shares if s.uuid in believed)
+        allocated = replace(allocated, shares=tuple(kept))
+    return PodState(
+        uid=neighbour.uid,
+        node=NODE,
+        requested=None if neighbour.dead else record.requested,
+        allocated=None if neighbour.dead else allocated,
+        attached=Attached(0, tuple(GpuShare(uuid, milli) for uuid, milli in believed.items())),
+        limit=record.limit,
+        gone=neighbour.dead,
+    )
+
+
+def unknown(gpus: Iterable[Gpu], others: Iterable[PodState], own: Mapping[str, int]) -> PodState:
+    """A stand-in for pods whose records are damaged: nobody knows what they hold, so it is all that is left."""
+    rest = {gpu.uuid: MILLI_PER_GPU - own.get(gpu.uuid, 0) for gpu in gpus}
+    for other in others:
+        for uuid, milli in other.held.items():
+            if uuid in rest:
+                rest[uuid] -= milli
+    draining = tuple(DrainingShare(uuid, milli) for uuid, milli in rest.items() if milli > 0)
+    return PodState("damaged", NODE, attached=Attached(0, draining=draining), gone=True)
+
+
+def sharers(neighbours: Iterable[Neighbour]) -> dict[str, tuple[Place, ...]]:
+    """By uuid, where the pods are that may rightfully have it open."""
+    found: dict[str, tuple[Place, ...]] = {}
+    for neighbour in neighbours:
+        for uuid in neighbour.held:
+            found[uuid] = (*found.get(uuid, ()), neighbour.place)
+    return found
+
+
+def empty(
+    dead: Neighbour, gpus: Mapping[str, Gpu], sharing: Mapping[str, Sequence[Place]], names: frozenset[str]
+) -> bool:
+    """Whether nothing of a dead pod is left: no process of it, and nobody who may have a GPU from it.
+
+    ``gpus``: all that were ever seen. ``sharing``: by uuid, where other pods that have it are. ``names``: of programs
+    outside every pod that may have GPUs open.
+    """
+    if dead.place.processes():
+        return False
+    scope = Scope(
+        pod=dead.place,
+        neighbours=sharing,
+        excuses=Excuses(names, frozenset(dead.record.outside)),
+        suspects=_suspects(dead),
+    )
+    return not any(look((gpus[uuid] for uuid in dead.held if uuid in gpus), scope).holders.values())
+
+
+def _suspects(dead: Neighbour) -> Suspects | None:
+    if dead.place.group:
+        return Suspects(dead.record.server)
+    # Without a group every other program of the machine would be suspect: only its user's are, unless we see into them.
+    return None if dead.owner in (0, os.geteuid()) else Suspects(dead.record.server, dead.owner)

@@ -1,0 +1,472 @@
+"""The pod of this server: one step from what is recorded to what is so. Everything here runs in the worker thread."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from jupyter_gpu import faults
+from jupyter_gpu.model.annotations import Allocated, Requested, Wish
+from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
+from jupyter_gpu.model.gpu import GpuShare, total
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.view import Condition, GpuLoad, Mode, View, steps
+from jupyter_gpu_node.enforcement import MARK
+from jupyter_gpu_node.fakes import SimulatedGpus
+from jupyter_gpu_node.gpus import GpuSource
+from jupyter_gpu_node.plan import Observation, plan
+from jupyter_gpu_scheduler.decide import decide
+from jupyter_gpu_scheduler.limits import refuse
+from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+
+from . import conditions, poke
+from .guard import Guard
+from .housekeeping import World, reap, tidy
+from .look import Excuses, Scope, Sight, Suspects, look, strangers
+from .membership import Place
+from .neighbours import NODE, sharers, states, unknown
+from .processes import Process, boot, identify, namespace
+from .record import Record
+from .settings import Settings
+from .stock import INTERVAL, Stock
+from .store import Session, Store
+from .views import cards
+
+_log = logging.getLogger(__name__)
+
+FIRST_PAUSE, LAST_PAUSE = 0.1, 1.0
+"""Seconds between two looks at a device that should be closed: few at first, backing off."""
+RETRY = 1.0
+"""Seconds until something that failed, or that a dead pod stands in the way of, is tried again."""
+LAST_RETRY = 60.0
+"""The same, of what goes on failing."""
+MAX_TURNS = 8
+"""Of one reconcile; each turn but the last has released something that was waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the event loop has to know after a job."""
+
+    view: View
+    socket: socket.socket | None
+    """Where the others poke this pod."""
+    due: float | None
+    """When to look again, on the clock of `time.monotonic`; ``None``: only when something happens."""
+    watch: frozenset[Process]
+    """Processes whose end is a reason to look again."""
+
+
+class Pod:
+    """The state of one pod, and the only writer of its record."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._store = Store(settings.state_dir)
+        self._stock = Stock(partial(_source, settings, self._store))
+        self._guard: Guard | None = None
+        self._socket: socket.socket | None = None
+        server = identify(os.getpid())
+        assert server is not None
+        self._record = Record(uuid.uuid4().hex, server, boot(), namespace(), limit=settings.limit)
+        self._recorded = False
+        self._world = World((), frozenset(), ())
+        self._empty: frozenset[str] = frozenset()  # dead pods whose records we may not remove
+        self._used = Sight()  # who has what is ours open: to show
+        self._drained = Sight()  # who has what we gave back open: the proof
+        self._pause = FIRST_PAUSE
+        self._due: float | None = None
+        self._problem = ""
+        self._retry = RETRY
+        self._repairs: tuple[str, ...] = ()
+        self.view = View(self.uid, 0, Mode.SOFT, bool(settings.simulated_gpus), "local", 0, 0, (0,))
+
+    @property
+    def uid(self) -> str:
+        """Of the pod; another one at each start of the server."""
+        return self._record.uid
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The mark by which processes of the pod are told where there is no control group."""
+        return {MARK: self.uid}
+
+    # -- jobs ---------------------------------------------------------------------------------------------------------
+
+    def take_up(self) -> None:
+        """Guard all GPUs, then join the others. If the state directory fails, nothing is granted until it works."""
+        settings = self._settings
+        with self._may_fail():
+            with self._store.locked():
+                pass  # made here, with the modes that all users need
+            self._stock.open()
+            if settings.simulated_gpus:
+                self._stock.take()
+        pid = settings.pid or os.getpid()
+        self._guard = Guard(self.uid, pid, self._stock.devices, settings.enforcement)
+        self._record = replace(self._record, place=self._guard.recorded)
+        if pid == os.getpid():
+            os.environ.update(self.environment)
+        faults.point("start:guarded")
+        with self._may_fail(), self._store.locked() as session:
+            self._join(session)
+
+    def request(self, wish: Wish, generation: int | None) -> None:
+        """Record a wish and do what can be done about it now."""
+        current = self._record.requested.generation if self._record.requested else 0
+        if generation is not None and generation != current:
+            raise StaleGeneration(current=current)
+        if wish.priority is None and self._settings.priority:
+            wish = replace(wish, priority=self._settings.priority)
+        with _plain_errors(self._store):
+            self._stock.take()
+        error = refuse(wish, limit=self._settings.limit, gpus=self._stock.gpus)
+        if error is not None:
+            raise error
+        self._repairs = ()
+        self._pause = FIRST_PAUSE
+        try:
+            with _plain_errors(self._store):
+                self._advance(wish)
+        except BackendUnavailable as failure:
+            self._try_again(failure)
+            raise
+
+    def reconcile(self) -> None:
+        """Look again at everything; what fails is told in the view and tried again."""
+        first = not self._stock.known
+        with self._may_fail():
+            self._stock.take()
+            self._advance(None, thorough=first)
+
+    def sample(self) -> Mapping[str, GpuLoad]:
+        """Load of the pod's GPUs, and a fresh look at who uses them."""
+        with self._may_fail():
+            if self._stock.take():
+                self._advance(None)
+        mine = self._attached_uuids()
+        self._used = self._look(mine, proof=False)
+        return self._stock.loads(mine)
+
+    def give_back(self) -> None:
+        """End the pod: everything that is closed is free at once, the rest when its last process is gone."""
+        with self._may_fail():
+            if self._held():
+                self._advance(Wish(0))
+        faults.point("stop:released")
+        left = not self._leave()
+        faults.point("stop:left")
+        if os.environ.get(MARK) == self.uid:
+            del os.environ[MARK]
+        with self._may_fail(), self._store.locked() as session:
+            if left or self._draining():
+                self._save(session, ended=True)
+                session.discard(f"{self.uid}.sock")
+            else:
+                session.remove(self.uid)
+        with contextlib.suppress(BackendUnavailable, OSError):
+            self._tell()
+        self._stock.close()
+        self._due = None
+
+    def _leave(self) -> bool:
+        try:
+            return self._guard is None or self._guard.leave()
+        except OSError as error:
+            _log.warning("The control group of this server can't be left: %s", error)
+            return False
+
+    def outcome(self) -> Outcome:
+        """After each job, failed or not."""
+        view = self._new_view()
+        if view != self.view:
+            self.view = replace(view, version=self.view.version + 1)
+        return Outcome(self.view, self._socket, self._due, self._watch())
+
+    # -- one step -----------------------------------------------------------------------------------------------------
+
+    def _advance(self, wish: Wish | None, *, thorough: bool = False) -> None:
+        """Turn after turn until nothing changes any more by itself.
+
+        ``thorough``: look also whether dead pods have left something when this pod waits for nothing.
+        """
+        before = self._record
+        busy = self._look(self._held(), proof=False).busy if wish and wish.milli < self._milli() else frozenset()
+        sight = Sight()
+        try:
+            for _ in range(MAX_TURNS):
+                drained = self._draining()
+                with self._store.locked() as session:
+                    self._turn(session, wish, busy, sight)
+                wish = None
+                if self._draining() - sight.looked:
+                    sight = self._drained = self._look(self._draining())
+                    faults.point("look:done")
+                    continue
+                released = bool(drained - self._draining())
+                if not (self._owed() and released) and not ((self._owed() or thorough) and self._reap()):
+                    break
+                thorough = False
+                sight = Sight()  # a proof is good for one decision: the next may grant the same GPU again
+        finally:
+            self._plan_ahead(before)
+            if self._record != before:
+                faults.point("attach:recorded")
+                self._tell()
+        self._problem = ""
+        self._retry = RETRY
+
+    def _turn(self, session: Session, wish: Wish | None, busy: frozenset[str], sight: Sight) -> None:
+        """Under the lock: read, record the wish, decide, apply, record."""
+        self._join(session)
+        if wish is not None and (self._record.requested is None or self._record.requested.wish != wish):
+            generation = self._record.requested.generation + 1 if self._record.requested else 1
+            self._save(session, requested=Requested(generation, wish))
+            faults.point("request:recorded")
+        if self._stock.known:
+            self._save(session, allocated=self._decision(busy))
+            faults.point("decide:recorded")
+            self._carry_out(session, sight)
+
+    def _join(self, session: Session) -> None:
+        """See who else is there, and see to it that our own record is what we know."""
+        found = session.read()
+        self._world = tidy(self._store, session, found, self.uid)
+        self._repairs += self._world.repairs
+        mine = found.entries.get(self.uid)
+        if mine is None or mine.record != self._record or mine.owner != os.geteuid():
+            if self._recorded:
+                self._yield(found.damaged.get(self.uid) or "somebody removed or changed it")
+            session.write(self._record)
+            self._recorded = True
+            faults.point("start:recorded")
+        if self.uid not in found.sockets or self._socket is None:
+            self._socket = poke.listen(self._store.pods, f"{self.uid}.sock")
+
+    def _yield(self, why: str) -> None:
+        """Our record was gone for a while: what others were granted meanwhile is theirs now."""
+        self._repairs += (f"This server's record was damaged and was written again: {why}.",)
+        _log.warning("%s", self._repairs[-1])
+        allocated = self._record.allocated
+        if allocated is None:
+            return
+        taken: dict[str, int] = {}
+        for other in self._world.neighbours:
+            for gpu, milli in other.held.items():
+                taken[gpu] = taken.get(gpu, 0) + milli
+        kept = tuple(s for s in allocated.shares if taken.get(s.uuid, 0) + s.milli <= MILLI_PER_GPU)
+        self._record = replace(self._record, allocated=replace(allocated, shares=kept))
+
+    def _decision(self, busy: frozenset[str]) -> Allocated | None:
+        record, gpus = self._record, self._stock.gpus
+        me = PodState(self.uid, NODE, record.requested, record.allocated, record.attached, record.limit, busy)
+        others = states((pod for pod in self._world.neighbours if pod.uid not in self._empty), me.held)
+        snapshot = ClusterSnapshot()
+        snapshot.put_node(NODE, gpus)
+        for pod in (me, *others):
+            snapshot.put_pod(pod)
+        if self._world.unreadable:
+            snapshot.put_pod(unknown(gpus, others, me.held))
+        mine = (decision.allocated for decision in decide(snapshot, NODE) if decision.uid == self.uid)
+        return next(mine, record.allocated)
+
+    def _carry_out(self, session: Session, sight: Sight) -> None:
+        """From `allocated` to rules in force and `attached`; only what ``sight`` has looked at can be released."""
+        record = self._record
+        if record.allocated is None:
+            return
+        assert self._guard is not None
+        unproven = self._held() - sight.looked
+        # A GPU that others than pods use (a display) is used by them after we gave it back as well.
+        added = {share.uuid for share in record.allocated.shares} - self._guard.allowed
+        real = [self._stock.seen[gpu] for gpu in added if not self._stock.seen[gpu].simulated]
+        if real:
+            known = frozenset(record.outside) | strangers(real, self._places())
+            self._save(session, outside=tuple(sorted(known)))
+        seen = Observation(self._guard.allowed | unproven, {**self._drained.holders, **sight.holders})
+        after = plan(record.allocated, record.attached, seen, self._stock.unhealthy)
+        if self._guard.allow(after.allowed, self._stock.seen, self._stock.devices):
+            faults.point("rules:applied")
+            self._save(session, attached=after.attached)
+
+    def _reap(self) -> bool:
+        """Bury the dead pods of which nothing is left; whether there was one that held something."""
+        dead = [pod for pod in self._world.dead if pod.uid not in self._empty]
+        if not dead:
+            return False
+        names = frozenset(self._settings.system_holders)
+        gone = reap(self._store, dead, self._stock.seen, self._sharing(), names)
+        self._empty |= gone
+        return any(pod.held for pod in dead if pod.uid in gone)
+
+    def _save(self, session: Session, **changes: Any) -> None:
+        """Change our record; the file first, so that a failure leaves us knowing what is written."""
+        after = replace(self._record, **changes)
+        if after != self._record:
+            session.write(after)
+            self._record = after
+
+    # -- what is so ---------------------------------------------------------------------------------------------------
+
+    def _held(self) -> frozenset[str]:
+        return frozenset(PodState(self.uid, NODE, None, self._record.allocated, self._record.attached).held)
+
+    def _milli(self) -> int:
+        return total(self._record.allocated.shares) if self._record.allocated else 0
+
+    def _owed(self) -> bool:
+        return self._record.allocated is not None and self._record.allocated.ticket is not None
+
+    def _attached_uuids(self) -> frozenset[str]:
+        return frozenset(share.uuid for share in self._record.attached.shares) if self._record.attached else frozenset()
+
+    def _draining(self) -> frozenset[str]:
+        return frozenset(item.uuid for item in self._record.attached.draining) if self._record.attached else frozenset()
+
+    def _sharing(self) -> dict[str, tuple[Place, ...]]:
+        found = sharers(self._world.neighbours)
+        if self._guard:
+            for gpu in self._held():
+                found[gpu] = (*found.get(gpu, ()), self._guard.place)
+        return found
+
+    def _places(self) -> Iterable[Place]:
+        own = [self._guard.place] if self._guard else []
+        return [*own, *(pod.place for pod in self._world.neighbours)]
+
+    def _look(self, uuids: frozenset[str], *, proof: bool = True) -> Sight:
+        assert self._guard is not None
+        scope = Scope(
+            pod=self._guard.place,
+            neighbours=sharers(self._world.neighbours),
+            excuses=Excuses(frozenset(self._settings.system_holders), frozenset(self._record.outside)),
+            suspects=Suspects(self._record.server) if proof and self._guard.mode is Mode.ENFORCED else None,
+        )
+        found = look((self._stock.seen[gpu] for gpu in uuids), scope, proof=proof)
+        return replace(found, looked=uuids)
+
+    # -- what comes next ----------------------------------------------------------------------------------------------
+
+    def _plan_ahead(self, before: Record) -> None:
+        """When to look again by ourselves. An idle pod: never."""
+        record = self._record
+        if record.attached != before.attached:
+            self._pause = FIRST_PAUSE
+        pauses = []
+        if self._draining():
+            pauses.append(self._pause)
+            self._pause = min(self._pause * 1.5, LAST_PAUSE)
+        in_the_way = any(pod.held for pod in self._world.dead if pod.uid not in self._empty)
+        if self._owed() and (in_the_way or self._world.unreadable):
+            pauses.append(RETRY)
+        if self._guard and self._guard.problem:
+            pauses.append(RETRY)
+        if self._held():
+            pauses.append(INTERVAL)
+        self._due = time.monotonic() + min(pauses) if pauses else None
+
+    def _watch(self) -> frozenset[Process]:
+        """Whoever has what we wait for: if a server is killed, nobody pokes us."""
+        servers = (pod.record.server for pod in self._world.neighbours if not pod.dead and pod.held)
+        return frozenset(servers if self._owed() else ()) | (
+            self._drained.processes if self._draining() else frozenset()
+        )
+
+    def _tell(self) -> None:
+        poke.poke(self._store.pods, (f"{pod.uid}.sock" for pod in self._world.neighbours if not pod.dead))
+
+    @contextlib.contextmanager
+    def _may_fail(self) -> Any:
+        """What goes on by itself and fails is told in the view and tried again."""
+        try:
+            with _plain_errors(self._store):
+                yield
+        except BackendUnavailable as error:
+            self._try_again(error)
+
+    def _try_again(self, error: BackendUnavailable) -> None:
+        if error.message != self._problem:
+            _log.warning("%s", error.message)
+        self._problem = error.message
+        self._due = time.monotonic() + self._retry
+        self._retry = min(self._retry * 2, LAST_RETRY)
+
+    # -- view ---------------------------------------------------------------------------------------------------------
+
+    def _new_view(self) -> View:
+        record, gpus = self._record, self._stock.gpus
+        everything = len(gpus) * MILLI_PER_GPU
+        limit = everything if self._settings.limit is None else min(self._settings.limit, everything)
+        return View(
+            instance=self.uid,
+            version=self.view.version,
+            mode=self._guard.mode if self._guard else Mode.SOFT,
+            simulated=bool(self._settings.simulated_gpus),
+            backend="local",
+            total=everything,
+            limit=limit,
+            steps=steps(limit, self._settings.fractions),
+            requested=record.requested,
+            allocated=record.allocated,
+            attached=record.attached,
+            gpus=cards(record.allocated, record.attached, self._stock.seen, self._used.holders),
+            conditions=tuple(self._conditions()),
+        )
+
+    def _conditions(self) -> Iterable[Condition]:
+        if self._problem:
+            yield conditions.state_unavailable(self._problem)
+        if self._guard and self._guard.mode is Mode.SOFT:
+            yield conditions.soft(self._guard.why)
+        elif self._guard and self._guard.why:
+            yield conditions.nested(self._guard.why)
+        if self._guard and self._guard.problem:
+            yield conditions.rules_failed(self._guard.problem)
+        yield from self._conditions_of_gpus()
+        if self._world.unreadable:
+            yield conditions.waiting_for_repair(len(self._world.unreadable))
+        for repair in self._repairs[-4:]:
+            yield conditions.repaired(repair)
+
+    def _conditions_of_gpus(self) -> Iterable[Condition]:
+        stock = self._stock
+        if not stock.known:
+            yield conditions.looking()
+        elif stock.failed:
+            yield conditions.inventory_failed(stock.note)
+        elif not stock.gpus:
+            yield conditions.no_gpu(stock.note)
+        elif self._settings.simulated_gpus:
+            yield conditions.simulated(len(stock.gpus))
+        shares: tuple[GpuShare, ...] = self._record.allocated.shares if self._record.allocated else ()
+        if any(not share.exclusive for share in shares):
+            yield conditions.share_not_enforced()
+
+
+def _source(settings: Settings, store: Store) -> GpuSource:
+    if settings.simulated_gpus:
+        return SimulatedGpus(store.path / "simulated", settings.simulated_gpus)
+    from jupyter_gpu_node.nvml import NvmlSource
+
+    return NvmlSource()
+
+
+@contextlib.contextmanager
+def _plain_errors(store: Store) -> Any:
+    """An error of the operating system, in words for people."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise BackendUnavailable(
+            f"GPUs can't be used now: {error}. What you have stays as it is. If it goes on, look into the server's log "
+            f"and at {store.path}.",
+            path=str(store.path),
+        ) from error

@@ -1,0 +1,73 @@
+"""Which process is meant: pid and start time together, so that a reused pid is never taken for the old process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpu.model import strict
+from jupyter_gpu_node import proc
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Process:
+    """One process of this machine's present boot."""
+
+    pid: int
+    started: int
+    """Clock ticks after boot (`/proc/<pid>/stat`, field 22): no wall clock, so setting it back changes nothing."""
+
+    @classmethod
+    def of(cls, found: proc.Process) -> Process:
+        """Of what a look at `/proc` found."""
+        return cls(found.pid, found.start)
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"pid", "started"}``."""
+        return {"pid": self.pid, "started": self.started}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "process") -> Process:
+        """Checked; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+        body: Mapping[str, Any] = strict.an_object(value, key)
+        return cls(
+            pid=strict.required(body, "pid", strict.integer(1, 2**31 - 1)),
+            started=strict.required(body, "started", strict.integer(0, strict.MAX_GENERATION)),
+        )
+
+
+def identify(pid: int) -> Process | None:
+    """The process that has this pid now; ``None`` where none is to be seen."""
+    started = proc.process_start_time(pid)
+    return None if started is None else Process(pid, started)
+
+
+def alive(process: Process) -> bool:
+    """Whether it still runs. Where `/proc` hides other users' processes, whether its pid does."""
+    return proc.alive(process.pid, process.started) or _hidden(process.pid)
+
+
+def _hidden(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:  # of another user: it exists, and if /proc does not show it, it is mounted with hidepid
+        return not Path(f"/proc/{pid}").exists()
+    except ProcessLookupError:
+        return False
+    return False
+
+
+@cache
+def boot() -> str:
+    """Changes with each start of the machine: a record of another boot holds nothing."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+@cache
+def namespace() -> int:
+    """Number of the pid namespace: pids of another one mean nothing here."""
+    return Path("/proc/self/ns/pid").stat().st_ino

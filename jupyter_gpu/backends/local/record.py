@@ -1,0 +1,81 @@
+"""What the state directory holds of one pod, and its text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.annotations import Allocated, Attached, Requested
+from jupyter_gpu.model.quantity import MAX_MILLI
+
+from .processes import Process
+
+MAX_BYTES = 256 * 1024
+"""Of one record: three annotations of 64 KiB and some."""
+
+FORMAT = 1
+
+read_uid = strict.text(64)
+_read_processes = strict.list_of(Process.from_json, 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One pod: its server, where its processes are, and the three states of its GPUs."""
+
+    uid: str
+    server: Process
+    boot: str
+    namespace: int
+    place: str | None = None
+    """Of its enforcement: which control group; ``None`` in soft mode. Believed only of root, who alone makes groups."""
+    ended: bool = False
+    """Whether its server has said goodbye; only what is still open is left of it."""
+    limit: int | None = None
+    """Milli."""
+    requested: Requested | None = None
+    allocated: Allocated | None = None
+    attached: Attached | None = None
+    outside: tuple[Process, ...] = ()
+    """Processes of no pod that had one of its GPUs open before it was granted, such as a display server."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object."""
+        return {
+            "format": FORMAT,
+            "uid": self.uid,
+            "server": self.server.to_json(),
+            "boot": self.boot,
+            "namespace": self.namespace,
+            "place": self.place,
+            "ended": self.ended,
+            "limit": self.limit,
+            "requested": self.requested.to_json() if self.requested else None,
+            "allocated": self.allocated.to_json() if self.allocated else None,
+            "attached": self.attached.to_json() if self.attached else None,
+            "outside": [process.to_json() for process in self.outside],
+        }
+
+    def encode(self) -> bytes:
+        """Text of the file; reading it gives the same record again."""
+        return strict.dumps(self.to_json()).encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> Record:
+        """Checked; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+        body = strict.an_object(strict.loads(text, MAX_BYTES), "record")
+        strict.required(body, "format", strict.integer(FORMAT, FORMAT))
+        return cls(
+            uid=strict.required(body, "uid", read_uid),
+            server=strict.required(body, "server", Process.from_json),
+            boot=strict.required(body, "boot", strict.text(64)),
+            namespace=strict.required(body, "namespace", strict.integer(0, strict.MAX_GENERATION)),
+            place=strict.optional(body, "place", strict.text(4096)),
+            ended=strict.required(body, "ended", strict.boolean),
+            limit=strict.optional(body, "limit", strict.integer(0, MAX_MILLI)),
+            requested=strict.optional(body, "requested", lambda value, _: Requested.from_json(value)),
+            allocated=strict.optional(body, "allocated", lambda value, _: Allocated.from_json(value)),
+            attached=strict.optional(body, "attached", lambda value, _: Attached.from_json(value)),
+            outside=strict.optional(body, "outside", _read_processes) or (),
+        )

@@ -1,0 +1,30 @@
+"""What an administrator can choose about a backend of one machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from jupyter_gpu_node.enforcement import Preference
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One server's."""
+
+    state_dir: Path | None = None
+    """Shared by all servers of the machine; ``None`` chooses it."""
+    simulated_gpus: int = 0
+    """This many simulated GPUs in place of the real ones; 0 means the real ones."""
+    limit: int | None = None
+    """Milli-GPUs that the user may have; ``None``: all there are."""
+    fractions: tuple[int, ...] = (250, 500)
+    """Parts of a GPU that are offered, in milli."""
+    enforcement: Preference = "auto"
+    """``auto`` guards devices if the rights are there, ``required`` refuses to start without, ``soft`` never does."""
+    system_holders: tuple[str, ...] = ()
+    """Names of programs outside every pod that may have GPUs open for ever, such as ``Xorg``."""
+    priority: int = 0
+    """Of a wish that does not say its own: 0–9, higher is served first."""
+    pid: int | None = None
+    """The process that stands for the pod; ``None``: this one."""

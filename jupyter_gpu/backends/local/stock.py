@@ -1,0 +1,105 @@
+"""The GPUs of this machine as they are now, and as they were when they were last seen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu.model.view import GpuLoad
+from jupyter_gpu_node.gpus import GpuSource
+
+INTERVAL = 10.0
+"""Seconds for which the health of real GPUs is believed: asking the driver takes milliseconds."""
+
+_NODE = re.compile(r"nvidia\d+")
+_VANISHED = "It is not there any more."
+
+
+class Stock:
+    """Asks a :class:`~jupyter_gpu_node.gpus.GpuSource`, and stays calm when it fails."""
+
+    def __init__(self, open_source: Callable[[], GpuSource]) -> None:
+        self._open = open_source
+        self._source: GpuSource | None = None
+        self._asked: float | None = None
+        self.gpus: tuple[Gpu, ...] = ()
+        """Those that can be decided about."""
+        self.seen: dict[str, Gpu] = {}
+        """Every GPU that was ever there, by uuid."""
+        self.failed = False
+        """Whether the GPUs in :attr:`gpus` could not be asked last time."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the first look is done."""
+        return self._asked is not None
+
+    @property
+    def note(self) -> str:
+        """What the source found wrong, in plain words."""
+        return self._source.note if self._source else ""
+
+    @property
+    def unhealthy(self) -> frozenset[str]:
+        """Uuids of GPUs that do not work, or are gone."""
+        return frozenset(gpu.uuid for gpu in self.seen.values() if not gpu.healthy)
+
+    @property
+    def devices(self) -> frozenset[Device]:
+        """All that device rules must cover, also before the first look: GPUs have their nodes earlier than NVML."""
+        return frozenset(gpu.device for gpu in self.seen.values() if gpu.device) | _nodes()
+
+    def open(self) -> None:
+        """Make the source; raises OSError or ValueError."""
+        if self._source is None:
+            self._source = self._open()
+
+    def take(self, *, now: bool = False) -> bool:
+        """Look at the GPUs; whether anything changed. Real ones are asked again after :data:`INTERVAL`, or ``now``."""
+        self.open()
+        assert self._source is not None
+        fresh = self._asked is not None and time.monotonic() - self._asked < INTERVAL
+        if fresh and not now and not self._source.simulated:
+            return False
+        found = self._source.inventory()
+        self._asked = time.monotonic()
+        # All of them gone at once is the driver, not the GPUs: nothing is taken away because of it, nothing granted.
+        self.failed = not found and bool(self.gpus)
+        if self.failed:
+            health = self.note or "The driver does not answer."
+            found = tuple(replace(gpu, healthy=False, health=health) for gpu in self.gpus)
+        changed = found != self.gpus
+        if changed:
+            vanished = self.seen.keys() - {gpu.uuid for gpu in found}
+            self.seen.update({uuid: replace(self.seen[uuid], healthy=False, health=_VANISHED) for uuid in vanished})
+            self.seen.update({gpu.uuid: gpu for gpu in found})
+            self.gpus = found
+        return changed
+
+    def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
+        """Of those GPUs, now."""
+        return self._source.loads(uuids) if self._source and uuids else {}
+
+    def close(self) -> None:
+        """Let go of the source."""
+        if self._source is not None:
+            self._source.close()
+
+
+def _nodes() -> frozenset[Device]:
+    """Device nodes of NVIDIA GPUs, found without their driver."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for entry in os.scandir("/dev"):
+            if _NODE.fullmatch(entry.name):
+                about = Path(entry.path).lstat()
+                if stat.S_ISCHR(about.st_mode):
+                    found.add(Device(os.major(about.st_rdev), os.minor(about.st_rdev)))
+    return frozenset(found)

@@ -1,0 +1,34 @@
+"""Places where a test can kill this process, between all steps of a resize.
+
+``JUPYTER_GPU_CRASH_AT=<point>`` ends the process with SIGKILL when it gets there, as a power cut or the
+out-of-memory killer would: no handler runs, nothing is flushed. Unset, a point costs one dict look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+VARIABLE: Final = "JUPYTER_GPU_CRASH_AT"
+
+POINTS: Final = (
+    "start:guarded",  # the device rules deny everything, no record yet
+    "start:recorded",  # the record is there, nobody can poke it yet
+    "write:temporary",  # the new text is in a temporary file, not yet under its name
+    "request:recorded",  # the wish is written, nothing decided
+    "decide:recorded",  # the decision is written, nothing applied
+    "rules:applied",  # the device rules are in force, `attached` still tells the old
+    "look:done",  # /proc was searched, its result is not written
+    "attach:recorded",  # `attached` is written, nobody was told
+    "stop:released",  # everything was given back, the record is still there
+    "stop:removed",  # the record is gone, the cgroup is not
+    "reap:emptied",  # the cgroup of a dead pod is removed, its record is not
+)
+"""All of them, so that tests can go through them one by one."""
+
+
+def point(name: str) -> None:
+    """Die here if the environment says so."""
+    if os.environ.get(VARIABLE) == name:
+        os.kill(os.getpid(), signal.SIGKILL)
