@@ -19,7 +19,7 @@ from .model.quantity import MILLI_PER_GPU, parse_milli
 from .model.sentence import sentence
 from .model.view import View
 from .notebooks import Notebooks
-from .routes import PREFIX, RESIZES, VIEWERS, NotFoundHandler, RequestHandler, StatusHandler
+from .routes import PREFIX, RESIZES, STARTING, VIEWERS, NotFoundHandler, RequestHandler, StatusHandler
 from .stream import StreamHandler
 from .viewers import Sampler, Viewers
 
@@ -167,17 +167,18 @@ class GpuExtension(ExtensionApp):
     def initialize_settings(self) -> None:
         """Take the pod up, before the server listens to anybody."""
         assert self.serverapp is not None
-        self._set(BackendUnavailable("The server is still starting. Try again in a moment."))
+        self._set(BackendUnavailable("GPUs cannot be used yet: the server is starting."))
         self._resizes = Resizes()
         self.settings[RESIZES] = self._resizes
         assert self.serverapp.event_logger is not None
         self.serverapp.event_logger.register_event_schema(SCHEMA)
         self._use_provisioner()
-        loop: asyncio.AbstractEventLoop = cast(Any, self.serverapp.io_loop).asyncio_loop
+        loop: asyncio.AbstractEventLoop = cast("Any", self.serverapp.io_loop).asyncio_loop
         if loop.is_running():  # a server that is embedded in a running program
             self._starting = loop.create_task(self._start())
         else:
             loop.run_until_complete(self._start())
+        self.settings[STARTING] = self._starting
 
     def initialize_handlers(self) -> None:
         """Our routes; the first that fits is taken."""

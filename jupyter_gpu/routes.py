@@ -36,6 +36,8 @@ sent everything still gets it. What is larger is cut off."""
 
 VIEWERS = "jupyter_gpu_viewers"
 """Key in the settings of the web application: a :class:`Viewers`, or the error that says why there is none."""
+STARTING = "jupyter_gpu_starting"
+"""The task that takes the pod up, in a server that is embedded in a running program; else ``None``."""
 RESIZES = "jupyter_gpu_resizes"
 
 _REASONS = {401: NotPermitted, 403: NotPermitted, 413: TooLarge, 503: BackendUnavailable}
@@ -85,9 +87,10 @@ class JsonErrors(ExtensionHandlerMixin, web.RequestHandler):
         else:
             super().log_exception(typ, value, tb)
 
-    @property
-    def viewers(self) -> Viewers:
+    async def viewers(self) -> Viewers:
         """Everything that is shown; raises :class:`BackendUnavailable` if there is no backend."""
+        if starting := self.settings[STARTING]:
+            await asyncio.shield(starting)
         found = self.settings[VIEWERS]
         if isinstance(found, GpuError):
             raise type(found)(found.message, **found.details)
@@ -129,7 +132,7 @@ class StatusHandler(ApiHandler):
         """The latest view; with ``after``, waits up to ``timeout`` seconds for a newer one."""
         after = read_after(self.get_query_argument("after", None))
         timeout = read_timeout(self.get_query_argument("timeout", None))
-        viewers = self.viewers
+        viewers = await self.viewers()
         if after:
             self._wait = viewers.newer(*after)
             with contextlib.suppress(TimeoutError):
@@ -177,7 +180,7 @@ class RequestHandler(ApiHandler):
         if self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
             raise web.HTTPError(415)
         wish, generation = decode_wish(bytes(self._body))
-        viewers, resizes = self.viewers, self.settings[RESIZES]
+        viewers, resizes = await self.viewers(), self.settings[RESIZES]
         assert isinstance(resizes, Resizes)
         token = resizes.asked(time.monotonic())
         try:

@@ -127,7 +127,7 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
         super().open(*args, **kwargs)  # starts the pings
         self._outbox = Outbox()
         try:
-            viewers = self._joined = self.viewers
+            viewers = self._joined = await self.viewers()
             await viewers.join(self)
         except GpuError as error:
             self._refuse(error, _TRY_AGAIN_LATER)

@@ -21,7 +21,9 @@ API = ("jupyter-gpu", "api", "v1")
 GPUS = 4
 
 
-_TERMINALS = r"ignore:Extension endpoints[^\n]*\n- GET of TermSocket [^\n]*\Z:jupyter_server.utils.JupyterServerAuthWarning"
+_TERMINALS = (
+    r"ignore:Extension endpoints[^\n]*\n- GET of TermSocket [^\n]*\Z:jupyter_server.utils.JupyterServerAuthWarning"
+)
 """The server's own terminals extension has an undecorated handler. A handler of ours in that list would still fail."""
 
 
@@ -56,6 +58,16 @@ def jp_server_config(tmp_path: Path, gpu_config: dict[str, Any], server_config: 
     }
     server = {"jpserver_extensions": {"jupyter_gpu": True}, "allow_unauthenticated_access": False, **server_config}
     return Config({"ServerApp": server, "GpuExtension": gpu})
+
+
+@pytest.fixture
+def jp_serverapp(jp_serverapp: ServerApp, jp_asyncio_loop: asyncio.AbstractEventLoop) -> ServerApp:
+    """Adds to the fixture of pytest-jupyter: the pod is up, as it is when a server of the command line listens."""
+    (app,) = jp_serverapp.extension_manager.extension_apps["jupyter_gpu"]
+    assert isinstance(app, GpuExtension)
+    if app._starting:
+        jp_asyncio_loop.run_until_complete(app._starting)
+    return jp_serverapp
 
 
 @pytest.fixture
@@ -158,12 +170,3 @@ def connect(
 
     yield connect
     jp_asyncio_loop.run_until_complete(asyncio.wait_for(close(), 10))
-
-
-@pytest.fixture(autouse=True)
-def _temporary(monkeypatch: pytest.MonkeyPatch) -> None:
-    try:
-        from jupyter_gpu.backends.local import LocalBackend
-    except ImportError:
-        from ._memory import Memory
-        monkeypatch.setattr(GpuExtension, "_make_backend", lambda self: Memory(simulated_gpus=self.simulated_gpus, limit=None, fractions=(500,)))

@@ -26,15 +26,20 @@ STRANGER = {"Authorization": "token 0123456789abcdef"}
 JSON = {"Content-Type": "application/json"}
 
 
+def asked(settings: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the authorizer of this server was asked so far."""
+    questions: list[tuple[str, str]] = settings.setdefault("asked_of_the_authorizer", [])
+    return questions
+
+
 class Granting(Authorizer):
-    """An authorizer that allows some actions on our resource, and remembers what it was asked."""
+    """An authorizer that allows some actions, and remembers what it was asked."""
 
     granted: tuple[str, ...] = ()
-    asked: list[tuple[str, str]]
 
     def is_authorized(self, handler: JupyterHandler, user: User, action: str, resource: str) -> bool:
         """See the base class."""
-        self.asked = [*getattr(self, "asked", []), (action, resource)]
+        asked(handler.settings).append((action, resource))
         return action in self.granted
 
 
@@ -149,13 +154,13 @@ class TestReader:
     async def test_reads(self, call: Call, jp_serverapp: ServerApp) -> None:
         """GET is the action read, of the resource jupyter_gpu."""
         assert (await call("status")).code == 200
-        assert jp_serverapp.authorizer.asked == [("read", "jupyter_gpu")]
+        assert asked(jp_serverapp.web_app.settings) == [("read", "jupyter_gpu")]
 
     async def test_does_not_write(self, put: Call, call: Call, jp_serverapp: ServerApp) -> None:
         """PUT is the action write; nothing is changed."""
         answer = await put({"gpus": 1})
         assert (answer.code, answer.body["reason"]) == (403, "NotPermitted")
-        assert jp_serverapp.authorizer.asked == [("write", "jupyter_gpu")]
+        assert asked(jp_serverapp.web_app.settings) == [("write", "jupyter_gpu")]
         assert (await call("status")).body["requested"] is None
 
     async def test_does_not_listen(self, connect: Connect, jp_serverapp: ServerApp) -> None:
@@ -163,7 +168,7 @@ class TestReader:
         with pytest.raises(HTTPClientError) as error:
             await connect()
         assert error.value.code == 403
-        assert jp_serverapp.authorizer.asked == [("execute", "jupyter_gpu")]
+        assert asked(jp_serverapp.web_app.settings) == [("execute", "jupyter_gpu")]
 
 
 class TestSpectator:
@@ -202,7 +207,7 @@ async def test_every_verb_of_every_handler_has_its_checks(extension: GpuExtensio
             source = inspect.getsource(inspect.unwrap(method))
             if verb == "get" and handler.__name__ == "StreamHandler":
                 assert "@ws_authenticated" in source
-                assert "is_authorized(self, self.current_user, \"execute\", self.auth_resource)" in source
+                assert 'is_authorized(self, self.current_user, "execute", self.auth_resource)' in source
             else:
                 assert "@web.authenticated" in source
                 assert "@authorized" in source

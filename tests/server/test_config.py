@@ -67,7 +67,9 @@ def test_a_bad_setting_is_explained(name: str, value: object, words: str) -> Non
     assert name in str(error.value)
 
 
-@pytest.mark.parametrize(("limit", "text"), [("2", "2"), ("500m", "500m"), (1.5, "1.5"), (2, "2"), ("", ""), (" 2 ", "2")])
+@pytest.mark.parametrize(
+    ("limit", "text"), [("2", "2"), ("500m", "500m"), (1.5, "1.5"), (2, "2"), ("", ""), (" 2 ", "2")]
+)
 def test_a_limit_may_be_text_or_number(limit: object, text: str) -> None:
     """People write both."""
     assert configured(limit=limit).limit == text
@@ -97,12 +99,16 @@ def test_a_server_with_a_bad_setting_does_not_start(
     assert "'two' is not an amount of GPUs" in capsys.readouterr().err
 
 
-def test_from_the_command_line(jp_configurable_serverapp: Callable[..., ServerApp], jp_server_config: Config) -> None:
+async def test_from_the_command_line(
+    jp_configurable_serverapp: Callable[..., ServerApp], jp_server_config: Config
+) -> None:
     """As the demo does it."""
     argv = ["--GpuExtension.limit=2", "--GpuExtension.fractions=0.5", "--GpuExtension.fractions=250m"]
     app = jp_configurable_serverapp(config=jp_server_config, argv=argv)
     (extension,) = app.extension_manager.extension_apps["jupyter_gpu"]
     assert isinstance(extension, GpuExtension)
+    assert extension._starting is not None  # this loop runs already
+    await extension._starting
     assert extension._backend is not None
     view = extension._backend.view()
     assert (view.limit, view.steps) == (2000, (0, 250, 500, 1000, 2000))
@@ -160,7 +166,7 @@ def test_our_provisioner_is_the_default_only_where_it_is_installed(
     jp_serverapp: ServerApp, extension: GpuExtension
 ) -> None:
     """A kernel must never fail to start for want of it; and who chose another one keeps it."""
-    factory = KernelProvisionerFactory.instance(parent=jp_serverapp)
+    factory: Any = KernelProvisionerFactory.instance(parent=jp_serverapp)
     known = dict(factory.provisioners)
     try:
         for installed, before, after in [

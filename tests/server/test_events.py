@@ -46,7 +46,9 @@ def test_a_resize_that_is_done_in_one_view() -> None:
     resizes = Resizes()
     assert resizes.see(view(1), 0.0) == []
     token = resizes.asked(10.0)
-    assert resizes.see(view(2, 1, 2, 2, 2), 10.5) == [Resize(old=0, new=2000, requested=2000, reason=None, duration=0.5)]
+    assert resizes.see(view(2, 1, 2, 2, 2), 10.5) == [
+        Resize(old=0, new=2000, requested=2000, reason=None, duration=0.5)
+    ]
     resizes.answered(token)
     assert resizes.see(view(3, 1, 2, 2, 2), 11.0) == []
 
@@ -96,7 +98,9 @@ def test_what_an_earlier_server_was_asked_is_not_ours() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 4)), max_size=30))
-def test_each_generation_gives_at_most_one_event_and_all_but_the_last_give_one(steps: list[tuple[int, int, int]]) -> None:
+def test_each_generation_gives_at_most_one_event_and_all_but_the_last_give_one(
+    steps: list[tuple[int, int, int]],
+) -> None:
     """Whatever the sequence of views: no resize is told twice and none is forgotten."""
     resizes = Resizes()
     resizes.see(view(0), 0.0)

@@ -95,7 +95,9 @@ async def test_a_server_that_stops_ends_all_waiting(call: Call, extension: GpuEx
     assert (await call("status", params={"after": key(before)})).code == 503
 
 
-@pytest.mark.parametrize("after", ["", "x", ":1", "x:", "x:-1", "x:1.5", "x:a", "x" * 65 + ":1", "x:" + "9" * 17, "x:１"])
+@pytest.mark.parametrize(
+    "after", ["", "x", ":1", "x:", "x:-1", "x:1.5", "x:a", "x" * 65 + ":1", "x:" + "9" * 17, "x:１"]
+)
 async def test_a_bad_after_is_refused(call: Call, after: str) -> None:
     """400 that names the parameter."""
     answer = await call("status", params={"after": after})

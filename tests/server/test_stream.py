@@ -258,7 +258,7 @@ async def test_a_slow_client_costs_one_view_and_catches_up(
     (handler,) = viewers._viewers
     assert isinstance(handler, StreamHandler)
     assert handler.ws_connection is not None
-    connection = handler.ws_connection.stream
+    connection: Any = handler.ws_connection.stream
     connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     biggest = 0
     for i in range(150):

@@ -1,0 +1,168 @@
+"""From a process to the notebook behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jupyter_server.serverapp import ServerApp
+
+from jupyter_gpu.app import GpuExtension
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.view import GpuState, PodGpu, User
+from jupyter_gpu.notebooks import Origin, named, origin_of, parent_of
+
+from .conftest import Call, Connect, Fetch
+from .test_events import view
+
+KERNEL = Origin(kernel="k-1")
+TERMINAL = Origin(terminal="1")
+TREE = {10: 1, 20: 10, 21: 20, 22: 21, 30: 10, 31: 30, 40: 1}
+
+
+def test_a_process_belongs_to_the_kernel_above_it() -> None:
+    """However deep, and the kernel itself too; the nearest one counts."""
+    roots = {20: KERNEL, 30: TERMINAL}
+    assert [origin_of(pid, roots, TREE.get) for pid in (20, 21, 22)] == [KERNEL] * 3
+    assert origin_of(31, roots, TREE.get) == TERMINAL
+    assert origin_of(22, {20: TERMINAL, 21: KERNEL}, TREE.get) == KERNEL
+
+
+def test_a_process_of_nobody() -> None:
+    """The server itself, a stranger, a process that is gone."""
+    roots = {20: KERNEL}
+    assert [origin_of(pid, roots, TREE.get) for pid in (10, 40, 1, 0, 999)] == [Origin()] * 5
+
+
+@given(st.dictionaries(st.integers(1, 20), st.integers(0, 20)), st.integers(0, 20))
+def test_the_walk_ends(parents: dict[int, int], pid: int) -> None:
+    """Even where reused pids make a circle."""
+    assert origin_of(pid, {21: KERNEL}, parents.get) == Origin()
+
+
+def test_the_parent_of_a_real_process() -> None:
+    """From /proc, whatever the process calls itself."""
+    odd = "x) R 1 (y"
+    code = f"import ctypes; ctypes.CDLL(None).prctl(15, {odd.encode()!r}); print('ready', flush=True); input()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        assert odd in Path(f"/proc/{child.pid}/stat").read_text()
+        assert parent_of(child.pid) == os.getpid()
+    finally:
+        child.communicate(b"\n")
+    assert parent_of(child.pid) is None
+
+
+def test_names_are_put_beside_the_pids() -> None:
+    """Kernel and notebook, kernel alone, terminal, and nobody of ours."""
+    users = tuple(User(pid, "python") for pid in (1, 2, 3, 4))
+    gpu = PodGpu(Gpu("GPU-0", 0, "Model", 1), 1000, GpuState.ATTACHED, users)
+    before = replace(view(1), gpus=(gpu,))
+    origins = {1: Origin(kernel="a"), 2: Origin(kernel="b"), 3: Origin(terminal="1")}
+    after = named(before, origins, {"a": "work/x.ipynb", "b": None}).gpus[0].users
+    assert [(user.kernel, user.notebook) for user in after] == [
+        ("a", "work/x.ipynb"),
+        ("b", None),
+        (None, "terminal 1"),
+        (None, None),
+    ]
+    assert named(before, {}, {}) is before
+
+
+@pytest.fixture
+def gpu_path(put: Call) -> Callable[[], Any]:
+    """Ask for a GPU; the path of its device."""
+
+    async def path() -> str:
+        view = (await put({"gpus": 1})).body
+        assert isinstance(view["gpus"][0]["path"], str)
+        return view["gpus"][0]["path"]
+
+    return path
+
+
+async def users_seen(connect: Connect) -> AsyncIterator[list[dict[str, Any]]]:
+    """Who has the first GPU open, each time that the panel hears of it."""
+    stream = await connect()
+    while (message := await stream.read()) is not None:
+        if message["type"] == "view" and message["view"]["gpus"]:
+            yield message["view"]["gpus"][0]["users"]
+
+
+async def run_in_kernel(app: ServerApp, kernel_id: str, code: str) -> None:
+    """Run code in a real kernel."""
+    manager: Any = app.kernel_manager.get_kernel(kernel_id)
+    client = manager.client()
+    client.start_channels()
+    try:
+        await client.wait_for_ready(timeout=30)
+        reply = await client.execute_interactive(code, timeout=30)
+        assert reply["content"]["status"] == "ok", reply["content"]
+    finally:
+        client.stop_channels()
+
+
+async def test_the_panel_names_the_notebook_whose_kernel_has_the_gpu_open(
+    jp_fetch: Fetch, jp_serverapp: ServerApp, connect: Connect, gpu_path: Callable[[], Any]
+) -> None:
+    """A real kernel, and a process that it starts, which both open the device."""
+    path = await gpu_path()
+    body = {"path": "work/analysis.ipynb", "name": "", "type": "notebook", "kernel": {"name": "python3"}}
+    session = json.loads((await jp_fetch("api", "sessions", method="POST", body=json.dumps(body))).body)
+    kernel_id = session["kernel"]["id"]
+    code = f"""
+import subprocess, sys
+held = open({path!r})
+child = subprocess.Popen([sys.executable, "-c", "held = open({path!r}); input()"], stdin=subprocess.PIPE)
+"""
+    await run_in_kernel(jp_serverapp, kernel_id, code)
+    async with asyncio.timeout(20):
+        async for users in users_seen(connect):
+            if len(users) == 2:
+                break
+    assert {(user["kernel"], user["notebook"]) for user in users} == {(kernel_id, "work/analysis.ipynb")}
+    await run_in_kernel(jp_serverapp, kernel_id, "child.communicate(b'x'); held.close()")
+
+
+async def test_the_panel_names_the_terminal(
+    jp_fetch: Fetch, jp_serverapp: ServerApp, connect: Connect, gpu_path: Callable[[], Any]
+) -> None:
+    """A real terminal whose shell has the device open."""
+    path = await gpu_path()
+    name = json.loads((await jp_fetch("api", "terminals", method="POST", body="")).body)["name"]
+    jp_serverapp.web_app.settings["terminal_manager"].terminals[name].ptyproc.write(f"exec 9<{path}\n")
+    async with asyncio.timeout(20):
+        async for users in users_seen(connect):
+            if users:
+                break
+    assert [(user["kernel"], user["notebook"]) for user in users] == [(None, f"terminal {name}")]
+    await jp_fetch("api", "terminals", name, method="DELETE")
+
+
+async def test_sessions_that_cannot_be_listed_cost_only_the_name(
+    extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The view goes out all the same."""
+    assert extension._viewers is not None
+    notebooks = extension._viewers._notebooks
+
+    async def broken() -> Any:
+        raise OSError("no sessions")
+
+    monkeypatch.setattr(notebooks._sessions, "list_sessions", broken)
+    monkeypatch.setattr(notebooks, "_roots", lambda: {os.getpid(): KERNEL})
+    gpu = PodGpu(Gpu("GPU-0", 0, "Model", 1), 1000, GpuState.ATTACHED, (User(os.getpid(), "python"),))
+    after = await notebooks.add_to(replace(view(1), gpus=(gpu,)))
+    assert (after.gpus[0].users[0].kernel, after.gpus[0].users[0].notebook) == ("k-1", None)

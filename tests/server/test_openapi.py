@@ -1,0 +1,163 @@
+"""``docs/openapi.yaml`` against the standard, and the real server's answers against it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped,unused-ignore]
+from openapi_spec_validator import validate
+
+from jupyter_gpu.app import GpuExtension
+from jupyter_gpu.model import errors, strict
+from jupyter_gpu.model.annotations import MAX_REQUEST_BYTES, decode_wish
+from jupyter_gpu.stream import StreamHandler
+
+from .conftest import Call, Connect
+from .test_access import VERBS
+
+SPEC: dict[str, Any] = yaml.safe_load((Path(__file__).parents[2] / "docs" / "openapi.yaml").read_text())
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def schema(name: str, *, closed: bool = False) -> Draft202012Validator:
+    """Validator of one of the schemas; ``closed``: fields that are not described are errors."""
+    components = json.loads(json.dumps(SPEC["components"]))
+    if closed:
+        for item in walk(components["schemas"]):
+            if item.get("type") == "object" and "properties" in item:
+                item.setdefault("additionalProperties", False)
+    root = {"$ref": f"#/components/schemas/{name}", "components": components}
+    Draft202012Validator.check_schema(root)
+    return Draft202012Validator(root)
+
+
+def walk(value: Any) -> list[dict[str, Any]]:
+    """All objects inside ``value``."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    found = [item for child in inner for item in walk(child)]
+    return [value, *found] if isinstance(value, dict) else found
+
+
+VIEW = schema("View", closed=True)
+ERROR = schema("Error", closed=True)
+
+
+def test_it_is_openapi() -> None:
+    """The whole text is valid."""
+    validate(SPEC)
+
+
+async def test_it_describes_every_route_and_verb(extension: GpuExtension) -> None:
+    """No more and no less than there is."""
+    prefix = "/jupyter-gpu/api/v1"
+    real = {
+        pattern.removeprefix(prefix): {verb for verb in VERBS if verb in vars(handler)}
+        for pattern, handler in extension.handlers
+        if pattern.startswith(prefix)
+    }
+    assert {path: set(item) for path, item in SPEC["paths"].items()} == real
+    assert StreamHandler in [handler for _, handler in extension.handlers]
+
+
+def test_it_knows_every_reason() -> None:
+    """A new error needs its word in the API's description."""
+    described = SPEC["components"]["schemas"]["Error"]["properties"]["reason"]["enum"]
+    classes = [value for value in vars(errors).values() if isinstance(value, type)]
+    assert {cls.reason for cls in classes if issubclass(cls, errors.GpuError)} == set(described)
+
+
+async def test_views_of_the_real_server(call: Call, put: Call) -> None:
+    """Every field of every answer is described, and is what it is said to be."""
+    VIEW.validate((await call("status")).body)
+    for body in [{"gpus": 2}, {"gpus": 0.5}, {"milli": 1000, "each": 500, "priority": 3}, {"gpus": 0}]:
+        answer = await put(body)
+        assert answer.code == 200
+        VIEW.validate(answer.body)
+
+
+async def test_errors_of_the_real_server(call: Call, put: Call) -> None:
+    """Each status code that a verb can answer with is described for it."""
+    answers = [
+        ("/request", "put", await put({"gpus": -1})),
+        ("/request", "put", await put({"gpus": 1}, headers={"Authorization": ""})),
+        ("/request", "put", await put({"gpus": 1, "generation": 99})),
+        ("/request", "put", await put(b" " * 20_000)),
+        ("/request", "put", await put({"gpus": 1}, headers={"Content-Type": "text/plain"})),
+        ("/request", "put", await put({"gpus": 99})),
+        ("/status", "get", await call("status", params={"after": "x"})),
+        ("/status", "get", await call("status", headers={"Authorization": ""})),
+        ("/stream", "get", await call("stream")),
+    ]
+    assert [answer.code for _, _, answer in answers] == [400, 403, 409, 413, 415, 422, 400, 403, 426]
+    for path, verb, answer in answers:
+        assert str(answer.code) in SPEC["paths"][path][verb]["responses"]
+        ERROR.validate(answer.body)
+
+
+async def test_messages_of_the_real_stream(connect: Connect, put: Call) -> None:
+    """All three kinds, and the error."""
+    await put({"gpus": 2})
+    stream = await connect()
+    validator = schema("ServerMessage", closed=True)
+    kinds = []
+    for _ in range(4):
+        message = await stream.read()
+        validator.validate(message)
+        assert message is not None
+        kinds.append(message["type"])
+    stream.socket.write_message("{}")
+    validator.validate(await stream.read_until("error"))
+    assert kinds == ["view", "history", "sample", "sample"]
+
+
+@pytest.mark.parametrize(
+    "example", SPEC["paths"]["/request"]["put"]["requestBody"]["content"]["application/json"]["examples"].values()
+)
+def test_its_examples_are_accepted(example: dict[str, Any]) -> None:
+    """By the schema and by the server's own parser."""
+    schema("Wish").validate(example["value"])
+    decode_wish(json.dumps(example["value"]).encode())
+
+
+BEYOND_A_SCHEMA = {
+    "too fine": "finer than a thousandth",
+    "too fine as text": "finer than a thousandth",
+    "a field twice": "twice",
+    "more shares than a pod can have": "more than one pod can have",
+    "each does not divide": "can't be cut",
+    "memory beyond 8 PiB": "below 8 PiB",
+    "model with a line break": "control characters",
+}
+"""Golden wishes that only the server can refuse, with its words."""
+
+
+@pytest.mark.parametrize("case", json.loads((GOLDEN / "wishes.json").read_text()), ids=lambda case: case["name"])
+def test_the_schema_and_the_server_accept_the_same(case: dict[str, Any]) -> None:
+    """On all golden wishes; what a schema cannot say is listed."""
+    try:
+        body = strict.loads(case["body"], MAX_REQUEST_BYTES)
+    except strict.FieldError:
+        return  # no JSON, no schema
+    refused = case.get("error", {}).get("says")
+    beyond = BEYOND_A_SCHEMA.get(case["name"])
+    assert beyond in (None, refused)
+    assert schema("Wish").is_valid(body) == (refused is None or beyond is not None)
+
+
+@pytest.mark.parametrize("case", json.loads((GOLDEN / "views.json").read_text()), ids=lambda case: case["name"])
+def test_golden_views_are_described(case: dict[str, Any]) -> None:
+    """All the states that a test of one server does not reach."""
+    validator = schema("View") if "newer version" in case["name"] else VIEW
+    validator.validate({**case["view"], "sentence": "x"})
+
+
+def test_what_the_client_may_say() -> None:
+    """The stream's only message."""
+    validator = schema("ClientMessage")
+    assert validator.is_valid({"type": "samples", "on": True})
+    assert not validator.is_valid({"type": "samples", "on": 1})
+    assert not validator.is_valid({"type": "samples", "on": True, "more": 1})
