@@ -102,7 +102,7 @@ devices = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(
     managed=st.frozensets(devices, max_size=20),
     allowed=st.frozensets(devices, max_size=20),
