@@ -101,9 +101,9 @@ function Content({ model, settings, trans, restart }: IPanelOptions): React.JSX.
           <Buttons view={view} model={model} disabled={!online} trans={trans} restart={restart} />
         </section>
       )}
-      {view?.total === 0 && <Nothing trans={trans} />}
+      {view?.total === 0 && <Nothing looking={isLooking(view)} trans={trans} />}
       <Failure model={model} trans={trans} />
-      {view && <Notes view={view} trans={trans} />}
+      {view && <Notes view={view} />}
       {view && view.gpus.length > 0 && (
         <section className="jp-gpu-Section" aria-label={trans.__('Your GPUs')}>
           <div className="jp-gpu-Section-head">
@@ -220,49 +220,38 @@ function Failure({ model, trans }: IPartProps): React.JSX.Element | null {
 
 const EXAMPLE = '--GpuExtension.simulated_gpus=4';
 
-function Nothing({ trans }: { trans: TranslationBundle }): React.JSX.Element {
+/** The server does not know yet which GPUs there are; a condition says so in words. */
+function isLooking(view: IView): boolean {
+  return view.conditions.some(({ type }) => type === 'LookingForGpus');
+}
+
+interface INothingProps {
+  readonly looking: boolean;
+  readonly trans: TranslationBundle;
+}
+
+function Nothing({ looking, trans }: INothingProps): React.JSX.Element {
   return (
     <section className="jp-gpu-Section jp-gpu-Nothing" aria-label={trans.__('Amount')}>
       <gpuIcon.react tag="div" width="40px" height="40px" aria-hidden="true" />
-      <p className="jp-gpu-Sentence">{trans.__('There is no GPU here.')}</p>
-      <p>
-        {trans.__(
-          'As soon as this server finds one it shows up here. To try it out, start the server with simulated GPUs:'
-        )}
-      </p>
-      <code>{EXAMPLE}</code>
+      {!looking && (
+        <>
+          <p className="jp-gpu-Sentence">{trans.__('There is no GPU here.')}</p>
+          <p>{trans.__('To try it out, start the server with simulated GPUs:')}</p>
+          <code>{EXAMPLE}</code>
+        </>
+      )}
     </section>
   );
 }
 
 /** What the server wants its user to know. */
-function Notes({
-  view,
-  trans
-}: {
-  view: IView;
-  trans: TranslationBundle;
-}): React.JSX.Element | null {
-  const notes = [...view.conditions];
-  if (view.mode === 'soft' && !notes.some(note => /soft/i.test(note.type))) {
-    notes.push({
-      type: 'Soft',
-      message: trans.__(
-        'Soft mode: notebooks are told which GPUs are theirs, but nothing keeps them from opening others.'
-      )
-    });
-  }
-  if (view.simulated && !notes.some(note => /simulated/i.test(note.type))) {
-    notes.push({
-      type: 'Simulated',
-      message: trans.__('Simulated: these GPUs do not exist. They are for trying things out.')
-    });
-  }
-  return notes.length === 0 ? null : (
+function Notes({ view }: { view: IView }): React.JSX.Element | null {
+  return view.conditions.length === 0 ? null : (
     <ul className="jp-gpu-Notes">
-      {notes.map(note => (
-        <li key={note.type} className="jp-gpu-Note">
-          {note.message}
+      {view.conditions.map(({ type, message }) => (
+        <li key={type} className="jp-gpu-Note">
+          {message}
         </li>
       ))}
     </ul>

@@ -116,6 +116,7 @@ export class Stream implements IDisposable {
       this.listen();
     };
     socket.onmessage = event => this.receive(event.data);
+    socket.onerror = () => undefined; // says nothing; a close follows
     socket.onclose = () => {
       this.drop();
       void this.lost(opened);
@@ -211,8 +212,6 @@ export class Stream implements IDisposable {
     this.socket = null;
     if (socket) {
       socket.onopen = socket.onmessage = socket.onclose = null;
-      // Closed while opening, some implementations report an error event that needs a listener.
-      socket.onerror = () => undefined;
       socket.close();
     }
   }
