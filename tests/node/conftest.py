@@ -1,6 +1,7 @@
 """Real processes, control groups and devices for the tests of the node package."""
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -10,13 +11,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
-from jupyter_gpu_node import cgroup
-from jupyter_gpu_node.device_rules import DeviceRules
 
 from jupyter_gpu.model.gpu import Device
+from jupyter_gpu_node import cgroup
+from jupyter_gpu_node.device_rules import DeviceRules
 
 FIRST_MINOR = 58  # of the virtual consoles: far from those that simulated GPUs begin with
 COUNT = 4
@@ -25,7 +27,7 @@ MANAGED = frozenset(DEVICES)
 CLOSED = DeviceRules(MANAGED)
 
 _CHILD = """
-import ctypes, errno, mmap, os, signal, socket, stat, sys, threading, time
+import ctypes, errno, json, mmap, os, signal, socket, stat, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
 def open_device(path, flags=os.O_RDWR):
     return os.open(path, flags | os.O_NOCTTY | os.O_NONBLOCK)
@@ -39,14 +41,17 @@ def probe(*paths):
             answers += "-" if error.errno == errno.EPERM else "?"
     return answers
 for line in sys.stdin:
+    code = json.loads(line)
     try:
         try:
-            result = eval(line)
+            code = compile(code, "told", "eval")
         except SyntaxError:
-            result = exec(line)
-        print(repr((True, result)), flush=True)
+            code = compile(code, "told", "exec")
+        print(repr((None, eval(code))), flush=True)
     except OSError as error:
-        print(repr((False, error.errno)), flush=True)
+        print(repr((error.errno, str(error))), flush=True)
+    except Exception as error:
+        print(repr((0, f"{type(error).__name__}: {error}")), flush=True)
 """
 
 
@@ -65,15 +70,15 @@ class Child:
         self.run("None")  # it runs now
 
     def run(self, code: str) -> Any:
-        """Result of an expression or statement there; an OSError there is raised here."""
+        """Result of an expression or statement there; an error there is raised here."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(code + "\n")
+        self.process.stdin.write(json.dumps(dedent(code)) + "\n")
         self.process.stdin.flush()
-        done, result = eval(self.process.stdout.readline())
-        if not done:
-            raise OSError(result, os.strerror(result))
-        return result
+        problem, result = eval(self.process.stdout.readline())
+        if problem is None:
+            return result
+        raise OSError(problem, result) if problem else RuntimeError(result)
 
     def probe(self, *paths: Path) -> str:
         """For each path ``+`` if it opens, ``-`` if EPERM."""

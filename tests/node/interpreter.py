@@ -7,7 +7,7 @@ from jupyter_gpu_node.device_filter import Instruction
 MAX_STEPS = 10_000
 
 
-def run(program: Sequence[Instruction], access_type: int, major: int, minor: int) -> int:
+def run(program: Sequence[Instruction], access_type: int, major: int, minor: int) -> int:  # noqa: C901 - one table
     """Result of the program for one access; the fields are those of ``struct bpf_cgroup_dev_ctx``."""
     context = {0: access_type, 4: major, 8: minor}
     registers: dict[int, int] = {}

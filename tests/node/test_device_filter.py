@@ -1,14 +1,15 @@
 """Device rules as BPF instructions: the expected text, and the meaning on random rules."""
 
+from itertools import pairwise
 from textwrap import dedent
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from jupyter_gpu_node.device_filter import assemble, compile, disassemble, ranges  # noqa: A004
-from jupyter_gpu_node.device_rules import DeviceRules
 
 from jupyter_gpu.model.gpu import Device
+from jupyter_gpu_node.device_filter import assemble, compile, disassemble, ranges  # noqa: A004
+from jupyter_gpu_node.device_rules import DeviceRules
 
 from .interpreter import run
 
@@ -127,4 +128,4 @@ def test_ranges(numbers: set[int]) -> None:
     """Ranges hold exactly the numbers, ascending, and no two of them touch."""
     found = list(ranges(sorted(numbers)))
     assert [n for first, last in found for n in range(first, last + 1)] == sorted(numbers)
-    assert all(last + 1 < first for (_, last), (first, _) in zip(found, found[1:], strict=False))
+    assert all(last + 1 < first for (_, last), (first, _) in pairwise(found))

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jupyter_gpu_node.plan import MAX_HOLDERS, Observation, Plan, plan
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
+from jupyter_gpu_node.plan import MAX_HOLDERS, Observation, Plan, plan
 
 KERNEL = Holder(7, "python")
 A, B, C = "GPU-a", "GPU-b", "GPU-c"
@@ -106,6 +106,14 @@ def test_names_a_sample_of_the_holders() -> None:
     assert Attached.from_json(step.attached.to_json()) == step.attached
 
 
+def in_hand(record: Attached | None) -> dict[str, int]:
+    """Milli by GPU of all that the record says the pod may have open."""
+    held: dict[str, int] = {}
+    for share in (*record.shares, *(item.share for item in record.draining)) if record else ():
+        held[share.uuid] = max(share.milli, held.get(share.uuid, 0))
+    return held
+
+
 uuids = st.sampled_from([A, B, C, "GPU-d"])
 shares = st.lists(st.builds(GpuShare, uuids, st.sampled_from([250, 500, 1000])), max_size=4, unique_by=lambda s: s.uuid)
 leaving = st.lists(
@@ -128,19 +136,18 @@ def test_rules(
     """What must hold after every step, whatever came before."""
     step = plan(decision, record, look, unhealthy)
     wanted = {share.uuid for share in decision.shares} if decision else set()
-    had = {s.uuid for s in (*record.shares, *record.draining)} if record else set()
+    had = in_hand(record)
     usable = {share.uuid for share in step.attached.shares}
     draining = {item.uuid for item in step.attached.draining}
 
     assert step.allowed == wanted == usable, "attached is what may be opened, and that is what was decided"
     assert not usable & draining, "a GPU is never both in use and on its way out"
-    for uuid in (had | look.allowed) - usable - draining:
+    for uuid in {*had, *look.allowed} - usable - draining:
         assert uuid not in look.allowed, f"{uuid} vanished without proof"
         assert not look.holders.get(uuid), f"{uuid} vanished without proof"
-    assert draining <= had | look.allowed, "what the pod never had does not drain"
+    assert draining <= {*had, *look.allowed}, "what the pod never had does not drain"
     for item in step.attached.draining:
-        before = [s.milli for s in (*record.shares, *record.draining) if s.uuid == item.uuid] if record else []
-        assert item.milli == max(before, default=1000), "a draining GPU is held as far as it was"
+        assert item.milli == had.get(item.uuid, 1000), "a draining GPU is held as far as it was"
     if decision:
         assert step.attached.observed_generation == decision.observed_generation
     assert plan(decision, step.attached, look, unhealthy) == step, "the same step again changes nothing"
@@ -161,7 +168,7 @@ def test_killed_at_any_point(crash_at: int, decisions: list[Allocated | None], d
         for round_ in range(3):
             open_now |= data.draw(st.frozensets(st.sampled_from(sorted(rules)))) if rules else frozenset()
             open_now -= data.draw(st.frozensets(st.sampled_from(sorted(open_now)))) if open_now else frozenset()
-            look = Observation(rules, {uuid: (KERNEL,) for uuid in open_now})
+            look = Observation(rules, dict.fromkeys(open_now, (KERNEL,)))
             step = plan(decision, record, look)
             dies = number % 3 == crash_at and round_ == 0
             if dies and data.draw(st.booleans()):
@@ -170,5 +177,4 @@ def test_killed_at_any_point(crash_at: int, decisions: list[Allocated | None], d
             if dies:
                 break  # after the rules, before the record
             record = step.attached
-            held = {s.uuid for s in (*record.shares, *record.draining)}
-            assert rules | open_now <= held
+            assert rules | open_now <= set(in_hand(record))
