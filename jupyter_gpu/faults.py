@@ -16,14 +16,13 @@ POINTS: Final = (
     "start:guarded",  # the device rules deny everything, no record yet
     "start:recorded",  # the record is there, nobody can poke it yet
     "write:temporary",  # the new text is in a temporary file, not yet under its name
-    "request:recorded",  # the wish is written, nothing decided
-    "decide:recorded",  # the decision is written, nothing applied
+    "decide:recorded",  # the wish and what was decided are written, nothing is applied
     "rules:applied",  # the device rules are in force, `attached` still tells the old
     "look:done",  # /proc was searched, its result is not written
     "attach:recorded",  # `attached` is written, nobody was told
-    "stop:released",  # everything was given back, the record is still there
-    "stop:removed",  # the record is gone, the cgroup is not
-    "reap:emptied",  # the cgroup of a dead pod is removed, its record is not
+    "stop:released",  # everything was given back, the server is still in its group
+    "stop:left",  # the server left its group, the record is still there
+    "reap:emptied",  # the group of a dead pod is removed, its record is not
 )
 """All of them, so that tests can go through them one by one."""
 

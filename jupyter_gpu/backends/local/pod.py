@@ -199,7 +199,9 @@ class Pod:
         ``thorough``: look also whether dead pods have left something when this pod waits for nothing.
         """
         before = self._record
-        busy = self._look(self._held(), proof=False).busy if wish and wish.milli < self._milli() else frozenset()
+        # Idle GPUs go first; where all or none of them go there is nothing to choose.
+        choice = wish is not None and 0 < wish.milli < self._milli()
+        busy = self._look(self._held(), proof=False).busy if choice else frozenset()
         sight = Sight()
         try:
             for _ in range(MAX_TURNS):
@@ -227,14 +229,16 @@ class Pod:
     def _turn(self, session: Session, wish: Wish | None, busy: frozenset[str], sight: Sight) -> None:
         """Under the lock: read, record the wish, decide, apply, record."""
         self._join(session)
-        if wish is not None and (self._record.requested is None or self._record.requested.wish != wish):
-            generation = self._record.requested.generation + 1 if self._record.requested else 1
-            self._save(session, requested=Requested(generation, wish))
-            faults.point("request:recorded")
-        if self._stock.known:
-            self._save(session, allocated=self._decision(busy))
-            faults.point("decide:recorded")
-            self._carry_out(session, sight)
+        requested = self._record.requested
+        if wish is not None and (requested is None or requested.wish != wish):
+            requested = Requested(requested.generation + 1 if requested else 1, wish)
+        if not self._stock.known:
+            self._save(session, requested=requested)
+            return
+        # The wish and its answer in one write: nobody ever sees one without the other.
+        self._save(session, requested=requested, allocated=self._decision(requested, busy))
+        faults.point("decide:recorded")
+        self._carry_out(session, sight)
 
     def _join(self, session: Session) -> None:
         """See who else is there, and see to it that our own record is what we know."""
@@ -265,9 +269,9 @@ class Pod:
         kept = tuple(s for s in allocated.shares if taken.get(s.uuid, 0) + s.milli <= MILLI_PER_GPU)
         self._record = replace(self._record, allocated=replace(allocated, shares=kept))
 
-    def _decision(self, busy: frozenset[str]) -> Allocated | None:
+    def _decision(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
         record, gpus = self._record, self._stock.gpus
-        me = PodState(self.uid, NODE, record.requested, record.allocated, record.attached, record.limit, busy)
+        me = PodState(self.uid, NODE, requested, record.allocated, record.attached, record.limit, busy)
         others = states((pod for pod in self._world.neighbours if pod.uid not in self._empty), me.held)
         snapshot = ClusterSnapshot()
         snapshot.put_node(NODE, gpus)
