@@ -1,0 +1,185 @@
+"""The documentation says what is true: every setting, error, option, link and example is held against the program."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import jupyter_gpu
+from jupyter_gpu import cli, cuda
+from jupyter_gpu.app import GpuExtension
+from jupyter_gpu.kernel import Gpu
+from jupyter_gpu.model.errors import GpuError
+from jupyter_gpu.model.status import Phase
+from tests.model import golden
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+GUIDES = [page for page in PAGES if page.parent.name != "designs"]
+"""Pages whose examples are to be typed in; those of a design are sketches."""
+USER_GUIDE = (ROOT / "docs" / "user-guide.md").read_text(encoding="utf-8")
+ADMIN_GUIDE = (ROOT / "docs" / "admin-guide.md").read_text(encoding="utf-8")
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def named(path: Path) -> str:
+    """Of a page, as the id of a test."""
+    return str(path.relative_to(ROOT))
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Code blocks of one language; "" is a terminal."""
+    return [code for name, code in FENCE.findall(text) if name == language]
+
+
+def first_cells(text: str, heading: str) -> list[str]:
+    """First column of the first table below ``heading``, without its head."""
+    section = text.partition(f"\n{heading}\n")[2]
+    rows = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    assert rows, heading
+    return [row.split("|")[1].strip() for row in rows[0].splitlines()[2:]]
+
+
+def anchor(heading: str) -> str:
+    """How a heading is linked to, by GitHub's rule."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links(page: Path) -> None:
+    """Every relative link and picture leads to a file, and to a heading in it where it names one."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"(?:src|srcset|href)=\"([^\"]+)\"", text)
+    for target in targets:
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, heading = target.partition("#")
+        file = page.parent / name if name else page
+        assert file.is_file(), f"{target} is not there"
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in map(anchor, headings), f"{target}: no such heading"
+
+
+def test_every_page_is_linked() -> None:
+    """A reader of the README finds every page."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for page in PAGES:
+        assert page.name == "README.md" or f"({named(page)})" in readme
+
+
+def test_settings() -> None:
+    """The admin guide has one row for each setting, with its default."""
+    rows = dict(re.findall(r"^\| `c\.GpuExtension\.(\w+)` \| `(.*?)` \|", ADMIN_GUIDE, re.MULTILINE))
+    traits = GpuExtension.class_own_traits(config=True)
+    app = GpuExtension()
+    assert {name: json.loads(default) for name, default in rows.items()} == {
+        name: getattr(app, name) for name in traits
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_settings_in_examples(page: Path) -> None:
+    """Settings in examples exist and accept the value that is shown."""
+    text = page.read_text(encoding="utf-8")
+    for name, value in re.findall(r"c\.GpuExtension\.(\w+) = (\S+)", text):
+        setattr(GpuExtension(), name, ast.literal_eval(value.rstrip("`),.")))
+    for name in re.findall(r"GpuExtension\.(\w+)", text):
+        assert hasattr(GpuExtension, name), name
+
+
+def errors(cls: type[GpuError] = GpuError) -> Iterator[type[GpuError]]:
+    """All classes that users can meet."""
+    for below in cls.__subclasses__():
+        if below.__module__.startswith("jupyter_gpu"):
+            yield below
+            yield from errors(below)
+
+
+def test_errors() -> None:
+    """The user guide has one row for each error."""
+    assert cuda.NoGpuAttached in errors()
+    assert sorted(first_cells(USER_GUIDE, "## Errors")) == sorted(f"`{cls.__name__}`" for cls in errors())
+
+
+def test_exit_codes() -> None:
+    """The user guide and the help have the exit codes of the command."""
+    codes = [cli.DONE, cli.ERROR, cli.USAGE, cli.WAITING, cli.DRAINING, cli.UNREACHABLE, cli.INTERRUPTED]
+    assert first_cells(USER_GUIDE, "## In a terminal") == [str(code) for code in codes]
+    assert re.findall(r"(\d+) (?:done|error|wrong|waiting|given|no|Ctrl)", cli.parser().epilog or "") == [
+        str(code) for code in codes
+    ]
+
+
+def test_phases() -> None:
+    """The user guide names every phase."""
+    line = re.search(r"^status\.phase .*: (.*)$", USER_GUIDE, re.MULTILINE)
+    assert line
+    assert sorted(line[1].split(", ")) == sorted(Phase)
+
+
+def test_sentences() -> None:
+    """The sentences that are explained are sentences that are said."""
+    said = {case["sentence"] for case in golden.load("sentences")}
+    assert set(first_cells(USER_GUIDE, "## The panel")) <= said
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=named)
+def test_commands(page: Path) -> None:
+    """Commands in examples are understood; scripts that are named can be run."""
+    for code in blocks(page.read_text(encoding="utf-8"), ""):
+        for line in code.splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:2] == ["jupyter", "gpu"]:
+                cli.parser().parse_args(words[2:])
+            elif words and words[0].startswith("scripts/"):
+                assert os.access(ROOT / words[0], os.X_OK), words[0]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=named)
+def test_examples(page: Path) -> None:
+    """Python examples compile, and call functions that exist with arguments that these take."""
+    for code in blocks(page.read_text(encoding="utf-8"), "python"):
+        tree = compile(code, str(page), "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        assert isinstance(tree, ast.Module)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == "jupyter_gpu":
+                assert all(hasattr(jupyter_gpu, alias.name) for alias in node.names)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "gpu":
+                assert hasattr(Gpu, node.attr), node.attr
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                check_call(node, node.func)
+
+
+def check_call(call: ast.Call, function: ast.Attribute) -> None:
+    """A call of a method of `gpu` binds to its signature."""
+    if isinstance(function.value, ast.Name) and function.value.id == "gpu":
+        keywords = {keyword.arg: None for keyword in call.keywords if keyword.arg}
+        inspect.signature(getattr(Gpu, function.attr)).bind(None, *call.args, **keywords)
+
+
+def test_module_map() -> None:
+    """Every module in the map of the architecture exists."""
+    section = ARCHITECTURE.partition("## Which module does what")[2].partition("\n## ")[0]
+    roots = [ROOT, ROOT / "jupyter_gpu", ROOT / "scheduler", ROOT / "node_plugin", ROOT / "labextension" / "src"]
+    folders = [*roots, *(root / package for root in roots for package in ("jupyter_gpu_scheduler", "jupyter_gpu_node"))]
+    names = re.findall(r"`([\w/]+(?:\.py|\.ts|/))`", section)
+    assert len(names) > 40
+    missing = [name for name in names if not any((folder / name).exists() for folder in folders)]
+    assert missing == []
+
+
+def test_version() -> None:
+    """The changelog speaks of the version that is built."""
+    version = json.loads((ROOT / "labextension" / "package.json").read_text(encoding="utf-8"))["version"]
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[0].split()[-1] == version
