@@ -1,4 +1,4 @@
-"""What the extension costs a Jupyter server that starts, and one whose panel nobody looks at."""
+"""What the extension costs a Jupyter server: at its start, while nobody looks at the panel, and while somebody does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .figures import Figure
 
 COMMAND = "scripts/bench server"
 STARTS = 10
-IDLE_SECONDS = 10.0
+IDLE_SECONDS = 8.0
 
 
 def run() -> Sequence[Figure]:
@@ -58,17 +58,25 @@ def _idle(home: Path) -> Sequence[Figure]:
         tab = websocket.create_connection(address, header=[f"Authorization: token {TOKEN}"], suppress_origin=True)
         tab.recv()
         tab.send('{"type":"samples","on":false}')
-        time.sleep(2)  # what follows a start is over then
-        pids = (ours.process.pid, plain.process.pid)
-        before = [(_wakeups(pid), _cpu(pid)) for pid in pids]
-        time.sleep(IDLE_SECONDS)
-        after = [(_wakeups(pid), _cpu(pid)) for pid in pids]
+        hidden, without = _rates(ours, plain)
+        tab.send('{"type":"samples","on":true}')
+        shown, _ = _rates(ours, plain)
         tab.close()
-    wakeups, cpu = ([(b[kind] - a[kind]) / IDLE_SECONDS for a, b in zip(before, after, strict=True)] for kind in (0, 1))
     return [
-        Figure("idle and hidden, wake-ups added", "1/s", wakeups[0] - wakeups[1], COMMAND, 0.2, wakeups[1]),
-        Figure("idle and hidden, CPU added", "ms/s", cpu[0] - cpu[1], COMMAND, 0.2, cpu[1]),
+        Figure("idle and hidden, wake-ups added", "1/s", hidden[0] - without[0], COMMAND, 0.2, without[0]),
+        Figure("idle and hidden, CPU added", "ms/s", hidden[1] - without[1], COMMAND, 0.2, without[1]),
+        Figure("charts in sight, wake-ups", "1/s", shown[0], COMMAND, baseline=hidden[0]),
+        Figure("charts in sight, CPU", "ms/s", shown[1], COMMAND, baseline=hidden[1]),
     ]
+
+
+def _rates(*servers: Server) -> list[tuple[float, float]]:
+    """Of each server: wake-ups a second and milliseconds of CPU a second."""
+    time.sleep(2)  # what follows a start or a switch is over then
+    before = [(_wakeups(server.process.pid), _cpu(server.process.pid)) for server in servers]
+    time.sleep(IDLE_SECONDS)
+    after = [(_wakeups(server.process.pid), _cpu(server.process.pid)) for server in servers]
+    return [((b[0] - a[0]) / IDLE_SECONDS, (b[1] - a[1]) / IDLE_SECONDS) for a, b in zip(before, after, strict=True)]
 
 
 def _memory(pid: int) -> int:
