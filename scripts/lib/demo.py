@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.error
 from pathlib import Path
 from types import FrameType
 
@@ -37,7 +38,7 @@ def main() -> int:
             with running(folder, *arguments, "--LabApp.expose_app_in_browser=True") as lab:
                 return check(lab) if options.check else show(lab)
         except LabError as error:
-            print(error, file=sys.stderr)
+            print(f"\n{error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print("\nEnded.")
@@ -60,8 +61,11 @@ def copy_notebook(folder: Path, seconds: int | None) -> None:
 
 
 def describe(lab: Lab) -> str:
-    """What the GPUs are, and whether they are guarded. Raises urllib.error.URLError without the extension."""
-    status = lab.json("jupyter-gpu/api/v1/status")
+    """What the GPUs are, and whether they are guarded. Raises LabError with the reason where they cannot be used."""
+    try:
+        status = lab.json("jupyter-gpu/api/v1/status")
+    except urllib.error.HTTPError as error:
+        raise LabError(f"The GPUs cannot be used: {error.read().decode(errors='replace')}") from error
     gpus = "simulated GPUs" if status["simulated"] else "GPUs"
     if status["mode"] == "enforced":
         guard = "The kernel of the operating system guards them."
