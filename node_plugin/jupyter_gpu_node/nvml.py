@@ -35,11 +35,15 @@ _read_index = strict.integer(0, 4095)
 
 
 class HelperError(Exception):
-    """The helper hung, ended or could ask nothing; ``index`` is the GPU that it was at, if any."""
+    """The helper hung, ended or could ask nothing; ``index`` is the GPU that it was at, if any.
 
-    def __init__(self, message: str, index: int | None = None) -> None:
+    ``chance``: it ended at no GPU, killed by somebody perhaps, so that another one may do better at once.
+    """
+
+    def __init__(self, message: str, index: int | None = None, *, chance: bool = False) -> None:
         super().__init__(message)
         self.index = index
+        self.chance = chance
 
 
 class NvmlSource:
@@ -108,6 +112,7 @@ class NvmlSource:
 
     def _ask(self, question: dict[str, Any]) -> Sequence[Mapping[str, Any]] | None:
         """Items of the answer; None: nobody answers now. A GPU that hangs costs one deadline, then it is skipped."""
+        chances = 1
         while not self._closed and self._clock() >= self._silent_until:
             skip = [index for index, (until, _) in self._suspects.items() if self._clock() < until]
             try:
@@ -118,7 +123,9 @@ class NvmlSource:
             except HelperError as error:
                 self._drop()
                 until = self._clock() + self._retry
-                if error.index is None or error.index in skip:
+                if error.chance and chances:
+                    chances -= 1
+                elif error.index is None or error.index in skip:
                     self.note, self._silent_until = str(error), until
                 else:
                     self._suspects[error.index] = (until, f"GPU {error.index} is out of order: {error}")
@@ -211,7 +218,8 @@ class Helper:
                     return strict.required(answer, "gpus", strict.list_of(strict.an_object, MAX_GPUS))
                 index = strict.required(answer, "at", _read_index)
         except (OSError, EOFError, strict.FieldError) as error:
-            raise HelperError(str(error), index) from None
+            hung = isinstance(error, TimeoutError)
+            raise HelperError(str(error), index, chance=index is None and not hung) from None
 
     def _line(self, end: float, deadline: float) -> bytes:
         assert self._process.stdout is not None

@@ -2,8 +2,8 @@
 
 One JSON object a line. In: ``{"do": "inventory" | "loads", "uuids": […]?, "skip": [index…]}``. Out: any number of
 ``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs; then
-``{"gpus": […]}``, or ``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory annotation, or
-``{"index", "error"}``; one of ``loads`` is ``{"uuid", "utilisation", "memory"}``.
+``{"gpus": […]}``, or ``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory
+annotation, or ``{"index", "error"}``; one of ``loads`` is ``{"uuid", "utilisation", "memory"}``.
 
 NVML is loaded at the first question and let go of when the input ends. MIG is not supported: a GPU in MIG mode is
 reported as unusable, because its instances are guarded by other device nodes than its own.

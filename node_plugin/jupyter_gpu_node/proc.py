@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -245,8 +246,20 @@ def marked(name: str, value: str, pids: Iterable[int] | None = None) -> tuple[Pr
 
 
 def _environment(pid: int) -> bytes:
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        return file.read()
+    """Empty for a moment while a process replaces its program: then it is read again, for at most 10 ms."""
+    for _ in range(20):
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            text = file.read()
+        if text or not _replaces_program(pid):
+            break
+        time.sleep(0.0005)
+    return text
+
+
+def _replaces_program(pid: int) -> bool:
+    """Whether it is inside execve(2): alive, with a memory of its own, but no place for an environment yet."""
+    fields = _stat_fields(pid)
+    return fields[48] == "0" and fields[0] not in "ZX" and not int(fields[6]) & _KERNEL_THREAD
 
 
 def _select(condition: Callable[[int], bool], pids: Iterable[int] | None) -> tuple[Process, ...]:

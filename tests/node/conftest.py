@@ -29,6 +29,15 @@ CLOSED = DeviceRules(MANAGED)
 _CHILD = """
 import ctypes, errno, json, mmap, os, signal, socket, stat, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+def map_and_close(path, flags):
+    descriptor = os.open(path, os.O_RDWR)
+    address = libc.mmap(None, 4096, 3, flags, descriptor, 0)
+    os.close(descriptor)
+    assert address not in (None, 2**64 - 1), os.strerror(ctypes.get_errno())
+    return address
 def open_device(path, flags=os.O_RDWR):
     return os.open(path, flags | os.O_NOCTTY | os.O_NONBLOCK)
 def probe(*paths):

@@ -1,0 +1,299 @@
+"""Who has a device open: real processes that hold real devices in every way there is."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu_node import proc, syscalls
+from jupyter_gpu_node.proc import Process, Target
+
+from .conftest import DEVICES, Child
+
+Spawn = Callable[..., Child]
+Nodes = tuple[Path, ...]
+COMMAND = Path(sys.executable).name[:15]
+TARGETS = {device: Target(device=device) for device in DEVICES}
+
+
+def holders(number: int = 0) -> set[int]:
+    """Pids that hold one of the test's devices."""
+    return {process.pid for process in proc.scan(TARGETS).holders[DEVICES[number]]}
+
+
+def file_target(path: Path) -> dict[str, Target]:
+    found = path.stat()
+    return {"file": Target(file=(found.st_dev, found.st_ino))}
+
+
+@pytest.mark.root
+def test_open_and_closed(spawn: Spawn, nodes: Nodes) -> None:
+    """Seen as long as it is open, with start time and name; only for the device that it is."""
+    child = spawn()
+    assert holders() == set()
+    descriptor = child.run(f"open_device({str(nodes[0])!r})")
+    (process,) = proc.scan(TARGETS).holders[DEVICES[0]]
+    assert process == Process(child.pid, proc.process_start_time(child.pid) or -1, COMMAND, 0)
+    assert holders(1) == set()
+    child.run(f"os.close({descriptor})")
+    assert holders() == set()
+
+
+@pytest.mark.root
+def test_node_of_another_path(spawn: Spawn, nodes: Nodes) -> None:
+    """A container has its own node elsewhere: the numbers count."""
+    child = spawn()
+    other = nodes[0].with_name("elsewhere")
+    child.run(f"os.mknod({str(other)!r}, stat.S_IFCHR | 0o600, os.makedev(4, {DEVICES[0].minor}))")
+    child.run(f"open_device({str(other)!r}); os.unlink({str(other)!r})")
+    assert holders() == {child.pid}
+
+
+@pytest.mark.root
+def test_passed_over_a_socket(spawn: Spawn, nodes: Nodes, tmp_path: Path) -> None:
+    """A process that never opened it and runs elsewhere holds it all the same."""
+    giver, taker = spawn(), spawn()
+    taker.run(f"server = socket.socket(socket.AF_UNIX); server.bind({str(tmp_path / 's')!r}); server.listen()")
+    giver.run(f"wire = socket.socket(socket.AF_UNIX); wire.connect({str(tmp_path / 's')!r})")
+    giver.run(f"device = open_device({str(nodes[0])!r}); socket.send_fds(wire, [b'x'], [device]); os.close(device)")
+    taker.run("wire, _ = server.accept(); received = socket.recv_fds(wire, 1, 1)")
+    assert holders() == {taker.pid}
+
+
+@pytest.mark.root
+def test_inherited(spawn: Spawn, nodes: Nodes) -> None:
+    """A child that inherited it holds it after its parent closed it."""
+    child = spawn()
+    grandchild = child.run(f"""
+        device = open_device({str(nodes[0])!r})
+        os.set_inheritable(device, True)
+        heir = os.posix_spawnp('sleep', ['sleep', '60'], os.environ)
+        os.close(device)
+    """) or child.run("heir")
+    try:
+        assert holders() == {grandchild}
+        assert proc.descendants(child.pid) == {grandchild}
+    finally:
+        child.run("os.kill(heir, 9); os.waitpid(heir, 0)")
+
+
+@pytest.mark.root
+def test_device_mapped_and_closed(spawn: Spawn) -> None:
+    """A mapping keeps a device though no descriptor does; it is found by numbers, wherever the node lies."""
+    target = {"zero": Target(device=Device(1, 5))}
+    child = spawn()
+    node = Path(f"/dev/jupyter-gpu-test-zero-{child.pid}")
+    child.run(f"os.mknod({str(node)!r}, stat.S_IFCHR | 0o600, os.makedev(1, 5))")
+    child.run(f"""
+        address = map_and_close({str(node)!r}, mmap.MAP_PRIVATE)
+        os.unlink({str(node)!r})
+    """)
+
+    def found(*, mappings: bool) -> bool:
+        return child.pid in {p.pid for p in proc.scan(target, [child.pid], mappings=mappings).holders["zero"]}
+
+    assert found(mappings=True)
+    assert not found(mappings=False)
+    child.run("libc.munmap(address, 4096)")
+    assert not found(mappings=True)
+
+
+def test_plain_file(spawn: Spawn, tmp_path: Path) -> None:
+    """The stand-in of a simulated GPU where there is no root: open, then only mapped, then let go."""
+    path = tmp_path / "gpu0"
+    path.write_bytes(bytes(4096))
+    (tmp_path / "gpu1").write_bytes(bytes(4096))
+    target = file_target(path)
+    child = spawn()
+    child.run(f"file = open({str(path)!r}, 'r+b')")
+    assert [p.pid for p in proc.scan(target).holders["file"]] == [child.pid]
+    assert proc.scan(file_target(tmp_path / "gpu1")).holders == {"file": ()}
+    child.run(f"file.close(); address = map_and_close({str(path)!r}, mmap.MAP_SHARED)")
+    assert proc.scan(target, mappings=False).holders == {"file": ()}
+    assert [p.pid for p in proc.scan(target).holders["file"]] == [child.pid]
+    child.run("libc.munmap(address, 4096)")
+    assert proc.scan(target).holders == {"file": ()}
+
+
+@pytest.mark.root
+def test_thread_with_descriptors_of_its_own(spawn: Spawn, nodes: Nodes) -> None:
+    """A thread that unshared its descriptors holds what the process does not show."""
+    child = spawn()
+    child.run(f"""
+        opened, done = threading.Event(), threading.Event()
+        def hide():
+            assert libc.unshare(0x400) == 0  # CLONE_FILES
+            open_device({str(nodes[0])!r})
+            opened.set()
+            done.wait()
+        thread = threading.Thread(target=hide)
+        thread.start()
+        opened.wait()
+    """)
+    assert not child.run("[n for n in os.listdir('/proc/self/fd') if 'gpu' in os.path.realpath(f'/proc/self/fd/{n}')]")
+    assert holders() == {child.pid}
+    child.run("done.set(); thread.join()")
+    assert holders() == set()
+
+
+@pytest.mark.root
+def test_main_thread_ended(spawn: Spawn, nodes: Nodes) -> None:
+    """A process whose first thread ended looks like a zombie, and its other threads still hold the device."""
+    child = spawn()
+    start = proc.process_start_time(child.pid)
+    assert start is not None
+    child.run(f"device = open_device({str(nodes[0])!r})")
+    child.run("threading.Thread(target=time.sleep, args=(60,)).start()")
+    assert child.process.stdin is not None
+    # exit(2) of the calling thread alone; the answer never comes
+    child.process.stdin.write('"libc.syscall(60, 0)"\n')
+    child.process.stdin.flush()
+    while proc._stat_fields(child.pid)[0] != "Z":
+        time.sleep(0.01)
+    assert proc.alive(child.pid, start)
+    assert holders() == {child.pid}
+
+
+@pytest.mark.root
+def test_zombie_holds_nothing(spawn: Spawn, nodes: Nodes) -> None:
+    """What ended but was not waited for has closed everything: neither alive, nor holding, nor suspicious."""
+    child = spawn()
+    zombie = child.run(f"""
+        device = open_device({str(nodes[0])!r})
+        ready, go = os.pipe(), os.pipe()
+        dead = os.fork()
+        if not dead:
+            os._exit(0)
+        os.close(device)
+    """) or child.run("dead")
+    while proc._stat_fields(zombie)[0] != "Z":
+        time.sleep(0.01)
+    scan = proc.scan(TARGETS)
+    assert scan.holders[DEVICES[0]] == ()
+    assert zombie not in {process.pid for process in scan.uninspectable}
+    assert not proc.alive(zombie, proc.process_start_time(zombie) or -1)
+
+
+@pytest.mark.root
+def test_processes_of_others_are_reported(spawn: Spawn, nodes: Nodes) -> None:
+    """Without root, those that may not be inspected are named: they could hold anything. Kernel threads cannot."""
+    child, other = spawn(), spawn()
+    other.run(f"open_device({str(nodes[0])!r})")
+    child.run("from jupyter_gpu_node import proc; from tests.node.test_proc import TARGETS, DEVICES")
+    child.run("os.setgid(65534) or os.setuid(65534)")
+    child.run("scan = proc.scan(TARGETS)")
+    assert child.run("scan.holders[DEVICES[0]]") == ()
+    hidden = {
+        pid: (command, user)
+        for pid, command, user in child.run("[(p.pid, p.command, p.user) for p in scan.uninspectable]")
+    }
+    assert hidden[other.pid] == (COMMAND, 0)
+    assert 2 not in hidden, "kthreadd"
+
+
+@pytest.mark.root
+def test_hung_file_system_does_not_hang_the_look() -> None:
+    """Asking for a file's kind takes what is known: a FUSE server that never answers is not asked."""
+    fuse = os.open("/dev/fuse", os.O_RDWR)
+    try:
+        assert syscalls.status_at(syscalls.AT_FDCWD, b"/dev/fuse") is not None
+        assert syscalls.status_at(syscalls.AT_FDCWD, b"/nowhere") is None
+    finally:
+        os.close(fuse)
+
+
+def test_nothing_to_look_for() -> None:
+    """No targets, no work."""
+    assert proc.scan({}).holders == {}
+
+
+def test_only_these_processes(spawn: Spawn, tmp_path: Path) -> None:
+    """A look can be narrowed; a process that is gone holds nothing."""
+    path = tmp_path / "gpu0"
+    path.touch()
+    child, other, gone = spawn(), spawn(), spawn()
+    for process in (child, other):
+        process.run(f"file = open({str(path)!r})")
+    gone.end()
+    found = proc.scan(file_target(path), [child.pid, gone.pid])
+    assert [p.pid for p in found.holders["file"]] == [child.pid]
+    assert found.uninspectable == ()
+
+
+def test_same_device_twice(spawn: Spawn, tmp_path: Path) -> None:
+    """Two names for one target are both answered."""
+    path = tmp_path / "gpu0"
+    path.touch()
+    child = spawn()
+    child.run(f"file = open({str(path)!r})")
+    (target,) = file_target(path).values()
+    found = proc.scan({"a": target, "b": target}).holders
+    assert [p.pid for p in found["a"]] == [p.pid for p in found["b"]] == [child.pid]
+
+
+def test_targets(tmp_path: Path) -> None:
+    """A GPU is looked for by its device, else by its file; never through a link; not at all if nothing is there."""
+    path = tmp_path / "gpu0"
+    path.touch()
+    link = tmp_path / "gpu1"
+    link.symlink_to(path)
+    gpus = [
+        Gpu("a", 0, "m", 1, device=Device(195, 0), path="/dev/nvidia0"),
+        Gpu("b", 1, "m", 1, path=str(path)),
+        Gpu("c", 2, "m", 1, path=str(link)),
+        Gpu("d", 3, "m", 1, path=str(tmp_path / "none")),
+        Gpu("e", 4, "m", 1, path="\0"),
+    ]
+    found = path.stat()
+    assert proc.targets(gpus) == {"a": Target(Device(195, 0)), "b": Target(file=(found.st_dev, found.st_ino))}
+
+
+def test_start_time_tells_processes_apart(spawn: Spawn) -> None:
+    """The same pid with another start time is another process."""
+    child = spawn()
+    start = proc.process_start_time(child.pid)
+    assert start is not None
+    assert proc.alive(child.pid, start)
+    assert not proc.alive(child.pid, start + 1)
+    child.end()
+    assert not proc.alive(child.pid, start)
+    assert proc.process_start_time(child.pid) is None
+    assert proc.describe(child.pid) is None
+
+
+def test_odd_names(spawn: Spawn) -> None:
+    """A program may call itself anything, brackets and blanks as well, and is read rightly."""
+    child = spawn()
+    start = proc.process_start_time(child.pid)
+    child.run("libc.prctl(15, b'a) R 1 (b\\xff', 0, 0, 0)")
+    found = proc.describe(child.pid)
+    assert found is not None
+    assert found.start == start
+    assert found.command.startswith("a) R 1 (b")
+
+
+def test_marked(spawn: Spawn) -> None:
+    """By the whole variable: no part of a value, no other name, and children too."""
+    mine, other = spawn(PODMARK="abc"), spawn(PODMARK="abcd", XPODMARK="abc")
+    heir = mine.run("os.spawnvp(os.P_NOWAIT, 'sleep', ['sleep', '60'])")
+    try:
+        assert {process.pid for process in proc.marked("PODMARK", "abc")} == {mine.pid, heir}
+        assert {process.pid for process in proc.marked("PODMARK", "abc", [other.pid, heir])} == {heir}
+        assert proc.marked("PODMARK", "ab") == ()
+    finally:
+        mine.run(f"os.kill({heir}, 9); os.waitpid({heir}, 0)")
+
+
+@pytest.mark.root
+def test_fast_enough(spawn: Spawn) -> None:
+    """A look costs well below a millisecond a process, mappings included: it stands in the way of every release."""
+    spent = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        proc.scan(TARGETS)
+        spent.append(time.perf_counter() - begin)
+    assert min(spent) < 0.0005 * max(50, len(proc.all_pids()))
