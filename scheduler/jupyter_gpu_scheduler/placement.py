@@ -155,7 +155,7 @@ class _Layout:
     bound: bool
     """Whether all that is owed must come on GPUs that the pod has: they are busy."""
     score: tuple[int, ...]
-    """The least is the best: milli of pieces not served, given back, taken, unhealthy kept, busy given back, resized."""
+    """The least is best: milli of pieces not served, given back, taken, unhealthy kept, busy given back, resized."""
 
 
 def _layouts(group: Sequence[Spot], wish: Wish) -> Iterator[_Layout]:

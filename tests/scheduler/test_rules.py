@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -21,20 +22,30 @@ from jupyter_gpu_scheduler.limits import refuse
 from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
 from tests.builders import GIB, NODE, apply, inventory
 
-UIDS = ("a", "b", "c", "d", "e")
+UIDS = ("a", "b", "c", "d")
 AMOUNTS = [
-    *[(milli, None) for milli in (0, 250, 500, 750, 1000, 1000, 1500, 1750, 2000, 2500, 3000, 5000)],
-    *[(250, 250), (500, 250), (1000, 250), (1000, 500), (1500, 500), (2000, 500), (2000, 1000), (1500, 750)],
+    *[(milli, None) for milli in (0, 250, 500, 500, 750, 1000, 1000, 1500, 1750, 2000, 2500, 3000)],
+    *[(250, 250), (500, 250), (1000, 500), (1500, 500), (2000, 1000), (1500, 750)],
 ]
 
+
+def _wish(amount: tuple[int, int | None], plain: bool, **fields: Any) -> Wish:
+    return Wish(amount[0], amount[1]) if plain else Wish(amount[0], amount[1], **fields)
+
+
 wishes = st.builds(
-    lambda amount, **fields: Wish(amount[0], each=amount[1], **fields),
+    _wish,
     st.sampled_from(AMOUNTS),
-    memory=st.sampled_from([None, None, None, 20 * GIB, 30 * GIB, 60 * GIB]),
-    model=st.sampled_from([(), (), (), ("A100",), ("h100", "B200")]),
-    topology=st.sampled_from([None, None, "any", "island", "switch"]),
-    priority=st.sampled_from([None, None, 0, 1, 9]),
+    plain=st.booleans(),
+    memory=st.sampled_from([None, None, 20 * GIB, 30 * GIB, 60 * GIB]),
+    model=st.sampled_from([(), (), ("A100",), ("h100", "B200")]),
+    topology=st.sampled_from([None, "any", "island", "island", "switch"]),
+    priority=st.sampled_from([None, 0, 1]),
 )
+uids = st.sampled_from(UIDS)
+numbers = st.integers(0, 5)
+soon = st.sampled_from([True, True, True, False])
+"""Whether it is decided at once, or together with what comes next."""
 
 
 class World(RuleBasedStateMachine):
@@ -50,104 +61,117 @@ class World(RuleBasedStateMachine):
 
     @initialize(
         count=st.integers(1, 6),
-        island=st.sampled_from([None, 2, 3]),
-        models=st.sampled_from([("A100",), ("NVIDIA A100-SXM4-80GB", "H100 PCIe")]),
-        memory=st.sampled_from([(80,), (80, 40), (40,)]),
-        broken=st.sets(st.integers(0, 5), max_size=1),
+        joined=st.sampled_from([(None, None), (2, None), (3, 2), (2, 1)]),
+        models=st.sampled_from([("A100",), ("A100",), ("NVIDIA A100-SXM4-80GB", "H100 PCIe")]),
+        memory=st.sampled_from([(80,), (80,), (80, 40), (40,)]),
+        first=st.lists(wishes, min_size=len(UIDS), max_size=len(UIDS)),
+        at_once=st.booleans(),
     )
     def start(
-        self, count: int, island: int | None, models: tuple[str, ...], memory: tuple[int, ...], broken: set[int]
+        self,
+        count: int,
+        joined: tuple[int | None, int | None],
+        models: tuple[str, ...],
+        memory: tuple[int, ...],
+        first: list[Wish],
+        at_once: bool,
     ) -> None:
-        """A node with GPUs."""
-        switch = 2 if island == 3 else None
-        found = inventory(count, island=island, switch=switch, models=models, memory=memory, unhealthy=broken)
-        self._see(found)
+        """A node with GPUs and pods."""
+        self._see(inventory(count, island=joined[0], switch=joined[1], models=models, memory=memory))
+        for uid, wish in zip(UIDS, first, strict=True):
+            self.snapshot.put_pod(PodState(uid, NODE, record(None, wish)))
+            self._decide(not at_once)
+        self._decide(at_once)
 
-    @rule(uid=st.sampled_from(UIDS), wish=wishes)
-    def ask(self, uid: str, wish: Wish) -> None:
+    @rule(uid=uids, wish=wishes, soon=soon)
+    def ask(self, uid: str, wish: Wish, soon: bool) -> None:
         """A new pod asks, or one that is there asks for something else."""
         pod = self.snapshot.pod(uid) or PodState(uid, NODE)
         if not pod.gone:
             self.snapshot.put_pod(replace(pod, requested=record(pod.requested, wish)))
+        self._decide(soon)
 
-    @rule(uid=st.sampled_from(UIDS), limit=st.sampled_from([None, 0, 500, 1000, 2000]))
-    def limit(self, uid: str, limit: int | None) -> None:
-        """An administrator changes a limit."""
-        self._change(uid, limit=limit)
-
-    @rule(uid=st.sampled_from(UIDS))
-    def withdraw(self, uid: str) -> None:
-        """The wish itself is removed."""
-        self._change(uid, requested=None)
-
-    @rule(uid=st.sampled_from(UIDS), numbers=st.sets(st.integers(0, 5)))
-    def use(self, uid: str, numbers: set[int]) -> None:
-        """Programs of a pod open what they can, and close what they do not need."""
+    @rule(uid=uids, milli=st.sampled_from([0, 250, 500, 1000, 1500, 2000, 3000]), soon=soon)
+    def resize(self, uid: str, milli: int, soon: bool) -> None:
+        """A user drags the slider: another amount of the same."""
         pod = self.snapshot.pod(uid)
-        can = {share.uuid for share in _attached(pod).shares} if pod else set()
-        self._change(uid, busy=frozenset(can & {f"GPU-{number}" for number in numbers}))
+        if pod and pod.requested:
+            wish = replace(pod.requested.wish, milli=milli, each=None)
+            self._change(uid, requested=record(pod.requested, wish))
+        self._decide(soon)
 
-    @rule(uid=st.sampled_from(UIDS))
+    @rule(uid=uids, numbers=st.sets(numbers, max_size=3))
+    def use(self, uid: str, numbers: set[int]) -> None:
+        """Programs of a pod open some of what they can, and close the rest."""
+        pod = self.snapshot.pod(uid)
+        can = {share.uuid for share in _attached(pod).shares}
+        draining = {item.uuid for item in _attached(pod).draining}
+        self._change(uid, busy=frozenset(can & {f"GPU-{number}" for number in numbers} | draining))
+
+    @rule(uid=uids)
     def enforce(self, uid: str) -> None:
         """The node does what was decided: what is open when it is revoked drains, the rest is released."""
         pod = self.snapshot.pod(uid)
         if pod and pod.allocated and not pod.gone:
             self._enforce(pod)
+        self._decide(True)
 
-    @rule(uid=st.sampled_from(UIDS), number=st.integers(0, 5))
+    @rule(busy=st.booleans())
+    def enforce_all(self, busy: bool) -> None:
+        """The node does all that was decided, and programs open all they got."""
+        for pod in self.snapshot.pods(NODE):
+            if pod.allocated and not pod.gone:
+                self._enforce(pod)
+                now = self.snapshot.pod(pod.uid)
+                if busy:
+                    self._change(pod.uid, busy=frozenset(_held(replace(now, allocated=None))) if now else frozenset())
+        self._decide(True)
+
+    @rule(uid=uids, number=numbers)
     def close(self, uid: str, number: int) -> None:
         """The last program of a pod closes a GPU that drains."""
         pod = self.snapshot.pod(uid)
         if pod and pod.attached:
             left = tuple(item for item in pod.attached.draining if item.uuid != f"GPU-{number}")
-            self._change(
-                uid, attached=replace(pod.attached, draining=left), busy=pod.busy - {f"GPU-{number}"}, even_gone=True
-            )
+            busy = pod.busy - {f"GPU-{number}"}
+            self.snapshot.put_pod(replace(pod, attached=replace(pod.attached, draining=left), busy=busy))
+        self._decide(True)
 
-    @rule(uid=st.sampled_from(UIDS))
-    def die(self, uid: str) -> None:
-        """A pod's server ends."""
+    @rule(uid=uids, reaped=st.booleans(), soon=soon)
+    def end(self, uid: str, reaped: bool, soon: bool) -> None:
+        """A pod's server ends; sometimes nothing is left of it at once."""
         self._change(uid, gone=True)
-
-    @rule(uid=st.sampled_from(UIDS))
-    def reap(self, uid: str) -> None:
-        """Nothing of a dead pod is left."""
-        pod = self.snapshot.pod(uid)
-        if pod and pod.gone:
+        self._decide(soon)
+        if reaped:
             self.snapshot.remove_pod(uid)
+            self._decide(soon)
 
-    @rule(number=st.integers(0, 5), healthy=st.booleans())
-    def health(self, number: int, healthy: bool) -> None:
-        """A GPU breaks, or works again."""
-        self._see(tuple(replace(gpu, healthy=healthy) if gpu.index == number else gpu for gpu in self.inventory))
+    @rule(uid=uids, limit=st.sampled_from([None, None, 500, 1000, 2000]), wishes=st.booleans(), soon=soon)
+    def administer(self, uid: str, limit: int | None, wishes: bool, soon: bool) -> None:
+        """An administrator changes a limit, or removes a wish."""
+        self._change(uid, **({"limit": limit} if wishes else {"requested": None}))
+        self._decide(soon)
 
-    @rule(number=st.integers(0, 5))
-    def vanish(self, number: int) -> None:
-        """A GPU falls off the bus."""
-        self.lost += tuple(gpu for gpu in self.inventory if gpu.index == number)
-        self._see(tuple(gpu for gpu in self.inventory if gpu.index != number))
-
-    @rule()
-    def come_back(self) -> None:
-        """What fell off the bus is found again."""
-        self._see(self.inventory + self.lost)
-        self.lost = ()
-
-    @rule()
-    def decide(self) -> None:
-        """The scheduler decides, and what it decides obeys the rules."""
-        before = self.snapshot.pods(NODE)
-        decisions = decide(self.snapshot, NODE)
-        assert decisions == decide(self._rebuilt(before[::-1]), NODE), "the order of arrival decided"
-        apply(self.snapshot, decisions)
-        assert decide(self.snapshot, NODE) == (), "deciding again changed something"
-        self._check(before, decisions)
+    @rule(number=numbers, kind=st.sampled_from(["breaks", "heals", "vanishes", "comes back"]), soon=soon)
+    def hardware(self, number: int, kind: str, soon: bool) -> None:
+        """A GPU breaks or works again, falls off the bus or is found again."""
+        this = tuple(gpu for gpu in self.inventory if gpu.index == number)
+        others = tuple(gpu for gpu in self.inventory if gpu.index != number)
+        if kind == "vanishes":
+            self.lost += this
+            self._see(others)
+        elif kind == "comes back":
+            self._see(self.inventory + self.lost)
+            self.lost = ()
+        else:
+            self._see(tuple(replace(gpu, healthy=kind == "heals") for gpu in this) + others)
+        self._decide(soon)
 
     @rule()
     def settle(self) -> None:
         """All programs close what they need not, and the node follows: it comes to rest."""
         for _ in range(20):
-            self.decide()
+            self._decide(True)
             for pod in self.snapshot.pods(NODE):
                 idle = replace(pod, busy=frozenset())
                 self.snapshot.put_pod(idle)
@@ -156,6 +180,17 @@ class World(RuleBasedStateMachine):
             if not decide(self.snapshot, NODE):
                 return
         raise AssertionError("the node does not come to rest")
+
+    def _decide(self, soon: bool) -> None:
+        """The scheduler decides, and what it decides obeys the rules."""
+        if not soon:
+            return
+        before = self.snapshot.pods(NODE)
+        decisions = decide(self.snapshot, NODE)
+        assert decisions == decide(self._rebuilt(before[::-1]), NODE), "the order of arrival decided"
+        apply(self.snapshot, decisions)
+        assert decide(self.snapshot, NODE) == (), "deciding again changed something"
+        self._check(before, decisions)
 
     # --- what must be so at every instant -----------------------------------------------------------------------
 
@@ -294,10 +329,10 @@ class World(RuleBasedStateMachine):
 
     # --- tools ---------------------------------------------------------------------------------------------------
 
-    def _change(self, uid: str, even_gone: bool = False, **fields: object) -> None:
+    def _change(self, uid: str, **fields: Any) -> None:
         pod = self.snapshot.pod(uid)
-        if pod and (even_gone or not pod.gone):
-            self.snapshot.put_pod(replace(pod, **fields))  # type: ignore[arg-type]
+        if pod and not pod.gone:
+            self.snapshot.put_pod(replace(pod, **fields))
 
     def _see(self, found: tuple[Gpu, ...]) -> None:
         self.inventory = found
@@ -371,5 +406,5 @@ def _wants_only_rest(wish: Wish, has: dict[str, int]) -> bool:
 
 TestWorld = World.TestCase
 TestWorld.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=250, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
