@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,15 +30,16 @@ def free_port() -> int:
 class Server:
     """``jupyter server`` with or without the extension, and nothing else but what comes with it.
 
-    ``options`` are arguments of its command line.
+    ``options`` are arguments of its command line. ``via``: a command that starts it, such as ``nice``.
     """
 
-    def __init__(self, home: Path, *options: str, extension: bool = True) -> None:
+    def __init__(self, home: Path, *options: str, extension: bool = True, via: Sequence[str] = ()) -> None:
         self.home = home
         self.port = free_port()
         self.started = 0.0
         """Seconds from the start of the process to its first answer."""
         self._command = [
+            *via,
             *(sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1"),
             *(f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}"),
             f"--ServerApp.jpserver_extensions={{'jupyter_gpu': {extension}}}",

@@ -75,7 +75,7 @@ class GpuExtension(ExtensionApp):
         default_value="auto",
         help="""Who keeps notebooks from GPUs that they were not given.
         auto: the kernel of the operating system where this server has the right to ask for it, else soft.
-        required: the kernel of the operating system; where that is not possible, no GPUs are given.
+        required: the kernel of the operating system; where that is not possible, the server does not start.
         soft: nobody; notebooks are only told which GPUs are theirs.""",
     ).tag(config=True)
 
@@ -223,6 +223,9 @@ class GpuExtension(ExtensionApp):
             await backend.start()
         except BackendUnavailable as error:
             self.log.error("GPUs cannot be used: %s", error)
+            if self.enforcement == "required":  # notebooks of a server that starts all the same could open any GPU
+                self.log.critical("GpuExtension.enforcement is 'required', so the server does not start.")
+                self.exit(1)
             self._set(error)
         except Exception:
             self.log.exception("GPUs cannot be used: the backend did not start.")

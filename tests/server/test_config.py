@@ -12,7 +12,9 @@ from jupyter_server.serverapp import ServerApp
 from traitlets import TraitError
 from traitlets.config import Config
 
+from benchmarks._server import Server, simulated
 from jupyter_gpu.app import PROVISIONER, GpuExtension
+from jupyter_gpu.backends.local import LocalBackend
 from jupyter_gpu.model.errors import BackendUnavailable
 
 from .conftest import Call, Connect
@@ -114,8 +116,50 @@ async def test_from_the_command_line(
     assert (view.limit, view.steps) == (2000, (0, 250, 500, 1000, 2000))
 
 
+class Unstartable(LocalBackend):
+    """A backend that finds no way to work here."""
+
+    async def start(self) -> None:
+        """See the base class."""
+        raise BackendUnavailable("There is no way to look after GPUs here. Ask an administrator.")
+
+
 class TestUnavailable:
-    """A server whose backend cannot start: a state directory that is a file."""
+    """A server whose backend cannot start."""
+
+    @pytest.fixture(autouse=True)
+    def unstartable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(GpuExtension, "_make_backend", lambda self: Unstartable())
+
+    async def test_the_server_starts_and_says_why(self, call: Call, put: Call, connect: Connect) -> None:
+        """503 with the reason on every route; the stream says it and closes."""
+        status = await call("status")
+        assert status.code == 503
+        said = {
+            "reason": "BackendUnavailable",
+            "message": "There is no way to look after GPUs here. Ask an administrator.",
+        }
+        assert status.body == {**said, "details": {}}
+        assert (await put({"gpus": 1})).body == status.body
+        stream = await connect()
+        assert await stream.read() == {"type": "error", **said}
+        assert await stream.read() is None
+        assert stream.socket.close_code == 1013
+
+
+@pytest.mark.root
+def test_a_server_that_must_guard_and_cannot_does_not_start(tmp_path: Path) -> None:
+    """Root without its capabilities: notebooks of that server could open any GPU, so there is no server."""
+    options = (*simulated(tmp_path), "--GpuExtension.enforcement=required")
+    with (
+        pytest.raises(RuntimeError, match=r"cannot guard the GPUs[^$]*'required', so the server does not start"),
+        Server(tmp_path, *options, via=("setpriv", "--bounding-set=-all")),
+    ):
+        pass
+
+
+class TestUnusableRecords:
+    """A state directory that is a file."""
 
     @pytest.fixture
     def gpu_config(self, tmp_path: Path) -> dict[str, Any]:
@@ -123,20 +167,15 @@ class TestUnavailable:
         path.write_text("")
         return {"state_dir": str(path)}
 
-    async def test_the_server_starts_and_says_why(self, call: Call, put: Call, connect: Connect) -> None:
-        """503 with the reason on every route; the stream says it and closes."""
+    async def test_nothing_is_granted_and_the_reason_is_told(self, call: Call, put: Call) -> None:
+        """The status works and has a condition that says why; a request is refused with 503."""
+        answer = await put({"gpus": 1})
+        assert (answer.code, answer.body["reason"]) == (503, "BackendUnavailable")
+        assert "a-file" in answer.body["message"]
         status = await call("status")
-        assert (status.code, status.body["reason"]) == (503, "BackendUnavailable")
-        assert "a-file" in status.body["message"]
-        assert (await put({"gpus": 1})).body == status.body
-        stream = await connect()
-        assert await stream.read() == {
-            "type": "error",
-            "reason": "BackendUnavailable",
-            "message": status.body["message"],
-        }
-        assert await stream.read() is None
-        assert stream.socket.close_code == 1013
+        assert status.code == 200
+        assert status.body["amounts"]["attached"] == 0
+        assert any("a-file" in condition["message"] for condition in status.body["conditions"])
 
 
 async def test_a_backend_that_breaks_is_no_secret(

@@ -1,0 +1,74 @@
+"""Nothing blocks the event loop: while GPUs are slow, the server goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .conftest import Call, Connect
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """The lock of the records, held as another server of the machine holds it, but far too long."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+async def longest_pause(until: asyncio.Future[object]) -> float:
+    """Seconds for which the event loop did not come round, until that is done."""
+    longest, last = 0.0, time.monotonic()
+    while not until.done():
+        await asyncio.sleep(0.001)
+        now = time.monotonic()
+        longest, last = max(longest, now - last), now
+    return longest
+
+
+async def test_a_request_that_has_to_wait_makes_nobody_else_wait(
+    put: Call, call: Call, connect: Connect, tmp_path: Path
+) -> None:
+    """While it waits for the records, status is answered, streams open, and the loop comes round."""
+    await put({"gpus": 1})
+    with held(tmp_path / "gpu-state" / "pods"):
+        waiting = asyncio.ensure_future(put({"gpus": 2}))
+        pause = asyncio.ensure_future(longest_pause(waiting))
+        began = time.monotonic()
+        for _ in range(20):
+            assert (await call("status")).code == 200
+        assert (await (await connect()).read_until("history"))["points"] == []
+        assert time.monotonic() - began < 3
+        assert not waiting.done()
+    answer = await waiting
+    assert (answer.code, answer.body["amounts"]["attached"]) == (200, 2000)
+    assert await pause < 0.5
+
+
+async def test_a_request_that_waits_too_long_is_refused_and_leaves_nothing(
+    put: Call, call: Call, tmp_path: Path
+) -> None:
+    """503 with what to do; the wish before it stands."""
+    await put({"gpus": 1})
+    with held(tmp_path / "gpu-state" / "pods"):
+        answer = await put({"gpus": 2}, request_timeout=60)
+    assert (answer.code, answer.body["reason"]) == (503, "BackendUnavailable")
+    assert (await call("status")).body["requested"]["milli"] == 1000
+    assert (await put({"gpus": 3})).body["amounts"]["attached"] == 3000
+
+
+async def test_200_requests_at_once_leave_the_loop_free(put: Call, call: Call) -> None:
+    """Others are answered while they are worked off."""
+    flood = asyncio.ensure_future(asyncio.gather(*(put({"gpus": i % 3}, request_timeout=60) for i in range(200))))
+    pause = asyncio.ensure_future(longest_pause(flood))
+    assert (await call("status")).code == 200
+    await flood
+    assert await pause < 2
