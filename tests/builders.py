@@ -144,6 +144,13 @@ def world(gpus: int | Sequence[Gpu], pods: Iterable[PodState] = (), node: str = 
     return snapshot
 
 
+def gpus_of(snapshot: ClusterSnapshot, node: str = NODE) -> tuple[Gpu, ...]:
+    """The inventory of a node that is known."""
+    found = snapshot.gpus(node)
+    assert found is not None, f"{node} is not known"
+    return found
+
+
 def apply(snapshot: ClusterSnapshot, decisions: Iterable[Decision]) -> None:
     """Write decisions into the snapshot, as the scheduler's shell does."""
     for decision in decisions:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import GpuError, Infeasible, LimitExceeded
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes, format_gpus
+from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_bytes
 
 from .placement import fits, groups, islands
 
@@ -28,26 +28,32 @@ def refuse(wish: Wish, *, limit: int | None, gpus: Sequence[Gpu]) -> GpuError | 
 
 
 def _infeasible(wish: Wish, gpus: Sequence[Gpu]) -> Infeasible:
-    fitting = [gpu for gpu in gpus if fits(gpu, wish, wish.pieces[0])]
+    big, rest = wish.pieces[0], wish.pieces[-1]
+    fitting = [gpu for gpu in gpus if fits(gpu, wish, big)]
     largest = max((len(group) for group in islands(fitting, wish.topology)), default=0)
-    have = min(wish.milli, largest * wish.pieces[0])
+    have = min(wish.milli, largest * big)
+    if not gpus:
+        return Infeasible("There is no GPU here, so this can never be granted.", have=0)
     if not fitting:
-        text = f"No GPU here fits{_demands(wish)}. Ask for less or for another kind."
-    elif len(fitting) >= len(wish.pieces) > largest:
-        together = "are joined by NVLink" if wish.topology == "island" else "share a PCIe switch"
-        text = f"At most {largest} GPUs that fit {together}, so this can never be granted. Ask for less."
-    elif len(fitting) < len(wish.pieces) and wish.each and wish.each < MILLI_PER_GPU:
-        text = (
-            f"{len(wish.pieces)} shares need as many GPUs, and there are only {len(fitting)} that fit, "
-            "so this can never be granted. Ask for fewer or larger shares."
-        )
-    elif len(fitting) < len(wish.pieces):
-        return Infeasible(have=have)
-    else:
-        text = (
-            f"No GPU has enough memory for the share of {format_gpus(wish.pieces[-1])}{_demands(wish)}. Ask for less."
-        )
-    return Infeasible(text, have=have)
+        return Infeasible(f"No GPU here is what you ask for{_demands(wish)}. Ask for less or for another kind.", have=0)
+    if len(fitting) < len(wish.pieces):
+        return Infeasible(_too_few(wish, len(fitting)), have=have)
+    if largest < len(wish.pieces):
+        joined = "are joined by NVLink" if wish.topology == "island" else "share a PCIe switch"
+        text = f"At most {count_gpus(largest * MILLI_PER_GPU)} that fit {joined}. Ask for less, or for any topology."
+        return Infeasible(text, have=have)
+    text = f"No GPU here has room for a share of {count_gpus(rest)} with{_demands(wish)}. Ask for whole GPUs."
+    return Infeasible(text, have=wish.milli - rest)
+
+
+def _too_few(wish: Wish, count: int) -> str:
+    """Empty where the usual sentence says it."""
+    if wish.each is None or wish.each == MILLI_PER_GPU:
+        return ""
+    return (
+        f"{len(wish.pieces)} shares are on as many GPUs, and only {count} GPUs fit{_demands(wish)}. "
+        "Ask for fewer or for larger shares."
+    )
 
 
 def _demands(wish: Wish) -> str:

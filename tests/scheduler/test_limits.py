@@ -1,0 +1,81 @@
+"""What is refused for good, and in which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_scheduler.limits import refuse
+from tests.builders import GIB, inventory, wish
+
+FOUR = inventory(4)
+MIXED = inventory(4, models=["NVIDIA A100-SXM4-80GB", "Tesla T4"], memory=[80, 16])
+PAIRS = inventory(4, island=2, switch=1)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "limit", "amount", "fields"),
+    [
+        (FOUR, 4000, 4, {}),
+        (FOUR, None, 4, {}),
+        (FOUR, 0, 0, {}),
+        ((), 0, 0, {"model": ("H100",)}),
+        (inventory(4, unhealthy=[0, 1, 2, 3]), 4000, 4, {}),
+        (FOUR, 4000, 2, {"each": 500}),
+        (MIXED, 4000, 2, {"model": ("a100",)}),
+        (MIXED, 4000, 2, {"memory": 40 * GIB}),
+        (MIXED, 4000, 2.5, {"memory": 16 * GIB}),
+        (PAIRS, 4000, 2, {"topology": "island"}),
+        (PAIRS, 4000, 1, {"topology": "switch"}),
+        (PAIRS, 4000, 4, {"topology": "any"}),
+        (FOUR, 4000, 1, {"topology": "island"}),
+    ],
+)
+def test_accepted(gpus: tuple[Gpu, ...], limit: int | None, amount: float, fields: dict[str, Any]) -> None:
+    """What all GPUs of the node together could serve is not refused, whether they work now or not."""
+    assert refuse(wish(amount, **fields), limit=limit, gpus=gpus) is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "limit", "amount", "fields", "reason", "have", "words"),
+    [
+        (FOUR, 2000, 3, {}, "LimitExceeded", None, "limit is 2 GPUs"),
+        (FOUR, 0, 0.1, {}, "LimitExceeded", None, "limit is 0"),
+        (FOUR, 9000, 5, {}, "Infeasible", 4000, "Only 4 GPUs"),
+        (FOUR, 9000, 4.5, {}, "Infeasible", 4000, "Only 4 GPUs"),
+        ((), 9000, 1, {}, "Infeasible", 0, "There is no GPU here"),
+        (FOUR, 9000, 2.5, {"each": 500}, "Infeasible", 2000, "only 4 GPUs fit"),
+        (MIXED, 9000, 1, {"model": ("A10", "H100")}, "Infeasible", 0, "A10 or H100"),
+        (MIXED, 9000, 3, {"model": ("A100",)}, "Infeasible", 2000, "Only 2 GPUs"),
+        (MIXED, 9000, 1, {"memory": 81 * GIB}, "Infeasible", 0, "81 GiB of memory"),
+        (MIXED, 9000, 1.1, {"memory": 16 * GIB}, "Infeasible", 1000, "share of 0.1 GPU"),
+        (PAIRS, 9000, 3, {"topology": "island"}, "Infeasible", 2000, "NVLink"),
+        (PAIRS, 9000, 2, {"topology": "switch"}, "Infeasible", 1000, "PCIe switch"),
+        (FOUR, 9000, 2, {"topology": "island"}, "Infeasible", 1000, "NVLink"),
+    ],
+)
+def test_refused(
+    gpus: tuple[Gpu, ...],
+    limit: int,
+    amount: float,
+    fields: dict[str, Any],
+    reason: str,
+    have: int | None,
+    words: str,
+) -> None:
+    """The reason is for programs, the figure and the sentence for people."""
+    error = refuse(wish(amount, **fields), limit=limit, gpus=gpus)
+    assert error is not None
+    assert error.reason == reason
+    assert error.details.get("have") == have
+    assert words in error.message
+    assert error.message.endswith(".")
+
+
+def test_the_limit_comes_first() -> None:
+    """Whoever asks for more than he may is told so, not how many GPUs there are."""
+    error = refuse(wish(9), limit=1000, gpus=FOUR)
+    assert error is not None
+    assert error.to_json()["details"] == {"limit": 1000}
