@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 from scripts.lib.lab import Lab, LabError, running  # noqa: E402 - started as a file
 
 IMAGES = ROOT / ".cache" / "demo"
-CHECK_SECONDS = 30
+CHECK_SECONDS = 20
 """How long the cell runs in which the check drags the slider; a person has the minute that the notebook says."""
 
 
@@ -26,6 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/demo", description="Opens JupyterLab with GPUs on a slider.")
     parser.add_argument("--real", action="store_true", help="this machine's GPUs, instead of four simulated ones")
     parser.add_argument("--check", action="store_true", help="drag the slider without a person, and look at the kernel")
+    parser.add_argument("--pictures", action="store_true", help="with --check: take those of the documentation, too")
     options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
@@ -36,7 +37,7 @@ def main() -> int:
         arguments = [] if options.real else simulated
         try:
             with running(folder, *arguments, "--LabApp.expose_app_in_browser=True") as lab:
-                return check(lab) if options.check else show(lab)
+                return check(lab, options.pictures) if options.check else show(lab)
         except LabError as error:
             print(f"\n{error}", file=sys.stderr)
             return 1
@@ -86,13 +87,14 @@ def show(lab: Lab) -> int:
     return 1
 
 
-def check(lab: Lab) -> int:
+def check(lab: Lab, pictures: bool) -> int:
     """Drag the slider in a real browser; the browser's script says what it sees."""
     print(describe(lab), flush=True)
     IMAGES.mkdir(parents=True, exist_ok=True)
     script = Path(__file__).with_name("demo_check.mjs")
     mode = lab.json("jupyter-gpu/api/v1/status")["mode"]
-    status = subprocess.run(["node", script, lab.page("lab/tree/demo.ipynb"), mode, IMAGES], check=False).returncode
+    words = [lab.page("lab/tree/demo.ipynb"), mode, IMAGES, *(["pictures"] if pictures else [])]
+    status = subprocess.run(["node", script, *words], check=False).returncode
     if status:
         print(f"The end of the server's log:\n{lab.log.read_text()[-4000:]}", file=sys.stderr)
     return status
