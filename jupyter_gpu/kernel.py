@@ -160,16 +160,14 @@ class Gpu:
         return resize(fields, self._patience(timeout) if wait else None)
 
     def _patience(self, timeout: float | None) -> Patience:
-        import os
-
-        from .discover import ancestors
         from .model.errors import InvalidRequest
+        from .ours import waits_for_itself
         from .progress import choose
         from .waiting import Patience
 
         if timeout is not None and not timeout >= 0:
             raise InvalidRequest("'timeout' is a number of seconds, 0 or more.", field="timeout")
-        return Patience(timeout, self._progress or choose(), tuple(ancestors(os.getpid())))
+        return Patience(timeout, self._progress or choose(), waits_for_itself)
 
 
 class _Runner:
@@ -191,6 +189,7 @@ class _Runner:
         """Blocks until ``steps`` ends."""
         import time
 
+        from .model.errors import GpuError
         from .waiting import Pause
 
         answer: View | None = None
@@ -200,6 +199,8 @@ class _Runner:
                 step = _advance(steps, answer, problem)
             except StopIteration as end:
                 return _report(end.value)
+            except GpuError as error:
+                raise error.with_traceback(None)  # noqa: B904 - it is the same; our steps do not help its reader
             answer = problem = None
             try:
                 if isinstance(step, Pause):
@@ -213,6 +214,7 @@ class _Runner:
         """The same; each question waits in a thread."""
         import asyncio
 
+        from .model.errors import GpuError
         from .waiting import Pause
 
         answer: View | None = None
@@ -222,6 +224,8 @@ class _Runner:
                 step = _advance(steps, answer, problem)
             except StopIteration as end:
                 return _report(end.value)
+            except GpuError as error:
+                raise error.with_traceback(None)  # noqa: B904 - it is the same; our steps do not help its reader
             answer = problem = None
             try:
                 if isinstance(step, Pause):

@@ -29,7 +29,8 @@ ENVIRONMENT = {
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?(\.exe)?")
-_PROBE = "import importlib.util as u; raise SystemExit(u.find_spec('jupyter_gpu') is None)"
+# As ipykernel_launcher does it, without the working directory.
+_PROBE = "import sys; del sys.path[0]; import importlib.util as u; sys.exit(u.find_spec('jupyter_gpu') is None)"
 _PROBE_SECONDS = 10.0
 _SETTING = "jupyter_gpu_attached_file"
 
@@ -45,7 +46,7 @@ class GpuProvisioner(LocalProvisioner):
             env.setdefault(name, value)
         try:
             if path := attached_file(self._server()):
-                env.setdefault(attached.VARIABLE, path)
+                env[attached.VARIABLE] = path
             command: list[str] = kwargs["cmd"]
             if self.kernel_spec.language == "python" and runs_ipykernel(command) and await _has_us(command[0], env):
                 kwargs["cmd"] = [*command, ARGUMENT]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,8 +55,8 @@ class Patience:
     timeout: float | None
     """Seconds; None means for ever."""
     progress: Progress
-    mine: Collection[int] = ()
-    """Processes that cannot close a GPU while this call waits: this one and those that wait for it."""
+    waits_for_itself: Callable[[View], bool] = lambda _: False
+    """Whether a GPU that drains is open in this process, which cannot close it while it waits."""
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -75,7 +75,7 @@ def settle(view: View, patience: Patience) -> Steps:
     """Until nothing more happens by itself. The wish stands whatever is raised."""
     generation = view.generation
     try:
-        while not settled(view, generation, patience.mine):
+        while not settled(view, generation, patience):
             view = yield from _newer(view, patience)
     except KeyboardInterrupt:
         patience.progress.say(standing(view))
@@ -85,7 +85,7 @@ def settle(view: View, patience: Patience) -> Steps:
     return view
 
 
-def settled(view: View, generation: int, mine: Collection[int]) -> bool:
+def settled(view: View, generation: int, patience: Patience) -> bool:
     """Whether the wish ``generation`` is fulfilled; raises what stands in the way for good."""
     if view.generation != generation:
         raise StaleGeneration(
@@ -94,7 +94,7 @@ def settled(view: View, generation: int, mine: Collection[int]) -> bool:
             current=view.generation,
         )
     raise_refusal(view)
-    if view.status.phase is Phase.RELEASING and any(user.pid in mine for user in holders(view)):
+    if view.status.phase is Phase.RELEASING and patience.waits_for_itself(view):
         raise deadlock(view)
     return view.status.settled
 

@@ -42,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
 
     server: Site
 
-    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+    def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.asked.append((self.command, self.path, dict(self.headers), json.loads(body) if body else None))
         status, kind, answer = self.server.reply()
@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    do_PUT = do_GET
+    do_PUT = do_GET  # noqa: N815 - the names that http.server calls
 
     def log_message(self, *args: object) -> None:
         """Nothing."""

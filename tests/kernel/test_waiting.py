@@ -28,8 +28,6 @@ from jupyter_gpu.waiting import Ledger, Patience, Pause, Steps, give_back, holde
 
 from .builders import view
 
-ME = 4711
-
 
 @dataclass
 class Recorder:
@@ -50,8 +48,8 @@ class Recorder:
         self.closed += 1
 
 
-def patience(timeout: float | None = None, mine: tuple[int, ...] = (ME,)) -> Patience:
-    return Patience(timeout, Recorder(), mine)
+def patience(timeout: float | None = None, itself: bool = False) -> Patience:
+    return Patience(timeout, Recorder(), lambda _: itself)
 
 
 def drive(steps: Steps, *answers: View | BaseException) -> tuple[View, list[Call | Pause]]:
@@ -134,14 +132,14 @@ def test_time_is_over_while_attaching() -> None:
 
 def test_waiting_for_itself() -> None:
     """This process has the GPU open that it gives back: it says so at once, with the two ways out."""
-    user = User(ME, "python")
+    user = User(1, "python")
     with pytest.raises(Draining, match=r"itself still has GPU 1 open.*restart this kernel.*gpu\.resize\(2\)"):
-        drive(resize({"milli": 1000}, patience(None)), view(1000, generation=2, draining=(1,), users=(user,)))
+        drive(resize({"milli": 1000}, patience(itself=True)), view(1000, generation=2, draining=(1,), users=(user,)))
 
 
 def test_somebody_else_drains() -> None:
     """Another process may close the GPU at any time: wait for it."""
-    other = User(ME + 1, "python")
+    other = User(2, "python")
     first = view(0, generation=2, draining=(0,), users=(other,))
     result, _ = drive(resize({"milli": 0}, patience()), first, view(0, generation=2, version=2))
     assert result.status.draining == 0

@@ -1,0 +1,119 @@
+"""Something to do for simulated GPUs: for demonstrations, charts and tests.
+
+It behaves like a real program: it opens the devices with `open()`, keeps them open while it works, and fails with
+PermissionError where it may not open one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from jupyter_gpu_node.fakes import clear_load, write_load
+
+from .cuda import NoGpuAttached
+from .kernel import gpu as _gpu
+from .model.view import Mode
+from .report import GpuDevice, GpuStatus
+
+DIRECTORY = "JUPYTER_GPU_SIMULATED"
+"""Environment variable with the directory of the simulated GPUs, where their device nodes lie elsewhere."""
+_OPEN = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+_TICK = 0.2
+_WAVE = 8.0
+"""Seconds from one peak of the load to the next."""
+
+Choice = Iterable[int | str | GpuDevice]
+
+
+def work(
+    seconds: float,
+    gpus: Choice | None = None,
+    *,
+    busy: float = 0.9,
+    memory: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> None:
+    """Keep GPUs busy for ``seconds``.
+
+    ``gpus``: indices, uuids or items of `gpu.devices`; default all that are attached. ``busy``: 0–1, the peak of a load
+    that comes in waves; ``memory``: bytes on each GPU, default more than half of it. ``progress`` is called with 0 … 1.
+
+    Raises PermissionError for a GPU that may not be opened, :class:`~.cuda.NoGpuAttached` where there is none, and
+    ValueError for numbers that make no sense and for real GPUs.
+    """
+    if not 0 <= seconds < math.inf or not 0 <= busy <= 1 or (memory is not None and memory < 0):
+        raise ValueError("'seconds' and 'memory' are 0 or more, 'busy' is 0 to 1.")
+    with hold(gpus) as held:
+        began = time.monotonic()
+        try:
+            while (passed := time.monotonic() - began) < seconds:
+                for place, device in enumerate(held):
+                    part = device.milli / 1000
+                    used = int(0.6 * part * device.memory) if memory is None else memory
+                    write_load(_directory(device), device.uuid, part * wave(busy, passed, place), used)
+                if progress:
+                    progress(passed / seconds)
+                time.sleep(min(_TICK, max(0.0, seconds - passed)))
+        finally:
+            for device in held:
+                with contextlib.suppress(OSError):  # it ends with this process anyway
+                    clear_load(_directory(device), device.uuid)
+    if progress:
+        progress(1.0)
+
+
+@contextlib.contextmanager
+def hold(gpus: Choice | None = None) -> Iterator[tuple[GpuDevice, ...]]:
+    """Keep GPUs open and do nothing; inside `with`, they cannot be given back. Raises like `work`."""
+    chosen = _choose(_gpu.status(), gpus)
+    descriptors: list[int] = []
+    try:
+        for device in chosen:
+            descriptors.append(os.open(device.path, _OPEN))  # noqa: PERF401 - what is open must be closed if one fails
+        yield chosen
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def wave(busy: float, seconds: float, place: int) -> float:
+    """Load at a time, 0 … ``busy``: each GPU's waves are shifted, so that their curves can be told apart."""
+    swing = 0.5 + 0.5 * math.sin(2 * math.pi * seconds / _WAVE + place)
+    return busy * (0.7 + 0.3 * swing)
+
+
+def _choose(status: GpuStatus, gpus: Choice | None) -> tuple[GpuDevice, ...]:
+    attached = status.devices
+    chosen = attached if gpus is None else tuple(_find(attached, item) for item in gpus)
+    if not chosen:
+        raise NoGpuAttached("No GPU is attached: gpu.resize(1) first.")
+    for device in chosen:
+        if not device.simulated:
+            raise ValueError(f"GPU {device.index} is a real one. This is for simulated GPUs; give real ones real work.")
+        if status.view.mode is Mode.SOFT and device.uuid not in {mine.uuid for mine in attached}:
+            # Nothing else would keep us from it, so be as polite as a real program has to be.
+            raise _refusal(device.index, device.path)
+    return chosen
+
+
+def _find(attached: tuple[GpuDevice, ...], item: int | str | GpuDevice) -> GpuDevice:
+    if isinstance(item, GpuDevice):
+        return item  # also one that is not attached any more: the device rules say what comes of it
+    for device in attached:
+        if item in (device.index, device.uuid):
+            return device
+    raise _refusal(item, "")
+
+
+def _refusal(name: object, path: str) -> PermissionError:
+    return PermissionError(errno.EPERM, f"GPU {name} is not attached: gpu.resize(…) first", path)
+
+
+def _directory(device: GpuDevice) -> Path:
+    return Path(os.environ.get(DIRECTORY) or Path(device.path).parent)

@@ -1,0 +1,16 @@
+"""Stands for cupy.cuda.runtime."""
+
+import stand_in_cuda
+
+
+def getDeviceCount() -> int:
+    return len(stand_in_cuda.need())
+
+
+def memGetInfo() -> tuple[int, int]:
+    stand_in_cuda.need()
+    return 1, 2
+
+
+def runtimeGetVersion() -> int:
+    return 13000

@@ -1,0 +1,3 @@
+"""Stands for TensorFlow with CUDA."""
+
+from . import config

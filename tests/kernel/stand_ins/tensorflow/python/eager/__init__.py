@@ -1,0 +1,1 @@
+"""Stands for tensorflow.python.eager."""

@@ -1,0 +1,10 @@
+"""Stands for PyTorch with CUDA."""
+
+from . import _C, cuda
+
+
+def zeros(n: int, device: str) -> str:
+    """Where the tensor is."""
+    if device == "cuda":
+        cuda._lazy_init()
+    return f"{n} on {_C.first() if device == 'cuda' else 'the CPU'}"

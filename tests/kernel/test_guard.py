@@ -1,0 +1,310 @@
+"""The CUDA guard: its rules, and real kernels with libraries that remember a failed look for ever."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.attached import Hint, Writer
+from jupyter_gpu.cuda import OURS, VISIBLE, CudaStartedTooEarly, Guard, NoGpuAttached, cuda_nodes, open_files
+from jupyter_gpu.model.view import View
+
+from .builders import gpu, view
+from .conftest import Failed, Kernel, StartKernel
+
+
+def real(milli: int, version: int = 1) -> View:
+    """A view on GPUs that are not simulated."""
+    return view(milli, simulated=False, version=version, generation=version)
+
+
+def uuids(*indices: int) -> str:
+    return ",".join(gpu(i).uuid for i in indices)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Writer:
+    """The file that the server keeps; nothing is attached."""
+    writer = Writer(tmp_path / "attached.json")
+    writer(real(0))
+    return writer
+
+
+@pytest.fixture
+def env() -> dict[str, str]:
+    """An environment where nobody chose GPUs."""
+    return {}
+
+
+@pytest.fixture
+def guard(file: Writer, env: dict[str, str]) -> Guard:
+    guard = Guard(env, str(file.path))
+    guard.refresh()
+    return guard
+
+
+def look() -> int:
+    """Stands for the call that makes CUDA look for GPUs."""
+    return 7
+
+
+def test_variable_follows(guard: Guard, file: Writer, env: dict[str, str]) -> None:
+    """CUDA_VISIBLE_DEVICES holds the attached uuids, none at first."""
+    assert env[VISIBLE] == ""
+    file(real(2000, version=2))
+    guard.refresh()
+    assert env[VISIBLE] == env[OURS] == uuids(0, 1)
+
+
+def test_users_choice_wins(file: Writer) -> None:
+    """A variable that somebody set at the start, or changes later, is never touched again, and nothing is blocked."""
+    env = {VISIBLE: "3"}
+    guard = Guard(env, str(file.path))
+    guard.refresh()
+    assert env == {VISIBLE: "3"}
+    assert not guard.blocked
+
+
+def test_users_later_choice_wins(guard: Guard, file: Writer, env: dict[str, str]) -> None:
+    """`os.environ[…] = "-1"` in a cell means: stay on the CPU."""
+    env[VISIBLE] = "-1"
+    file(real(1000, version=2))
+    guard.refresh()
+    assert env[VISIBLE] == "-1"
+    assert guard.starts(look)() == 7
+    assert guard.notice() == ""
+
+
+def test_child_process_inherits_no_choice(file: Writer, guard: Guard, env: dict[str, str]) -> None:
+    """What we set is not mistaken for the user's choice in a process that inherits it."""
+    child = dict(env)
+    inner = Guard(child, str(file.path))
+    file(real(1000, version=2))
+    inner.refresh()
+    assert child[VISIBLE] == uuids(0)
+
+
+def test_simulated_gpus_are_left_alone(file: Writer) -> None:
+    """On simulated GPUs, or with none to wait for, nothing is set and nothing is blocked."""
+    for other in (view(0), view(1000), view(0, limit=0, simulated=False)):
+        env: dict[str, str] = {}
+        guard = Guard(env, None)
+        guard.see(Hint.of(other))
+        assert env == {}
+        assert guard.starts(look)() == 7
+
+
+def test_unknown_blocks_nothing(tmp_path: Path) -> None:
+    """Where no server tells, CUDA starts as it always did."""
+    env: dict[str, str] = {}
+    guard = Guard(env, str(tmp_path / "missing"))
+    assert guard.starts(look)() == 7
+    assert env == {}
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"instance": "a"}', "x" * 100_000, '{"gpus": [{"uuid": "a,b"}]}'])
+def test_broken_file(tmp_path: Path, content: str) -> None:
+    """A file that cannot be read is as good as none."""
+    path = tmp_path / "attached"
+    path.write_text(content)
+    guard = Guard({}, str(path))
+    assert not guard.blocked
+
+
+def test_premature_start(guard: Guard) -> None:
+    """The error says what to do; a question is answered with nothing; neither runs the real function."""
+
+    def never() -> int:
+        raise AssertionError("the library was poisoned")
+
+    with pytest.raises(NoGpuAttached, match=r"^No GPU is attached: gpu\.resize\(1\) first\."):
+        guard.starts(never)()
+    assert guard.answers(never, int)() == 0
+
+
+def test_started_process_cannot_see_more(guard: Guard, file: Writer, env: dict[str, str]) -> None:
+    """Once CUDA has looked, a new GPU is hidden from this process: it is told once, and its children get it."""
+    file(real(1000, version=2))
+    assert guard.starts(look)() == 7
+    assert guard.news() == ""
+    file(real(2000, version=3))
+    news = guard.news()
+    assert "cannot use GPU 1" in news
+    assert "restart this kernel; or use it from worker processes" in news
+    assert guard.news() == ""
+    assert env[VISIBLE] == uuids(0, 1)
+    assert not guard.blocked
+
+
+def test_order_of_devices_is_kept(guard: Guard, env: dict[str, str]) -> None:
+    """Device 0 of a library stays device 0, whatever else is attached later."""
+    hint = Hint.of(real(2000, version=2))
+    first, second = hint.gpus
+    guard.see(replace(hint, gpus=(second,)))
+    guard.starts(look)()
+    guard.see(replace(hint, version=3))
+    assert env[VISIBLE] == f"{second.uuid},{first.uuid}"
+
+
+def test_poisoned_before_us(guard: Guard, file: Writer) -> None:
+    """A library that looked too early fails although GPUs are there: the cause is said, not its bare message."""
+    file(real(1000, version=2))
+
+    def poisoned() -> int:
+        raise RuntimeError("No CUDA GPUs are available")
+
+    with pytest.raises(CudaStartedTooEarly, match="There are two ways out"):
+        guard.starts(poisoned)()
+    assert "cannot use GPU 0" in guard.notice()
+
+
+def test_other_errors_pass(guard: Guard, file: Writer) -> None:
+    """An error of the library that has nothing to do with this stays itself."""
+    file(real(1000, version=2))
+
+    def broken() -> int:
+        raise MemoryError("out of memory")
+
+    with pytest.raises(MemoryError):
+        guard.starts(broken)()
+    assert guard.notice() == ""
+
+
+def test_older_news_is_no_news(guard: Guard, env: dict[str, str]) -> None:
+    """A late view never overwrites a newer one; another instance of the server always does."""
+    guard.see(Hint.of(real(2000, version=9)))
+    guard.see(Hint.of(real(1000, version=8)))
+    assert env[VISIBLE] == uuids(0, 1)
+    guard.see(replace(Hint.of(real(1000, version=1)), instance="two"))
+    assert env[VISIBLE] == uuids(0)
+
+
+def test_cuda_is_seen_by_its_files(guard: Guard, file: Writer) -> None:
+    """Libraries that we do not know leave their trace in the open files; NVML alone is not CUDA."""
+    assert cuda_nodes(["/dev/nvidia-uvm", "/dev/nvidiactl", "/dev/nvidia0", "/dev/null"]) == {"/dev/nvidia0"}
+    assert cuda_nodes(["/dev/nvidiactl", "/dev/nvidia0"]) == frozenset()
+    guard.see(Hint.of(real(2000, version=2)))
+    assert guard.notice(links=["/dev/nvidiactl", "/dev/nvidia0"]) == ""
+    assert "cannot use GPU 1" in guard.notice(links=["/dev/nvidia-uvm", "/dev/nvidia0"])
+
+
+def test_open_files_are_ours() -> None:
+    """The look at our own open files finds one that we open."""
+    with Path(os.devnull).open():
+        assert os.devnull in open_files()
+
+
+def test_file_is_written_only_on_change(file: Writer) -> None:
+    """A new version with the same GPUs costs no write."""
+    before = file.path.stat().st_mtime_ns
+    file(real(0, version=2))
+    assert file.path.stat().st_mtime_ns == before
+    assert Hint.from_text(file.path.read_bytes()) == Hint.of(real(0))
+    assert file.path.stat().st_mode & 0o777 == 0o600
+    file.remove()
+    assert not file.path.exists()
+
+
+# ------------------------------------------------------------------------------------------------ real kernels
+
+EARLY_AND_LATE = {
+    "torch": ("torch.zeros(1, device='cuda')", "torch.cuda.is_available()", "False"),
+    "cupy": ("cupy.zeros(1)", "cupy.cuda.is_available(), cupy.cuda.runtime.getDeviceCount()", "False 0"),
+    "cupy.random": ("cupy.random.rand(1)", "cupy.is_available()", "False"),
+    "numba.cuda": ("numba.cuda.to_device(1)", "numba.cuda.is_available()", "False"),
+    "jax": ("f'1 on {jax.devices(\"cuda\")[0]}'", "None", "None"),
+    "tensorflow": (
+        "'1 on ' + tensorflow.config.list_physical_devices()[1][4:]",
+        "tensorflow.config.list_physical_devices('GPU')",
+        "[]",
+    ),
+}
+
+
+@pytest.mark.usefixtures("provisioned")
+@pytest.mark.parametrize("library", EARLY_AND_LATE)
+def test_kernel_without_gpu_uses_one_later(start_kernel: StartKernel, file: Writer, library: str) -> None:
+    """A real kernel asks and fails while it has no GPU; gets one; and the same process uses it."""
+    use, ask, nothing = EARLY_AND_LATE[library]
+    kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
+    pid = kernel.run(f"import os, {library}; print(os.getpid())")
+    assert kernel.run(f"print({ask})") == nothing
+    with pytest.raises(Failed, match=r"NoGpuAttached: No GPU is attached: gpu\.resize\(1\) first"):
+        kernel.run(f"print({use})")
+    file(real(1000, version=2))
+    assert kernel.run(f"print({use})") == f"1 on {uuids(0)}"
+    assert kernel.run("print(os.getpid())") == pid
+    file(real(2000, version=3))
+    kernel.run("pass")
+    assert "cannot use GPU 1" in kernel.errors
+
+
+@pytest.mark.parametrize("library", EARLY_AND_LATE)
+def test_libraries_are_poisoned_without_us(start_kernel: StartKernel, library: str) -> None:
+    """The stand-ins behave as the libraries do: without the guard, the first failure is for ever."""
+    use, _ask, _ = EARLY_AND_LATE[library]
+    kernel = start_kernel(CUDA_VISIBLE_DEVICES="")
+    kernel.run(f"import os, {library}")
+    with pytest.raises(Failed):
+        kernel.run(f"print({use})")
+    kernel.run(f"os.environ['CUDA_VISIBLE_DEVICES'] = '{uuids(0)}'")
+    with pytest.raises(Failed):
+        kernel.run(f"print({use})")
+
+
+@pytest.mark.usefixtures("provisioned")
+def test_cpu_on_purpose(start_kernel: StartKernel, file: Writer) -> None:
+    """JAX on the CPU, by its own variable or by CUDA's, is nobody's mistake."""
+    kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path), JAX_PLATFORMS="cpu")
+    assert kernel.run("import jax; print(jax.devices())") == "['cpu:0']"
+    kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
+    kernel.run("import os; os.environ['CUDA_VISIBLE_DEVICES'] = '-1'")
+    assert kernel.run("import jax; print(jax.devices())") == "['cpu:0']"
+
+
+@pytest.mark.usefixtures("provisioned")
+def test_unknown_version_of_a_library(start_kernel: StartKernel, file: Writer, tmp_path: Path) -> None:
+    """A library that is built otherwise than we know is imported as without us."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    (folder / "torch.py").write_text("answer = 42\n")
+    kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path), PYTHONPATH=f"{folder}:{Path.cwd()}")
+    assert kernel.run("import torch; print(torch.answer)") == "42"
+
+
+@pytest.mark.usefixtures("provisioned")
+def test_loader_is_the_librarys_own(start_kernel: StartKernel, file: Writer) -> None:
+    """The import looks as if we had not been there: loader, source, reload."""
+    kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
+    kernel.run("import torch, inspect, importlib")
+    code = "print(type(torch.__loader__).__name__, 'PyTorch' in inspect.getsource(torch))"
+    assert kernel.run(code) == "SourceFileLoader True"
+    assert kernel.run("importlib.reload(torch); print(torch.cuda.is_available())") == "False"
+
+
+@pytest.mark.usefixtures("provisioned")
+def test_cells_are_not_slower(start_kernel: StartKernel, file: Writer) -> None:
+    """What happens before each cell takes less than a tenth of a millisecond where nothing changed."""
+    kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
+    code = (
+        "import timeit; e = get_ipython().events\n"
+        "print(min(timeit.repeat(lambda: e.trigger('pre_run_cell', None), number=100, repeat=5)) / 100)"
+    )
+    assert float(kernel.run(code)) < 1e-4
+
+
+def _is_loaded(kernel: Kernel) -> bool:
+    return kernel.run("print('jupyter_gpu.startup' in get_ipython().extension_manager.loaded)") == "True"
+
+
+@pytest.mark.usefixtures("provisioned")
+def test_restarted_kernel_is_guarded_again(start_kernel: StartKernel, file: Writer) -> None:
+    """A restart is a start."""
+    kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
+    assert _is_loaded(kernel)
+    kernel.manager.restart_kernel(now=True)
+    kernel.client.wait_for_ready(timeout=60)
+    assert _is_loaded(kernel)

@@ -1,0 +1,116 @@
+"""What the package offers, and what its import costs."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jupyter_gpu
+from jupyter_gpu import gpu
+from jupyter_gpu.kernel import Gpu
+from jupyter_gpu.model import errors
+
+HEAVY = (
+    *("tornado", "jupyter_server", "jupyter_client", "kubernetes", "pynvml", "ipywidgets", "anywidget", "IPython"),
+    *("asyncio", "http.client", "ssl", "dataclasses", "typing", "traitlets", "importlib.metadata"),
+)
+
+
+def test_public_names() -> None:
+    """Whoever adds or removes a public name does it here, too."""
+    assert sorted(jupyter_gpu.__all__) == [
+        "BackendUnavailable",
+        "Draining",
+        "GpuError",
+        "Infeasible",
+        "InvalidRequest",
+        "LimitExceeded",
+        "NoCapacity",
+        "NotPermitted",
+        "ServerUnreachable",
+        "StaleGeneration",
+        "Unhealthy",
+        "__version__",
+        "aresize",
+        "at_least",
+        "gpu",
+        "release",
+        "resize",
+        "status",
+        "wait",
+    ]
+    assert all(getattr(jupyter_gpu, name) for name in jupyter_gpu.__all__)
+
+
+def test_public_methods() -> None:
+    """The same for `gpu`."""
+    assert sorted(name for name in vars(Gpu) if not name.startswith("_")) == [
+        "aresize",
+        "at_least",
+        "devices",
+        "release",
+        "resize",
+        "showing",
+        "status",
+        "wait",
+    ]
+    assert inspect.signature(Gpu.resize).parameters.keys() == inspect.signature(Gpu.aresize).parameters.keys()
+
+
+def test_module_is_the_gpu() -> None:
+    """`import jupyter_gpu as gpu` has the methods of `from jupyter_gpu import gpu`."""
+    assert jupyter_gpu.gpu is gpu
+    assert jupyter_gpu.resize == gpu.resize
+    assert jupyter_gpu.NoCapacity is errors.NoCapacity
+    with pytest.raises(AttributeError, match="no attribute 'resise'"):
+        _ = jupyter_gpu.resise  # type: ignore[attr-defined]
+
+
+def test_help_needs_no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Tools that read every name in `dir()` ask no server."""
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
+    assert "resize" in dict(inspect.getmembers(jupyter_gpu))
+
+
+def test_extension_points() -> None:
+    """Where JupyterLab and the server find their parts."""
+    assert jupyter_gpu._jupyter_labextension_paths() == [{"src": "labextension", "dest": "jupyter-gpu"}]
+    (point,) = jupyter_gpu._jupyter_server_extension_points()
+    assert point["module"] == "jupyter_gpu.app"
+    assert point["app"].name == "jupyter_gpu"
+
+
+def fresh(code: str) -> str:
+    """Output of a fresh interpreter."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("statement", ["import jupyter_gpu", "from jupyter_gpu import gpu"])
+def test_import_is_light(statement: str) -> None:
+    """Nothing heavy is loaded, and hardly anything of our own."""
+    code = f"import sys; before = set(sys.modules); {statement}; print(*sorted(set(sys.modules) - before))"
+    loaded = fresh(code).split()
+    assert not [name for name in loaded if name.startswith(HEAVY)]
+    assert [name for name in loaded if name.startswith("jupyter_gpu")] in (
+        ["jupyter_gpu"],
+        ["jupyter_gpu", "jupyter_gpu.kernel"],
+    )
+
+
+def test_use_is_light() -> None:
+    """Even a call loads neither web framework nor widgets."""
+    code = (
+        "import sys, os; os.environ['JUPYTER_RUNTIME_DIR'] = '/nowhere'; from jupyter_gpu import gpu; repr(gpu);"
+        "print(*[n for n in ('tornado', 'ipywidgets', 'anywidget', 'pynvml', 'jupyter_server', 'asyncio', 'IPython')"
+        " if n in sys.modules])"
+    )
+    assert fresh(code) == ""
+
+
+def test_star_import_needs_no_server() -> None:
+    """`from jupyter_gpu import *` asks nobody."""
+    assert fresh("from jupyter_gpu import *; print(gpu.resize.__name__, resize.__name__)") == "resize resize"
