@@ -1,0 +1,266 @@
+"""Simulated GPUs: real devices for root, plain files for others, and loads that programs report."""
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.model.annotations import decode_inventory, encode
+from jupyter_gpu.model.gpu import Device
+from jupyter_gpu.model.view import GpuLoad
+from jupyter_gpu_node import enforcement, fakes, loads, proc
+from jupyter_gpu_node.fakes import SimulatedGpus, uuid_of
+
+from .conftest import Child
+
+Spawn = Callable[..., Child]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A directory that other users reach as well."""
+    for directory in (tmp_path, *tmp_path.parents[:2]):
+        directory.chmod(0o755)
+    return tmp_path / "simulated"
+
+
+def as_nobody(child: Child) -> Child:
+    child.run("from jupyter_gpu_node import fakes")
+    child.run("os.setgid(65534) or os.setuid(65534)")
+    return child
+
+
+def test_inventory(home: Path) -> None:
+    """The same GPUs for every server; valid as an inventory; pairs share island and switch."""
+    gpus = SimulatedGpus(home, 4).inventory()
+    assert gpus == SimulatedGpus(home, 4).inventory()
+    assert decode_inventory(encode(gpus)) == gpus
+    assert [gpu.index for gpu in gpus] == [0, 1, 2, 3]
+    assert len({gpu.uuid for gpu in gpus}) == 4
+    assert all(gpu.simulated and gpu.healthy and gpu.memory == 24 * 2**30 for gpu in gpus)
+    assert all(gpu.uuid.startswith("GPU-5ea1") and len(gpu.uuid) == len("GPU-") + 36 for gpu in gpus)
+    assert [gpu.island for gpu in gpus] == ["island-0", "island-0", "island-1", "island-1"]
+    assert [gpu.switch for gpu in gpus] == ["switch-0", "switch-0", "switch-1", "switch-1"]
+
+
+@pytest.mark.root
+def test_root_has_devices(home: Path) -> None:
+    """Nodes of virtual consoles that everybody may open, and that really open."""
+    for index, gpu in enumerate(SimulatedGpus(home, 3).inventory()):
+        found = Path(gpu.path).lstat()
+        assert gpu.device == Device(4, 40 + index)
+        assert stat.S_ISCHR(found.st_mode)
+        assert found.st_rdev == os.makedev(4, 40 + index)
+        assert stat.S_IMODE(found.st_mode) == 0o666
+        os.close(os.open(gpu.path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK))
+    assert stat.S_IMODE(home.stat().st_mode) == 0o1777
+
+
+@pytest.mark.root
+def test_others_have_files_until_root_comes(home: Path, spawn: Spawn) -> None:
+    """Plain files that every user may open; a root that comes later turns them into devices for all."""
+    home.mkdir()
+    home.chmod(0o777)
+    child = as_nobody(spawn())
+    child.run(f"source = fakes.SimulatedGpus({str(home)!r}, 2)")
+    assert child.run("[gpu.device for gpu in source.inventory()]") == [None, None]
+    for path in child.run("[gpu.path for gpu in source.inventory()]"):
+        assert stat.S_ISREG(Path(path).lstat().st_mode)
+        assert stat.S_IMODE(Path(path).lstat().st_mode) == 0o666
+
+    ours = SimulatedGpus(home, 2).inventory()
+    assert [gpu.device for gpu in ours] == [Device(4, 40), Device(4, 41)]
+    assert home.stat().st_uid == 0
+    assert stat.S_IMODE(home.stat().st_mode) == 0o1777
+    assert child.run("[str(gpu.device) for gpu in source.inventory()]") == ["4:40", "4:41"]
+    assert child.run("[gpu.uuid for gpu in source.inventory()]") == [gpu.uuid for gpu in ours]
+    child.run("os.close(open_device(source.inventory()[0].path))")
+
+
+@pytest.mark.root
+def test_mount_without_devices(spawn: Spawn, tmp_path: Path) -> None:
+    """Where the directory's mount forbids devices, as /run/lock often does, the nodes lie in /dev and open."""
+    child = spawn()
+    child.run("libc.unshare(0x20000) and 1/0; libc.mount(b'none', b'/', None, 0x44000, None) and 1/0")
+    child.run("libc.mount(b'none', b'/dev', b'tmpfs', 0, None) and 1/0")  # a /dev of its own
+    child.run(f"libc.mount(b'none', {str(tmp_path).encode()!r}, b'tmpfs', 4, None) and 1/0")  # MS_NODEV
+    child.run(f"from jupyter_gpu_node import fakes; source = fakes.SimulatedGpus({str(tmp_path / 's')!r}, 2)")
+    paths = child.run("[gpu.path for gpu in source.inventory()]")
+    assert paths == ["/dev/jupyter-gpu/gpu0", "/dev/jupyter-gpu/gpu1"]
+    child.run(f"os.close(open_device({paths[1]!r}))")
+
+
+@pytest.mark.root
+def test_container_that_forbids_these_devices(home: Path, spawn: Spawn, uid: str) -> None:
+    """A root that may not open them gets plain files rather than dead GPUs."""
+    child = spawn()
+    enforcement.choose([Device(4, 40)], uid, child.pid, "required")
+    child.run(f"from jupyter_gpu_node import fakes; source = fakes.SimulatedGpus({str(home)!r}, 2)")
+    assert child.run("[str(gpu.device) for gpu in source.inventory()]") == ["None", "4:41"]
+    assert child.run("[gpu.healthy for gpu in source.inventory()]") == [True, True]
+    assert sorted(path.name for path in home.iterdir()) == ["gpu0", "gpu1", "health", "load"]
+
+
+@pytest.mark.parametrize("count", [-1, 25, 10**9])
+def test_impossible_counts(home: Path, count: int) -> None:
+    """Refused before anything is made."""
+    with pytest.raises(ValueError, match="0 to 24"):
+        SimulatedGpus(home, count)
+    assert not home.exists()
+
+
+def test_none_wanted(home: Path) -> None:
+    """No GPU is a valid number of them, and says so."""
+    source = SimulatedGpus(home, 0)
+    assert source.inventory() == ()
+    assert "set to 0" in source.note
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_directory_is_no_trap(home: Path, tmp_path: Path, kind: str) -> None:
+    """A link or file in the place of the directory is refused, and what it points to is left alone."""
+    target = tmp_path / "target"
+    target.mkdir(mode=0o700)
+    home.symlink_to(target) if kind == "link" else home.touch()
+    with pytest.raises(NotADirectoryError, match="in the way"):
+        SimulatedGpus(home, 1)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o700
+    assert not list(target.iterdir())
+
+
+@pytest.mark.root
+def test_link_in_the_place_of_a_gpu(home: Path, tmp_path: Path, spawn: Spawn) -> None:
+    """Root replaces it by a device; for others that GPU is out of order. Nobody writes through it."""
+    SimulatedGpus(home, 0)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (home / "gpu0").symlink_to(victim)
+    child = as_nobody(spawn())
+    child.run(f"(gpu,) = fakes.SimulatedGpus({str(home)!r}, 1).inventory()")
+    assert not child.run("gpu.healthy")
+    (gpu,) = SimulatedGpus(home, 1).inventory()
+    assert gpu.healthy
+    assert victim.read_text() == "precious"
+
+
+def test_health(home: Path) -> None:
+    """Sick, gone and back again, for demonstrations and tests of everything above."""
+    source = SimulatedGpus(home, 2)
+    fakes.set_health(home, uuid_of(0), "The fan stopped.")
+    assert [(gpu.healthy, gpu.health) for gpu in source.inventory()] == [(False, "The fan stopped."), (True, "")]
+    fakes.unplug(home, uuid_of(0))
+    assert [gpu.index for gpu in source.inventory()] == [1]
+    fakes.set_health(home, uuid_of(0), None)
+    fakes.set_health(home, uuid_of(0), None)
+    assert [gpu.healthy for gpu in source.inventory()] == [True, True]
+    with pytest.raises(ValueError, match="not a simulated GPU"):
+        fakes.set_health(home, "../../x", "y")
+
+
+@pytest.mark.root
+def test_others_cannot_make_a_gpu_sick(home: Path, spawn: Spawn) -> None:
+    """A user's word about the health of everybody's GPU is not believed."""
+    source = SimulatedGpus(home, 1)
+    child = as_nobody(spawn())
+    child.run(f"fakes.set_health({str(home)!r}, fakes.uuid_of(0), 'mine now')")
+    assert [gpu.healthy for gpu in source.inventory()] == [True]
+
+
+def test_loads(home: Path, spawn: Spawn) -> None:
+    """What several programs do adds up, to what a GPU can do; one that ended does nothing."""
+    source = SimulatedGpus(home, 2)
+    first, second, idle = uuid_of(0), uuid_of(1), GpuLoad(0.0, 0)
+    assert source.loads([first, "GPU-unknown"]) == {first: idle}
+    fakes.write_load(home, first, 0.25, 2**30)
+    child = spawn()
+    child.run(f"from jupyter_gpu_node import fakes; fakes.write_load({str(home)!r}, {first!r}, 0.5, 2**30)")
+    assert source.loads([first, second]) == {first: GpuLoad(75.0, 2**31), second: idle}
+    child.run(f"fakes.write_load({str(home)!r}, {first!r}, 1, 2**40)")
+    assert source.loads([first]) == {first: GpuLoad(100.0, fakes.MEMORY)}
+    child.end()
+    assert source.loads([first]) == {first: GpuLoad(25.0, 2**30)}
+    assert [path.name for path in (home / "load").iterdir()] == [f"{os.getpid()}.{first}"], "stale ones are removed"
+    fakes.clear_load(home, first)
+    fakes.clear_load(home, first)
+    assert source.loads([first]) == {first: idle}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"start": 1}, {"busy": 2}, {"busy": "x"}, {"busy": True}, {"memory": -1}, {"memory": 1.5}, {"busy": None}],
+    ids=str,
+)
+def test_bad_records_do_not_count(home: Path, change: dict[str, object]) -> None:
+    """A record of an earlier process with this pid, or one that says nonsense, is removed."""
+    source = SimulatedGpus(home, 1)
+    path = home / "load" / f"{os.getpid()}.{uuid_of(0)}"
+    good = {"start": proc.process_start_time(os.getpid()), "busy": 0.5, "memory": 1}
+    path.write_text(json.dumps(good))
+    assert source.loads([uuid_of(0)])[uuid_of(0)].utilisation == 50
+    path.write_text(json.dumps({**good, **change}))
+    assert source.loads([uuid_of(0)])[uuid_of(0)].utilisation == 0
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b" " * 5000, b'{"busy": NaN}'], ids=repr)
+def test_garbage_does_not_count(home: Path, content: bytes) -> None:
+    """Half-written, oversize or binary files harm nobody."""
+    source = SimulatedGpus(home, 1)
+    (home / "load" / f"{os.getpid()}.{uuid_of(0)}").write_bytes(content)
+    (home / "load" / "README").write_bytes(content)
+    assert source.loads([uuid_of(0)]) == {uuid_of(0): GpuLoad(0.0, 0)}
+    assert (home / "load" / "README").exists(), "what is not ours stays"
+
+
+def test_pipes_and_links_do_not_hang(home: Path) -> None:
+    """A named pipe or a link under the name of a load is not read."""
+    source = SimulatedGpus(home, 2)
+    os.mkfifo(home / "load" / f"{os.getpid()}.{uuid_of(0)}")
+    (home / "load" / f"{os.getpid()}.{uuid_of(1)}").symlink_to("/etc/passwd")
+    os.mkfifo(home / "health" / uuid_of(0))
+    assert all(load.utilisation == 0 for load in source.loads([uuid_of(0), uuid_of(1)]).values())
+    assert all(gpu.healthy for gpu in source.inventory())
+
+
+@pytest.mark.root
+def test_loads_of_other_users(home: Path, spawn: Spawn) -> None:
+    """Every user reports for its own processes, and only for those."""
+    source = SimulatedGpus(home, 1)
+    child = as_nobody(spawn())
+    child.run(f"fakes.write_load({str(home)!r}, fakes.uuid_of(0), 0.5, 7)")
+    assert source.loads([uuid_of(0)]) == {uuid_of(0): GpuLoad(50.0, 7)}
+    child.run(f"fakes.clear_load({str(home)!r}, fakes.uuid_of(0))")
+    child.run(f"""
+        from pathlib import Path
+        from jupyter_gpu_node import loads
+        loads.write(Path({str(home / "load")!r}), fakes.uuid_of(0), 1, 7, pid={os.getpid()})
+    """)
+    assert source.loads([uuid_of(0)]) == {uuid_of(0): GpuLoad(0.0, 0)}
+
+
+@pytest.mark.parametrize(("busy", "memory"), [(-0.1, 0), (1.1, 0), (float("nan"), 0), (0.5, -1), (0.5, 2**60)])
+def test_impossible_loads(home: Path, busy: float, memory: int) -> None:
+    """Refused where they are made."""
+    SimulatedGpus(home, 1)
+    with pytest.raises(ValueError, match="A load is"):
+        fakes.write_load(home, uuid_of(0), busy, memory)
+    with pytest.raises(ValueError, match="not the uuid"):
+        fakes.write_load(home, "../x", 0.5, 0)
+
+
+def test_drafts_of_the_dead_are_removed(home: Path, spawn: Spawn) -> None:
+    """A program killed while it wrote leaves a draft, which nobody reads and the next reader removes."""
+    source = SimulatedGpus(home, 1)
+    child = spawn()
+    mine = home / "load" / f".{os.getpid()}.{uuid_of(0)}.{os.getpid()}"
+    dead = home / "load" / f".{child.pid}.{uuid_of(0)}.{child.pid}"
+    for path in (mine, dead):
+        path.write_text("{")
+    child.end()
+    source.loads([uuid_of(0)])
+    assert mine.exists()
+    assert not dead.exists()
+    assert loads.read(home / "nowhere") == ()

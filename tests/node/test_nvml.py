@@ -1,0 +1,347 @@
+"""NVML in a helper process: the pipe, its deadlines and its death, with a fake driver; and what is said without one."""
+
+import json
+import os
+import secrets
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.model.annotations import decode_inventory, encode
+from jupyter_gpu.model.gpu import Device
+from jupyter_gpu.model.view import GpuLoad
+from jupyter_gpu_node import enforcement, nvml, proc
+from jupyter_gpu_node.nvml import NvmlSource
+
+from .conftest import MANAGED, Child
+
+HARDWARE = Path(__file__).parent / "fake_hardware"
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Driver:
+    """A fake driver and the sources that use it."""
+
+    def __init__(self, path: Path, nodes: str) -> None:
+        self.path = path
+        self.nodes = nodes
+        self.clock = Clock()
+        self.sources: list[NvmlSource] = []
+        self.set(gpu("a"), gpu("b"))
+
+    def set(self, *gpus: dict[str, Any], **world: Any) -> None:
+        """What the driver says from now on."""
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(json.dumps({"gpus": gpus, "nodes": self.nodes, **world}))
+        draft.replace(self.path)
+
+    def source(self, deadline: float = 20, leave: Callable[[int], None] | None = None) -> NvmlSource:
+        environment = {"FAKE_NVML": str(self.path), "PYTHONPATH": f"{HARDWARE}:{os.pathsep.join(sys.path)}"}
+        source = NvmlSource(leave, deadline=deadline, retry=60, environment=environment, clock=self.clock)
+        self.sources.append(source)
+        return source
+
+
+def gpu(letter: str, **more: Any) -> dict[str, Any]:
+    return {"uuid": f"GPU-{letter}", **more}
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    name = f"-test-{secrets.token_hex(4)}-"
+    nodes = [Path(f"/dev/nvidia{name}{number}") for number in range(3)]
+    for number, node in enumerate(nodes):
+        os.mknod(node, stat.S_IFCHR | 0o600, os.makedev(4, 40 + number))
+    driver = Driver(tmp_path / "nvml.json", name)
+    yield driver
+    for source in driver.sources:
+        source.close()
+    for node in nodes:
+        node.unlink()
+
+
+def health(source: NvmlSource) -> list[tuple[str, bool]]:
+    return [(gpu.uuid[-1], gpu.healthy) for gpu in source.inventory()]
+
+
+def helper(source: NvmlSource) -> int:
+    assert source._helper is not None
+    return source._helper.pid
+
+
+@pytest.mark.root
+def test_inventory(driver: Driver) -> None:
+    """Everything a GPU is, as the annotation holds it."""
+    driver.set(gpu("a", name="NVIDIA H200"), gpu("b", total=7), gpu("c"), links=[[0, 1]], switches=[[0, 2], [1, 2]])
+    source = driver.source()
+    first, second, third = gpus = source.inventory()
+    assert decode_inventory(encode(gpus)) == gpus
+    assert (first.uuid, first.index, first.model, first.memory) == ("GPU-a", 0, "NVIDIA H200", 80 * 2**30)
+    assert first.device == Device(4, 40)
+    assert (second.memory, second.device) == (7, Device(4, 41))
+    assert (first.island, second.island, third.island) == ("group-0", "group-0", None)
+    assert [g.switch for g in gpus] == ["group-0"] * 3, "joined through others is joined"
+    assert all(g.healthy and not g.simulated for g in gpus)
+    assert source.note == ""
+    assert source.inventory() == gpus
+
+
+@pytest.mark.root
+def test_loads(driver: Driver) -> None:
+    """Per cent and bytes; nothing for a GPU that is not there, None for what it does not tell."""
+    driver.set(gpu("a", busy=37, used=5), gpu("b", fails="UtilizationRates"))
+    source = driver.source()
+    found = source.loads(["GPU-a", "GPU-b", "GPU-c"])
+    assert found == {"GPU-a": GpuLoad(37, 5), "GPU-b": GpuLoad(None, 2**30)}
+    assert source.loads([]) == {}
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("misfortune", ["hangs", "dies"])
+def test_one_gpu_takes_the_helper_down(driver: Driver, misfortune: str) -> None:
+    """It alone is unhealthy and left alone for a while; the others are asked on by a fresh helper."""
+    source = driver.source(deadline=1)
+    assert health(source) == [("a", True), ("b", True)]
+    before = helper(source)
+    driver.set(gpu("a", **{misfortune: "Name"}), gpu("b"))
+    begin = time.monotonic()
+    source._deadlines = (20, 1)  # the fresh helper needs a moment to start
+    assert health(source) == [("a", False), ("b", True)]
+    assert time.monotonic() - begin < 10
+    assert helper(source) != before
+    assert not Path(f"/proc/{before}").exists(), "killed, and waited for"
+    assert "GPU 0 is out of order" in source.note
+    (sick, _) = source.inventory()
+    assert (sick.device, sick.model) == (Device(4, 40), "NVIDIA Test"), "it stays what it was"
+    assert set(source.loads(["GPU-a", "GPU-b"])) == {"GPU-b"}
+
+    after = helper(source)
+    driver.set(gpu("a"), gpu("b"))
+    assert health(source) == [("a", False), ("b", True)], "not asked again before its time"
+    driver.clock.now += 61
+    assert health(source) == [("a", True), ("b", True)]
+    assert helper(source) == after
+    assert source.note == ""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("place", ["Init", "Count"])
+def test_driver_hangs(driver: Driver, place: str) -> None:
+    """All GPUs are unhealthy, none is forgotten, and the next questions do not wait for it again."""
+    source = driver.source()
+    assert health(source) == [("a", True), ("b", True)]
+    driver.set(gpu("a"), gpu("b"), hangs=place)
+    os.kill(helper(source), signal.SIGKILL)
+    source._deadlines = (0.5, 0.5)
+    assert health(source) == [("a", False), ("b", False)]
+    assert "No answer within 0.5 seconds" in source.note
+    begin = time.monotonic()
+    assert health(source) == [("a", False), ("b", False)]
+    assert source.loads(["GPU-a"]) == {}
+    assert time.monotonic() - begin < 0.1
+    driver.set(gpu("a"), gpu("b"))
+    driver.clock.now += 61
+    source._deadlines = (20, 20)
+    assert health(source) == [("a", True), ("b", True)]
+
+
+@pytest.mark.root
+def test_helper_killed_by_somebody(driver: Driver) -> None:
+    """Out of memory, say: the next question starts another one, and nothing else is to be seen."""
+    source = driver.source()
+    source.inventory()
+    os.kill(helper(source), signal.SIGKILL)
+    assert health(source) == [("a", True), ("b", True)]
+    assert source.note == ""
+
+
+@pytest.mark.root
+def test_gpu_that_fails_in_words(driver: Driver) -> None:
+    """A lost GPU says so: unhealthy, as it was before, with the driver's word."""
+    source = driver.source()
+    source.inventory()
+    driver.set(gpu("a"), gpu("b", fails="HandleByIndex"))
+    _, lost = source.inventory()
+    assert (lost.uuid, lost.healthy, lost.health) == ("GPU-b", False, "GPU is lost.")
+    driver.set(gpu("a"), gpu("b"))
+    assert health(source) == [("a", True), ("b", True)]
+
+
+@pytest.mark.root
+def test_gpu_that_fails_from_the_start(driver: Driver) -> None:
+    """Nobody knows which it is: it is missing, and the note tells."""
+    driver.set(gpu("a"), gpu("b", fails="UUID"))
+    source = driver.source()
+    assert health(source) == [("a", True)]
+    assert "GPU is lost" in source.note
+
+
+@pytest.mark.root
+def test_gpu_that_was_taken_out(driver: Driver) -> None:
+    """Gone from the driver's list, gone from ours."""
+    source = driver.source()
+    source.inventory()
+    driver.set(gpu("a"))
+    assert health(source) == [("a", True)]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ({"worn": 1}, "worn out"),
+        ({"mig": 1}, "MIG mode"),
+        ({"minor": "/nowhere"}, "No such file"),
+        ({"minor": "0/x"}, "Not a directory"),
+    ],
+)
+def test_sick_gpus(driver: Driver, trouble: dict[str, Any], words: str) -> None:
+    """Worn memory, MIG mode, a device node that is not there: never granted, and said why."""
+    source = driver.source()
+    source.inventory()
+    driver.set(gpu("a", **trouble), gpu("b", mig=0))
+    sick, well = source.inventory()
+    assert not sick.healthy
+    assert words in sick.health
+    assert sick.device == Device(4, 40), "its device stays guarded"
+    assert well.healthy
+
+
+@pytest.mark.root
+def test_xid_errors(driver: Driver) -> None:
+    """A hardware error of the driver's log makes the GPU unhealthy, one that a program caused does not."""
+    source = driver.source()
+    source.inventory()
+    driver.set(gpu("a"), gpu("b"), xids=[[0, 31], [0, 43], [1, 79]])
+    assert health(source) == [("a", True), ("b", False)]
+    assert "Xid 79" in source.inventory()[1].health
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="not run: this machine has an NVIDIA driver")
+def test_no_driver() -> None:
+    """With the real NVML binding and no GPU: an empty inventory that says why, and no helper left behind."""
+    source = NvmlSource()
+    try:
+        assert source.inventory() == ()
+        assert "No NVIDIA GPU can be used: " in source.note
+        assert source._helper is None
+        assert source.inventory() == ()
+    finally:
+        source.close()
+
+
+def test_binding_missing(tmp_path: Path) -> None:
+    """A broken installation is a sentence, no traceback."""
+    (tmp_path / "pynvml.py").write_text("raise ImportError('no pynvml')")
+    source = NvmlSource(environment={"PYTHONPATH": f"{tmp_path}:{os.pathsep.join(sys.path)}"})
+    assert source.inventory() == ()
+    assert source.note == "No NVIDIA GPU can be used: no pynvml."
+    source.close()
+
+
+def test_helper_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process to be had: empty, and said why."""
+    monkeypatch.setattr(nvml, "COMMAND", ("/nowhere/python",))
+    source = NvmlSource()
+    assert source.inventory() == ()
+    assert "cannot start" in source.note
+    source.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["", "garbage", "[]", '{"gpus": 5}', '{"at": "x"}', "x" * 2**21, '{"gpus": [{"index": 0}]}'],
+    ids=lambda a: a[:9],
+)
+def test_answers_are_not_trusted(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    """A helper that answers nonsense is as good as none."""
+    code = f"import sys; sys.stdin.readline(); print({answer!r}, flush=True); sys.stdin.readline()"
+    monkeypatch.setattr(nvml, "COMMAND", (sys.executable, "-c", code))
+    source = NvmlSource(deadline=5, first_deadline=5)
+    assert source.inventory() == ()
+    assert source.note
+    source.close()
+
+
+@pytest.mark.root
+def test_close(driver: Driver) -> None:
+    """The helper ends with its source, and a closed source answers nothing."""
+    source = driver.source()
+    source.inventory()
+    pid = helper(source)
+    assert pid in source.processes()
+    source.close()
+    source.close()
+    assert not Path(f"/proc/{pid}").exists()
+    assert source.loads(["GPU-a"]) == {}
+
+
+@pytest.mark.root
+def test_helper_ends_with_its_server(driver: Driver, spawn: Callable[..., Child]) -> None:
+    """A server killed with -9 leaves no helper that keeps the GPUs open."""
+    server = spawn(FAKE_NVML=str(driver.path), PYTHONPATH=f"{HARDWARE}:{os.pathsep.join(sys.path)}")
+    server.run("from jupyter_gpu_node.nvml import NvmlSource; source = NvmlSource(); source.inventory()")
+    pid = server.run("source._helper.pid")
+    start = proc.process_start_time(pid)
+    assert start is not None
+    server.end()
+    end = time.monotonic() + 20
+    while proc.alive(pid, start):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.root
+def test_helper_is_outside_the_pod(driver: Driver, uid: str, spawn: Callable[..., Child]) -> None:
+    """Before the server enters its group, and also one that is started after that."""
+    server = spawn(FAKE_NVML=str(driver.path), PYTHONPATH=f"{HARDWARE}:{os.pathsep.join(sys.path)}")
+    server.run("from jupyter_gpu_node.nvml import NvmlSource; source = NvmlSource()")
+    server.run("from jupyter_gpu_node import enforcement; from tests.node.conftest import MANAGED")
+    server.run(f"guard = enforcement.choose(MANAGED, {uid!r}, preference='required'); source.leave = guard.leave")
+    assert server.run("len(source.inventory())") == 2
+    first = server.run("source._helper.pid")
+    os.kill(first, signal.SIGKILL)
+    assert server.run("len(source.inventory())") == 2
+    assert server.run("source._helper.pid") != first
+    assert server.run("guard.processes()") == (server.pid,)
+
+
+@pytest.mark.gpu
+def test_real_gpus() -> None:
+    """What the driver of this machine says, against what its own tool says."""
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout.splitlines()
+    source = NvmlSource()
+    try:
+        gpus = source.inventory()
+        assert len(gpus) == len(listed)
+        for gpu, line in zip(gpus, listed, strict=True):
+            assert gpu.uuid in line
+            assert gpu.model in line
+            assert gpu.device is not None
+            assert Path(gpu.path).stat().st_rdev == os.makedev(gpu.device.major, gpu.device.minor)
+        loads = source.loads([gpu.uuid for gpu in gpus])
+        assert set(loads) == {gpu.uuid for gpu in gpus}
+        assert all(load.memory is not None for load in loads.values())
+    finally:
+        source.close()
+
+
+def test_marks_agree() -> None:
+    """Helpers are known by a mark that no pod's process carries by accident."""
+    assert nvml.MARK != enforcement.MARK
+    assert MANAGED
