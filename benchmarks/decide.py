@@ -1,0 +1,107 @@
+"""How long one resize request takes to decide, in synthetic clusters of 100, 1,000 and 5,000 nodes with 8 GPUs each."""
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from jupyter_gpu.model.annotations import Attached, Requested, Wish
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_scheduler.decide import decide
+from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+
+from .figures import Figure
+
+_GOALS = {100: 1.0, 1_000: 5.0, 5_000: 25.0}  # nodes: milliseconds
+_GPUS = 8
+_PODS = 4  # on each node
+_REQUESTS = 2_000
+_REBUILDS = 7  # of the whole snapshot: slow where the cluster is large
+_COMMAND = "scripts/bench decide"
+_AMOUNTS = (0, 250, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000)
+
+
+def run() -> Sequence[Figure]:
+    """Milliseconds from a changed wish to the decisions written down; the baseline builds the snapshot anew."""
+    return [_measure(nodes, goal) for nodes, goal in _GOALS.items()]
+
+
+def _measure(nodes: int, goal: float) -> Figure:
+    chance = random.Random(nodes)
+    inventories = {f"node-{number}": _inventory(number) for number in range(nodes)}
+    snapshot = _build(inventories, [_pod(chance, number, nodes) for number in range(nodes * _PODS)])
+    for name in inventories:  # everybody is served or in line before anything is measured
+        _step(snapshot, name)
+    samples = [_request(chance, snapshot, nodes) for _ in range(_REQUESTS)]
+    pods = [pod for name in inventories for pod in snapshot.pods(name)]
+    baseline = [_rebuild(inventories, pods, f"node-{chance.randrange(nodes)}") for _ in range(_REBUILDS)]
+    return Figure.of(
+        f"decide: one request, {nodes:,} nodes with {nodes * _PODS:,} pods",
+        "ms",
+        samples,
+        _COMMAND,
+        goal=goal,
+        baseline=baseline,
+    )
+
+
+def _inventory(node: int) -> tuple[Gpu, ...]:
+    """Two NVLink islands of four GPUs, two PCIe switches in each."""
+    return tuple(
+        Gpu(
+            uuid=f"GPU-{node}-{index}",
+            index=index,
+            model="NVIDIA H100 80GB HBM3" if node % 4 else "NVIDIA A100-SXM4-80GB",
+            memory=80 * 1024**3,
+            island=f"island-{index // 4}",
+            switch=f"switch-{index // 2}",
+        )
+        for index in range(_GPUS)
+    )
+
+
+def _wish(chance: random.Random) -> Wish:
+    topology = chance.choice((None, None, None, "island"))
+    model = chance.choice(((), (), ("H100", "A100")))
+    return Wish(chance.choice(_AMOUNTS), model=model, topology=topology, priority=chance.choice((None, None, 5)))
+
+
+def _pod(chance: random.Random, number: int, nodes: int) -> PodState:
+    return PodState(f"pod-{number:05}", f"node-{number % nodes}", Requested(1, _wish(chance)), limit=4000)
+
+
+def _build(inventories: dict[str, tuple[Gpu, ...]], pods: Sequence[PodState]) -> ClusterSnapshot:
+    snapshot = ClusterSnapshot()
+    for name, gpus in inventories.items():
+        snapshot.put_node(name, gpus)
+    for pod in pods:
+        snapshot.put_pod(pod)
+    return snapshot
+
+
+def _step(snapshot: ClusterSnapshot, node: str) -> None:
+    """Decide, write it down, and let the node attach it."""
+    for decision in decide(snapshot, node):
+        pod = snapshot.pod(decision.uid)
+        assert pod is not None
+        attached = Attached(decision.allocated.observed_generation, decision.allocated.shares)
+        snapshot.put_pod(replace(pod, allocated=decision.allocated, attached=attached))
+
+
+def _request(chance: random.Random, snapshot: ClusterSnapshot, nodes: int) -> float:
+    """Milliseconds of one wish: put it, decide for its node, write the decisions down."""
+    pod = snapshot.pod(f"pod-{chance.randrange(nodes * _PODS):05}")
+    assert pod is not None
+    assert pod.requested is not None
+    changed = replace(pod, requested=Requested(pod.requested.generation + 1, _wish(chance)))
+    began = time.perf_counter()
+    snapshot.put_pod(changed)
+    _step(snapshot, pod.node)
+    return (time.perf_counter() - began) * 1000
+
+
+def _rebuild(inventories: dict[str, tuple[Gpu, ...]], pods: Sequence[PodState], node: str) -> float:
+    """Milliseconds of the same with nothing kept between two requests."""
+    began = time.perf_counter()
+    _step(_build(inventories, pods), node)
+    return (time.perf_counter() - began) * 1000
