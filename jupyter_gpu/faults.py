@@ -13,8 +13,8 @@ from typing import Final
 VARIABLE: Final = "JUPYTER_GPU_CRASH_AT"
 
 POINTS: Final = (
-    "start:guarded",  # the device rules deny everything, no record yet
-    "start:recorded",  # the record is there, nobody can poke it yet
+    "start:recorded",  # the record is there, the process is not in its group yet
+    "start:guarded",  # the process is in its group and can open nothing, the record does not tell of it yet
     "write:temporary",  # the new text is in a temporary file, not yet under its name
     "decide:recorded",  # the wish and what was decided are written, nothing is applied
     "rules:applied",  # the device rules are in force, `attached` still tells the old

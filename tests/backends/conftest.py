@@ -1,10 +1,16 @@
 """Fixtures of the tests of backends."""
 
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from jupyter_gpu_node import fakes
+
+from .actor import FIRST_MINOR
+from .stage import Nursery, Stage
 
 
 @pytest.fixture
@@ -18,3 +24,32 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", "--lazy", place], check=True)
+
+
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    """A folder whose path is short enough for the addresses of sockets, and that every user may enter."""
+    with tempfile.TemporaryDirectory(prefix="jg-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Where processes come from."""
+    made = Nursery()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def stage(nursery: Nursery, short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """A machine of its own with three simulated GPUs."""
+    monkeypatch.setattr(fakes, "FIRST_MINOR", FIRST_MINOR)
+    made = Stage(nursery, short_tmp / "state")
+    try:
+        yield made
+    finally:
+        made.end()

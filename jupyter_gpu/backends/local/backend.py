@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from jupyter_gpu.backend import Listener
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.view import Sample, View
 from jupyter_gpu_node.enforcement import Preference
 
@@ -105,8 +106,9 @@ class LocalBackend:
         """Give back what nobody has open any more; the rest when its last process ends. Safe to call twice."""
         if self._loop is None:
             return
-        await self._do(self._pod.give_back)
-        self._loop = None
+        done = self._submit(self._pod.give_back)
+        self._loop = None  # before the goodbye: nothing may bring the pod back after it
+        await asyncio.wrap_future(done)
         self._watch.set(())
         if self._timer:
             self._timer.cancel()
@@ -119,7 +121,7 @@ class LocalBackend:
     async def _do(self, job: Callable[[], T]) -> T:
         """Run ``job`` in the worker. What it changed is published even if the caller is gone by then."""
         if self._loop is None:
-            raise RuntimeError("The backend is not started.")
+            raise BackendUnavailable("GPUs are not available: the server is starting or stopping. Try again later.")
         return await asyncio.wrap_future(self._submit(job))
 
     def _submit(self, job: Callable[[], T]) -> Future[T]:
@@ -145,6 +147,8 @@ class LocalBackend:
 
     def _look(self) -> None:
         self._waking = False  # before the look: what happens from now on needs another one
+        if self._loop is None:
+            return
         try:
             self._pod.reconcile()
         except Exception:

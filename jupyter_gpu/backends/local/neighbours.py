@@ -133,23 +133,24 @@ def sharers(neighbours: Iterable[Neighbour]) -> dict[str, tuple[Place, ...]]:
     return found
 
 
-def empty(
+def remains(
     dead: Neighbour, gpus: Mapping[str, Gpu], sharing: Mapping[str, Sequence[Place]], names: frozenset[str]
-) -> bool:
-    """Whether nothing of a dead pod is left: no process of it, and nobody who may have a GPU from it.
+) -> frozenset[int]:
+    """Pids of what is left of a dead pod: processes of it, and those who may have a GPU from it.
 
     ``gpus``: all that were ever seen. ``sharing``: by uuid, where other pods that have it are. ``names``: of programs
     outside every pod that may have GPUs open.
     """
-    if dead.place.processes():
-        return False
+    if left := dead.place.processes():
+        return left
     scope = Scope(
         pod=dead.place,
         neighbours=sharing,
         excuses=Excuses(names, frozenset(dead.record.outside)),
         suspects=_suspects(dead),
     )
-    return not any(look((gpus[uuid] for uuid in dead.held if uuid in gpus), scope).holders.values())
+    found = look((gpus[uuid] for uuid in dead.held if uuid in gpus), scope)
+    return frozenset(holder.pid for holders in found.holders.values() for holder in holders)
 
 
 def _suspects(dead: Neighbour) -> Suspects | None:

@@ -78,6 +78,8 @@ class Pod:
         assert server is not None
         self._record = Record(uuid.uuid4().hex, server, boot(), namespace(), limit=settings.limit)
         self._recorded = False
+        self._new = True
+        self._remains: frozenset[Process] = frozenset()  # of dead pods
         self._world = World((), frozenset(), ())
         self._empty: frozenset[str] = frozenset()  # dead pods whose records we may not remove
         self._used = Sight()  # who has what is ours open: to show
@@ -105,17 +107,19 @@ class Pod:
         """Guard all GPUs, then join the others. If the state directory fails, nothing is granted until it works."""
         settings = self._settings
         with self._may_fail():
-            with self._store.locked():
-                pass  # made here, with the modes that all users need
+            with self._store.locked() as session:
+                self._join(session)  # first of all: if we are killed, somebody knows what to look for
+            faults.point("start:recorded")
             self._stock.open()
             if settings.simulated_gpus:
                 self._stock.take()
         pid = settings.pid or os.getpid()
         self._guard = Guard(self.uid, pid, self._stock.devices, settings.enforcement)
-        self._record = replace(self._record, place=self._guard.recorded)
+        faults.point("start:guarded")
         if pid == os.getpid():
             os.environ.update(self.environment)
-        faults.point("start:guarded")
+        self._record = replace(self._record, place=self._guard.recorded)
+        self._recorded = False
         with self._may_fail(), self._store.locked() as session:
             self._join(session)
 
@@ -142,10 +146,10 @@ class Pod:
 
     def reconcile(self) -> None:
         """Look again at everything; what fails is told in the view and tried again."""
-        first = not self._stock.known
         with self._may_fail():
             self._stock.take()
-            self._advance(None, thorough=first)
+            self._advance(None, thorough=self._new)
+            self._new = False
 
     def sample(self) -> Mapping[str, GpuLoad]:
         """Load of the pod's GPUs, and a fresh look at who uses them."""
@@ -251,7 +255,6 @@ class Pod:
                 self._yield(found.damaged.get(self.uid) or "somebody removed or changed it")
             session.write(self._record)
             self._recorded = True
-            faults.point("start:recorded")
         if self.uid not in found.sockets or self._socket is None:
             self._socket = poke.listen(self._store.pods, f"{self.uid}.sock")
 
@@ -307,8 +310,10 @@ class Pod:
         if not dead:
             return False
         names = frozenset(self._settings.system_holders)
-        gone = reap(self._store, dead, self._stock.seen, self._sharing(), names)
+        own = self._guard.place.group if self._guard else None
+        gone, left = reap(self._store, dead, self._stock.seen, self._sharing(), names, own.parent if own else None)
         self._empty |= gone
+        self._remains = frozenset(process for pid in left if (process := identify(pid)))
         return any(pod.held for pod in dead if pod.uid in gone)
 
     def _save(self, session: Session, **changes: Any) -> None:
@@ -380,9 +385,8 @@ class Pod:
     def _watch(self) -> frozenset[Process]:
         """Whoever has what we wait for: if a server is killed, nobody pokes us."""
         servers = (pod.record.server for pod in self._world.neighbours if not pod.dead and pod.held)
-        return frozenset(servers if self._owed() else ()) | (
-            self._drained.processes if self._draining() else frozenset()
-        )
+        waited_for = frozenset(servers) | self._remains if self._owed() else frozenset()
+        return waited_for | (self._drained.processes if self._draining() else frozenset())
 
     def _tell(self) -> None:
         poke.poke(self._store.pods, (f"{pod.uid}.sock" for pod in self._world.neighbours if not pod.dead))

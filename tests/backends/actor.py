@@ -1,0 +1,228 @@
+"""A process that does what a test tells it: a Jupyter server with its backend, or a kernel that opens devices.
+
+One JSON object per message on its socket, one answer for each. A server's kernels are told through
+sockets of their own, so that they can be spoken to when the server is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import json
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jupyter_gpu.backends.local import LocalBackend
+
+FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
+PR_SET_DUMPABLE = 4
+FIRST_MINOR = 60
+"""Of the devices behind simulated GPUs here: a demo on the same machine uses lower ones, and none of these."""
+
+
+class Actor:
+    """What it can be told are its methods."""
+
+    backend: LocalBackend
+
+    def __init__(self) -> None:
+        self.files: dict[str, int] = {}
+        self.maps: dict[str, mmap.mmap] = {}
+        self.children: list[subprocess.Popen[bytes]] = []
+
+    # -- like a kernel ------------------------------------------------------------------------------------------------
+
+    def open(self, path: str) -> str:
+        """Open and keep open; the answer is the name of the error, or empty."""
+        try:
+            self.files[path] = os.open(path, FLAGS)
+        except OSError as error:
+            return errno.errorcode[error.errno or 0]
+        return ""
+
+    def close(self, path: str) -> None:
+        """Close what was opened or received."""
+        os.close(self.files.pop(path))
+
+    def tries(self, paths: list[str]) -> list[bool]:
+        """Which of the paths can be opened now; each is closed again at once."""
+        found = []
+        for path in paths:
+            try:
+                os.close(os.open(path, FLAGS))
+            except PermissionError:
+                found.append(False)
+            else:
+                found.append(True)
+        return found
+
+    def map(self, path: str) -> None:
+        """Map a plain file and close it: the mapping is what stays."""
+        descriptor = os.open(path, os.O_RDWR)
+        os.ftruncate(descriptor, 4096)
+        self.maps[path] = mmap.mmap(descriptor, 4096)
+        os.close(descriptor)
+
+    def unmap(self, path: str) -> None:
+        """End the mapping."""
+        self.maps.pop(path).close()
+
+    def send(self, path: str, to: str) -> None:
+        """Pass the open descriptor over a socket, and close it here."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as carrier:
+            carrier.connect(to)
+            socket.send_fds(carrier, [b"x"], [self.files[path]])
+            carrier.recv(1)
+        self.close(path)
+
+    def receive(self, path: str, at: str) -> None:
+        """Take a descriptor that is passed; told before the sender is."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(at)
+        listener.listen(1)
+
+        def take() -> None:
+            carrier, _ = listener.accept()
+            _, (descriptor,), _, _ = socket.recv_fds(carrier, 1, 1)
+            self.files[path] = descriptor
+            carrier.send(b"x")
+            carrier.close()
+            listener.close()
+            asyncio.get_running_loop().remove_reader(listener)
+
+        asyncio.get_running_loop().add_reader(listener, take)
+
+    def number(self, path: str) -> int:
+        """Of a descriptor that was received."""
+        return self.files.pop(path)
+
+    def become(self, user: int) -> None:
+        """Another user from now on. Nothing can be imported after that where Python belongs to root."""
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its own entries in /proc belong to root
+
+    def spawn(self, channel: int) -> int:
+        """A kernel: another program, started by this one; its pid."""
+        command = [sys.executable, "-I", "-S", __file__, "kernel", str(channel)]
+        self.children.append(subprocess.Popen(command, pass_fds=[channel]))
+        os.close(channel)
+        return self.children[-1].pid
+
+    # -- like a server ------------------------------------------------------------------------------------------------
+
+    async def start(self, **options: Any) -> dict[str, Any]:
+        """A backend with these options; its view."""
+        from jupyter_gpu.backends.local import LocalBackend
+
+        path = options.pop("state_dir")
+        self.backend = LocalBackend(state_dir=Path(path), **options)
+        await self.backend.start()
+        return await self.until_known()
+
+    async def until_known(self) -> dict[str, Any]:
+        """The first view after the GPUs were found."""
+        while not self.backend.view().total:
+            await asyncio.sleep(0.002)
+        return self.view()
+
+    async def request(self, **wish: Any) -> dict[str, Any]:
+        """The view after it."""
+        from jupyter_gpu.model.annotations import Wish
+
+        await self.backend.request(Wish.from_fields(wish))
+        return self.view()
+
+    def view(self) -> dict[str, Any]:
+        """The present one."""
+        return self.backend.view().to_json()
+
+    async def until(self, phase: str, attached: int = -1) -> float:
+        """Wait for a phase, and perhaps an amount; the time when it was there, on the clock of the machine."""
+        seen = asyncio.Event()
+        stop = self.backend.subscribe(lambda _: seen.set())
+        while True:
+            status = self.backend.view().status
+            if status.phase == phase and attached in (-1, status.attached):
+                stop()
+                return time.monotonic()
+            seen.clear()
+            await seen.wait()
+
+    async def stop(self) -> None:
+        """End the backend, not the process."""
+        await self.backend.stop()
+
+    def crash_at(self, point: str) -> None:
+        """From now on."""
+        os.environ["JUPYTER_GPU_CRASH_AT"] = point
+
+    def pid(self) -> int:
+        """Of this process."""
+        return os.getpid()
+
+    def freeze(self) -> None:
+        """Stop until somebody sends SIGCONT."""
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+async def serve(channel: socket.socket) -> None:
+    """Answer until the test closes the socket."""
+    actor = Actor()
+    reader, writer = await asyncio.open_connection(sock=channel)
+    while line := await reader.readline():
+        message = json.loads(line)
+        try:
+            method: Callable[..., Any] = getattr(actor, message.pop("do"))
+            value = method(**message)
+            answer = {"value": await value if asyncio.iscoroutine(value) else value}
+        except Exception as error:
+            answer = {"error": type(error).__name__, "message": str(error)}
+        writer.write(json.dumps(answer).encode() + b"\n")
+        await writer.drain()
+
+
+def nursery(orders: socket.socket) -> None:
+    """Fork an actor for each socket that arrives, and answer with its pid: much sooner than Python starts.
+
+    Everything an actor needs is imported here, once; so it can also become a user who may not read it.
+    """
+    import jupyter_gpu.backends.local
+    import jupyter_gpu_node.fakes
+
+    assert jupyter_gpu.backends.local
+    jupyter_gpu_node.fakes.FIRST_MINOR = FIRST_MINOR
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them: their sockets tell when they are gone
+    while True:
+        text, descriptors, _, _ = socket.recv_fds(orders, 1, 1)
+        if not text:
+            return
+        if child := os.fork():
+            os.close(descriptors[0])
+            orders.sendall(b"%10d" % child)
+            continue
+        orders.close()
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        asyncio.run(serve(socket.socket(fileno=descriptors[0])))
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    role, number = sys.argv[1:]
+    channel = socket.socket(fileno=int(number))
+    if role == "nursery":
+        nursery(channel)
+    else:
+        asyncio.run(serve(channel))
