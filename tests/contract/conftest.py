@@ -1,0 +1,29 @@
+"""One fixture: a backend that is not started, for each kind that this machine can have."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.backend import Backend
+from jupyter_gpu.backends.local import LocalBackend
+from jupyter_gpu_node import fakes
+
+Make = Callable[..., Backend]
+"""A new backend of the kind under test on a machine with three GPUs; its arguments are the backend's own."""
+
+KINDS = [pytest.param("soft"), pytest.param("required", id="enforced", marks=pytest.mark.root)]
+
+
+@pytest.fixture(params=KINDS)
+def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Several backends made in one test are servers of the same machine."""
+    monkeypatch.setattr(fakes, "FIRST_MINOR", 60)  # devices that nothing else on this machine simulates GPUs with
+    with tempfile.TemporaryDirectory(prefix="jg-") as folder:
+
+        def made(**options: object) -> Backend:
+            given = {"state_dir": Path(folder) / "state", "simulated_gpus": 3, "enforcement": request.param, **options}
+            return LocalBackend(**given)
+
+        yield made

@@ -1,0 +1,318 @@
+"""What every backend promises, whatever is behind it: the same tests on each."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from jupyter_gpu.backend import Backend
+from jupyter_gpu.model.annotations import Reason, Wish
+from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, LimitExceeded, StaleGeneration
+from jupyter_gpu.model.status import Phase
+from jupyter_gpu.model.view import GpuState, View
+
+from .conftest import Make
+
+PATIENCE = 20.0
+
+
+@asynccontextmanager
+async def running(backend: Backend) -> AsyncIterator[Backend]:
+    """Started, its GPUs found, and stopped in the end."""
+    await backend.start()
+    try:
+        await reaches(backend, lambda view: view.total > 0)
+        yield backend
+    finally:
+        await backend.stop()
+
+
+async def reaches(backend: Backend, condition: Callable[[View], bool]) -> View:
+    """The first view for which it is true."""
+    found: asyncio.Queue[View] = asyncio.Queue()
+    stop = backend.subscribe(found.put_nowait)
+    try:
+        view = backend.view()
+        while not condition(view):
+            view = await asyncio.wait_for(found.get(), PATIENCE)
+        return view
+    finally:
+        stop()
+
+
+def run(make: Make, play: Callable[[Backend], Awaitable[None]], **options: object) -> None:
+    """One test: a backend of the kind, started."""
+
+    async def whole() -> None:
+        async with running(make(**options)) as backend:
+            await play(backend)
+
+    asyncio.run(whole())
+
+
+def test_a_new_pod_has_nothing_and_says_what_there_is(make: Make) -> None:
+    """The first view: no GPU, the machine's amounts, the steps of the slider, an instance."""
+
+    async def play(backend: Backend) -> None:
+        view = backend.view()
+        assert view.status.phase is Phase.IDLE
+        assert (view.total, view.limit) == (3000, 3000)
+        assert view.steps == (0, 250, 500, 1000, 2000, 3000)
+        assert view.gpus == ()
+        assert view.instance
+        assert view.backend == backend.name
+        assert View.from_json(view.to_json()) == view
+
+    run(make, play)
+
+
+def test_a_wish_is_recorded_decided_and_attached(make: Make) -> None:
+    """The answer of a request is the view after it, with one card for each GPU."""
+
+    async def play(backend: Backend) -> None:
+        for amount in (1000, 3000, 2000, 500, 0):
+            view = await backend.request(Wish(amount))
+            assert view.status.requested == view.status.allocated == view.status.attached == amount
+            assert view.status.phase is (Phase.READY if amount else Phase.IDLE)
+            assert sum(card.milli for card in view.gpus) == amount
+            assert all(card.state is GpuState.ATTACHED for card in view.gpus)
+            assert backend.view() == view
+
+    run(make, play)
+
+
+def test_pieces_are_on_different_gpus(make: Make) -> None:
+    """`each` cuts the amount."""
+
+    async def play(backend: Backend) -> None:
+        view = await backend.request(Wish(1500, each=500))
+        assert [card.milli for card in view.gpus] == [500, 500, 500]
+
+    run(make, play)
+
+
+def test_each_new_wish_is_a_generation_and_the_same_one_is_not(make: Make) -> None:
+    """Generations count the user's changes."""
+
+    async def play(backend: Backend) -> None:
+        assert (await backend.request(Wish(1000))).generation == 1
+        assert (await backend.request(Wish(1000))).generation == 1
+        assert (await backend.request(Wish(2000), generation=1)).generation == 2
+
+    run(make, play)
+
+
+def test_a_stale_generation_changes_nothing(make: Make) -> None:
+    """Who did not see the latest wish cannot replace it unawares."""
+
+    async def play(backend: Backend) -> None:
+        before = await backend.request(Wish(1000), generation=0)
+        for generation in (0, 2, 7):
+            with pytest.raises(StaleGeneration) as caught:
+                await backend.request(Wish(2000), generation)
+            assert caught.value.current == 1
+        assert backend.view() == before
+
+    run(make, play)
+
+
+@pytest.mark.parametrize(
+    ("wish", "error"),
+    [
+        (Wish(2500), LimitExceeded),
+        (Wish(1_000_000), LimitExceeded),
+        (Wish(1000, model=("Abacus",)), Infeasible),
+        (Wish(1000, memory=2**50), Infeasible),
+        (Wish(2000, each=500), Infeasible),
+    ],
+)
+def test_what_can_never_be_is_refused_and_nothing_is_recorded(make: Make, wish: Wish, error: type[GpuError]) -> None:
+    """The wish before it stands, with what was attached for it."""
+
+    async def play(backend: Backend) -> None:
+        before = await backend.request(Wish(1000))
+        with pytest.raises(error):
+            await backend.request(wish)
+        assert backend.view() == before
+
+    run(make, play, limit=2000)
+
+
+def test_a_limit_shows_in_the_view(make: Make) -> None:
+    """The slider ends at the limit; a limit above what there is means what there is."""
+
+    async def play(backend: Backend) -> None:
+        assert backend.view().steps[-1] == backend.view().limit
+
+    run(make, play, limit=1500)
+    run(make, play, limit=9000)
+
+
+def test_more_than_is_free_is_partly_granted_and_completed_later(make: Make) -> None:
+    """Two servers: the second waits in line, keeps what it got, and is served when the first gives back."""
+
+    async def play(first: Backend) -> None:
+        await first.request(Wish(2000))
+        async with running(make()) as second:
+            view = await second.request(Wish(2000))
+            assert (view.status.phase, view.status.reason) == (Phase.WAITING, Reason.PARTIAL)
+            assert view.status.attached == 1000
+            assert view.allocated is not None
+            assert view.allocated.position == 1
+            await first.request(Wish(1000))
+            view = await reaches(second, lambda view: view.status.phase is Phase.READY)
+            assert not {card.gpu.uuid for card in view.gpus} & {card.gpu.uuid for card in first.view().gpus}
+
+    run(make, play)
+
+
+def test_first_come_first_served_within_a_priority(make: Make) -> None:
+    """Three servers want the same GPUs; they are served in the order in which they asked, but the urgent one first."""
+
+    async def play(holder: Backend) -> None:
+        await holder.request(Wish(3000))
+        async with running(make()) as early, running(make()) as late, running(make(priority=5)) as urgent:
+            for backend in (early, late, urgent):
+                assert (await backend.request(Wish(1000))).status.reason is Reason.DEFERRED
+            for amount, served in ((2000, urgent), (1000, early), (0, late)):
+                await holder.request(Wish(amount))
+                await reaches(served, lambda view: view.status.phase is Phase.READY)
+                ready = [backend.view().status.phase is Phase.READY for backend in (urgent, early, late)]
+                assert ready == sorted(ready, reverse=True)
+
+    run(make, play)
+
+
+def test_a_wish_can_be_taken_back_while_it_waits(make: Make) -> None:
+    """Cancelling leaves the line, and whoever is behind moves up."""
+
+    async def play(holder: Backend) -> None:
+        await holder.request(Wish(3000))
+        async with running(make()) as first, running(make()) as second:
+            await first.request(Wish(2000))
+            await second.request(Wish(1000))
+            assert (await first.request(Wish(0))).status.phase is Phase.IDLE
+            await reaches(second, lambda view: view.allocated is not None and view.allocated.position == 1)
+
+    run(make, play)
+
+
+def test_views_are_told_in_order_and_only_when_they_change(make: Make) -> None:
+    """Versions rise by one; two views that follow each other differ in more than the version."""
+
+    async def play(backend: Backend) -> None:
+        seen: list[View] = []
+        stop = backend.subscribe(seen.append)
+        before = backend.view().version
+        for amount in (1000, 2000, 2000, 0):
+            await backend.request(Wish(amount))
+        assert [view.version for view in seen] == list(range(before + 1, before + 1 + len(seen)))
+        assert all(view.instance == seen[0].instance for view in seen)
+        assert [view.generation for view in seen] == sorted(view.generation for view in seen)
+        count = len(seen)
+        await backend.request(Wish(0))
+        assert len(seen) == count
+        stop()
+        await backend.request(Wish(1000))
+        assert len(seen) == count
+
+    run(make, play)
+
+
+def test_a_listener_that_fails_harms_nobody(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """The others hear of the view all the same, and the log tells of the failure."""
+
+    async def play(backend: Backend) -> None:
+        def bad(_: View) -> None:
+            raise ZeroDivisionError
+
+        seen: list[View] = []
+        backend.subscribe(bad)
+        backend.subscribe(seen.append)
+        assert (await backend.request(Wish(1000))).status.phase is Phase.READY
+        assert seen
+        assert "A listener" in caplog.text
+
+    run(make, play)
+
+
+def test_many_requests_at_once_end_in_the_last_one(make: Make) -> None:
+    """200 requests in one moment: each is answered, generations count them, and nothing is left over."""
+
+    async def play(backend: Backend) -> None:
+        amounts = [1000 * (number % 4) for number in range(200)]
+        views = await asyncio.gather(*(backend.request(Wish(amount)) for amount in amounts))
+        assert len(views) == 200
+        final = backend.view()
+        assert final.generation == 200
+        assert (final.status.requested, final.status.attached) == (3000, 3000)
+
+    run(make, play)
+
+
+def test_a_request_whose_caller_goes_away_is_done_wholly_or_not_at_all(make: Make) -> None:
+    """A browser that closes its tab leaves no half of a resize behind, and the next request works."""
+
+    async def play(backend: Backend) -> None:
+        for _ in range(20):
+            task = asyncio.create_task(backend.request(Wish(2000)))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            view = await backend.request(Wish(1000))
+            assert (view.status.phase, view.status.attached) == (Phase.READY, 1000)
+
+    run(make, play)
+
+
+def test_a_sample_tells_the_load_of_the_pods_gpus_alone(make: Make) -> None:
+    """One load for each attached GPU; none when nothing is attached."""
+
+    async def play(backend: Backend) -> None:
+        assert (await backend.sample()).loads == {}
+        view = await backend.request(Wish(2000))
+        sample = await backend.sample()
+        assert sample.loads.keys() == {card.gpu.uuid for card in view.gpus}
+        assert sample.to_json()["gpus"]
+
+    run(make, play)
+
+
+def test_nothing_blocks_the_event_loop(make: Make) -> None:
+    """While requests are worked on the loop goes on: no pause is anywhere near the time of a look at /proc."""
+
+    async def play(backend: Backend) -> None:
+        loop = asyncio.get_running_loop()
+        pauses = []
+
+        async def tick() -> None:
+            last = loop.time()
+            while True:
+                await asyncio.sleep(0.001)
+                pauses.append(loop.time() - last)
+                last = loop.time()
+
+        ticker = asyncio.create_task(tick())
+        for amount in (1000, 3000, 1000, 0) * 5:
+            await backend.request(Wish(amount))
+        ticker.cancel()
+        assert sorted(pauses)[len(pauses) // 2] < 0.02
+
+    run(make, play)
+
+
+def test_after_the_end_nothing_is_granted(make: Make) -> None:
+    """A stopped backend says so, can be stopped again, and its GPUs are free."""
+
+    async def play(first: Backend) -> None:
+        await first.request(Wish(3000))
+        await first.stop()
+        await first.stop()
+        with pytest.raises(BackendUnavailable):
+            await first.request(Wish(1000))
+        async with running(make()) as second:
+            assert (await second.request(Wish(3000))).status.phase is Phase.READY
+
+    run(make, play)
