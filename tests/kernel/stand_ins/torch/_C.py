@@ -1,4 +1,5 @@
 """Stands for PyTorch's compiled core."""
+# ruff: noqa: N802, N999 - names of the library
 
 import stand_in_cuda
 

@@ -1,4 +1,5 @@
 """Stands for cupy.cuda.runtime."""
+# ruff: noqa: N802 - names of the library
 
 import stand_in_cuda
 

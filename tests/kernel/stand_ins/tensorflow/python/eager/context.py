@@ -2,7 +2,7 @@
 
 import stand_in_cuda
 
-from ..platform import build_info as build_info
+from ..platform import build_info  # noqa: F401 - the library loads it
 
 
 class Context:

@@ -1,0 +1,157 @@
+"""Real Jupyter servers in processes of their own, as users start them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.blocking.client import BlockingKernelClient
+
+from .conftest import Kernel
+
+GPUS = 4
+
+
+def await_(condition: Any, seconds: float = 60) -> Any:
+    """The first true value of ``condition()``."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise TimeoutError(f"It did not happen within {seconds} seconds.")
+
+
+@dataclass
+class Server:
+    """A running one."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    env: dict[str, str]
+    url: str
+    token: str
+
+    def rest(self, method: str, path: str, body: Any = None) -> Any:
+        """JSON of a REST call."""
+        headers = {"Authorization": f"token {self.token}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def gpus(self, amount: float) -> None:
+        """Have so many, as the panel asks for it."""
+        self.rest("PUT", "jupyter-gpu/api/v1/request", {"gpus": amount})
+
+    def status(self) -> Any:
+        """As the panel sees it."""
+        return self.rest("GET", "jupyter-gpu/api/v1/status")
+
+    def cli(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """`jupyter gpu …` as a script of this user runs it."""
+        command = [sys.executable, "-m", "jupyter_gpu.cli", *arguments]
+        env = {**self.env, **options.pop("env", {})}
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False, **options)
+
+    @contextlib.contextmanager
+    def kernel(self) -> Iterator[Kernel]:
+        """A kernel that this server starts, as for a notebook."""
+        kernel_id = self.rest("POST", "api/kernels", {"name": "python3"})["id"]
+        path = self.folder / "runtime" / f"kernel-{kernel_id}.json"
+        client = BlockingKernelClient(connection_file=str(path))
+        client.load_connection_file()
+        client.start_channels()
+        try:
+            client.wait_for_ready(timeout=60)
+            yield Kernel(None, client)
+        finally:
+            client.stop_channels()
+            with contextlib.suppress(OSError):
+                self.rest("DELETE", f"api/kernels/{kernel_id}")
+
+
+@contextlib.contextmanager
+def serve(folder: Path, state: Path, *arguments: str, gpus: int = GPUS) -> Iterator[Server]:
+    """A server whose files are all below ``folder``, on simulated GPUs in ``state``."""
+    env = environment(folder)
+    command = [sys.executable, "-m", "jupyter_server", "--allow-root", "--no-browser", "--ServerApp.port=0"]
+    options = [
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.root_dir={folder}",
+        "--ServerApp.jpserver_extensions={'jupyter_gpu': True}",
+        f"--GpuExtension.simulated_gpus={gpus}",
+        f"--GpuExtension.state_dir={state}",
+        *arguments,
+    ]
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen([*command, *options], env=env, cwd=folder, stdout=output, stderr=output)
+    try:
+        info = await_(lambda: _info(process, folder, log))
+        server = Server(process, folder, env, info["url"].replace("localhost", "127.0.0.1"), info["token"])
+        await_(lambda: _answers(server))
+        yield server
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Variables of a user who has configured nothing, whose home is ``folder``."""
+    for name in ("runtime", "meta"):
+        (folder / name).mkdir(exist_ok=True)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "JPY_", "CUDA_", "IPYTHON", "XDG_"))}
+    return {
+        **kept,
+        "HOME": str(folder),
+        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+        "IPYTHONDIR": str(folder / "ipython"),
+        "PYTHONPATH": os.pathsep.join([*_installed(folder / "meta"), *filter(None, sys.path)]),
+    }
+
+
+def _installed(folder: Path) -> list[str]:
+    """Where the package runs from its source tree: what an installation would add, the entry point."""
+    if metadata.entry_points(group="jupyter_client.kernel_provisioners", name="jupyter-gpu"):
+        return []
+    about = folder / "jupyter_gpu-0.0.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: jupyter-gpu\nVersion: 0.0.0\n")
+    (about / "entry_points.txt").write_text(
+        "[jupyter_client.kernel_provisioners]\njupyter-gpu = jupyter_gpu.provisioner:GpuProvisioner\n"
+    )
+    return [str(folder)]
+
+
+def _info(process: subprocess.Popen[bytes], folder: Path, log: Path) -> Any:
+    if process.poll() is not None:
+        raise AssertionError(f"The server ended:\n{log.read_text()}")
+    try:
+        return json.loads((folder / "runtime" / f"jpserver-{process.pid}.json").read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _answers(server: Server) -> bool:
+    try:
+        return bool(server.status())
+    except OSError:
+        return False

@@ -1,0 +1,267 @@
+"""`gpu` in real kernels of real servers on simulated GPUs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import Failed, Kernel
+from .servers import Server, await_, serve
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for the module; `kernel` gives all GPUs back before each test."""
+    folder = tmp_path_factory.mktemp("server")
+    with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
+        yield running
+
+
+IMPORTS = "from jupyter_gpu import gpu, simulate\nimport jupyter_gpu, asyncio"
+
+
+def give_back(server: Server) -> None:
+    server.gpus(0)
+    await_(lambda: server.status()["phase"] == "Idle")
+
+
+@pytest.fixture
+def kernel(server: Server) -> Iterator[Kernel]:
+    """A fresh kernel with no GPU and `gpu` imported."""
+    with server.kernel() as running:
+        running.run(IMPORTS)
+        yield running
+    give_back(server)
+
+
+@pytest.fixture(scope="module")
+def one_for_all(server: Server) -> Iterator[Kernel]:
+    with server.kernel() as running:
+        running.run(IMPORTS)
+        yield running
+
+
+@pytest.fixture
+def calm(one_for_all: Kernel, server: Server) -> Iterator[Kernel]:
+    """The same kernel for all tests that open no device, with no GPU."""
+    yield one_for_all
+    give_back(server)
+
+
+def test_resize_in_a_running_kernel(kernel: Kernel, server: Server) -> None:
+    """Grow, shrink, shares: pid, variables and an open connection stay; panel and code say the same."""
+    kernel.run("import os, socket; a, b = socket.socketpair(); x = 42; pid = os.getpid()")
+    for amount, text in (("2", "2 of 4 GPUs"), ("'500m'", "0.5 of 4 GPUs"), ("0.25", "0.25 of 4"), ("4", "4 of 4")):
+        assert kernel.run(f"print(gpu.resize({amount}).sentence)").startswith(text)
+        assert server.status()["sentence"].startswith(text)
+    kernel.run("gpu.release()")
+    assert kernel.run("a.send(b'hi'); print(b.recv(2), x, pid == os.getpid())") == "b'hi' 42 True"
+
+
+def test_devices(calm: Kernel) -> None:
+    """What is attached, by index, whole or shared."""
+    calm.run("gpu.resize(1.5)")
+    assert calm.run("print([(d.milli, d.exclusive, d.simulated) for d in gpu.devices])") == (
+        "[(1000, True, True), (500, False, True)]"
+    )
+    assert calm.run("import os; print(all(os.path.exists(d.path) and d.memory > 0 for d in gpu.devices))") == "True"
+
+
+def test_module_as_gpu(calm: Kernel) -> None:
+    """`import jupyter_gpu as gpu` does the same."""
+    calm.run("import jupyter_gpu as g")
+    assert calm.run("print(g.resize(1).attached, len(g.devices), g.status().attached)") == "1 1 1"
+    assert calm.run("print(g.release().attached)") == "0"
+
+
+def test_async(calm: Kernel) -> None:
+    """`await gpu.aresize` lets other tasks run, and `async with` gives back."""
+    assert calm.run("print((await gpu.aresize(2)).attached)") == "2"
+    code = "async with gpu.at_least(3) as s: print(s.attached)\nprint(gpu.status().requested)"
+    assert calm.run(code) == "3\n2"
+
+
+def test_at_least(calm: Kernel) -> None:
+    """Nested, after an exception, and by hand: what was there before is there afterwards."""
+    calm.run("gpu.resize(1)")
+    code = "with gpu.at_least(2):\n with gpu.at_least(3): print(gpu.status().attached)\n print(gpu.status().attached)"
+    assert calm.run(code) == "3\n2"
+    with pytest.raises(Failed, match="ZeroDivisionError"):
+        calm.run("with gpu.at_least(4): 1/0")
+    assert calm.run("print(gpu.status().requested)") == "1"
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("gpu.resize(5)", "Infeasible"),
+        ("gpu.resize(-1)", "InvalidRequest: -1 is negative"),
+        ("gpu.resize(float('nan'))", "InvalidRequest: nan is not"),
+        ("gpu.resize('two')", "InvalidRequest: 'two' is not an amount"),
+        ("gpu.resize(0.0001)", "InvalidRequest: .* finer than a thousandth"),
+        ("gpu.resize(True)", "InvalidRequest"),
+        ("gpu.resize(None)", "InvalidRequest"),
+        ("gpu.resize(10**400)", "InvalidRequest"),
+        ("gpu.resize(1, memory='lots')", "InvalidRequest: 'lots' is not an amount of memory"),
+        ("gpu.resize(1, memory='900GiB')", "Infeasible"),
+        ("gpu.resize(1, model='H100')", "Infeasible"),
+        ("gpu.resize(1, topology='ring')", "InvalidRequest: 'topology'"),
+        ("gpu.resize(1, priority=10)", "InvalidRequest: 'priority'"),
+        ("gpu.resize(1, each=0.3)", "InvalidRequest"),
+        ("gpu.resize(1, timeout=-1)", "InvalidRequest: 'timeout'"),
+        ("simulate.work(1)", r"NoGpuAttached: No GPU is attached: gpu\.resize\(1\) first"),
+    ],
+)
+def test_errors(calm: Kernel, code: str, error: str) -> None:
+    """Each has its type and says what is wrong; nothing was changed."""
+    with pytest.raises(Failed, match=error):
+        calm.run(code)
+    assert calm.run("print(gpu.status().requested)") == "0"
+
+
+def test_limit(tmp_path: Path) -> None:
+    """A limit of the administrator is its own error, with the figure."""
+    with (
+        serve(tmp_path, tmp_path / "s", "--GpuExtension.limit=2", "--GpuExtension.enforcement=soft") as limited,
+        limited.kernel() as kernel,
+    ):
+        code = (
+            "from jupyter_gpu import gpu, LimitExceeded\ntry: gpu.resize(3)\nexcept LimitExceeded as e: print(e.limit)"
+        )
+        assert kernel.run(code) == "2000"
+
+
+def test_no_capacity(kernel: Kernel, server: Server, tmp_path: Path) -> None:
+    """Another server has the GPUs: with a timeout NoCapacity and a place in line; the wish stands and is granted."""
+    with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
+        other.gpus(3)
+        kernel.run("from jupyter_gpu import NoCapacity")
+        code = "try: gpu.resize(2, timeout=0.2)\nexcept NoCapacity as e: print(e.have, e.queue)"
+        assert kernel.run(code) == "1000 1"
+        bars = [str(data["text/plain"]) for data in kernel.results]
+        assert any("1 of 2: one more when it is free" in text for text in bars)
+        assert kernel.run("print(gpu.resize(2, wait=False).settled)") == "False"
+        other.gpus(0)
+        assert kernel.run("print(gpu.wait(timeout=30).attached)") == "2"
+
+
+def test_ctrl_c_leaves_the_wish(kernel: Kernel, server: Server, tmp_path: Path) -> None:
+    """Interrupting the kernel ends the wait at once, says so, and the GPUs come later."""
+    with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
+        other.gpus(4)
+        pid = int(kernel.run("print(__import__('os').getpid())"))
+        message = kernel.client.execute("gpu.resize(1)")
+        await_(lambda: server.status()["phase"] == "Waiting")
+        os.kill(pid, signal.SIGINT)
+        reply = kernel.client.get_shell_msg(timeout=30)
+        assert reply["parent_header"]["msg_id"] == message
+        assert reply["content"]["ename"] == "KeyboardInterrupt"
+        kernel.run("pass")
+        other.gpus(0)
+        assert kernel.run("print(gpu.wait(timeout=30).attached)") == "1"
+
+
+def test_waiting_for_itself(kernel: Kernel) -> None:
+    """A kernel that still has the GPU open is told at once, with its two ways out; both work."""
+    kernel.run("gpu.resize(2); held = simulate.hold(); held.__enter__()")
+    with pytest.raises(Failed, match=r"Draining: This kernel itself still has GPU \d open"):
+        kernel.run("gpu.resize(1)")
+    assert kernel.run("print(gpu.resize(2).attached)") == "2"
+    with pytest.raises(Failed, match="Draining"):
+        kernel.run("gpu.release()")
+    kernel.run("held.__exit__(None, None, None)")
+    assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
+
+
+def test_another_kernel_drains(kernel: Kernel, server: Server) -> None:
+    """Draining names the process of another notebook; when that ends, the GPU is given back."""
+    with server.kernel() as other:
+        kernel.run("gpu.resize(1)")
+        other.run("from jupyter_gpu import simulate; held = simulate.hold(); held.__enter__(); import os")
+        pid = other.run("print(os.getpid())")
+        code = (
+            "from jupyter_gpu import Draining\n"
+            "try: gpu.release(timeout=0.3)\nexcept Draining as e: print([h['pid'] for h in e.holders])"
+        )
+        assert kernel.run(code) == f"[{pid}]"
+        other.run("held.__exit__(None, None, None)")
+        assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
+
+
+def test_work_makes_load(kernel: Kernel, server: Server) -> None:
+    """Simulated work is seen as utilisation, ends when it should, and an interrupt closes everything."""
+    kernel.run("gpu.resize(1)")
+    kernel.run("import threading; t = threading.Thread(target=simulate.work, args=(2,)); t.start()")
+    load = server.folder / "state" / "simulated" / "load"
+    await_(lambda: list(load.iterdir()))
+    kernel.run("t.join()")
+    assert not list(load.iterdir())
+    kernel.client.execute("simulate.work(60)")
+    await_(lambda: list(load.iterdir()))
+    os.kill(int(next(load.iterdir()).name.split(".")[0]), signal.SIGINT)
+    assert kernel.client.get_shell_msg(timeout=30)["content"]["ename"] == "KeyboardInterrupt"
+    assert not list(load.iterdir())
+    assert kernel.run("print(gpu.release(timeout=20).attached)") == "0"
+
+
+def test_soft_mode_refuses_politely(kernel: Kernel) -> None:
+    """A GPU that was given back is refused like by a device rule; and the status says that it is soft mode."""
+    kernel.run("gpu.resize(1); old = gpu.devices; gpu.release()")
+    with pytest.raises(Failed, match="PermissionError"):
+        kernel.run("simulate.work(1, old)")
+    assert (
+        "oft mode" in kernel.run("print(gpu.status())") or "nothing keeps" in kernel.run("print(gpu.status())").lower()
+    )
+
+
+def test_shown_in_a_cell(kernel: Kernel, server: Server) -> None:
+    """`gpu` is a widget with one line of text beside it, the module too; no token is in what a notebook saves."""
+    for code in ("gpu", "jupyter_gpu"):
+        kernel.run(code)
+        (data,) = kernel.results
+        assert data["text/plain"] == "GPU: 0 of 4 GPUs attached"
+        assert "application/vnd.jupyter.widget-view+json" in data
+    state = kernel.run("print(gpu._widget.get_state())")
+    assert server.token not in state
+    assert "127.0.0.1" not in state
+    assert kernel.run("import ipywidgets; print(len(ipywidgets.VBox([gpu._widget]).children))") == "1"
+
+
+def test_status_in_a_cell(calm: Kernel) -> None:
+    """The status is a table."""
+    calm.run("gpu.resize(1)")
+    assert "<table>" in calm.results[0]["text/html"]
+    assert "exclusive" in calm.results[0]["text/plain"]
+
+
+def test_line_in_a_terminal(server: Server) -> None:
+    """In a plain interpreter of the same user it is one line of text."""
+    code = "from jupyter_gpu import gpu; print(gpu)"
+    done = subprocess.run([sys.executable, "-c", code], env=server.env, capture_output=True, text=True, check=True)
+    assert done.stdout == "GPU: 0 of 4 GPUs attached\n"
+
+
+@pytest.mark.root
+def test_devices_really_open(tmp_path: Path) -> None:
+    """With device rules of the operating system: EPERM before, open while attached, EPERM after, in one process."""
+    with (
+        serve(tmp_path, tmp_path / "state", "--GpuExtension.enforcement=required") as guarded,
+        guarded.kernel() as kernel,
+    ):
+        kernel.run("from jupyter_gpu import gpu, simulate\nimport os")
+        paths = sorted(str(path) for path in (tmp_path / "state" / "simulated").glob("gpu*"))
+        kernel.run(
+            f"paths = {paths}\ndef opens(p):\n try: os.close(os.open(p, os.O_RDWR | os.O_NOCTTY)); return 1\n except PermissionError: return 0"
+        )
+        assert kernel.run("print(sum(map(opens, paths)))") == "0"
+        kernel.run("s = gpu.resize(2); old = s.devices; simulate.work(0.1)")
+        assert kernel.run("print([opens(d.path) for d in old], sum(map(opens, paths)))") == "[1, 1] 2"
+        kernel.run("gpu.release(timeout=30)")
+        with pytest.raises(Failed, match="PermissionError"):
+            kernel.run("simulate.work(1, old)")
