@@ -2,12 +2,17 @@
 
 A process holds a device through an open file descriptor or through a memory mapping, which outlives the descriptor.
 Both are found for every process of the machine that may be inspected, also outside the pod: a descriptor can be
-passed over a socket. Threads that stopped sharing their descriptors are looked at one by one.
+passed over a socket. Threads that stopped sharing their descriptors are looked at one by one. A process can also put a
+descriptor where ``/proc`` shows no file: into a socket that nobody reads, or into io_uring. Whoever was granted a GPU
+is searched for these too, by the names of such places.
+
+A look is no instant. What is born meanwhile is looked at as well; a descriptor that is passed on between two running
+processes at the right microsecond is missed, unless the pod is frozen.
 
 Devices are recognised by their numbers, so the node may have any path in any container. Plain files, which stand for
 simulated GPUs where there is no root, are recognised by file system and inode.
 """
-# ruff: noqa: PTH116, PTH123, PTH208 - Path objects would cost more than the system calls
+# ruff: noqa: PTH115, PTH116, PTH123, PTH208 - Path objects would cost more than the system calls
 
 from __future__ import annotations
 
@@ -16,7 +21,9 @@ import re
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Generic, TypeVar
 
 from jupyter_gpu.model.gpu import Device, Gpu
@@ -29,6 +36,8 @@ Identity = tuple[int, int]
 
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
 _GONE = (FileNotFoundError, ProcessLookupError)
+_IN_FLIGHT = re.compile(rb"^scm_fds:\s*[1-9]", re.MULTILINE)
+_REGISTERED = re.compile(rb"^ *\d+: (.*)$", re.MULTILINE)
 _MAPPING = re.compile(rb"^([0-9a-f]+-[0-9a-f]+) \S+ \S+ ([0-9a-f]+:[0-9a-f]+) ([1-9]\d*) *([^\n]*)", re.MULTILINE)
 
 
@@ -79,18 +88,25 @@ def targets(gpus: Iterable[Gpu]) -> dict[str, Target]:
     return {gpu.uuid: found for gpu in gpus if (found := target(gpu)) is not None}
 
 
-def scan(wanted: Mapping[K, Target], pids: Iterable[int] | None = None, *, mappings: bool = True) -> Scan[K]:
+def scan(
+    wanted: Mapping[K, Target],
+    pids: Iterable[int] | None = None,
+    *,
+    mappings: bool = True,
+    pod: Collection[int] = (),
+) -> Scan[K]:
     """Look at all processes, or only at ``pids``.
 
-    ``mappings=False`` leaves out memory mappings: enough to show who uses a GPU, never enough to release one. A
-    process that ends during the look holds nothing.
+    ``mappings=False`` leaves out memory mappings: enough to show who uses a GPU, never enough to release one. ``pod``:
+    pids that are searched for hidden descriptors as well; what may be any file counts as every target. A process that
+    ends during the look holds nothing.
     """
     look = _Look.of(wanted)
     holders: dict[K, list[Process]] = {key: [] for key in wanted}
     closed: list[Process] = []
-    for pid in sorted(all_pids() if pids is None else set(pids)):
+    for pid in _every_pid() if pids is None else sorted(set(pids)):
         try:
-            held = look.process(pid, mappings) if wanted else set()
+            held = look.process(pid, mappings=mappings, hidden=pid in pod) if wanted else set()
         except _GONE:
             continue
         except PermissionError:
@@ -100,7 +116,21 @@ def scan(wanted: Mapping[K, Target], pids: Iterable[int] | None = None, *, mappi
         if held and (process := describe(pid)):
             for key in held:
                 holders[key].append(process)
-    return Scan({key: tuple(found) for key, found in holders.items()}, tuple(closed))
+    return Scan(
+        {key: tuple(sorted(found)) for key, found in holders.items()},
+        tuple(sorted(closed)),
+    )
+
+
+def _every_pid() -> Iterator[int]:
+    """All processes, and those that are born while they are looked at: one may have inherited what its parent closed.
+
+    Ends when there are no new ones.
+    """
+    seen: set[int] = set()
+    while new := set(all_pids()) - seen:
+        yield from sorted(new)
+        seen |= new
 
 
 @dataclass(slots=True)
@@ -121,15 +151,23 @@ class _Look(Generic[K]):
                 look.files.setdefault(what.file, []).append(key)
         return look
 
-    def process(self, pid: int, mappings: bool) -> set[K]:
+    def process(self, pid: int, *, mappings: bool, hidden: bool) -> set[K]:
         """What the process has open; raises if it may not be inspected or is gone."""
-        held = self.descriptors(f"/proc/{pid}/fd")
+        held = self.task(pid, f"/proc/{pid}", mappings=mappings, hidden=hidden)
         for thread in _separate_threads(pid):
             try:
-                held |= self.descriptors(f"/proc/{pid}/task/{thread}/fd")
+                held |= self.task(pid, f"/proc/{pid}/task/{thread}", mappings=mappings, hidden=hidden)
             except _GONE:
                 continue
-        return held | self.mappings(pid) if mappings else held
+        return held
+
+    def task(self, pid: int, directory: str, *, mappings: bool, hidden: bool) -> set[K]:
+        held = self.descriptors(f"{directory}/fd")
+        if mappings:
+            held |= self.mappings(pid, f"{directory}/maps")
+        if hidden:
+            held |= self.stashed(directory)
+        return held
 
     def descriptors(self, directory: str) -> set[K]:
         held: set[K] = set()
@@ -142,8 +180,33 @@ class _Look(Generic[K]):
             os.close(opened)
         return held
 
-    def mappings(self, pid: int) -> set[K]:
-        with open(f"/proc/{pid}/maps", "rb") as file:
+    def stashed(self, directory: str) -> set[K]:
+        """Descriptors in flight in a socket, which may be anything, and files of io_uring, which are named."""
+        held: set[K] = set()
+        for name in os.listdir(f"{directory}/fd"):
+            try:
+                kind = os.readlink(f"{directory}/fd/{name}")
+                if not kind.startswith(("socket:", "anon_inode:[io_uring]")):
+                    continue
+                with open(f"{directory}/fdinfo/{name}", "rb") as file:
+                    text = file.read()
+            except _GONE:
+                continue
+            if _IN_FLIGHT.search(text):
+                held.update(*self.devices.values(), *self.files.values())
+            for path in _REGISTERED.findall(text):
+                held.update(self.registered(path))
+        return held
+
+    def registered(self, path: bytes) -> Iterable[K]:
+        """What a file of io_uring is, by its name; one whose name leads nowhere here may be anything."""
+        if not path.startswith(b"/"):  # a socket or pipe
+            return ()
+        found = syscalls.status_at(syscalls.AT_FDCWD, path)
+        return self.match(found) if found else (*chain(*self.devices.values(), *self.files.values()),)
+
+    def mappings(self, pid: int, path: str) -> set[K]:
+        with open(path, "rb") as file:
             text = file.read()
         held: set[K] = set()
         for match in _MAPPING.finditer(text):
@@ -156,10 +219,12 @@ class _Look(Generic[K]):
     def mapping(self, pid: int, line: re.Match[bytes]) -> tuple[K, ...]:
         """What a mapped file is. ``maps`` has the inode of the node, not the numbers: these need a look at the file."""
         where, device, inode, path = line.groups()
-        try:
+        found = None
+        with suppress(PermissionError):  # that link is for root, and only while the first thread lives
             found = syscalls.status_at(syscalls.AT_FDCWD, b"/proc/%d/map_files/%b" % (pid, where))
-        except PermissionError:  # that link is for root; without it take the path's word
-            found = syscalls.status_at(syscalls.AT_FDCWD, path)
+        if found is None:  # take the path's word
+            with suppress(PermissionError):
+                found = syscalls.status_at(syscalls.AT_FDCWD, path)
         if found and (keys := self.match(found)):
             return keys
         major, _, minor = device.partition(b":")

@@ -141,21 +141,79 @@ def test_thread_with_descriptors_of_its_own(spawn: Spawn, nodes: Nodes) -> None:
 
 
 @pytest.mark.root
-def test_main_thread_ended(spawn: Spawn, nodes: Nodes) -> None:
-    """A process whose first thread ended looks like a zombie, and its other threads still hold the device."""
+def test_main_thread_ended(spawn: Spawn, nodes: Nodes, tmp_path: Path) -> None:
+    """A process whose first thread ended looks like a zombie; its other threads hold the device, and map files."""
+    path = tmp_path / "gpu0"
+    path.write_bytes(bytes(4096))
     child = spawn()
     start = proc.process_start_time(child.pid)
     assert start is not None
-    child.run(f"device = open_device({str(nodes[0])!r})")
+    child.run(f"device = open_device({str(nodes[0])!r}); address = map_and_close({str(path)!r}, mmap.MAP_SHARED)")
     child.run("threading.Thread(target=time.sleep, args=(60,)).start()")
     assert child.process.stdin is not None
     # exit(2) of the calling thread alone; the answer never comes
-    child.process.stdin.write('"libc.syscall(60, 0)"\n')
+    child.process.stdin.write("\"libc.syscall(60 if os.uname().machine == 'x86_64' else 93, 0)\"\n")
     child.process.stdin.flush()
     while proc._stat_fields(child.pid)[0] != "Z":
         time.sleep(0.01)
     assert proc.alive(child.pid, start)
     assert holders() == {child.pid}
+    assert [process.pid for process in proc.scan(file_target(path)).holders["file"]] == [child.pid]
+
+
+@pytest.mark.root
+def test_stashed_in_a_socket(spawn: Spawn, nodes: Nodes) -> None:
+    """Sent to itself, closed and not received: /proc shows no such file, but that something is in flight."""
+    child = spawn()
+    child.run("near, far = socket.socketpair()")
+    assert proc.scan(TARGETS, pod=[child.pid]).holders[DEVICES[0]] == ()
+    child.run(f"device = open_device({str(nodes[0])!r}); socket.send_fds(near, [b'x'], [device]); os.close(device)")
+    assert holders() == set(), "why the pod is searched for it"
+    found = proc.scan(TARGETS, pod=[child.pid]).holders
+    assert [[process.pid for process in found[device]] for device in DEVICES] == [[child.pid]] * 4, "it may be any"
+    child.run("_, (device,), _, _ = socket.recv_fds(far, 1, 1)")
+    found = proc.scan(TARGETS, pod=[child.pid]).holders
+    assert [len(found[device]) for device in DEVICES] == [1, 0, 0, 0]
+
+
+@pytest.mark.root
+def test_stashed_in_io_uring(spawn: Spawn, nodes: Nodes) -> None:
+    """Registered and closed: named by io_uring, and only that device."""
+    child = spawn()
+    child.run("ring = libc.syscall(425, 4, ctypes.create_string_buffer(120))")
+    if child.run("ring") < 0:
+        pytest.skip("this kernel lets nobody use io_uring, so nobody hides anything there")
+    child.run(f"""
+        device = open_device({str(nodes[0])!r})
+        other, pipe = os.open('/dev/null', os.O_RDWR), os.pipe()[0]
+        assert libc.syscall(427, ring, 2, (ctypes.c_int * 3)(device, other, pipe), 3) == 0
+        os.close(device)
+    """)
+    assert holders() == set(), "why the pod is searched for it"
+    found = proc.scan(TARGETS, pod=[child.pid]).holders
+    assert [len(found[device]) for device in DEVICES] == [1, 0, 0, 0]
+    nodes[0].unlink()
+    found = proc.scan(TARGETS, pod=[child.pid]).holders
+    assert [len(found[device]) for device in DEVICES] == [1, 1, 1, 1], "a name that leads nowhere may be any"
+
+
+@pytest.mark.root
+def test_born_during_the_look(nodes: Nodes, spawn: Spawn) -> None:
+    """A process forked while others are looked at, whose parent then closed the device, is found all the same."""
+    child = spawn()
+    child.run(f"device = open_device({str(nodes[0])!r})")
+    pids = proc._every_pid()
+    for pid in pids:
+        if pid == child.pid:
+            break
+    child.run("""
+        heir = os.fork()
+        if not heir:
+            time.sleep(60)
+        os.close(device)
+    """)
+    assert child.run("heir") in set(pids)
+    child.run("os.kill(heir, 9); os.waitpid(heir, 0)")
 
 
 @pytest.mark.root
