@@ -13,6 +13,7 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node import cgroup
 
 from . import poke
+from .look import Excuses
 from .membership import Place
 from .neighbours import Neighbour, remains, survey, void
 from .store import Contents, Session, Store
@@ -71,7 +72,7 @@ def reap(
     dead: Iterable[Neighbour],
     gpus: Mapping[str, Gpu],
     sharing: Mapping[str, Sequence[Place]],
-    names: frozenset[str],
+    excuses: Excuses,
     groups: Path | None,
 ) -> tuple[frozenset[str], frozenset[int]]:
     """Uids of the dead pods of which nothing is left, their files removed where that is allowed; and what is left.
@@ -83,7 +84,7 @@ def reap(
     gone = []
     left: frozenset[int] = frozenset()
     for pod in dead:
-        if pids := remains(pod, gpus, sharing, names):
+        if pids := remains(pod, gpus, sharing, excuses):
             left |= pids
         elif _remove_group(pod, groups):
             gone.append(pod)

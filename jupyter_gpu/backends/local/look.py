@@ -23,9 +23,12 @@ class Excuses:
     """Of programs, as the administrator listed them."""
     outside: frozenset[Process] = frozenset()
     """Those that had a GPU open before it was granted."""
+    helpers: frozenset[int] = frozenset()
+    """Pids of processes that ask the driver about GPUs, for all servers: they use none."""
 
     def __contains__(self, process: proc.Process) -> bool:
-        return process.command in self.names or Process.of(process) in self.outside
+        listed = process.command in self.names or process.pid in self.helpers
+        return listed or Process.of(process) in self.outside
 
 
 @dataclass(frozen=True, slots=True)

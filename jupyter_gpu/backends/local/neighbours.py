@@ -134,19 +134,19 @@ def sharers(neighbours: Iterable[Neighbour]) -> dict[str, tuple[Place, ...]]:
 
 
 def remains(
-    dead: Neighbour, gpus: Mapping[str, Gpu], sharing: Mapping[str, Sequence[Place]], names: frozenset[str]
+    dead: Neighbour, gpus: Mapping[str, Gpu], sharing: Mapping[str, Sequence[Place]], excuses: Excuses
 ) -> frozenset[int]:
     """Pids of what is left of a dead pod: processes of it, and those who may have a GPU from it.
 
-    ``gpus``: all that were ever seen. ``sharing``: by uuid, where other pods that have it are. ``names``: of programs
-    outside every pod that may have GPUs open.
+    ``gpus``: all that were ever seen. ``sharing``: by uuid, where other pods that have it are. ``excuses``: those of
+    the machine; the record tells its own.
     """
     if left := dead.place.processes():
         return left
     scope = Scope(
         pod=dead.place,
         neighbours=sharing,
-        excuses=Excuses(names, frozenset(dead.record.outside)),
+        excuses=replace(excuses, outside=frozenset(dead.record.outside)),
         suspects=_suspects(dead),
     )
     found = look((gpus[uuid] for uuid in dead.held if uuid in gpus), scope)

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.view import Condition, GpuLoad, Mode, View, steps
+from jupyter_gpu_node import cgroup
 from jupyter_gpu_node.enforcement import MARK
 from jupyter_gpu_node.fakes import SimulatedGpus
 from jupyter_gpu_node.gpus import GpuSource
@@ -71,7 +72,7 @@ class Pod:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._store = Store(settings.state_dir)
-        self._stock = Stock(partial(_source, settings, self._store))
+        self._stock = Stock(partial(_source, settings, self._store, self._move_out))
         self._guard: Guard | None = None
         self._socket: socket.socket | None = None
         server = identify(os.getpid())
@@ -110,7 +111,8 @@ class Pod:
             with self._store.locked() as session:
                 self._join(session)  # first of all: if we are killed, somebody knows what to look for
             faults.point("start:recorded")
-            self._stock.open()
+        with self._may_fail():
+            self._stock.open()  # before the group is entered: whoever asks the driver must see all GPUs
             if settings.simulated_gpus:
                 self._stock.take()
         pid = settings.pid or os.getpid()
@@ -180,6 +182,12 @@ class Pod:
             self._tell()
         self._stock.close()
         self._due = None
+
+    def _move_out(self, pid: int) -> None:
+        """A helper that was started later belongs beside the pod, not into it."""
+        group = self._guard.place.group if self._guard else None
+        if group is not None:
+            cgroup.enter(group.parent, pid)
 
     def _leave(self) -> bool:
         try:
@@ -309,9 +317,10 @@ class Pod:
         dead = [pod for pod in self._world.dead if pod.uid not in self._empty]
         if not dead:
             return False
-        names = frozenset(self._settings.system_holders)
         own = self._guard.place.group if self._guard else None
-        gone, left = reap(self._store, dead, self._stock.seen, self._sharing(), names, own.parent if own else None)
+        gone, left = reap(
+            self._store, dead, self._stock.seen, self._sharing(), self._excuses(), own.parent if own else None
+        )
         self._empty |= gone
         self._remains = frozenset(process for pid in left if (process := identify(pid)))
         return any(pod.held for pod in dead if pod.uid in gone)
@@ -351,12 +360,15 @@ class Pod:
         own = [self._guard.place] if self._guard else []
         return [*own, *(pod.place for pod in self._world.neighbours)]
 
+    def _excuses(self) -> Excuses:
+        return Excuses(frozenset(self._settings.system_holders), helpers=self._stock.helpers())
+
     def _look(self, uuids: frozenset[str], *, proof: bool = True) -> Sight:
         assert self._guard is not None
         scope = Scope(
             pod=self._guard.place,
             neighbours=sharers(self._world.neighbours),
-            excuses=Excuses(frozenset(self._settings.system_holders), frozenset(self._record.outside)),
+            excuses=replace(self._excuses(), outside=frozenset(self._record.outside)),
             suspects=Suspects(self._record.server) if proof and self._guard.mode is Mode.ENFORCED else None,
         )
         found = look((self._stock.seen[gpu] for gpu in uuids), scope, proof=proof)
@@ -459,12 +471,12 @@ class Pod:
             yield conditions.share_not_enforced()
 
 
-def _source(settings: Settings, store: Store) -> GpuSource:
+def _source(settings: Settings, store: Store, leave: Callable[[int], None]) -> GpuSource:
     if settings.simulated_gpus:
         return SimulatedGpus(store.path / "simulated", settings.simulated_gpus)
     from jupyter_gpu_node.nvml import NvmlSource
 
-    return NvmlSource()
+    return NvmlSource(leave)
 
 
 @contextlib.contextmanager

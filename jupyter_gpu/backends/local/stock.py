@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
@@ -20,6 +21,14 @@ INTERVAL = 10.0
 
 _NODE = re.compile(r"nvidia\d+")
 _VANISHED = "It is not there any more."
+
+
+@runtime_checkable
+class Helped(Protocol):
+    """A source that has processes of its own."""
+
+    def processes(self) -> frozenset[int]:
+        """Their pids, and those of other servers' sources."""
 
 
 class Stock:
@@ -86,6 +95,10 @@ class Stock:
     def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
         """Of those GPUs, now."""
         return self._source.loads(uuids) if self._source and uuids else {}
+
+    def helpers(self) -> frozenset[int]:
+        """Pids of the processes that ask the driver, for all servers of the machine."""
+        return self._source.processes() if isinstance(self._source, Helped) else frozenset()
 
     def close(self) -> None:
         """Let go of the source."""
