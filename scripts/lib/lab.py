@@ -109,14 +109,15 @@ def folders(folder: Path) -> dict[str, str]:
 
 
 def wait_for(process: subprocess.Popen[bytes], info: Path, log: Path) -> dict[str, Any]:
-    """What the server writes about itself as soon as it listens."""
+    """What the server writes about itself, as soon as it answers."""
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
-        with suppress(OSError, ValueError):  # not there yet, or half written
+        with suppress(OSError, ValueError):  # not there yet, half written, or not listening yet
             found: dict[str, Any] = json.loads(info.read_text())
-            return found
+            with urllib.request.urlopen(f"{found['url']}api"):
+                return found
         time.sleep(0.05)
-    why = "does not listen" if process.poll() is None else f"ended with status {process.returncode}"
+    why = "does not answer" if process.poll() is None else f"ended with status {process.returncode}"
     raise LabError(f"JupyterLab {why}. The end of its log:\n{log.read_text(errors='replace')[-4000:]}")
 
 
