@@ -78,11 +78,16 @@ class _Desk:
             self.refused[pod.uid] = error
             return True
         found = arrange(wish, self._spots(pod, self.gpus.keys()))
-        had, gets = ({share.uuid for share in shares} for shares in (self.shares[pod.uid], found.shares))
-        if found.owed or (had - gets and gets - had):  # a move: with the room of all others it may not be needed
+        if found.owed or not self._stays(self.shares[pod.uid], found.shares):
             return False
         self._give(pod, found.shares)
         return True
+
+    def _stays(self, before: Sequence[GpuShare], after: Sequence[GpuShare]) -> bool:
+        """Whether the room of others could make it no better: nothing moves, nothing changes on a broken GPU."""
+        had, gets = ({share.uuid for share in shares} for shares in (before, after))
+        broken = {share.uuid for share in after if share not in before and not self.gpus[share.uuid].healthy}
+        return not broken and (had <= gets or gets <= had)
 
     def _serve_line(self, waiting: Iterable[PodState]) -> bool:
         """Serve those who need more, in order; True if somebody gave something back."""

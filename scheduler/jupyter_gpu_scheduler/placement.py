@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
@@ -116,26 +117,34 @@ def arrange(wish: Wish, spots: Sequence[Spot]) -> Arrangement:
     if not wish.milli:
         return Arrangement(())
     by_uuid = {spot.gpu.uuid: spot for spot in spots}
-    mine = sorted((spot for spot in spots if spot.share), key=lambda spot: spot.age)
     options = []
     for group in groups((spot.gpu for spot in spots), wish):
-        uuids = {gpu.uuid for gpu in group}
-        inside = [by_uuid[gpu.uuid] for gpu in group]
-        outside = [spot for spot in mine if spot.gpu.uuid not in uuids]
-        disturbed = sum(spot.busy for spot in outside)
-        usable = sum(spot.gpu.healthy or spot.share > 0 for spot in inside)
-        layout = min(_layouts(inside, wish), key=lambda layout: layout.score)
-        missing, removed, *rest = layout.score
-        spare = sum(spot.room > 0 and not spot.share for spot in inside)
-        short = max(0, len(wish.pieces) - usable)
-        options.append(((disturbed, short, missing, removed + len(outside), *rest, spare), layout, inside))
-    score, best, _ = min(options, key=lambda option: option[0])
+        inside = {gpu.uuid: by_uuid[gpu.uuid] for gpu in group}
+        outside = [spot for spot in spots if spot.share and spot.gpu.uuid not in inside]
+        options.append(_option(list(inside.values()), outside, wish))
+    rank, best, _ = min(options, key=lambda option: option[0])
     shares = tuple(GpuShare(uuid, milli) for uuid, milli in best.shares.items())
     owed = wish.milli - total(shares)
     if not owed:
         return Arrangement(shares)
-    reachable = [spot for rank, _, inside in options if rank[0] == score[0] for spot in inside]
+    reachable = [spot for other, _, inside in options if other[0] == rank[0] for spot in inside]
     return Arrangement(shares, owed, frozenset(_wanted(reachable, best, wish)))
+
+
+def _option(
+    inside: Sequence[Spot], outside: Sequence[Spot], wish: Wish
+) -> tuple[tuple[int, int, _Cost, int], _Layout, Sequence[Spot]]:
+    """The best layout in one group, and how good the group is: the least is the best.
+
+    First, how many busy shares ``outside`` of it are lost, then how many GPUs it has too few that work, then what
+    the layout costs, then how much of the group is left over.
+    """
+    layout = min(_layouts(inside, wish), key=lambda layout: layout.cost)
+    lost = sum(spot.busy for spot in outside)
+    working = sum(spot.gpu.healthy or spot.share > 0 for spot in inside)
+    cost = layout.cost._replace(gone=layout.cost.gone + len(outside))
+    left_over = sum(spot.room > 0 and not spot.share for spot in inside)
+    return (lost, max(0, len(wish.pieces) - working), cost, left_over), layout, inside
 
 
 def _wanted(reachable: Iterable[Spot], layout: _Layout, wish: Wish) -> Iterator[str]:
@@ -146,6 +155,27 @@ def _wanted(reachable: Iterable[Spot], layout: _Layout, wish: Wish) -> Iterator[
             yield spot.gpu.uuid
 
 
+class _Cost(NamedTuple):
+    """What a layout costs; the first difference decides between two."""
+
+    missing: int
+    """Milli of the pieces that are not served."""
+    gone: int
+    """Shares given back."""
+    taken: int
+    """Shares on other GPUs than before."""
+    unhealthy: int
+    """Shares kept on GPUs that do not work."""
+    busy: int
+    """Shares given back that some process has open."""
+    resized: int
+    """Shares kept with another size."""
+    resized_busy: int
+    """Of those, how many some process has open."""
+    newest: tuple[int, ...]
+    """Least where the shares touched are the newest."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Layout:
     """One way to serve a wish within one group of GPUs."""
@@ -154,8 +184,7 @@ class _Layout:
     """Milli by uuid, oldest first."""
     bound: bool
     """Whether all that is owed must come on GPUs that the pod has: they are busy."""
-    score: tuple[int, ...]
-    """The least is best: milli of pieces not served, given back, taken, unhealthy kept, busy given back, resized."""
+    cost: _Cost
 
 
 def _layouts(group: Sequence[Spot], wish: Wish) -> Iterator[_Layout]:
@@ -220,21 +249,23 @@ def _serve(
         stay |= {spot.gpu.uuid: min(spot.share, size) for spot in stuck}
     kept |= stay
     shares = {spot.gpu.uuid: kept[spot.gpu.uuid] for spot in mine if spot.gpu.uuid in kept} | taken
-    return _Layout(shares, bound, _score(mine, shares, wish))
+    return _Layout(shares, bound, _cost(mine, shares, wish))
 
 
-def _score(mine: Sequence[Spot], shares: dict[str, int], wish: Wish) -> tuple[int, ...]:
+def _cost(mine: Sequence[Spot], shares: Mapping[str, int], wish: Wish) -> _Cost:
     gone = [spot for spot in mine if spot.gpu.uuid not in shares]
     kept = [spot for spot in mine if spot.gpu.uuid in shares]
+    resized = [spot for spot in kept if shares[spot.gpu.uuid] != spot.share]
     missing = Counter(wish.pieces) - Counter(shares.values())
-    return (
-        sum(size * count for size, count in missing.items()),
-        len(gone),
-        len(shares),
-        sum(not spot.gpu.healthy for spot in kept),
-        sum(spot.busy for spot in gone),
-        sum(shares[spot.gpu.uuid] != spot.share for spot in kept),
-        *(-spot.age for spot in reversed(gone)),
+    return _Cost(
+        missing=sum(size * count for size, count in missing.items()),
+        gone=len(gone),
+        taken=len(shares) - len(kept),
+        unhealthy=sum(not spot.gpu.healthy for spot in kept),
+        busy=sum(spot.busy for spot in gone),
+        resized=len(resized),
+        resized_busy=sum(spot.busy for spot in resized),
+        newest=tuple(-spot.age for spot in reversed([*resized, *gone])),
     )
 
 

@@ -459,7 +459,7 @@ def midway(draw: st.DrawFn) -> World:
     return world
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(midway())
 def test_a_decision_in_any_state_obeys_the_rules(world: World) -> None:
     """States that are rarely reached are tried as often as others; then it comes to rest by the same rules."""
@@ -472,5 +472,5 @@ def test_a_decision_in_any_state_obeys_the_rules(world: World) -> None:
 
 TestWorld = World.TestCase
 TestWorld.settings = settings(
-    max_examples=250, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=200, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -1,0 +1,119 @@
+"""Which GPUs serve a wish: fitting, islands, and the least change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_scheduler.placement import Spot, arrange, choose, fits, groups
+from tests.builders import GIB, gpu, inventory, uuid, wish
+
+
+@pytest.mark.parametrize(
+    ("wished", "fit"),
+    [
+        ("NVIDIA A100-SXM4-80GB", True),
+        ("nvidia a100 sxm4 80gb", True),
+        ("a100", True),
+        ("A100-SXM4", True),
+        ("A10", False),
+        ("SXM4 A100", False),
+        ("NVIDIA SXM4", False),
+        ("A100 40GB", False),
+        ("-", False),
+    ],
+)
+def test_a_model_fits_by_its_words(wished: str, fit: bool) -> None:
+    """Whole words in their order, in any case: A10 is not A100."""
+    assert fits(gpu(0, model="NVIDIA A100-SXM4-80GB"), wish(1, model=(wished,)), 1000) is fit
+
+
+@pytest.mark.parametrize(
+    ("milli", "memory", "fit"),
+    [(1000, 80, True), (1000, 81, False), (500, 40, True), (500, 41, False), (999, 80, False), (1, 0, True)],
+)
+def test_memory_is_shared_as_the_gpu_is(milli: int, memory: int, fit: bool) -> None:
+    """Half of an 80 GiB GPU has 40 GiB; a whole one has all."""
+    assert fits(gpu(0), wish(1, memory=memory * GIB or None), milli) is fit
+
+
+@pytest.mark.parametrize(
+    ("amount", "fields", "expected"),
+    [
+        (1, {}, [[0, 1, 2, 3, 4, 5]]),
+        (2, {"topology": "island"}, [[0, 1, 2], [3, 4, 5]]),
+        (2, {"topology": "switch"}, [[0, 1], [2, 3], [4, 5]]),
+        (3, {"topology": "switch"}, []),
+        (2, {"topology": "island", "model": ("H100",)}, []),
+        (2, {"model": ("H100",)}, [[1, 4]]),
+        (1.5, {"memory": 50 * GIB}, []),
+    ],
+)
+def test_groups_that_could_serve_a_wish(amount: float, fields: dict[str, Any], expected: list[list[int]]) -> None:
+    """Each group could serve the whole wish if all of it were free."""
+    six = inventory(6, island=3, switch=2, models=["A100", "H100", "A100"])
+    assert [[gpu.index for gpu in group] for group in groups(six, wish(amount, **fields))] == expected
+
+
+def spots(gpus: tuple[Gpu, ...], free: dict[int, int], held: dict[int, int] | None = None) -> list[Spot]:
+    """Of a pod that has nothing; ``free`` and ``held`` by index, 1000 and 0 where they do not say."""
+    return [Spot(gpu, free.get(gpu.index, 1000), (held or {}).get(gpu.index, 0)) for gpu in gpus]
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "free", "held", "expected"),
+    [
+        pytest.param(1000, 2, {}, {}, [0, 1], id="one switch"),
+        pytest.param(1000, 2, {0: 0}, {}, [2, 3], id="one switch that is free"),
+        pytest.param(1000, 1, {0: 0}, {}, [1], id="what is left of a broken switch"),
+        pytest.param(1000, 4, {0: 0}, {}, [4, 5, 6, 7], id="one island"),
+        pytest.param(1000, 3, {4: 0}, {}, [5, 6, 7], id="the island that has just enough"),
+        pytest.param(1000, 5, {0: 0}, {}, [4, 5, 6, 7, 1], id="as few islands as possible"),
+        pytest.param(1000, 9, {0: 500}, {}, [1, 2, 3, 4, 5, 6, 7], id="all there is"),
+        pytest.param(1000, 2, {}, {5: 1000}, [5, 4], id="what it still holds, and next to it"),
+        pytest.param(500, 1, {6: 500, 7: 750}, {}, [6], id="a part where the least is left"),
+        pytest.param(600, 1, {6: 500, 7: 750}, {}, [7], id="a part where there is room"),
+        pytest.param(500, 1, {6: 500}, {3: 500}, [3], id="a part that it still holds"),
+        pytest.param(500, 2, {0: 500, 3: 500}, {}, [0, 1], id="several parts close together"),
+        pytest.param(500, 0, {}, {}, [], id="nothing"),
+    ],
+)
+def test_choose(size: int, count: int, free: dict[int, int], held: dict[int, int], expected: list[int]) -> None:
+    """Eight GPUs: islands of four, switches of two."""
+    eight = inventory(8, island=4, switch=2)
+    assert [spot.gpu.index for spot in choose(spots(eight, free, held), size, count)] == expected
+
+
+def test_choose_near_the_others() -> None:
+    """A new share goes to the island, then to the switch of those that are there."""
+    eight = inventory(8, island=4, switch=2)
+    assert [spot.gpu.index for spot in choose(spots(eight[:6], {5: 0}), 1000, 1, near=eight[5:6])] == [4]
+    assert [spot.gpu.index for spot in choose(spots(eight[:4], {}), 1000, 2, near=eight[6:])] == [0, 1]
+    assert [spot.gpu.index for spot in choose(spots(eight, {6: 0, 7: 0}), 1000, 3, near=eight[6:])] == [4, 5, 0]
+
+
+def test_choose_never_takes_a_broken_gpu() -> None:
+    """Nor one with too little memory before one that has less but enough."""
+    three = inventory(3, unhealthy=[0], memory=[80, 80, 40])
+    assert [spot.gpu.index for spot in choose(spots(three, {}), 1000, 3)] == [2, 1]
+
+
+def test_arrange_keeps_large_memory_for_the_share_that_needs_it() -> None:
+    """The half needs 40 GiB, which only a half of GPU 0 has; the whole one may be any."""
+    two = inventory(2, memory=[80, 40])
+    found = arrange(wish(1.5, memory=40 * GIB), spots(two, {}))
+    assert {share.uuid: share.milli for share in found.shares} == {uuid(1): 1000, uuid(0): 500}
+    alike = inventory(3, memory=[80, 40, 80])
+    found = arrange(wish(1.5, memory=40 * GIB), spots(alike, {1: 0, 2: 500}))
+    assert {share.uuid: share.milli for share in found.shares} == {uuid(0): 1000, uuid(2): 500}
+
+
+def test_arrange_says_what_it_waits_for() -> None:
+    """Everything that fits, on every island that is large enough."""
+    five = inventory(5, island=2)
+    found = arrange(wish(2, topology="island"), spots(five, dict.fromkeys(range(5), 0)))
+    assert (found.shares, found.owed) == ((), 2000)
+    assert found.wanted == {uuid(index) for index in range(4)}
+    assert arrange(wish(0), spots(five, {})).shares == ()
