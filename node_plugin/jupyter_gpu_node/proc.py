@@ -38,7 +38,7 @@ _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
 _GONE = (FileNotFoundError, ProcessLookupError)
 _IN_FLIGHT = re.compile(rb"^scm_fds:\s*[1-9]", re.MULTILINE)
 _REGISTERED = re.compile(rb"^ *\d+: (.*)$", re.MULTILINE)
-_MAPPING = re.compile(rb"^([0-9a-f]+-[0-9a-f]+) \S+ \S+ ([0-9a-f]+:[0-9a-f]+) ([1-9]\d*) *([^\n]*)", re.MULTILINE)
+_MAPPING = re.compile(rb"^(\S+) \S+ \S+ (\S+) ([1-9]\d*) *(.*)$", re.MULTILINE)  # proc_pid_maps(5)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -209,16 +209,15 @@ class _Look(Generic[K]):
         with open(path, "rb") as file:
             text = file.read()
         held: set[K] = set()
-        for match in _MAPPING.finditer(text):
-            identity = (match[2], match[3])
+        found = {(device, inode): (where, name) for where, device, inode, name in _MAPPING.findall(text)}
+        for identity, line in found.items():
             if identity not in self.mapped:
-                self.mapped[identity] = self.mapping(pid, match)
+                self.mapped[identity] = self.mapping(pid, *identity, *line)
             held.update(self.mapped[identity])
         return held
 
-    def mapping(self, pid: int, line: re.Match[bytes]) -> tuple[K, ...]:
+    def mapping(self, pid: int, device: bytes, inode: bytes, where: bytes, path: bytes) -> tuple[K, ...]:
         """What a mapped file is. ``maps`` has the inode of the node, not the numbers: these need a look at the file."""
-        where, device, inode, path = line.groups()
         found = None
         with suppress(PermissionError):  # that link is for root, and only while the first thread lives
             found = syscalls.status_at(syscalls.AT_FDCWD, b"/proc/%d/map_files/%b" % (pid, where))
