@@ -98,7 +98,6 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
     auth_resource = RESOURCE
     _joined: Viewers | None = None
     _sender: asyncio.Task[None] | None = None
-    _samples = True
 
     @property
     def max_message_size(self) -> int:
@@ -123,7 +122,7 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
             await answer
 
     async def open(self, *args: str, **kwargs: str) -> None:
-        """Show the view, then the history, then what comes."""
+        """Show the view, then the history, then what comes. No message or close is handled before this is through."""
         super().open(*args, **kwargs)  # starts the pings
         self._outbox = Outbox()
         try:
@@ -132,21 +131,19 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
         except GpuError as error:
             self._refuse(error, _TRY_AGAIN_LATER)
             return
-        if self._joined is None:  # closed while we looked for names
-            return
         self._outbox.put_history(viewers.sampler.history())
         self._sender = asyncio.get_running_loop().create_task(self._send())
-        viewers.sampler.look(self, self._samples)
+        viewers.sampler.look(self, True)
 
     def on_message(self, message: str | bytes) -> None:
         """Samples on or off; anything else ends the connection."""
         try:
-            self._samples = read_message(message)
+            on = read_message(message)
         except InvalidRequest as error:
             self._refuse(error, _POLICY_VIOLATION)
             return
-        if self._joined and self._sender:  # else `open` is not through yet, and will look at it
-            self._joined.sampler.look(self, self._samples)
+        if self._joined:
+            self._joined.sampler.look(self, on)
 
     def on_close(self) -> None:
         """Give everything back."""

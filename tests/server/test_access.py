@@ -65,6 +65,22 @@ async def test_nobody_gets_in_without_being_known(call: Call, path: str, method:
     assert method == "HEAD" or answer.body["reason"] == "NotPermitted"
 
 
+class TestOldDefault:
+    """A server that lets handlers without checks be reached by anybody, as servers do by default."""
+
+    @pytest.fixture
+    def server_config(self) -> dict[str, Any]:
+        return {"allow_unauthenticated_access": True}
+
+    @pytest.mark.parametrize(
+        ("method", "path"), [("GET", "status"), ("PUT", "request"), ("GET", "x"), ("GET", "stream")]
+    )
+    async def test_nobody_gets_in_there_either(self, call: Call, method: str, path: str) -> None:
+        """Our handlers have checks of their own."""
+        answer = await call(path, method=method, headers={**NOBODY, **JSON})
+        assert (answer.code, answer.body["reason"]) == (403, "NotPermitted")
+
+
 @pytest.mark.parametrize("headers", [NOBODY, STRANGER], ids=["no token", "wrong token"])
 async def test_a_stranger_gets_no_stream(connect: Connect, headers: dict[str, str]) -> None:
     """The handshake is refused."""
