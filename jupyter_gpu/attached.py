@@ -1,57 +1,74 @@
 """A small file that tells kernels which GPUs are attached, so that none has to ask the server before each cell.
 
 The server writes it when that changes; a kernel looks at its modification time, which costs two microseconds and never
-waits for a busy server. It is a hint for `CUDA_VISIBLE_DEVICES` and grants nothing.
+waits for a busy server. It is a hint for `CUDA_VISIBLE_DEVICES` and grants nothing. Every kernel loads this module at
+its start, so it imports as little as possible.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
 from pathlib import Path
 
-from .model import strict
-from .model.view import GpuState, View
+TYPE_CHECKING = False  # as in typing
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .model.view import View
 
 VARIABLE = "JUPYTER_GPU_ATTACHED"
 """Environment variable of kernels with the path of the file."""
 _MAX_BYTES = 64 * 1024
+_UUID = re.compile(r"[A-Za-z0-9-]{1,96}")
 
 
-@dataclass(frozen=True, slots=True)
 class AttachedGpu:
     """What a kernel needs to know of one GPU."""
 
-    uuid: str
-    index: int
-    path: str
+    __slots__ = ("index", "path", "uuid")
 
-    @classmethod
-    def from_json(cls, value: object, key: str) -> AttachedGpu:
-        """Checked; raises :class:`~.model.strict.FieldError`."""
-        body = strict.an_object(value, key)
-        uuid = strict.required(body, "uuid", strict.text(96))
-        if "," in uuid or "=" in uuid:
-            raise strict.FieldError("a uuid has no comma and no equals sign.", key)
-        index = strict.required(body, "index", strict.integer(0, 4095))
-        return cls(uuid, index, strict.optional(body, "path", strict.text(512)) or "")
+    def __init__(self, uuid: str, index: int, path: str) -> None:
+        if not (isinstance(uuid, str) and _UUID.fullmatch(uuid)):
+            raise ValueError("not a uuid")
+        if not isinstance(index, int) or not isinstance(path, str):
+            raise TypeError("'index' is a number, 'path' a text")
+        self.uuid, self.index, self.path = uuid, index, path
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AttachedGpu) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.uuid)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object."""
+        return {"uuid": self.uuid, "index": self.index, "path": self.path}
 
 
-@dataclass(frozen=True, slots=True)
 class Hint:
-    """What a kernel needs to know of a view."""
+    """What a kernel needs to know of a view; ``gpus`` are the attached ones, by index."""
 
-    instance: str
-    version: int
-    simulated: bool
-    gpus: tuple[AttachedGpu, ...] = ()
-    """Attached ones, by index."""
+    __slots__ = ("gpus", "instance", "simulated", "version")
+
+    def __init__(self, instance: str, version: int, simulated: bool, gpus: tuple[AttachedGpu, ...] = ()) -> None:
+        if not isinstance(instance, str) or not isinstance(version, int) or not isinstance(simulated, bool):
+            raise TypeError("'instance' is a text, 'version' a number, 'simulated' true or false")
+        self.instance, self.version, self.simulated, self.gpus = instance, version, simulated, gpus
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hint) and self.version == other.version and self.same_gpus(other)
+
+    def __hash__(self) -> int:
+        return hash((self.instance, self.version))
 
     @classmethod
     def of(cls, view: View) -> Hint:
         """The part of ``view`` that matters."""
+        from .model.view import GpuState
+
         usable = [item.gpu for item in view.gpus if item.state is GpuState.ATTACHED]
         gpus = tuple(AttachedGpu(gpu.uuid, gpu.index, gpu.path) for gpu in sorted(usable, key=lambda gpu: gpu.index))
         return cls(view.instance, view.version, view.simulated or view.total == 0, gpus)
@@ -59,9 +76,7 @@ class Hint:
     def same_gpus(self, other: Hint | None) -> bool:
         """Whether nothing differs but the version."""
         return other is not None and (self.instance, self.simulated, self.gpus) == (
-            other.instance,
-            other.simulated,
-            other.gpus,
+            *(other.instance, other.simulated, other.gpus),
         )
 
     def newer_than(self, other: Hint | None) -> bool:
@@ -70,20 +85,17 @@ class Hint:
 
     def to_text(self) -> str:
         """Content of the file."""
-        gpus = [{"uuid": gpu.uuid, "index": gpu.index, **({"path": gpu.path} if gpu.path else {})} for gpu in self.gpus]
-        body = {"instance": self.instance, "version": self.version, "simulated": self.simulated, "gpus": gpus}
-        return strict.dumps(body)
+        head = {"instance": self.instance, "version": self.version, "simulated": self.simulated}
+        return json.dumps({**head, "gpus": [gpu.to_json() for gpu in self.gpus]})
 
     @classmethod
     def from_text(cls, text: bytes) -> Hint:
-        """Checked; raises :class:`~.model.strict.FieldError`."""
-        body: Mapping[str, object] = strict.an_object(strict.loads(text, _MAX_BYTES), "attached")
-        return cls(
-            instance=strict.required(body, "instance", strict.text(64)),
-            version=strict.required(body, "version", strict.integer(0, strict.MAX_GENERATION)),
-            simulated=strict.required(body, "simulated", strict.boolean),
-            gpus=strict.required(body, "gpus", strict.list_of(AttachedGpu.from_json, 1024)),
-        )
+        """Checked; raises ValueError or TypeError."""
+        body = json.loads(text)
+        if not isinstance(body, dict) or not isinstance(body.get("gpus"), list):
+            raise TypeError("not the content of this file")
+        gpus = tuple(AttachedGpu(**item) for item in body.pop("gpus"))
+        return cls(**body, gpus=gpus)
 
 
 class Writer:
@@ -129,5 +141,5 @@ class Reader:
                 return None
             self._stamp = stamp
             return Hint.from_text(Path(self._path).read_bytes()) if about.st_size <= _MAX_BYTES else None
-        except (OSError, strict.FieldError):
+        except (OSError, ValueError, TypeError, RecursionError):
             return None

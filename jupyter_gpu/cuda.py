@@ -18,7 +18,10 @@ from typing import ParamSpec, TypeVar
 from . import attached
 from .attached import Hint
 from .model.errors import GpuError
-from .model.view import View
+
+TYPE_CHECKING = False  # as in typing
+if TYPE_CHECKING:
+    from .model.view import View
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 OURS = "JUPYTER_GPU_CUDA_VISIBLE_DEVICES"

@@ -33,6 +33,8 @@ _PYTHON = re.compile(r"python(\d+(\.\d+)?)?(\.exe)?")
 _PROBE = "import sys; del sys.path[0]; import importlib.util as u; sys.exit(u.find_spec('jupyter_gpu') is None)"
 _PROBE_SECONDS = 10.0
 _SETTING = "jupyter_gpu_attached_file"
+_VIEWERS = "jupyter_gpu_viewers"
+"""As in `routes`, which is not imported here: kernels without the extension do not need it."""
 
 
 class GpuProvisioner(LocalProvisioner):
@@ -47,6 +49,7 @@ class GpuProvisioner(LocalProvisioner):
         try:
             if path := attached_file(self._server()):
                 env[attached.VARIABLE] = path
+                env.update(prepared_by(self._server()))
             command: list[str] = kwargs["cmd"]
             if self.kernel_spec.language == "python" and runs_ipykernel(command) and await _has_us(command[0], env):
                 kwargs["cmd"] = [*command, ARGUMENT]
@@ -73,7 +76,7 @@ def attached_file(server: Any) -> str | None:
     if settings is None:
         return None
     if _SETTING not in settings:
-        backend: Backend | None = getattr(settings.get("jupyter_gpu_viewers"), "backend", None)
+        backend: Backend | None = getattr(settings.get(_VIEWERS), "backend", None)
         if backend is None:
             return None
         writer = attached.Writer(Path(server.runtime_dir) / f"jupyter-gpu-{os.getpid()}.json")
@@ -82,6 +85,12 @@ def attached_file(server: Any) -> str | None:
         atexit.register(writer.remove)
         settings[_SETTING] = writer
     return str(settings[_SETTING].path)
+
+
+def prepared_by(server: Any) -> dict[str, str]:
+    """What the backend of ``server`` wants its kernels to have in their environment."""
+    backend = getattr(server.web_app.settings.get(_VIEWERS), "backend", None)
+    return dict(getattr(backend, "environment", {}))
 
 
 _known: dict[str, bool] = {}

@@ -116,4 +116,7 @@ def _refusal(name: object, path: str) -> PermissionError:
 
 
 def _directory(device: GpuDevice) -> Path:
-    return Path(os.environ.get(DIRECTORY) or Path(device.path).parent)
+    """Where loads are told: beside the device, or where the nodes had to be elsewhere, in the state directory."""
+    beside = Path(device.path).parent
+    given = os.environ.get(DIRECTORY)
+    return beside if (beside / "load").is_dir() or not given else Path(given)

@@ -25,7 +25,7 @@ from .model.errors import (
     StaleGeneration,
     Unhealthy,
 )
-from .model.quantity import format_gpus
+from .model.quantity import count_gpus, format_gpus
 from .model.status import Phase
 from .model.view import GpuState, User, View
 from .progress import Progress
@@ -89,7 +89,7 @@ def settled(view: View, generation: int, patience: Patience) -> bool:
     """Whether the wish ``generation`` is fulfilled; raises what stands in the way for good."""
     if view.generation != generation:
         raise StaleGeneration(
-            f"The request was changed to {format_gpus(view.status.requested)} GPUs meanwhile, in the panel or by "
+            f"The request was changed to {count_gpus(view.status.requested)} meanwhile, in the panel or by "
             "other code, so this call stopped waiting.",
             current=view.generation,
         )
@@ -116,7 +116,7 @@ def expired(view: View) -> GpuError:
     if now.phase is Phase.WAITING:
         return NoCapacity(have=now.attached, queue=view.allocated.position if view.allocated else None)
     return BackendUnavailable(
-        f"The server has not attached {format_gpus(now.requested)} GPUs yet. The request stands; "
+        f"The server has not attached {count_gpus(now.requested)} yet. The request stands; "
         "gpu.wait() waits for it, gpu.release() cancels it."
     )
 
@@ -146,7 +146,7 @@ def standing(view: View) -> str:
     if now.phase is Phase.RELEASING:
         return "Stopped waiting: the GPU is given back as soon as it is closed."
     return (
-        f"Stopped waiting: the request for {format_gpus(now.requested)} GPUs stands and is granted when GPUs "
+        f"Stopped waiting: the request for {count_gpus(now.requested)} stands and is granted when GPUs "
         "come free; gpu.release() cancels it."
     )
 
@@ -205,8 +205,8 @@ def take(milli: int, block: object, ledger: Ledger, patience: Patience) -> Steps
         while view.status.attached < milli:
             if view.status.requested < milli:
                 raise StaleGeneration(
-                    f"The request was changed to {format_gpus(view.status.requested)} GPUs meanwhile; "
-                    f"{format_gpus(milli)} are needed here.",
+                    f"The request was changed to {count_gpus(view.status.requested)} meanwhile; "
+                    f"{count_gpus(milli)} must stay here.",
                     current=view.generation,
                 )
             raise_refusal(view)

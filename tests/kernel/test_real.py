@@ -247,6 +247,16 @@ def test_line_in_a_terminal(server: Server) -> None:
     assert done.stdout == "GPU: 0 of 4 GPUs attached\n"
 
 
+OPENS = """
+def opens(path):
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_NOCTTY))
+    except PermissionError:
+        return 0
+    return 1
+"""
+
+
 @pytest.mark.root
 def test_devices_really_open(tmp_path: Path) -> None:
     """With device rules of the operating system: EPERM before, open while attached, EPERM after, in one process."""
@@ -256,9 +266,7 @@ def test_devices_really_open(tmp_path: Path) -> None:
     ):
         kernel.run("from jupyter_gpu import gpu, simulate\nimport os")
         paths = sorted(str(path) for path in (tmp_path / "state" / "simulated").glob("gpu*"))
-        kernel.run(
-            f"paths = {paths}\ndef opens(p):\n try: os.close(os.open(p, os.O_RDWR | os.O_NOCTTY)); return 1\n except PermissionError: return 0"
-        )
+        kernel.run(f"paths = {paths}\n{OPENS}")
         assert kernel.run("print(sum(map(opens, paths)))") == "0"
         kernel.run("s = gpu.resize(2); old = s.devices; simulate.work(0.1)")
         assert kernel.run("print([opens(d.path) for d in old], sum(map(opens, paths)))") == "[1, 1] 2"
