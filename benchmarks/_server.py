@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from jupyter_client.blocking.client import BlockingKernelClient
+
 TOKEN = "benchmark"
 API = "/jupyter-gpu/api/v1"
 START_SECONDS = 60.0
@@ -113,6 +115,16 @@ class Server:
         if answer.status >= 300:
             raise RuntimeError(f"{verb} {path}: {answer.status} {text.decode(errors='replace')}")
         return json.loads(text) if text else None
+
+    def kernel(self) -> BlockingKernelClient:
+        """A client of a new Python kernel; its channels are to be stopped."""
+        started = self.call("POST", "/api/kernels", {"name": "python3"})
+        (connection,) = (self.home / "runtime").glob(f"kernel-{started['id']}.json")
+        client = BlockingKernelClient(connection_file=str(connection))
+        client.load_connection_file()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        return client
 
 
 def simulated(home: Path, count: int = 4) -> tuple[str, ...]:

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jupyter_client.blocking.client import BlockingKernelClient
-
 from jupyter_gpu.backends.local.store import default_path
 
 from ._server import API, Server, simulated
@@ -64,7 +62,7 @@ def _measure(server: Server, home: Path) -> Sequence[Figure]:
     if view["mode"] != "enforced":
         raise CannotRunError("the operating system does not guard devices here")
     path = view["gpus"][0]["path"]
-    kernel = _kernel(server, home)
+    kernel = server.kernel()
     ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     ear.settimeout(30)
     address = str(home / "ear")
@@ -107,13 +105,3 @@ def _heard(ear: socket.socket, opened: bool) -> int:
             f"the kernel could {'' if opened else 'still '}open the GPU when it should {'' if opened else 'not'}"
         )
     return int(moment)
-
-
-def _kernel(server: Server, home: Path) -> BlockingKernelClient:
-    started = server.call("POST", "/api/kernels", {"name": "python3"})
-    (connection,) = (home / "runtime").glob(f"kernel-{started['id']}.json")
-    client = BlockingKernelClient(connection_file=str(connection))
-    client.load_connection_file()
-    client.start_channels()
-    client.wait_for_ready(timeout=60)
-    return client

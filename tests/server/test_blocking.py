@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from .conftest import Call, Connect
 
@@ -24,7 +25,7 @@ def held(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-async def longest_pause(until: asyncio.Future[object]) -> float:
+async def longest_pause(until: asyncio.Future[Any]) -> float:
     """Seconds for which the event loop did not come round, until that is done."""
     longest, last = 0.0, time.monotonic()
     while not until.done():

@@ -1,0 +1,70 @@
+"""A server as people start it: a process of its own, with a real kernel, and its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks._server import API, Server, simulated
+
+TRY = """
+import errno, os
+def can_open(path):
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK))
+        return "yes"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+"""
+
+
+def ask(kernel: Any, expression: str) -> str:
+    """The value of a text expression in the kernel."""
+    reply = kernel.execute_interactive("", user_expressions={"x": expression}, output_hook=lambda _: None, timeout=30)
+    value = reply["content"]["user_expressions"]["x"]
+    assert value["status"] == "ok", value
+    return str(value["data"]["text/plain"]).strip("'")
+
+
+@pytest.mark.root
+def test_a_running_kernel_can_open_what_it_was_given_and_no_more(tmp_path: Path) -> None:
+    """The same kernel process, with its variables, before and after each resize."""
+    with Server(tmp_path, *simulated(tmp_path)) as server:
+        view = server.call("PUT", f"{API}/request", {"gpus": 2})
+        assert view["mode"] == "enforced"
+        first, second = (gpu["path"] for gpu in view["gpus"])
+        server.call("PUT", f"{API}/request", {"gpus": 0})
+        kernel = server.kernel()
+        try:
+            ask(kernel, f"exec({TRY!r}) or 'ok'")
+            pid = ask(kernel, "str(os.getpid())")
+            seen = []
+            for gpus in (0, 2, 1, 0):
+                attached = [gpu["path"] for gpu in server.call("PUT", f"{API}/request", {"gpus": gpus})["gpus"]]
+                seen += [(ask(kernel, f"can_open({path!r})"), path in attached) for path in (first, second)]
+            assert {answer for answer, given in seen if given} == {"yes"}
+            assert {answer for answer, given in seen if not given} == {"EPERM"}
+            assert [given for _, given in seen].count(True) == 3
+            assert ask(kernel, "str(os.getpid())") == pid
+        finally:
+            kernel.stop_channels()
+
+
+@pytest.mark.parametrize("mode", ["soft", pytest.param("required", marks=pytest.mark.root)])
+def test_a_server_that_ends_gives_everything_back(tmp_path: Path, mode: str) -> None:
+    """Its kernel holds a GPU open until the end; then there is no record, no process, and no error in the log."""
+    with Server(tmp_path, *simulated(tmp_path), f"--GpuExtension.enforcement={mode}") as server:
+        path = server.call("PUT", f"{API}/request", {"gpus": 1})["gpus"][0]["path"]
+        kernel = server.kernel()
+        pid = int(ask(kernel, "str(__import__('os').getpid())"))
+        assert ask(kernel, f"(globals().__setitem__('held', open({path!r}, 'rb', buffering=0)), 'open')[1]") == "open"
+        assert list((tmp_path / "gpus" / "pods").glob("*.json"))
+        kernel.stop_channels()
+    assert server.process.returncode == 0
+    assert not Path(f"/proc/{pid}").exists()
+    assert not list((tmp_path / "gpus" / "pods").glob("*.json"))
+    log = (tmp_path / "log").read_text()
+    assert "Traceback" not in log
+    assert "[E " not in log
