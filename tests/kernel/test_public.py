@@ -67,7 +67,7 @@ def test_module_is_the_gpu() -> None:
     assert jupyter_gpu.resize == gpu.resize
     assert jupyter_gpu.NoCapacity is errors.NoCapacity
     with pytest.raises(AttributeError, match="no attribute 'resise'"):
-        _ = jupyter_gpu.resise  # type: ignore[attr-defined]
+        _ = jupyter_gpu.resise
 
 
 def test_help_needs_no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

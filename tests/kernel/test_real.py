@@ -273,3 +273,23 @@ def test_devices_really_open(tmp_path: Path) -> None:
         kernel.run("gpu.release(timeout=30)")
         with pytest.raises(Failed, match="PermissionError"):
             kernel.run("simulate.work(1, old)")
+
+
+def test_kernel_is_told_without_asking(kernel: Kernel, server: Server) -> None:
+    """The file that spares kernels to ask follows the panel; it goes with the server."""
+    kernel.run(
+        "import json\ndef told(): return len(json.load(open(os.environ['JUPYTER_GPU_ATTACHED']))['gpus'])\nimport os"
+    )
+    assert kernel.run("print(told())") == "0"
+    server.gpus(3)
+    await_(lambda: kernel.run("print(told())") == "3")
+    assert kernel.run("print('CUDA_VISIBLE_DEVICES' in os.environ)") == "False"  # they are simulated
+
+
+def test_file_goes_with_the_server(tmp_path: Path) -> None:
+    """A server that ends leaves no file behind."""
+    with serve(tmp_path, tmp_path / "state", "--GpuExtension.enforcement=soft") as running, running.kernel() as kernel:
+        path = Path(kernel.run("import os; print(os.environ['JUPYTER_GPU_ATTACHED'])"))
+        assert path.exists()
+        assert kernel.run("print(bool(os.environ['JUPYTER_GPU_POD']))") == "True"
+    assert not path.exists()

@@ -1,7 +1,7 @@
 """Stands for cupy.cuda."""
 # ruff: noqa: F401 - the library has it as an attribute
 
-import stand_in_cuda
+import stand_in_cuda  # type: ignore[import-not-found] # on the path of the kernels only
 
 from . import runtime
 

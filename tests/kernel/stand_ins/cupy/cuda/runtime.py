@@ -1,7 +1,7 @@
 """Stands for cupy.cuda.runtime."""
 # ruff: noqa: N802 - names of the library
 
-import stand_in_cuda
+import stand_in_cuda  # type: ignore[import-not-found] # on the path of the kernels only
 
 
 def getDeviceCount() -> int:

@@ -3,7 +3,7 @@
 import os
 from types import SimpleNamespace
 
-import stand_in_cuda
+import stand_in_cuda  # type: ignore[import-not-found] # on the path of the kernels only
 
 config = SimpleNamespace(jax_platforms=SimpleNamespace(value=os.environ.get("JAX_PLATFORMS")))
 _backends: dict[str, list[str]] = {}

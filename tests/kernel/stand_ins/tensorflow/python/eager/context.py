@@ -1,6 +1,6 @@
 """Stands for TensorFlow's context: the devices that it found first are the devices."""
 
-import stand_in_cuda
+import stand_in_cuda  # type: ignore[import-not-found] # on the path of the kernels only
 
 from ..platform import build_info  # noqa: F401 - the library loads it
 
