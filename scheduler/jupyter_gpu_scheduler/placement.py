@@ -136,11 +136,11 @@ def _option(
 ) -> tuple[tuple[int, int, _Cost, int], _Layout, Sequence[Spot]]:
     """The best layout in one group, and how good the group is: the least is the best.
 
-    First, how many busy shares ``outside`` of it are lost, then how many GPUs it has too few that work, then what
+    First, how many shares ``outside`` of it are lost that work and are busy, then how many GPUs it has too few that work, then what
     the layout costs, then how much of the group is left over.
     """
     layout = min(_layouts(inside, wish), key=lambda layout: layout.cost)
-    lost = sum(spot.busy for spot in outside)
+    lost = sum(spot.busy and spot.gpu.healthy for spot in outside)
     working = sum(spot.gpu.healthy or spot.share > 0 for spot in inside)
     cost = layout.cost._replace(gone=layout.cost.gone + len(outside))
     left_over = sum(spot.room > 0 and not spot.share for spot in inside)
@@ -227,7 +227,6 @@ def _serve(
     """Carry ``targets`` out as far as there is room, and take new GPUs for the other pieces, sizes in ``order``."""
     kept: dict[str, int] = {}
     movers: dict[int, list[Spot]] = {size: [] for size in order}
-    bound = len(targets) == len(wish.pieces)
     for spot in mine:
         target = targets.get(spot.gpu.uuid, 0)
         if target == spot.share or (target and spot.gpu.healthy and _in_place(spot, target)):
@@ -236,7 +235,6 @@ def _serve(
             kept[spot.gpu.uuid] = spot.share  # it waits in place
         elif target:
             movers[target].append(spot)
-            bound = False
     missing = Counter(wish.pieces) - Counter(targets.values())
     taken: dict[str, int] = {}
     stay: dict[str, int] = {}
@@ -249,6 +247,7 @@ def _serve(
         stay |= {spot.gpu.uuid: min(spot.share, size) for spot in stuck}
     kept |= stay
     shares = {spot.gpu.uuid: kept[spot.gpu.uuid] for spot in mine if spot.gpu.uuid in kept} | taken
+    bound = len(shares) == len(wish.pieces) and not stay
     return _Layout(shares, bound, _cost(mine, shares, wish))
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -56,6 +56,14 @@ class World(RuleBasedStateMachine):
         self.snapshot = ClusterSnapshot()
         self.inventory: tuple[Gpu, ...] = ()
         self.lost: tuple[Gpu, ...] = ()
+
+    def __repr__(self) -> str:
+        """All there is, for a failure to be understood."""
+        lines = [f"  {gpu.uuid} healthy={gpu.healthy} {gpu.model} {gpu.island} {gpu.switch}" for gpu in self.inventory]
+        for pod in self.snapshot.pods(NODE):
+            lines.append(f"  {pod.requested}\n    {pod.allocated}\n    {pod.attached}")
+            lines.append(f"    {pod.uid}: busy={sorted(pod.busy)} limit={pod.limit} gone={pod.gone}")
+        return "World(\n" + "\n".join(lines) + ")"
 
     # --- what happens -------------------------------------------------------------------------------------------
 
@@ -463,6 +471,7 @@ def midway(draw: st.DrawFn) -> World:
 @given(midway())
 def test_a_decision_in_any_state_obeys_the_rules(world: World) -> None:
     """States that are rarely reached are tried as often as others; then it comes to rest by the same rules."""
+    note(repr(world))
     world.a_gpu_is_never_given_twice()
     world._decide(True)
     world.a_gpu_is_never_given_twice()
