@@ -31,7 +31,10 @@ def findings(path: Path, text: str) -> Iterator[str]:
     if path.suffix in CODE and (lines := text.count("\n")) > MAX_FILE_LINES:
         yield f"{path}:1: has {lines} lines, more than {MAX_FILE_LINES}"
     if path.suffix == ".py":
-        yield from long_functions(path, ast.parse(text, str(path)))
+        try:
+            yield from long_functions(path, ast.parse(text, str(path)))
+        except SyntaxError as error:
+            yield f"{path}:{error.lineno}: {error.msg}"
 
 
 def long_functions(path: Path, tree: ast.Module) -> Iterator[str]:

@@ -106,3 +106,8 @@ def test_tidy_measures() -> None:
     assert not list(tidy.findings(Path("a.ts"), "x\n" * 600))
     assert list(tidy.findings(Path("a.ts"), "x\n" * 601)) == ["a.ts:1: has 601 lines, more than 600"]
     assert not list(tidy.findings(Path("a.json"), "x\n" * 601))
+
+
+def test_tidy_goes_on_after_a_file_that_does_not_parse() -> None:
+    """It is one more finding, no end of the check."""
+    assert list(tidy.findings(Path("a.py"), "x = 1\n  y = 2\n")) == ["a.py:2: unexpected indent"]
