@@ -122,14 +122,14 @@ class Actor:
 
     # -- like a server ------------------------------------------------------------------------------------------------
 
-    async def start(self, **options: Any) -> dict[str, Any]:
-        """A backend with these options; its view."""
+    async def start(self, *, patient: bool = True, **options: Any) -> dict[str, Any]:
+        """A backend with these options; its first view, ``patient``: with the GPUs that were found."""
         from jupyter_gpu.backends.local import LocalBackend
 
         path = options.pop("state_dir")
         self.backend = LocalBackend(state_dir=Path(path), **options)
         await self.backend.start()
-        return await self.until_known()
+        return await self.until_known() if patient else self.view()
 
     async def until_known(self) -> dict[str, Any]:
         """The first view after the GPUs were found."""
@@ -163,6 +163,17 @@ class Actor:
     async def stop(self) -> None:
         """End the backend, not the process."""
         await self.backend.stop()
+
+    async def poke(self) -> None:
+        """Have the backend look at everything, as a poke of another server does."""
+        folder = self.backend._pod._store.pods
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"", str(folder / f"{self.backend.view().instance}.sock"))
+
+    def set_wall_clock(self, seconds: int) -> None:
+        """For this process alone: the machine's clock is not ours to set."""
+        time.time = lambda: float(seconds)
+        time.time_ns = lambda: seconds * 10**9
 
     def crash_at(self, point: str) -> None:
         """From now on."""

@@ -30,7 +30,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 def short_tmp() -> Iterator[Path]:
     """A folder whose path is short enough for the addresses of sockets, and that every user may enter."""
     with tempfile.TemporaryDirectory(prefix="jg-") as name:
-        Path(name).chmod(0o755)
+        Path(name).chmod(0o1777)
         yield Path(name)
 
 

@@ -31,6 +31,7 @@ class Remote:
         self._channel = channel
         self._lines = channel.makefile("rb")
         self.pid = pid
+        self.uid = ""
 
     def tell(self, do: str, **arguments: Any) -> None:
         """Without waiting for the answer."""
@@ -126,7 +127,8 @@ class Stage:
         view: dict[str, Any] = server.ask(
             "start", **{"state_dir": str(self.state), "simulated_gpus": self.gpus, **options}
         )
-        self._uids.add(view["instance"])
+        server.uid = view["instance"]
+        self._uids.add(server.uid)
         return view
 
     def kernel(self, server: Remote) -> Remote:

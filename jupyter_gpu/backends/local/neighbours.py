@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_node import proc
 from jupyter_gpu_scheduler.snapshot import PodState
 
 from .look import Excuses, Scope, Suspects, look
 from .membership import Place
-from .processes import alive, boot, namespace
+from .processes import alive, boot, namespace, users
 from .record import Record
 from .store import Entry
 
@@ -72,11 +71,8 @@ def _dead(entry: Entry) -> bool:
 
 def _forged(entry: Entry) -> bool:
     """Whether it names a server of another user: nobody keeps GPUs with a process that is not theirs."""
-    if entry.owner == 0:
-        return False
-    process = proc.describe(entry.record.server.pid)
-    # root owns the entries of processes that changed their user, and what /proc hides has been found alive
-    return process is not None and process.user not in (entry.owner, 0)
+    found = users(entry.record.server.pid)
+    return entry.owner != 0 and bool(found) and entry.owner not in found
 
 
 def states(neighbours: Iterable[Neighbour], own: Mapping[str, int]) -> tuple[PodState, ...]:

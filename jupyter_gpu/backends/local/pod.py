@@ -283,15 +283,16 @@ class Pod:
     def _decision(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
         record, gpus = self._record, self._stock.gpus
         me = PodState(self.uid, NODE, requested, record.allocated, record.attached, record.limit, busy)
-        others = states((pod for pod in self._world.neighbours if pod.uid not in self._empty), me.held)
+        mine = replace(me, attached=None).held  # what we only have not closed yet is no claim against anybody
+        others = states((pod for pod in self._world.neighbours if pod.uid not in self._empty), mine)
         snapshot = ClusterSnapshot()
         snapshot.put_node(NODE, gpus)
         for pod in (me, *others):
             snapshot.put_pod(pod)
         if self._world.unreadable:
             snapshot.put_pod(unknown(gpus, others, me.held))
-        mine = (decision.allocated for decision in decide(snapshot, NODE) if decision.uid == self.uid)
-        return next(mine, record.allocated)
+        own = (decision.allocated for decision in decide(snapshot, NODE) if decision.uid == self.uid)
+        return next(own, record.allocated)
 
     def _carry_out(self, session: Session, sight: Sight) -> None:
         """From `allocated` to rules in force and `attached`; only what ``sight`` has looked at can be released."""

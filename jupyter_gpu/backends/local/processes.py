@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,6 +50,18 @@ def identify(pid: int) -> Process | None:
 def alive(process: Process) -> bool:
     """Whether it still runs. Where `/proc` hides other users' processes, whether its pid does."""
     return proc.alive(process.pid, process.started) or _hidden(process.pid)
+
+
+def users(pid: int) -> frozenset[int]:
+    """User ids that the process has or can take again; empty where none is to be seen.
+
+    Not the owner of its entry in `/proc`: that is root for every process that changed its user.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            if line.startswith("Uid:"):
+                return frozenset(map(int, line.split()[1:4]))
+    return frozenset()
 
 
 def _hidden(pid: int) -> bool:

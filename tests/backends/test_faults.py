@@ -1,0 +1,323 @@
+"""What goes wrong around a server: files, disks, users, GPUs, clocks. It says so, and it goes on."""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.backends.local.processes import boot, identify, namespace
+from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu_node import fakes
+
+from .actor import FLAGS
+from .stage import Remote, Stage, wait_for
+
+pytestmark = pytest.mark.root
+
+NOBODY = 65534
+OTHER = 65533
+
+
+def conditions(view: dict[str, object]) -> set[str]:
+    found = view["conditions"]
+    assert isinstance(found, list)
+    return {condition["type"] for condition in found}
+
+
+def fill(path: Path) -> None:
+    """Until nothing more fits on the file system."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+
+
+def record_of(stage: Stage, server: Remote) -> Path:
+    return stage.state / "pods" / f"{server.ask('view')['instance']}.json"
+
+
+def claim(stage: Stage, uid: str, pid: int, owner: int) -> Path:
+    """A record that claims every GPU for the server ``pid``."""
+    server = identify(pid)
+    assert server is not None
+    shares = tuple(GpuShare(uuid, 1000) for uuid in stage.uuids)
+    record = Record(uid, server, boot(), namespace(), allocated=Allocated(1, shares), attached=Attached(1, shares))
+    path = stage.state / "pods" / f"{uid}.json"
+    path.write_bytes(record.encode())
+    os.chown(path, owner, owner)
+    return path
+
+
+@pytest.mark.parametrize("text", [b"", b"{", os.urandom(100), b"[1,2,3]"], ids=["empty", "cut", "noise", "list"])
+def test_a_damaged_record_is_written_again_by_its_owner(stage: Stage, text: bytes) -> None:
+    """The other server grants nothing of it meanwhile, the owner repairs it when it is told, and both go on."""
+    first, second = stage.server(), stage.server()
+    first.ask("request", milli=2000)
+    record = record_of(stage, first)
+    record.write_bytes(text)
+    second.ask("request", milli=3000)
+    second.ask("until", phase="Waiting", attached=1000)
+    assert json.loads(record.read_bytes())["requested"]["milli"] == 2000
+    assert "StateRepaired" in conditions(first.ask("view"))
+    opened = [server.ask("tries", paths=stage.paths) for server in (first, second)]
+    assert [a + b for a, b in zip(*opened, strict=True)] == [1, 1, 1]
+
+
+def test_nothing_is_handed_out_while_a_live_record_cannot_be_read(stage: Stage) -> None:
+    """A frozen server cannot repair its record: what it holds is not known, so it may be everything."""
+    first, second = stage.server(), stage.server()
+    first.ask("request", milli=1000)
+    record = record_of(stage, first)
+    first.tell("freeze")
+    wait_for(lambda: " T " in Path(f"/proc/{first.pid}/stat").read_text(), "it to stop")
+    record.write_bytes(b"{")
+    view = second.ask("request", milli=1000)
+    assert view["amounts"]["attached"] == 0
+    assert "StateDamaged" in conditions(view)
+    os.kill(first.pid, 18)
+    first.answer()
+    second.ask("until", phase="Ready")
+    assert "StateDamaged" not in conditions(second.ask("view"))
+
+
+def test_a_damaged_record_of_a_dead_server_is_moved_aside_when_nothing_of_it_is_left(stage: Stage) -> None:
+    """A kernel that may still have a GPU keeps all of them back; without it the GPUs can be had."""
+    first, second = stage.server(), stage.server()
+    kernel = stage.kernel(first)
+    first.ask("request", milli=1000)
+    record = record_of(stage, first)
+    first.kill()
+    record.write_bytes(b"{")
+    assert second.ask("request", milli=3000)["amounts"]["attached"] == 0
+    kernel.kill()
+    second.ask("until", phase="Ready")
+    assert "StateRepaired" in conditions(second.ask("view"))
+    assert record.with_suffix(".bad").exists()
+
+
+def test_a_wiped_directory_is_made_again_and_a_gpu_that_was_granted_meanwhile_is_given_up(stage: Stage) -> None:
+    """Somebody deleted everything: nobody keeps a GPU that another one got in good faith."""
+    first, second = stage.server(), stage.server()
+    first.ask("request", milli=3000)
+    (stage.state / "pods").rename(stage.state / "gone")
+    assert second.ask("request", milli=1000)["phase"] == "Ready"
+    view = first.ask("request", milli=3000, priority=0)
+    assert view["amounts"]["allocated"] == 2000
+    assert "StateRepaired" in conditions(view)
+    opened = [server.ask("tries", paths=stage.paths) for server in (first, second)]
+    assert [a + b for a, b in zip(*opened, strict=True)] == [1, 1, 1]
+
+
+def test_a_full_disk_refuses_the_wish_in_plain_words_and_changes_nothing(stage: Stage, full_disk: Path) -> None:
+    """BackendUnavailable, the old GPUs stay usable, and with room again the same wish succeeds."""
+    stage.state = full_disk / "state"
+    server = stage.server()
+    server.ask("request", milli=1000)
+    opened = server.ask("tries", paths=stage.paths)
+    fill(full_disk / "filler")
+    with pytest.raises(RuntimeError, match=r"BackendUnavailable: .*No space left.*Make room"):
+        server.ask("request", milli=3000)
+    view = server.ask("view")
+    assert view["amounts"] == {"requested": 1000, "allocated": 1000, "attached": 1000, "draining": 0}
+    assert "StateUnavailable" in conditions(view)
+    assert server.ask("tries", paths=stage.paths) == opened
+    (full_disk / "filler").unlink()
+    view = server.ask("request", milli=3000)
+    assert view["phase"] == "Ready"
+    assert "StateUnavailable" not in conditions(view)
+
+
+def test_a_directory_that_may_not_be_written_grants_nothing_and_says_so(stage: Stage) -> None:
+    """An unprivileged server starts, tells what to do, refuses wishes, and works as soon as it may."""
+    folder = stage.state
+    folder.mkdir(mode=0o755)
+    stage.state = folder / "state"
+    server = stage.actor()
+    server.ask("become", user=NOBODY)
+    view = server.ask("start", state_dir=str(stage.state), simulated_gpus=3, patient=False)
+    assert view["total"] == 0
+    assert "StateUnavailable" in conditions(view)
+    with pytest.raises(RuntimeError, match=r"BackendUnavailable: .*Permission denied"):
+        server.ask("request", milli=1000)
+    folder.chmod(0o777)
+    assert server.ask("request", milli=1000)["phase"] == "Ready"
+
+
+def test_two_users_never_get_the_same_gpu(stage: Stage) -> None:
+    """Root and two other users, one directory: exclusive is exclusive, and what one gives back another gets."""
+    servers = [stage.server()]
+    for user in (NOBODY, OTHER):
+        actor = stage.actor()
+        actor.ask("become", user=user)
+        servers.append(stage.server(actor))
+    views = [server.ask("request", milli=1000) for server in servers]
+    assert [view["mode"] for view in views] == ["enforced", "soft", "soft"]
+    assert len({gpu["uuid"] for view in views for gpu in view["gpus"]}) == 3
+    assert "SoftMode" in conditions(views[1])
+    view = servers[1].ask("request", milli=2000)
+    assert view["reason"] == "Partial"
+    servers[1].tell("until", phase="Ready")
+    servers[0].ask("request", milli=0)
+    servers[1].answer()
+    servers[2].kill()
+    servers[0].ask("request", milli=1000)
+    servers[0].ask("until", phase="Ready")
+
+
+def test_another_users_dead_pod_is_free_for_all_once_nothing_of_it_is_left(stage: Stage) -> None:
+    """A user who may neither look into its processes nor delete its record gets its GPUs all the same, not earlier."""
+    first, second = stage.actor(), stage.actor()
+    for actor, user in ((first, NOBODY), (second, OTHER)):
+        actor.ask("become", user=user)
+        stage.server(actor)
+    first.ask("request", milli=2000)
+    outlives = stage.actor()  # what the first server's kernel would be: a younger process of the same user
+    outlives.ask("become", user=NOBODY)
+    first.kill()
+    assert second.ask("request", milli=3000)["amounts"]["attached"] == 1000
+    second.tell("until", phase="Ready")
+    outlives.kill()
+    second.answer()
+
+
+def test_a_record_that_names_somebody_elses_server_is_not_believed(stage: Stage) -> None:
+    """A user who writes that a process of root holds every GPU does not keep a single one."""
+    server = stage.server()
+    claim(stage, "e" * 32, os.getpid(), NOBODY)
+    server.ask("request", milli=3000)
+    server.ask("until", phase="Ready")
+
+
+def test_a_record_of_an_earlier_boot_holds_nothing(stage: Stage) -> None:
+    """After a power cut everything is free, whatever pids are running now."""
+    server = stage.server()
+    path = claim(stage, "e" * 32, os.getpid(), 0)
+    path.write_bytes(path.read_bytes().replace(boot().encode(), b"another-boot"))
+    assert server.ask("request", milli=3000)["phase"] == "Ready"
+    assert not path.exists()
+
+
+def test_a_record_of_another_pid_namespace_is_believed(stage: Stage) -> None:
+    """Its pids mean nothing here, so nobody can say that it is dead: it keeps what it has."""
+    server = stage.server()
+    path = claim(stage, "e" * 32, os.getpid(), 0)
+    number = str(namespace()).encode()
+    path.write_bytes(path.read_bytes().replace(b'"namespace":' + number, b'"namespace":1'))
+    assert server.ask("request", milli=3000)["amounts"]["attached"] == 0
+    path.unlink()
+
+
+def test_a_false_record_takes_no_gpu_from_a_pod_that_has_it(stage: Stage) -> None:
+    """Claims beyond the whole of a GPU are not believed: growing and shrinking go on with what is ours."""
+    server, liar = stage.server(), stage.actor()
+    server.ask("request", milli=2000)
+    liar.ask("become", user=NOBODY)
+    claim(stage, "e" * 32, liar.pid, NOBODY)
+    view = server.ask("request", milli=3000)
+    assert (view["amounts"]["attached"], view["reason"]) == (2000, "Partial")
+    assert server.ask("request", milli=2000)["phase"] == "Ready"
+
+
+def test_only_root_is_believed_about_control_groups(stage: Stage) -> None:
+    """A dead record of a user with root's group in it makes nobody remove that group or take it for its own."""
+    server = stage.server()
+    record = record_of(stage, server)
+    place = json.loads(record.read_bytes())["place"]
+    path = claim(stage, "e" * 32, os.getpid(), NOBODY)
+    path.write_bytes(
+        path.read_bytes().replace(b'"place":null', json.dumps({"place": place})[1:-1].replace(" ", "").encode())
+    )
+    server.ask("request", milli=3000)
+    server.ask("until", phase="Ready")
+    assert Path(place.partition(":")[2]).is_dir()
+
+
+def test_a_gpu_that_turns_unhealthy_is_told_and_never_granted(stage: Stage) -> None:
+    """Attached it degrades the pod; given back it is not given out again; healed it is."""
+    server = stage.server()
+    gpu = server.ask("request", milli=1000)["gpus"][0]
+    fakes.set_health(stage.state / "simulated", gpu["uuid"], "It overheats.")
+    server.ask("poke")
+    server.ask("until", phase="Degraded")
+    assert server.ask("view")["gpus"][0]["health"] == "It overheats."
+    server.ask("request", milli=0)
+    view = server.ask("request", milli=3000)
+    assert gpu["uuid"] not in {card["uuid"] for card in view["gpus"]}
+    assert view["reason"] == "Partial"
+    fakes.set_health(stage.state / "simulated", gpu["uuid"], None)
+    server.ask("poke")
+    server.ask("until", phase="Ready", attached=3000)
+
+
+def test_a_gpu_that_disappears_while_it_is_open_drains_and_another_takes_its_place(stage: Stage) -> None:
+    """The pod is owed nothing it cannot have, and the lost GPU is shown until the kernel has closed it."""
+    server = stage.server()
+    kernel = stage.kernel(server)
+    gpu = server.ask("request", milli=1000)["gpus"][0]
+    assert kernel.ask("open", path=gpu["path"]) == ""
+    fakes.unplug(stage.state / "simulated", gpu["uuid"])
+    server.ask("poke")
+    wait_for(lambda: server.ask("view")["total"] == 2000, "the loss to be seen")
+    view = server.ask("view")
+    by_uuid = {card["uuid"]: card for card in view["gpus"]}
+    assert by_uuid[gpu["uuid"]]["state"] == "draining"
+    assert not by_uuid[gpu["uuid"]]["healthy"]
+    assert view["amounts"]["attached"] == 1000
+    kernel.ask("close", path=gpu["path"])
+    server.ask("until", phase="Ready")
+    wait_for(lambda: len(server.ask("view")["gpus"]) == 1, "the lost GPU to be given up")
+
+
+def test_a_clock_that_is_set_back_changes_nothing(stage: Stage) -> None:
+    """Neither files from the far future or the past nor a wall clock at 1970 touch the places in line."""
+    holder, first, second = stage.server(), stage.server(), stage.server()
+    holder.ask("request", milli=3000)
+    first.ask("request", milli=1000)
+    second.ask("request", milli=1000)
+    for server, when in ((holder, 0), (first, 2**32), (second, 1)):
+        os.utime(record_of(stage, server), (when, when))
+    for server in (holder, first, second):
+        server.ask("set_wall_clock", seconds=0)
+    first.tell("until", phase="Ready")
+    holder.ask("request", milli=2000)
+    first.answer()
+    assert second.ask("view")["phase"] == "Waiting"
+    holder.ask("request", milli=0)
+    second.ask("until", phase="Ready")
+
+
+def test_an_idle_server_sleeps(stage: Stage) -> None:
+    """With nothing attached no timer runs and the process is not scheduled once, also beside a dead pod."""
+    server, dead = stage.server(), stage.server()
+    dead.kill()
+    server.ask("request", milli=0)
+    wait_for(lambda: " S " in Path(f"/proc/{server.pid}/stat").read_text(), "it to sleep")
+
+    def switches() -> int:
+        tasks = Path(f"/proc/{server.pid}/task").iterdir()
+        lines = [line for task in tasks for line in (task / "status").read_text().splitlines()]
+        return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+    time.sleep(0.2)
+    before = switches()
+    time.sleep(1.5)
+    assert switches() == before
+
+
+def test_programs_that_are_listed_may_have_gpus_open_for_ever(stage: Stage) -> None:
+    """A display server outside every pod is no reason to drain when its name is listed."""
+    server = stage.server(system_holders=["python", "python3", "sleep"])
+    gpu = server.ask("request", milli=1000)["gpus"][0]
+    device = os.open(gpu["path"], FLAGS)
+    display = subprocess.Popen(["sleep", "60"], pass_fds=[device])
+    os.close(device)
+    try:
+        assert server.ask("request", milli=0)["phase"] == "Idle"
+    finally:
+        display.kill()
+        display.wait()
