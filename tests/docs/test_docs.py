@@ -170,7 +170,8 @@ def check_call(call: ast.Call, function: ast.Attribute) -> None:
 def test_module_map() -> None:
     """Every module in the map of the architecture exists."""
     section = ARCHITECTURE.partition("## Which module does what")[2].partition("\n## ")[0]
-    roots = [ROOT, ROOT / "jupyter_gpu", ROOT / "scheduler", ROOT / "node_plugin", ROOT / "labextension" / "src"]
+    local = ROOT / "jupyter_gpu" / "backends" / "local"
+    roots = [ROOT, ROOT / "jupyter_gpu", local, ROOT / "scheduler", ROOT / "node_plugin", ROOT / "labextension" / "src"]
     folders = [*roots, *(root / package for root in roots for package in ("jupyter_gpu_scheduler", "jupyter_gpu_node"))]
     names = re.findall(r"`([\w/]+(?:\.py|\.ts|/))`", section)
     assert len(names) > 40
