@@ -65,8 +65,14 @@ def jp_serverapp(jp_serverapp: ServerApp, jp_asyncio_loop: asyncio.AbstractEvent
     """Adds to the fixture of pytest-jupyter: the pod is up, as it is when a server of the command line listens."""
     (app,) = jp_serverapp.extension_manager.extension_apps["jupyter_gpu"]
     assert isinstance(app, GpuExtension)
-    if app._starting:
-        jp_asyncio_loop.run_until_complete(app._starting)
+
+    async def up() -> None:
+        if app._starting:
+            await app._starting
+        if app._backend:
+            await app._backend.sample()  # after what the backend does by itself once it has started
+
+    jp_asyncio_loop.run_until_complete(up())
     return jp_serverapp
 
 
@@ -142,6 +148,16 @@ class Stream:
             if message["type"] == kind:
                 return message
         raise AssertionError(f"the stream ended before a message of type {kind}")
+
+    async def read_kinds(self, last: str) -> list[dict[str, Any]]:
+        """All messages up to the first of type ``last``, without views that only follow another view."""
+        messages: list[dict[str, Any]] = []
+        while not messages or messages[-1]["type"] != last:
+            message = await self.read()
+            assert message is not None
+            if not (messages and message["type"] == messages[-1]["type"] == "view"):
+                messages.append(message)
+        return messages
 
     def samples(self, on: bool) -> None:
         """Switch samples on or off."""
