@@ -17,7 +17,6 @@ from typing import ParamSpec, TypeVar
 
 from . import attached
 from .attached import Hint
-from .model.errors import GpuError
 
 TYPE_CHECKING = False  # as in typing
 if TYPE_CHECKING:
@@ -31,20 +30,6 @@ _WAYS_OUT = "There are two ways out: restart this kernel; or use {it} from worke
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class NoGpuAttached(GpuError, RuntimeError):
-    """CUDA was about to start in a kernel that has no GPU. Nothing is broken: attach one and try again."""
-
-    reason = "NoGpuAttached"
-    http_status = 409
-
-
-class CudaStartedTooEarly(GpuError, RuntimeError):
-    """CUDA looked for GPUs in this process before there were any, and does not look again."""
-
-    reason = "CudaStartedTooEarly"
-    http_status = 409
 
 
 class Guard:
@@ -84,8 +69,10 @@ class Guard:
             self._environ[VISIBLE] = self._environ[OURS] = value
 
     def check(self) -> None:
-        """Raise :class:`NoGpuAttached` where CUDA must not start now."""
+        """Raise :class:`~.cuda_errors.NoGpuAttached` where CUDA must not start now."""
         if self.blocked:
+            from .cuda_errors import NoGpuAttached
+
             raise NoGpuAttached(
                 "No GPU is attached: gpu.resize(1) first. (CUDA looks for GPUs only once in a process, so it was kept "
                 f"from looking now. To stay on the CPU on purpose, set os.environ['{VISIBLE}'] = '-1'.)"
@@ -103,6 +90,8 @@ class Guard:
         except Exception as error:
             self._started_with = before
             if before is None and self._hint is not None and self._hint.gpus and _no_gpu(error):
+                from .cuda_errors import CudaStartedTooEarly
+
                 self._too_early = True
                 raise CudaStartedTooEarly(self._lost(self._hint.gpus)) from error
             raise

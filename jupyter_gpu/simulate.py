@@ -16,7 +16,7 @@ from pathlib import Path
 
 from jupyter_gpu_node.fakes import clear_load, write_load
 
-from .cuda import NoGpuAttached
+from .cuda_errors import NoGpuAttached
 from .kernel import gpu as _gpu
 from .model.view import Mode
 from .report import GpuDevice, GpuStatus
@@ -44,8 +44,8 @@ def work(
     ``gpus``: indices, uuids or items of `gpu.devices`; default all that are attached. ``busy``: 0–1, the peak of a load
     that comes in waves; ``memory``: bytes on each GPU, default more than half of it. ``progress`` is called with 0 … 1.
 
-    Raises PermissionError for a GPU that may not be opened, :class:`~.cuda.NoGpuAttached` where there is none, and
-    ValueError for numbers that make no sense and for real GPUs.
+    Raises PermissionError for a GPU that may not be opened, :class:`~.cuda_errors.NoGpuAttached` where there is none,
+    and ValueError for numbers that make no sense and for real GPUs.
     """
     if not 0 <= seconds < math.inf or not 0 <= busy <= 1 or (memory is not None and memory < 0):
         raise ValueError("'seconds' and 'memory' are 0 or more, 'busy' is 0 to 1.")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.attached import Hint, Writer
-from jupyter_gpu.cuda import OURS, VISIBLE, CudaStartedTooEarly, Guard, NoGpuAttached, cuda_nodes, open_files
+from jupyter_gpu.cuda import OURS, VISIBLE, Guard, cuda_nodes, open_files
+from jupyter_gpu.cuda_errors import CudaStartedTooEarly, NoGpuAttached
 from jupyter_gpu.model.view import View
 
 from .builders import gpu, view
