@@ -16,9 +16,9 @@ from typing import Any
 from jupyter_gpu import faults
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
-from jupyter_gpu.model.gpu import GpuShare, total
+from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu.model.view import Condition, GpuLoad, Mode, View, steps
+from jupyter_gpu.model.view import GpuLoad, Mode, View
 from jupyter_gpu_node import cgroup
 from jupyter_gpu_node.enforcement import MARK
 from jupyter_gpu_node.fakes import SimulatedGpus
@@ -28,7 +28,7 @@ from jupyter_gpu_scheduler.decide import decide
 from jupyter_gpu_scheduler.limits import refuse
 from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
 
-from . import conditions, poke
+from . import poke
 from .guard import Guard
 from .housekeeping import World, reap, tidy
 from .look import Excuses, Scope, Sight, Suspects, look, strangers
@@ -39,7 +39,7 @@ from .record import Record
 from .settings import Settings
 from .stock import INTERVAL, Stock
 from .store import Session, Store
-from .views import cards
+from .views import Troubles, compose
 
 _log = logging.getLogger(__name__)
 
@@ -198,7 +198,8 @@ class Pod:
 
     def outcome(self) -> Outcome:
         """After each job, failed or not."""
-        view = self._new_view()
+        troubles = Troubles(self._problem, len(self._world.unreadable), self._repairs)
+        view = compose(self.view.version, self._record, self._stock, self._guard, self._settings, troubles, self._used)
         if view != self.view:
             self.view = replace(view, version=self.view.version + 1)
         return Outcome(self.view, self._socket, self._due, self._watch())
@@ -419,57 +420,6 @@ class Pod:
         self._problem = error.message
         self._due = time.monotonic() + self._retry
         self._retry = min(self._retry * 2, LAST_RETRY)
-
-    # -- view ---------------------------------------------------------------------------------------------------------
-
-    def _new_view(self) -> View:
-        record, gpus = self._record, self._stock.gpus
-        everything = len(gpus) * MILLI_PER_GPU
-        limit = everything if self._settings.limit is None else min(self._settings.limit, everything)
-        return View(
-            instance=self.uid,
-            version=self.view.version,
-            mode=self._guard.mode if self._guard else Mode.SOFT,
-            simulated=bool(self._settings.simulated_gpus),
-            backend="local",
-            total=everything,
-            limit=limit,
-            steps=steps(limit, self._settings.fractions),
-            requested=record.requested,
-            allocated=record.allocated,
-            attached=record.attached,
-            gpus=cards(record.allocated, record.attached, self._stock.seen, self._used.holders),
-            conditions=tuple(self._conditions()),
-        )
-
-    def _conditions(self) -> Iterable[Condition]:
-        if self._problem:
-            yield conditions.state_unavailable(self._problem)
-        if self._guard and self._guard.mode is Mode.SOFT:
-            yield conditions.soft(self._guard.why)
-        elif self._guard and self._guard.why:
-            yield conditions.nested(self._guard.why)
-        if self._guard and self._guard.problem:
-            yield conditions.rules_failed(self._guard.problem)
-        yield from self._conditions_of_gpus()
-        if self._world.unreadable:
-            yield conditions.waiting_for_repair(len(self._world.unreadable))
-        for repair in self._repairs[-4:]:
-            yield conditions.repaired(repair)
-
-    def _conditions_of_gpus(self) -> Iterable[Condition]:
-        stock = self._stock
-        if not stock.known:
-            yield conditions.looking()
-        elif stock.failed:
-            yield conditions.inventory_failed(stock.note)
-        elif not stock.gpus:
-            yield conditions.no_gpu(stock.note)
-        elif self._settings.simulated_gpus:
-            yield conditions.simulated(len(stock.gpus))
-        shares: tuple[GpuShare, ...] = self._record.allocated.shares if self._record.allocated else ()
-        if any(not share.exclusive for share in shares):
-            yield conditions.share_not_enforced()
 
 
 def _source(settings: Settings, store: Store, leave: Callable[[int], None]) -> GpuSource:

@@ -1,12 +1,96 @@
-"""From a pod's state to the view that its user sees; pure."""
+"""From the state of a pod to the view that its user sees; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import Gpu, Holder
-from jupyter_gpu.model.view import GpuState, PodGpu, User
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.view import Condition, GpuState, Mode, PodGpu, User, View, steps
+
+from . import conditions
+from .guard import Guard
+from .look import Sight
+from .record import Record
+from .settings import Settings
+from .stock import Stock
+
+MAX_REPAIRS = 4
+"""That are told of at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Troubles:
+    """What is not as it should be."""
+
+    problem: str = ""
+    """Why the state directory cannot be used now."""
+    unreadable: int = 0
+    """Records of living pods that cannot be read."""
+    repairs: tuple[str, ...] = ()
+    """What was put right since the last wish."""
+
+
+def compose(
+    version: int,
+    record: Record,
+    stock: Stock,
+    guard: Guard | None,
+    settings: Settings,
+    troubles: Troubles,
+    used: Sight,
+) -> View:
+    """Everything at this moment. ``guard``: ``None`` before the start. ``used``: who had what open at the last look."""
+    total = len(stock.gpus) * MILLI_PER_GPU
+    limit = total if settings.limit is None else min(settings.limit, total)
+    return View(
+        instance=record.uid,
+        version=version,
+        mode=guard.mode if guard else Mode.SOFT,
+        simulated=bool(settings.simulated_gpus),
+        backend="local",
+        total=total,
+        limit=limit,
+        steps=steps(limit, settings.fractions),
+        requested=record.requested,
+        allocated=record.allocated,
+        attached=record.attached,
+        gpus=cards(record.allocated, record.attached, stock.seen, used.holders),
+        conditions=(*_of_guard(guard), *_of_gpus(stock, record, settings), *_of_state(troubles)),
+    )
+
+
+def _of_guard(guard: Guard | None) -> Iterator[Condition]:
+    if guard and guard.mode is Mode.SOFT:
+        yield conditions.soft(guard.why)
+    elif guard and guard.why:
+        yield conditions.nested(guard.why)
+    if guard and guard.problem:
+        yield conditions.rules_failed(guard.problem)
+
+
+def _of_gpus(stock: Stock, record: Record, settings: Settings) -> Iterator[Condition]:
+    if not stock.known:
+        yield conditions.looking()
+    elif stock.failed:
+        yield conditions.inventory_failed(stock.note)
+    elif not stock.gpus:
+        yield conditions.no_gpu(stock.note)
+    elif settings.simulated_gpus:
+        yield conditions.simulated(len(stock.gpus))
+    if record.allocated and any(not share.exclusive for share in record.allocated.shares):
+        yield conditions.share_not_enforced()
+
+
+def _of_state(troubles: Troubles) -> Iterator[Condition]:
+    if troubles.problem:
+        yield conditions.state_unavailable(troubles.problem)
+    if troubles.unreadable:
+        yield conditions.waiting_for_repair(troubles.unreadable)
+    for repair in troubles.repairs[-MAX_REPAIRS:]:
+        yield conditions.repaired(repair)
 
 
 def cards(
