@@ -112,7 +112,7 @@ class _Desk:
             if uuid in closed:
                 room = min(room, held)
             age, share = has.get(uuid, (0, 0))
-            spots.append(Spot(gpu, room if gpu.healthy else 0, held, share, age, uuid in pod.busy))
+            spots.append(Spot(gpu, room, held, share, age, uuid in pod.busy))
         return spots
 
     def _give(self, pod: PodState, shares: tuple[GpuShare, ...]) -> bool:

@@ -136,8 +136,8 @@ def _option(
 ) -> tuple[tuple[int, int, _Cost, int], _Layout, Sequence[Spot]]:
     """The best layout in one group, and how good the group is: the least is the best.
 
-    First, how many shares ``outside`` of it are lost that work and are busy, then how many GPUs it has too few that work, then what
-    the layout costs, then how much of the group is left over.
+    First, how many shares ``outside`` of it are lost that work and are in use; then how many GPUs that work it has
+    too few; then what the layout costs; then how much of the group is left over.
     """
     layout = min(_layouts(inside, wish), key=lambda layout: layout.cost)
     lost = sum(spot.busy and spot.gpu.healthy for spot in outside)
@@ -276,7 +276,7 @@ def choose(spots: Iterable[Spot], size: int, count: int, near: Sequence[Gpu] = (
     the least is left over.
     """
     able = [spot for spot in spots if spot.gpu.healthy and spot.room >= size]
-    able.sort(key=lambda spot: (not spot.held, spot.room, spot.gpu.memory, spot.gpu.index, spot.gpu.uuid))
+    able.sort(key=lambda spot: (spot.room, spot.gpu.memory, spot.gpu.index, spot.gpu.uuid))
     own = [spot for spot in able if spot.held][:count]
     rest = [spot for spot in able if not spot.held]
     count -= len(own)

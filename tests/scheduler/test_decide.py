@@ -17,6 +17,26 @@ from tests.builders import GIB, allocated, decided, inventory, pod, requested, s
 World = tuple[int | tuple[Gpu, ...], list[PodState], dict[str, dict[int, int]]]
 
 GROW: dict[str, World] = {
+    "in place, though it still holds another one": (
+        2,
+        [pod("a", wants=1, has={0: 500}, draining=[1])],
+        {"a": {0: 1000}},
+    ),
+    "two halves in use become a whole where there is room": (
+        2,
+        [pod("a", wants=1, has={0: 500, 1: 500}, busy=[0, 1]), pod("b", wants=0.5, has={0: 500})],
+        {"a": {1: 1000}, "b": {0: 500}},
+    ),
+    "the half never goes where its memory is too small": (
+        inventory(3, memory=[40, 80, 40]),
+        [pod("a", wants=1.5, has=[0], memory=40 * GIB), pod("b", wants=0.75, has={1: 750})],
+        {"a": {0: 1000}, "b": {1: 750}},
+    ),
+    "the smaller island that is large enough": (
+        inventory(5, island=3),
+        [pod("a", wants=2, topology="island")],
+        {"a": {3: 1000, 4: 1000}},
+    ),
     "all of it": (4, [pod("a", wants=2)], {"a": {0: 1000, 1: 1000}}),
     "part of it, the rest is owed": (
         4,
@@ -138,6 +158,26 @@ GROW: dict[str, World] = {
 }
 
 SHRINK: dict[str, World] = {
+    "to one and a half: what is in use stays whole": (
+        2,
+        [pod("a", wants=1.5, has=[0, 1], busy=[1])],
+        {"a": {0: 500, 1: 1000}},
+    ),
+    "three to one and a half: the idle one": (
+        3,
+        [pod("a", wants=1.5, has=[0, 1, 2], busy=[0, 2])],
+        {"a": {0: 1000, 2: 500}},
+    ),
+    "three to one and a half: the broken one": (
+        inventory(3, unhealthy=[0]),
+        [pod("a", wants=1.5, has=[0, 1, 2])],
+        {"a": {1: 1000, 2: 500}},
+    ),
+    "the half stays the half": (
+        3,
+        [pod("a", wants=1.5, has={1: 1000, 2: 1000, 0: 500})],
+        {"a": {1: 1000, 0: 500}},
+    ),
     "nothing wanted": (2, [pod("a", wants=0, has=[0, 1], busy=[0])], {"a": {}}),
     "no wish any more": (2, [pod("a", has=[0, 1])], {"a": {}}),
     "the newest": (3, [pod("a", wants=2, has=[2, 0, 1])], {"a": {2: 1000, 0: 1000}}),
@@ -164,6 +204,26 @@ SHRINK: dict[str, World] = {
 }
 
 LINE: dict[str, World] = {
+    "who waits and is idle keeps any GPU that it could move to": (
+        2,
+        [
+            pod("a", wants=1, has={0: 500}, ticket=1),
+            pod("b", wants=0.5),
+            pod("c", wants=0.5, has={0: 500}),
+            pod("d", wants=0.5, has={1: 500}),
+        ],
+        {"a": {0: 500}, "b": {}, "c": {0: 500}, "d": {1: 500}},
+    ),
+    "who waits in place keeps the room there": (
+        2,
+        [
+            pod("a", wants=1, has={0: 500}, busy=[0], ticket=1),
+            pod("b", wants=0.25),
+            pod("c", wants=0.25, has={0: 250}),
+            pod("d", wants=1, has=[1]),
+        ],
+        {"a": {0: 500}, "b": {}, "c": {0: 250}, "d": {1: 1000}},
+    ),
     "who came first": (1, [pod("a", wants=1, ticket=2), pod("b", wants=1, ticket=1)], {"a": {}, "b": {0: 1000}}),
     "priority before age": (1, [pod("a", wants=1, ticket=1), pod("b", wants=1, priority=1)], {"a": {}, "b": {0: 1000}}),
     "a new one does not overtake": (

@@ -105,6 +105,8 @@ def test_arrange_keeps_large_memory_for_the_share_that_needs_it() -> None:
     two = inventory(2, memory=[80, 40])
     found = arrange(wish(1.5, memory=40 * GIB), spots(two, {}))
     assert {share.uuid: share.milli for share in found.shares} == {uuid(1): 1000, uuid(0): 500}
+    found = arrange(wish(1.5, memory=40 * GIB), spots(two, {}, held={0: 1000}))
+    assert {share.uuid: share.milli for share in found.shares} == {uuid(0): 500, uuid(1): 1000}
     alike = inventory(3, memory=[80, 40, 80])
     found = arrange(wish(1.5, memory=40 * GIB), spots(alike, {1: 0, 2: 500}))
     assert {share.uuid: share.milli for share in found.shares} == {uuid(0): 1000, uuid(2): 500}
