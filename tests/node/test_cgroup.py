@@ -148,6 +148,8 @@ def test_groups_below(parent: Path, uid: str, spawn: Callable[..., Child]) -> No
     assert cgroup.processes(group) == tuple(sorted((child.pid, other.pid)))
     assert not cgroup.remove(group)
     child.end()
+    assert not cgroup.remove(group)
+    assert inner.exists(), "nothing is removed from under a living program"
     other.end()
     assert cgroup.remove(group)
     assert not group.exists()

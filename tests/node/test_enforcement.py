@@ -283,13 +283,17 @@ def test_choose_without_root(uid: str, spawn: Spawn) -> None:
 
 
 @pytest.mark.root
-def test_choose_for_a_process_that_is_gone(uid: str, spawn: Spawn, unified: Path) -> None:
-    """No group is left behind for it."""
+@pytest.mark.parametrize("whose", ["gone", "kernel"])
+def test_choose_for_a_process_that_cannot_be_moved(
+    whose: str, uid: str, spawn: Spawn, unified: Path, devices_v1: Path
+) -> None:
+    """One that ended, or a thread of the kernel: no group is left behind for it."""
     child = spawn()
     child.end()
     with pytest.raises(BackendUnavailable):
-        enforcement.choose(MANAGED, uid, child.pid, "required")
+        enforcement.choose(MANAGED, uid, child.pid if whose == "gone" else 2, "required")
     assert not (unified / cgroup.group_name(uid)).exists()
+    assert not (devices_v1 / cgroup.group_name(uid)).exists()
 
 
 def test_soft(spawn: Spawn, uid: str) -> None:

@@ -254,6 +254,16 @@ def test_processes_of_others_are_reported(spawn: Spawn, nodes: Nodes) -> None:
 
 
 @pytest.mark.root
+def test_a_link_that_may_not_be_followed_is_no_closed_file(spawn: Spawn) -> None:
+    """A directory that can be listed but whose links cannot be followed proves nothing: that is an error."""
+    child, other = spawn(), spawn()
+    child.run("from jupyter_gpu_node import syscalls")
+    child.run("os.setgid(65534) or os.setuid(65534)")
+    with pytest.raises(PermissionError):
+        child.run(f"syscalls.status_at(syscalls.AT_FDCWD, b'/proc/{other.pid}/fd/0')")
+
+
+@pytest.mark.root
 def test_hung_file_system_does_not_hang_the_look() -> None:
     """Asking for a file's kind takes what is known: a FUSE server that never answers is not asked."""
     fuse = os.open("/dev/fuse", os.O_RDWR)
