@@ -17,6 +17,11 @@ from tests.builders import GIB, allocated, decided, inventory, pod, requested, s
 World = tuple[int | tuple[Gpu, ...], list[PodState], dict[str, dict[int, int]]]
 
 GROW: dict[str, World] = {
+    "no part is taken for the whole that is owed": (
+        4,
+        [pod("a", wants=1.5, has={0: 500}), pod("b", wants=1, each=250, has=dict.fromkeys(range(4), 250))],
+        {"a": {0: 500}, "b": dict.fromkeys(range(4), 250)},
+    ),
     "in place, though it still holds another one": (
         2,
         [pod("a", wants=1, has={0: 500}, draining=[1])],
@@ -158,6 +163,7 @@ GROW: dict[str, World] = {
 }
 
 SHRINK: dict[str, World] = {
+    "the whole stays, the half does not grow": (2, [pod("a", wants=1, has={0: 500, 1: 1000})], {"a": {1: 1000}}),
     "to one and a half: what is in use stays whole": (
         2,
         [pod("a", wants=1.5, has=[0, 1], busy=[1])],
