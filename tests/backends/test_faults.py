@@ -5,13 +5,14 @@ import json
 import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpu.backends.local.processes import boot, identify, namespace
 from jupyter_gpu.backends.local.record import Record
-from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node import fakes
 
@@ -221,6 +222,17 @@ def test_a_false_record_takes_no_gpu_from_a_pod_that_has_it(stage: Stage) -> Non
     view = server.ask("request", milli=3000)
     assert (view["amounts"]["attached"], view["reason"]) == (2000, "Partial")
     assert server.ask("request", milli=2000)["phase"] == "Ready"
+
+
+def test_what_another_server_was_promised_is_its_own_until_it_says_otherwise(stage: Stage) -> None:
+    """A decision may take GPUs from a pod, but only that pod's server carries it out: nobody else gets them earlier."""
+    server = stage.server()
+    path = claim(stage, "e" * 32, os.getpid(), 0)
+    record = Record.decode(path.read_bytes())
+    path.write_bytes(replace(record, requested=Requested(2, Wish(0)), attached=None).encode())
+    view = server.ask("request", milli=3000)
+    assert (view["amounts"]["attached"], view["reason"]) == (0, "Deferred")
+    path.unlink()
 
 
 def test_only_root_is_believed_about_control_groups(stage: Stage) -> None:

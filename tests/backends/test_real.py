@@ -10,6 +10,7 @@ from jupyter_gpu.backends.local import pod as module
 from jupyter_gpu.backends.local.pod import Pod
 from jupyter_gpu.backends.local.settings import Settings
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState
@@ -117,3 +118,27 @@ def test_the_driver_is_not_asked_for_every_wish(pod: Pod, source: LooksReal, mon
     for amount in (1000, 2000, 0):
         pod.request(Wish(amount), None)
     assert asked == 0
+
+
+def test_nothing_is_released_without_a_look_however_often_the_look_fails(
+    pod: Pod, outside: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error while /proc is searched is no proof: the GPU drains until a search succeeds and finds nobody."""
+    pod.request(Wish(1000), None)
+    assert outside.ask("open", path=pod.outcome().view.gpus[0].gpu.path) == ""
+
+    def failing(*_: object, **__: object) -> None:
+        raise OSError("too many open files")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "look", failing)
+        with pytest.raises(BackendUnavailable, match="too many open files"):
+            pod.request(Wish(0), None)
+        for _ in range(3):
+            pod.reconcile()
+            assert pod.outcome().view.status.phase is Phase.RELEASING
+    pod.reconcile()
+    assert pod.outcome().view.status.phase is Phase.RELEASING
+    outside.ask("close", path=pod.outcome().view.gpus[0].gpu.path)
+    pod.reconcile()
+    assert pod.outcome().view.status.phase is Phase.IDLE

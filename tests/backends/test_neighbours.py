@@ -1,0 +1,37 @@
+"""What is believed of other pods' records; pure."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.backends.local.neighbours import Neighbour, states
+from jupyter_gpu.backends.local.processes import Process
+from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.gpu import GpuShare
+
+claims = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 1000)).map(
+    lambda found: tuple(GpuShare(uuid, milli) for uuid, milli in found.items())
+)
+neighbours = st.lists(st.tuples(claims, claims, st.booleans()), max_size=5).map(
+    lambda found: [
+        Neighbour(
+            Record(f"{number:032x}", Process(1, 1), "boot", 1, allocated=Allocated(1, one), attached=Attached(1, two)),
+            owner=0,
+            dead=dead,
+        )
+        for number, (one, two, dead) in enumerate(found)
+    ]
+)
+own = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 1000))
+
+
+@given(neighbours, own)
+def test_nobody_is_believed_beyond_the_whole_of_a_gpu(others: list[Neighbour], mine: dict[str, int]) -> None:
+    """With what we hold all claims together are at most one GPU, and true claims are believed wholly."""
+    believed = states(others, mine)
+    for uuid in "abc":
+        claimed = sum(other.held.get(uuid, 0) for other in others)
+        found = sum(state.held.get(uuid, 0) for state in believed)
+        assert found == min(claimed, 1000 - mine.get(uuid, 0))
+    assert all(state.gone == other.dead for state, other in zip(believed, others, strict=True))
+    assert all(state.requested is None for state in believed if state.gone)
