@@ -77,7 +77,7 @@ function Card({ gpu, model, window, trans }: ICardProps): React.JSX.Element {
         now={now}
         colour="--jp-accent-color1"
       />
-      <p className="jp-gpu-Card-users">{trans.__('Open in: %1', words.users(gpu.users, trans))}</p>
+      <p className="jp-gpu-Card-users">{words.users(gpu.users, trans)}</p>
     </li>
   );
 }
@@ -101,7 +101,7 @@ export function Table({ model, gpus, trans }: IGpusProps): React.JSX.Element {
             <th scope="col">{trans.__('Load')}</th>
             <th scope="col">{trans.__('Memory')}</th>
             <th scope="col">{trans.__('Share')}</th>
-            <th scope="col">{trans.__('Open in')}</th>
+            <th scope="col">{trans.__('Use')}</th>
           </tr>
         </thead>
         <tbody>

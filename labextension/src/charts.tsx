@@ -78,7 +78,7 @@ function options(node: HTMLElement, latest: React.RefObject<IChartProps>): uPlot
   return {
     width: Math.max(node.clientWidth, 1),
     height: HEIGHT,
-    padding: [1, 0, 1, 0],
+    padding: [2, 0, 2, 0],
     legend: { show: false },
     cursor: { show: false },
     scales: {

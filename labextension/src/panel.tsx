@@ -78,11 +78,11 @@ function Content({ model, settings, trans, restart }: IPanelOptions): React.JSX.
   const online = connection.state === 'online';
   return (
     <>
-      <header className="jp-gpu-Header">
+      <div className="jp-gpu-Header">
         <h2>{trans.__('GPUs')}</h2>
         {view?.simulated && <span className="jp-gpu-Chip">{trans.__('Simulated')}</span>}
         {view?.mode === 'soft' && <span className="jp-gpu-Chip">{trans.__('Soft mode')}</span>}
-      </header>
+      </div>
       <ConnectionNote connection={connection} model={model} trans={trans} />
       {view && view.total > 0 && (
         <section className="jp-gpu-Section" aria-label={trans.__('Amount')}>

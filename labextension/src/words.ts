@@ -48,17 +48,19 @@ export function memory(load: ILoad, gpu: IGpu, trans: TranslationBundle): string
     return all;
   }
   const [used, unit] = formatBytes(load.memory).split(' ');
-  return all.endsWith(` ${unit}`)
+  return load.memory === 0 || all.endsWith(` ${unit}`)
     ? trans.__('%1 of %2', used, all)
     : trans.__('%1 of %2', `${used} ${unit}`, all);
 }
 
-/** Who has the GPU open: `"analysis.ipynb and python (process 12)"`, `"nobody"`. */
+/** Who has the GPU open: `"Open in analysis.ipynb and python (process 12)"`, `"Not open anywhere"`. */
 export function users(users: readonly IUser[], trans: TranslationBundle): string {
   const names = users.map(user =>
     user.foreign
       ? trans.__('%1, outside this server', userName(user, trans))
       : userName(user, trans)
   );
-  return names.length ? join([...new Set(names)], trans) : trans.__('nobody');
+  return names.length
+    ? trans.__('Open in %1', join([...new Set(names)], trans))
+    : trans.__('Not open anywhere');
 }

@@ -1,7 +1,16 @@
 /** Real Jupyter servers for the tests: own folders, a free port, a token, simulated GPUs. */
 import { ChildProcess, spawn } from 'child_process';
 import { randomBytes } from 'crypto';
-import { createWriteStream, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'fs';
+import {
+  createWriteStream,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync
+} from 'fs';
 import { tmpdir } from 'os';
 import { join, resolve } from 'path';
 
@@ -24,12 +33,18 @@ export interface IOptions {
   /** `lab` or `notebook`. */
   readonly app?: string;
   readonly gpus?: number;
+  /** A state directory shared with another server. */
+  readonly state?: string;
   /** More words of the command line. */
   readonly args?: readonly string[];
 }
 
 /** Wait until `condition` holds; it is asked again every 50 ms. */
-export async function until<T>(what: string, condition: () => Promise<T | null | false> | T | null | false, ms = 30_000): Promise<T> {
+export async function until<T>(
+  what: string,
+  condition: () => Promise<T | null | false> | T | null | false,
+  ms = 30_000
+): Promise<T> {
   const end = Date.now() + ms;
   for (;;) {
     const value = await condition();
@@ -48,15 +63,32 @@ export class JupyterServer {
   readonly folder = mkdtempSync(join(tmpdir(), 'jupyter-gpu-ui-'));
   readonly work = join(this.folder, 'work');
   readonly token = randomBytes(16).toString('hex');
+  readonly state: string;
   url = '';
 
   constructor(private readonly options: IOptions = {}) {
-    for (const name of ['work', 'home', 'config', 'data', 'runtime', 'state', 'settings', 'path/labextensions']) {
+    this.state = options.state ?? join(this.folder, 'state');
+    for (const name of [
+      'work',
+      'home',
+      'config',
+      'data',
+      'runtime',
+      'state',
+      'settings',
+      'path/labextensions'
+    ]) {
       mkdirSync(join(this.folder, name), { recursive: true });
     }
     // The built extension and its switch, whether or not the package is installed.
-    symlinkSync(join(ROOT, 'jupyter_gpu', 'labextension'), join(this.folder, 'path/labextensions/jupyter-gpu'));
-    symlinkSync(join(ROOT, 'jupyter_gpu/jupyter-config/server-config'), join(this.folder, 'config/jupyter_server_config.d'));
+    symlinkSync(
+      join(ROOT, 'jupyter_gpu', 'labextension'),
+      join(this.folder, 'path/labextensions/jupyter-gpu')
+    );
+    symlinkSync(
+      join(ROOT, 'jupyter_gpu/jupyter-config/server-config'),
+      join(this.folder, 'config/jupyter_server_config.d')
+    );
     const apputils = join(this.folder, 'settings/@jupyterlab/apputils-extension');
     mkdirSync(apputils, { recursive: true });
     writeFileSync(
@@ -78,7 +110,8 @@ export class JupyterServer {
         '--ServerApp.port_retries=0',
         `--ServerApp.root_dir=${this.work}`,
         `--GpuExtension.simulated_gpus=${gpus}`,
-        `--GpuExtension.state_dir=${join(this.folder, 'state')}`,
+        `--GpuExtension.state_dir=${this.state}`,
+        ...(app === 'lab' ? ['--LabApp.expose_app_in_browser=True'] : []),
         ...args
       ],
       {
@@ -109,10 +142,18 @@ export class JupyterServer {
       }
       return existsSync(info) && readFileSync(info, 'utf-8').includes('"url"');
     });
-    const { url, port: chosen } = JSON.parse(readFileSync(info, 'utf-8')) as { url: string; port: number };
+    const { url, port: chosen } = JSON.parse(readFileSync(info, 'utf-8')) as {
+      url: string;
+      port: number;
+    };
     this.url = `http://127.0.0.1:${chosen}${new URL(url).pathname}`;
     this.port = chosen;
-    await until('the first answer', () => this.view().then(view => view.phase !== '' && view, () => null));
+    await until('the first answer', () =>
+      this.view().then(
+        view => view.phase !== '' && view,
+        () => null
+      )
+    );
     return this;
   }
 
@@ -195,7 +236,9 @@ export class JupyterServer {
     const body = {
       nbformat: 4,
       nbformat_minor: 5,
-      metadata: { kernelspec: { name: 'python3', display_name: 'Python 3 (ipykernel)', language: 'python' } },
+      metadata: {
+        kernelspec: { name: 'python3', display_name: 'Python 3 (ipykernel)', language: 'python' }
+      },
       cells: cells.map((source, i) => ({
         id: `c${i}`,
         cell_type: 'code',
