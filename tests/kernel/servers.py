@@ -76,7 +76,7 @@ class Server:
         client.load_connection_file()
         client.start_channels()
         try:
-            client.wait_for_ready(timeout=60)
+            await_(lambda: _ready(client))
             yield Kernel(None, client)
         finally:
             client.stop_channels()
@@ -148,6 +148,14 @@ def _info(process: subprocess.Popen[bytes], folder: Path, log: Path) -> Any:
         return json.loads((folder / "runtime" / f"jpserver-{process.pid}.json").read_text())
     except (FileNotFoundError, ValueError):
         return None
+
+
+def _ready(client: BlockingKernelClient) -> bool:
+    try:
+        client.wait_for_ready(timeout=20)
+    except RuntimeError:  # on a busy machine a late heartbeat counts as death there
+        return False
+    return True
 
 
 def _answers(server: Server) -> bool:

@@ -52,9 +52,11 @@ def patience(timeout: float | None = None, itself: bool = False) -> Patience:
     return Patience(timeout, Recorder(), lambda _: itself)
 
 
-def drive(steps: Steps, *answers: View | BaseException) -> tuple[View, list[Call | Pause]]:
-    """Answer each call in turn; pauses are skipped. The result and what was done."""
-    done: list[Call | Pause] = []
+def drive(
+    steps: Steps, *answers: View | BaseException, into: list[Call | Pause] | None = None
+) -> tuple[View, list[Call | Pause]]:
+    """Answer each call in turn; pauses are skipped. The result and what was done (also ``into`` a list)."""
+    done: list[Call | Pause] = [] if into is None else into
     step = next(steps)
     script = iter(answers)
     while True:
@@ -219,8 +221,10 @@ def test_at_least_does_not_start() -> None:
     ledger, block = Ledger(), object()
     waiting = view(2000, attached=1000, generation=2, position=1)
     script = (view(1000), waiting, waiting, view(1000, generation=3))
+    done: list[Call | Pause] = []
     with pytest.raises(NoCapacity):
-        drive(take(2000, block, ledger, patience(0)), *script)
+        drive(take(2000, block, ledger, patience(0)), *script, into=done)
+    assert calls(done)[-1] == ("PUT", {"milli": 1000, "generation": 2})
 
 
 def test_at_least_withdraws_after_ctrl_c() -> None:
