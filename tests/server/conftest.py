@@ -150,12 +150,12 @@ class Stream:
         raise AssertionError(f"the stream ended before a message of type {kind}")
 
     async def read_kinds(self, last: str) -> list[dict[str, Any]]:
-        """All messages up to the first of type ``last``, without views that only follow another view."""
+        """All messages up to the first of type ``last``; of views, which may come at any moment, only the first."""
         messages: list[dict[str, Any]] = []
         while not messages or messages[-1]["type"] != last:
             message = await self.read()
             assert message is not None
-            if not (messages and message["type"] == messages[-1]["type"] == "view"):
+            if not messages or message["type"] != "view":
                 messages.append(message)
         return messages
 
