@@ -143,6 +143,15 @@ export async function command(page: Page, id: string, args: object = {}): Promis
   );
 }
 
+/** Choose `label` in the command palette, with the keys. */
+export async function palette(page: Page, label: string): Promise<void> {
+  await command(page, 'apputils:activate-command-palette');
+  const box = page.locator('#modal-command-palette');
+  await box.locator('input').fill(label);
+  await expect(box.locator('.lm-CommandPalette-item.lm-mod-active')).toContainText(label);
+  await page.keyboard.press('Enter');
+}
+
 /** Wait until the notebook in front can run its cells. */
 export async function kernelReady(page: Page): Promise<void> {
   await page.waitForFunction(() => {

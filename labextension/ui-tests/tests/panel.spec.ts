@@ -1,5 +1,5 @@
 /** The panel at rest: what it shows, in both themes, wide and narrow, to eyes and to ears. */
-import { command, expect, listen, test } from './fixtures';
+import { command, expect, listen, palette, test } from './fixtures';
 
 const THEMES = { light: 'JupyterLab Light', dark: 'JupyterLab Dark' };
 
@@ -85,20 +85,13 @@ test('the status bar shows how many, and opens the panel', async ({ panel, serve
 test('commands of the palette: show, change, release', async ({ page, panel, server }) => {
   await page.goto(server.page('lab?reset'));
   await page.locator('.jp-Launcher').waitFor();
-  const run = async (label: string) => {
-    await command(page, 'apputils:activate-command-palette');
-    await page.locator('#modal-command-palette input').fill(label);
-    await page
-      .locator('#modal-command-palette .lm-CommandPalette-item.lm-mod-active', { hasText: label })
-      .click();
-  };
-  await run('Show GPUs');
+  await palette(page, 'Show GPUs');
   await expect(panel.root).toBeVisible();
-  await run('Change the Number of GPUs');
+  await palette(page, 'Change the Number of GPUs');
   await page.locator('.jp-Dialog select').selectOption('2 GPUs');
   await page.locator('.jp-Dialog').getByRole('button', { name: 'Change' }).click();
   await expect(panel.sentence).toHaveText('2 of 4 GPUs attached');
-  await run('Release All GPUs');
+  await palette(page, 'Release All GPUs');
   await expect(panel.sentence).toHaveText('0 of 4 GPUs attached');
 });
 

@@ -1,6 +1,6 @@
 /** The server goes away, comes back, has no GPU, shares its GPUs with another server. */
 import { Page } from '@playwright/test';
-import { expect, Panel, test } from './fixtures';
+import { expect, kernelReady, palette, Panel, test } from './fixtures';
 import { JupyterServer } from './server';
 
 const LOST = [
@@ -99,9 +99,8 @@ test.describe('Notebook 7', () => {
       await page.getByText('analysis.ipynb').first().waitFor();
       await page.goto(server.page('notebooks/analysis.ipynb'));
       await page.locator('.jp-Notebook').waitFor();
-      await page.keyboard.press('Control+Shift+C');
-      await page.locator('#modal-command-palette input').fill('Show GPUs');
-      await page.locator('#modal-command-palette .lm-CommandPalette-item.lm-mod-active').click();
+      await kernelReady(page);
+      await palette(page, 'Show GPUs');
       await expect(panel.root).toBeVisible();
       await expect(panel.root.getByText('Soft mode', { exact: true })).toBeVisible();
       await panel.drag(4);

@@ -111,7 +111,7 @@ export class JupyterServer {
         `--ServerApp.root_dir=${this.work}`,
         `--GpuExtension.simulated_gpus=${gpus}`,
         `--GpuExtension.state_dir=${this.state}`,
-        ...(app === 'lab' ? ['--LabApp.expose_app_in_browser=True'] : []),
+        `--${app === 'lab' ? 'LabApp' : 'JupyterNotebookApp'}.expose_app_in_browser=True`,
         ...args
       ],
       {
