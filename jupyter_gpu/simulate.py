@@ -14,15 +14,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from jupyter_gpu_node.fakes import clear_load, write_load
+from jupyter_gpu_node.fakes import VARIABLE, clear_load, write_load
 
 from .cuda_errors import NoGpuAttached
 from .kernel import gpu as _gpu
 from .model.view import Mode
 from .report import GpuDevice, GpuStatus
 
-DIRECTORY = "JUPYTER_GPU_SIMULATED"
-"""Environment variable with the directory of the simulated GPUs, where their device nodes lie elsewhere."""
 _OPEN = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
 _TICK = 0.2
 _WAVE = 8.0
@@ -118,5 +116,5 @@ def _refusal(name: object, path: str) -> PermissionError:
 def _directory(device: GpuDevice) -> Path:
     """Where loads are told: beside the device, or where the nodes had to be elsewhere, in the state directory."""
     beside = Path(device.path).parent
-    given = os.environ.get(DIRECTORY)
+    given = os.environ.get(VARIABLE)
     return beside if (beside / "load").is_dir() or not given else Path(given)

@@ -164,7 +164,7 @@ def _newer(view: View, patience: Patience) -> Steps:
         try:
             return (yield get_status(view, poll if left is None else min(left, poll)))
         except ServerUnreachable:
-            # A server that restarts has its state on disk and comes back with the same wish.
+            # The connection may be lost for a moment; a server that was started anew tells so itself: it knows no wish.
             lost_at = time.monotonic() if lost_at is None else lost_at
             if time.monotonic() - lost_at > _RETRY or patience.left == 0.0:
                 raise

@@ -13,6 +13,7 @@ All servers of a machine share the directory, and find the same GPUs there.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import stat
@@ -27,6 +28,8 @@ from . import loads
 MAJOR, FIRST_MINOR, MAX_COUNT = 4, 40, 24
 MEMORY = 24 * 2**30
 MODEL = "Simulated GPU"
+VARIABLE = "JUPYTER_GPU_SIMULATED"
+"""Environment variable of kernels with the directory, for where the nodes have to lie elsewhere."""
 DEVICE_DIRECTORY = Path("/dev/jupyter-gpu")
 _UNPLUGGED = "unplugged"
 _OPEN = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -154,6 +157,7 @@ def _health(directory: Path, uuid: str) -> str:
         os.close(descriptor)
 
 
+@functools.cache
 def _machine() -> str:
     for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
-from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_gpus
+from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_gpus
 
 from .limits import refuse
 from .placement import Spot, arrange, settled
@@ -177,8 +177,7 @@ def _reason(pod: PodState, desk: _Desk) -> tuple[Reason | None, str]:
     has = total(desk.shares[pod.uid])
     verb = "is" if owed <= MILLI_PER_GPU else "are"
     if not has:
-        noun = "GPU" if owed <= MILLI_PER_GPU else "GPUs"
-        return Reason.DEFERRED, f"{format_gpus(owed)} {noun} {verb} owed; not enough is free now."
+        return Reason.DEFERRED, f"{count_gpus(owed)} {verb} owed; not enough is free now."
     return (
         Reason.PARTIAL,
         f"{format_gpus(has)} of {format_gpus(has + owed)} GPUs; {format_gpus(owed)} more {verb} owed.",

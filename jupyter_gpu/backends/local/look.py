@@ -80,7 +80,8 @@ def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True) -> Sight:
     wanted = proc.targets(gpus)
     if not wanted:
         return Sight()
-    seen = proc.scan(wanted, mappings=proof)
+    # A program of the pod can hide a descriptor in a socket or in io_uring: for a proof these are searched too.
+    seen = proc.scan(wanted, mappings=proof, pod=scope.pod.processes() if proof else ())
     pids = {process.pid for processes in seen.holders.values() for process in processes}
     own = scope.pod.among(pids) if pids else frozenset()
     others = members({place for places in scope.neighbours.values() for place in places}, pids - own)

@@ -11,17 +11,18 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from jupyter_gpu import faults
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
+from jupyter_gpu.model.annotations import record as next_request
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.view import GpuLoad, Mode, View
-from jupyter_gpu_node import cgroup
+from jupyter_gpu_node import cgroup, fakes
 from jupyter_gpu_node.enforcement import MARK
-from jupyter_gpu_node.fakes import SimulatedGpus
 from jupyter_gpu_node.gpus import GpuSource
 from jupyter_gpu_node.plan import Observation, plan
 from jupyter_gpu_scheduler.decide import decide
@@ -49,6 +50,8 @@ RETRY = 1.0
 """Seconds until something that failed, or that a dead pod stands in the way of, is tried again."""
 LAST_RETRY = 60.0
 """The same, of what goes on failing."""
+FAREWELL = 1.0
+"""Seconds that a server that ends waits for the last of its processes, before it leaves the rest to others."""
 MAX_TURNS = 8
 """Of one reconcile; each turn but the last has released something that was waited for."""
 
@@ -99,8 +102,9 @@ class Pod:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The mark by which processes of the pod are told where there is no control group."""
-        return {MARK: self.uid}
+        """The mark by which processes of the pod are told where there is no control group; where simulated GPUs are."""
+        simulated = {fakes.VARIABLE: str(_simulated(self._store))} if self._settings.simulated_gpus else {}
+        return {MARK: self.uid, **simulated}
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
@@ -170,8 +174,9 @@ class Pod:
         faults.point("stop:released")
         left = not self._leave()
         faults.point("stop:left")
-        if os.environ.get(MARK) == self.uid:
-            del os.environ[MARK]
+        for name, value in self.environment.items():
+            if os.environ.get(name) == value:
+                del os.environ[name]
         with self._may_fail(), self._store.locked() as session:
             if left or self._draining():
                 self._save(session, ended=True)
@@ -190,8 +195,15 @@ class Pod:
             cgroup.enter(group.parent, pid)
 
     def _leave(self) -> bool:
+        if self._guard is None:
+            return True
         try:
-            return self._guard is None or self._guard.leave()
+            # Programs that the server started end with it, but not in the same instant.
+            ours = self._settings.pid in (None, os.getpid())
+            patience = time.monotonic() + (FAREWELL if ours else 0)
+            while not (left := self._guard.leave()) and time.monotonic() < patience:
+                time.sleep(0.02)
+            return left
         except OSError as error:
             _log.warning("The control group of this server can't be left: %s", error)
             return False
@@ -243,8 +255,8 @@ class Pod:
         """Under the lock: read, record the wish, decide, apply, record."""
         self._join(session)
         requested = self._record.requested
-        if wish is not None and (requested is None or requested.wish != wish):
-            requested = Requested(requested.generation + 1 if requested else 1, wish)
+        if wish is not None:
+            requested = next_request(requested, wish)
         if not self._stock.known:
             self._save(session, requested=requested)
             return
@@ -422,9 +434,13 @@ class Pod:
         self._retry = min(self._retry * 2, LAST_RETRY)
 
 
+def _simulated(store: Store) -> Path:
+    return store.path / "simulated"
+
+
 def _source(settings: Settings, store: Store, leave: Callable[[int], None]) -> GpuSource:
     if settings.simulated_gpus:
-        return SimulatedGpus(store.path / "simulated", settings.simulated_gpus)
+        return fakes.SimulatedGpus(_simulated(store), settings.simulated_gpus)
     from jupyter_gpu_node.nvml import NvmlSource
 
     return NvmlSource(leave)
