@@ -148,12 +148,9 @@ export class JupyterServer {
     };
     this.url = `http://127.0.0.1:${chosen}${new URL(url).pathname}`;
     this.port = chosen;
-    await until('the first answer', () =>
-      this.view().then(
-        view => view.phase !== '' && view,
-        () => null
-      )
-    );
+    await until('the first answer', () => this.view().catch(() => null)).catch((error: unknown) => {
+      throw new Error(`${String(error)}\n${this.log().slice(-4000)}`);
+    });
     return this;
   }
 

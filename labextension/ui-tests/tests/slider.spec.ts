@@ -117,6 +117,33 @@ test('code in the kernel, the panel and a second tab tell the same', async ({
   await expect(second.locator('.jp-gpu-StatusItem button')).toHaveText('GPU 0/4');
 });
 
+test('work in the kernel shows in the charts', async ({ page, panel, server }) => {
+  await server.request(2);
+  const output = await run(page, server, 'work.py', '');
+  await expect(output).toContainText('working');
+  await panel.statusItem.click();
+  const load = panel.cards.first().locator('.jp-gpu-Card-load').first();
+  await expect(load).toContainText(/[1-9]\d? %/);
+  await expect(panel.cards.first()).toContainText(/[1-9][\d.]* of 24 GiB/);
+  // Something of the line's colour is on the canvas.
+  const painted = () =>
+    panel.cards
+      .first()
+      .locator('canvas')
+      .first()
+      .evaluate((canvas: HTMLCanvasElement) => {
+        const { data } = canvas.getContext('2d')!.getImageData(0, 0, canvas.width, canvas.height);
+        let blue = 0;
+        for (let i = 0; i < data.length; i += 4) {
+          blue += data[i + 3] > 0 && data[i + 2] > data[i] + 60 ? 1 : 0;
+        }
+        return blue;
+      });
+  await expect.poll(painted).toBeGreaterThan(20);
+  await page.waitForTimeout(Number(process.env.JUPYTER_GPU_CHART_SECONDS ?? 0) * 1000);
+  await panel.shot('load', true);
+});
+
 test('a GPU that is still open: the panel names the notebook and restarts its kernel when told so', async ({
   page,
   panel,
