@@ -9,6 +9,7 @@ python=$root/.venv/bin/python
 ui_tests=$root/labextension/ui-tests
 export PATH=$root/.venv/bin:$PATH
 unset PYTHONPATH PYTHONHOME
+unset PYTHONDONTWRITEBYTECODE # compiled once, as in every installed package: figures and tests start servers often
 mkdir -p "$cache/log" "$cache/stamps"
 
 die() {
