@@ -71,7 +71,7 @@ def __getattr__(name: str) -> Any:
     if name in _METHODS:
         return getattr(__getattr__("gpu"), name)  # not kept: `devices` is another list each time
     if name == "__version__":
-        globals()[name] = _version()
+        globals()[name] = _find_version()
         return globals()[name]
     if name in __all__:
         from .model import errors
@@ -86,7 +86,7 @@ def __dir__() -> list[str]:
     )  # without `devices`: help() and inspect read what they list, and it asks the server
 
 
-def _version() -> str:
+def _find_version() -> str:
     try:
         from ._version import __version__  # type: ignore[import-not-found,unused-ignore] # the build writes it
     except ImportError:

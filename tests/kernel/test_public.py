@@ -46,6 +46,15 @@ def test_public_names() -> None:
     assert all(getattr(jupyter_gpu, name) for name in jupyter_gpu.__all__)
 
 
+def test_version_is_found_beside_the_file_that_the_build_writes() -> None:
+    """A submodule becomes an attribute of its package, so none may have the name of something that is needed."""
+    code = (
+        "import types, jupyter_gpu; jupyter_gpu._version = types.ModuleType('_version'); print(jupyter_gpu.__version__)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == jupyter_gpu.__version__
+
+
 def test_public_methods() -> None:
     """The same for `gpu`."""
     assert sorted(name for name in vars(Gpu) if not name.startswith("_")) == [

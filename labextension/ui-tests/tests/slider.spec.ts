@@ -117,6 +117,36 @@ test('code in the kernel, the panel and a second tab tell the same', async ({
   await expect(second.locator('.jp-gpu-StatusItem button')).toHaveText('GPU 0/4');
 });
 
+test('the slider in a cell works while the kernel is busy, and the panel follows', async ({
+  page,
+  panel,
+  server
+}) => {
+  copyFileSync(join(__dirname, 'kernel', 'watch.py'), join(server.work, 'watch.py'));
+  server.notebook('analysis.ipynb', [
+    'from jupyter_gpu import gpu\ngpu',
+    `%run watch.py ${join(server.state, 'simulated')}`
+  ]);
+  await page.goto(server.page('lab/tree/analysis.ipynb?reset'));
+  await kernelReady(page);
+  await command(page, 'notebook:run-all-cells');
+  const slider = page.locator('.jp-OutputArea').getByRole('slider', { name: 'GPUs' });
+  const watched = page.locator('.jp-OutputArea-output', { hasText: 'can open' });
+  await expect(watched).toContainText('can open 0');
+  await expect(slider).toBeEnabled();
+  await slider.focus();
+  await page.keyboard.press('End');
+  await expect(slider).toHaveAttribute('aria-valuetext', '4 of 4 GPUs');
+  await expect(watched).toContainText('can open 4');
+  await panel.statusItem.click();
+  await expect(panel.sentence).toHaveText('4 of 4 GPUs attached');
+  await panel.drag(3);
+  await expect(slider).toHaveAttribute('aria-valuetext', '1 of 4 GPUs');
+  await expect(watched).toContainText(/can open 4[^]*can open 1/);
+  expect(await panel.axe('.jp-OutputArea .jupyter-widgets')).toEqual([]);
+  await panel.shot('cell', true);
+});
+
 test('work in the kernel shows in the charts', async ({ page, panel, server }) => {
   await server.request(2);
   const output = await run(page, server, 'work.py', '');
