@@ -170,9 +170,6 @@ class GpuExtension(ExtensionApp):
         self._set(BackendUnavailable("GPUs cannot be used yet: the server is starting."))
         self._resizes = Resizes()
         self.settings[RESIZES] = self._resizes
-        assert self.serverapp.event_logger is not None
-        self.serverapp.event_logger.register_event_schema(SCHEMA)
-        self._use_provisioner()
         loop: asyncio.AbstractEventLoop = cast("Any", self.serverapp.io_loop).asyncio_loop
         if loop.is_running():  # a server that is embedded in a running program
             self._starting = loop.create_task(self._start())
@@ -218,6 +215,15 @@ class GpuExtension(ExtensionApp):
         )
 
     async def _start(self) -> None:
+        assert self.serverapp is not None
+        assert self.serverapp.event_logger is not None
+        taking_up = asyncio.get_running_loop().create_task(self._take_up())
+        await asyncio.sleep(0)  # it is under way: the system takes some 10 ms to move a process into a control group
+        self.serverapp.event_logger.register_event_schema(SCHEMA)
+        self._use_provisioner()
+        await taking_up
+
+    async def _take_up(self) -> None:
         try:
             backend = self._make_backend()
             await backend.start()

@@ -33,7 +33,7 @@ _PYTHON = re.compile(r"python(\d+(\.\d+)?)?(\.exe)?")
 _PROBE = "import sys; del sys.path[0]; import importlib.util as u; sys.exit(u.find_spec('jupyter_gpu') is None)"
 _PROBE_SECONDS = 10.0
 _SETTING = "jupyter_gpu_attached_file"
-_VIEWERS = "jupyter_gpu_viewers"
+_VIEWERS, _STARTING = "jupyter_gpu_viewers", "jupyter_gpu_starting"
 """As in `routes`, which is not imported here: kernels without the extension do not need it."""
 
 
@@ -42,6 +42,7 @@ class GpuProvisioner(LocalProvisioner):
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """At each start and restart: the environment and the command of the kernel."""
+        await taken_up(self._server())
         kwargs = await super().pre_launch(**kwargs)
         env: dict[str, str] = kwargs["env"]
         for name, value in ENVIRONMENT.items():
@@ -68,6 +69,14 @@ def runs_ipykernel(command: Sequence[str]) -> bool:
         return False
     after_m = [command[i + 1] for i, word in enumerate(command[:-1]) if word == "-m"]
     return bool(after_m) and after_m[0] in ("ipykernel_launcher", "ipykernel") and ARGUMENT not in command
+
+
+async def taken_up(server: Any) -> None:
+    """Until the GPUs are guarded: no kernel may be older than that, also where a server is embedded in a program."""
+    settings = getattr(getattr(server, "web_app", None), "settings", {})
+    starting: asyncio.Task[None] | None = settings.get(_STARTING)
+    if starting is not None:
+        await asyncio.wait([starting])
 
 
 def attached_file(server: Any) -> str | None:

@@ -6,10 +6,11 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from jupyter_gpu.provisioner import ARGUMENT, _has_us, runs_ipykernel
+from jupyter_gpu.provisioner import ARGUMENT, _has_us, runs_ipykernel, taken_up
 
 from .conftest import StartKernel
 
@@ -74,3 +75,26 @@ def test_other_environment_without_us(tmp_path: Path) -> None:
     assert not asyncio.run(_has_us(str(other), {"PATH": "", "PYTHONHOME": "", "PYTHONPATH": str(tmp_path)}))
     assert asyncio.run(_has_us(str(other), with_us))
     assert asyncio.run(_has_us(sys.executable, {}))
+
+
+def test_no_kernel_is_older_than_its_guard() -> None:
+    """In a server that takes its GPUs up in the background, a kernel waits for that; a failure of it is no reason."""
+
+    async def scene() -> list[str]:
+        order: list[str] = []
+
+        async def take_up() -> None:
+            await asyncio.sleep(0.01)
+            order.append("taken up")
+            raise RuntimeError("no GPUs")
+
+        starting = asyncio.create_task(take_up())
+        server = SimpleNamespace(web_app=SimpleNamespace(settings={"jupyter_gpu_starting": starting}))
+        await taken_up(server)
+        order.append("kernel")
+        await taken_up(server)
+        await taken_up(None)
+        assert isinstance(starting.exception(), RuntimeError)
+        return order
+
+    assert asyncio.run(scene()) == ["taken up", "kernel"]

@@ -162,7 +162,7 @@ class Pod:
         with self._may_fail():
             if self._stock.take():
                 self._advance(None)
-        mine = self._attached_uuids()
+        mine = self._held()
         self._used = self._look(mine, proof=False)
         return self._stock.loads(mine)
 
@@ -356,9 +356,6 @@ class Pod:
 
     def _owed(self) -> bool:
         return self._record.allocated is not None and self._record.allocated.ticket is not None
-
-    def _attached_uuids(self) -> frozenset[str]:
-        return frozenset(share.uuid for share in self._record.attached.shares) if self._record.attached else frozenset()
 
     def _draining(self) -> frozenset[str]:
         return frozenset(item.uuid for item in self._record.attached.draining) if self._record.attached else frozenset()
