@@ -174,7 +174,10 @@ class GpuExtension(ExtensionApp):
         if loop.is_running():  # a server that is embedded in a running program
             self._starting = loop.create_task(self._start())
         else:
-            loop.run_until_complete(self._start())
+            # The system takes some 10 ms to move a process into a control group: let the server start meanwhile, but
+            # not handle its first request. What is scheduled before the loop runs comes before any of them.
+            self._starting = loop.run_until_complete(self._begin())
+            loop.call_soon(self._await_guard)
         self.settings[STARTING] = self._starting
 
     def initialize_handlers(self) -> None:
@@ -215,29 +218,39 @@ class GpuExtension(ExtensionApp):
         )
 
     async def _start(self) -> None:
+        await (await self._begin())
+
+    async def _begin(self) -> asyncio.Task[None]:
+        """Everything but what the taking up waits for; the task that does."""
         assert self.serverapp is not None
         assert self.serverapp.event_logger is not None
         taking_up = asyncio.get_running_loop().create_task(self._take_up())
-        await asyncio.sleep(0)  # it is under way: the system takes some 10 ms to move a process into a control group
+        await asyncio.sleep(0)  # from here on it is under way
         self.serverapp.event_logger.register_event_schema(SCHEMA)
         self._use_provisioner()
-        await taking_up
+        return taking_up
+
+    def _await_guard(self) -> None:
+        """Block until nothing that the server starts can open a GPU that it was not granted."""
+        if self._backend and self._starting and not self._starting.done():
+            self._backend.await_guard()
 
     async def _take_up(self) -> None:
         try:
-            backend = self._make_backend()
+            self._backend = backend = self._make_backend()
             await backend.start()
         except BackendUnavailable as error:
+            self._backend = None
             self.log.error("GPUs cannot be used: %s", error)
             if self.enforcement == "required":  # notebooks of a server that starts all the same could open any GPU
                 self.log.critical("GpuExtension.enforcement is 'required', so the server does not start.")
                 self.exit(1)
             self._set(error)
         except Exception:
+            self._backend = None
             self.log.exception("GPUs cannot be used: the backend did not start.")
             self._set(BackendUnavailable("GPUs cannot be used: an error inside the server. Its log says what."))
         else:
-            self._backend = backend
             self._serve(backend)
 
     def _serve(self, backend: Backend) -> None:

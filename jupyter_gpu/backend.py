@@ -26,8 +26,12 @@ class Backend(Protocol):
     async def start(self) -> None:
         """Take the pod up; before the first kernel starts. From here on it can open no GPU not granted.
 
-        Raises :class:`~.model.errors.BackendUnavailable` if GPUs can be neither found nor guarded.
+        Raises :class:`~.model.errors.BackendUnavailable` if GPUs can be neither found nor guarded. What takes long is
+        under way in another thread after the first step of this coroutine.
         """
+
+    def await_guard(self) -> None:
+        """Block until what :meth:`start` has begun is in force, or has failed; milliseconds."""
 
     def view(self) -> View:
         """The latest view; never blocks."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from jupyter_gpu.backend import Backend
 from jupyter_gpu.model.annotations import Reason, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, LimitExceeded, StaleGeneration
 from jupyter_gpu.model.status import Phase
-from jupyter_gpu.model.view import GpuState, View
+from jupyter_gpu.model.view import GpuState, Mode, View
 
 from .conftest import Make
 
@@ -316,3 +317,22 @@ def test_after_the_end_nothing_is_granted(make: Make) -> None:
             assert (await second.request(Wish(3000))).status.phase is Phase.READY
 
     run(make, play)
+
+
+def test_whoever_cannot_await_can_wait_for_the_guard(make: Make) -> None:
+    """After the first step of the start a caller may block the loop until the pod is guarded."""
+
+    async def whole() -> None:
+        backend = make()
+        starting = asyncio.create_task(backend.start())
+        await asyncio.sleep(0)
+        backend.await_guard()
+        groups = Path("/proc/self/cgroup").read_text()
+        await starting
+        try:
+            view = backend.view()
+            assert (f"jupyter-gpu-{view.instance}" in groups) == (view.mode is Mode.ENFORCED)
+        finally:
+            await backend.stop()
+
+    asyncio.run(whole())

@@ -53,6 +53,15 @@ def test_a_running_kernel_can_open_what_it_was_given_and_no_more(tmp_path: Path)
             kernel.stop_channels()
 
 
+@pytest.mark.root
+def test_no_request_is_answered_before_the_server_is_guarded(tmp_path: Path) -> None:
+    """It starts while the system moves it into its control group; at its first answer it is there."""
+    for turn in range(5):
+        with Server(tmp_path / str(turn), *simulated(tmp_path)) as server:
+            groups = Path(f"/proc/{server.process.pid}/cgroup").read_text()
+            assert "/jupyter-gpu-" in groups
+
+
 @pytest.mark.parametrize("mode", ["soft", pytest.param("required", marks=pytest.mark.root)])
 def test_a_server_that_ends_gives_everything_back(tmp_path: Path, mode: str) -> None:
     """Its kernel holds a GPU open until the end; then the next server can have all of them at once."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -68,6 +69,7 @@ class LocalBackend:
         self._timer: asyncio.TimerHandle | None = None
         self._poked: socket.socket | None = None
         self._waking = False
+        self._guarded = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -78,8 +80,18 @@ class LocalBackend:
     async def start(self) -> None:
         """Guard the GPUs and join the other servers; what takes long (finding real GPUs) goes on in the background."""
         self._loop = asyncio.get_running_loop()
-        await self._do(self._pod.take_up)
+        await self._do(self._take_up)
         self._wake()
+
+    def await_guard(self) -> None:
+        """Block until the pod is guarded, or could not be; only after the first step of :meth:`start`."""
+        self._guarded.wait()
+
+    def _take_up(self) -> None:
+        try:
+            self._pod.take_up()
+        finally:
+            self._guarded.set()
 
     def view(self) -> View:
         """The latest view; never blocks."""
