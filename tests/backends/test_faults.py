@@ -333,3 +333,18 @@ def test_programs_that_are_listed_may_have_gpus_open_for_ever(stage: Stage) -> N
     finally:
         display.kill()
         display.wait()
+
+
+@pytest.mark.root
+def test_what_a_dead_server_left_is_removed_by_the_next_that_ends(stage: Stage) -> None:
+    """Its kernel outlived it when the other one came, and nobody waits for its GPUs: it must not lie there for ever."""
+    dead = stage.server()
+    kernel = stage.kernel(dead)
+    dead.kill()
+    other = stage.server()
+    other.ask("request", milli=0)  # after its first look
+    assert len(stage.groups()) == 2
+    kernel.kill()
+    other.ask("stop")
+    assert stage.groups() == []
+    assert list((stage.state / "pods").glob("*.json")) == []
