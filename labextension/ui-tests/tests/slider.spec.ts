@@ -104,10 +104,13 @@ test('code in the kernel, the panel and a second tab tell the same', async ({
   page,
   panel,
   server,
-  context
+  context,
+  allowed
 }) => {
+  allowed.push(/^Window name candidate .* already exists/); // two tabs at once: JupyterLab's own, it takes another name
   const second = await context.newPage();
   await second.goto(server.page('lab/workspaces/second?reset'));
+  await expect(second.locator('.jp-gpu-StatusItem button')).toBeVisible();
   const output = await run(page, server, 'resize.py', '3');
   await expect(output).toContainText('attached 3');
   await panel.statusItem.click();
