@@ -189,18 +189,15 @@ class _Runner:
         """Blocks until ``steps`` ends."""
         import time
 
-        from .model.errors import GpuError
+        from .report import GpuStatus
         from .waiting import Pause
 
         answer: View | None = None
         problem: BaseException | None = None
         while True:
-            try:
-                step = _advance(steps, answer, problem)
-            except StopIteration as end:
-                return _report(end.value)
-            except GpuError as error:
-                raise error.with_traceback(None)  # noqa: B904 - it is the same; our steps do not help its reader
+            step = _advance(steps, answer, problem)
+            if isinstance(step, GpuStatus):
+                return step
             answer = problem = None
             try:
                 if isinstance(step, Pause):
@@ -214,18 +211,15 @@ class _Runner:
         """The same; each question waits in a thread."""
         import asyncio
 
-        from .model.errors import GpuError
+        from .report import GpuStatus
         from .waiting import Pause
 
         answer: View | None = None
         problem: BaseException | None = None
         while True:
-            try:
-                step = _advance(steps, answer, problem)
-            except StopIteration as end:
-                return _report(end.value)
-            except GpuError as error:
-                raise error.with_traceback(None)  # noqa: B904 - it is the same; our steps do not help its reader
+            step = _advance(steps, answer, problem)
+            if isinstance(step, GpuStatus):
+                return step
             answer = problem = None
             try:
                 if isinstance(step, Pause):
@@ -246,10 +240,18 @@ class _Runner:
             raise
 
 
-def _advance(steps: Steps, answer: View | None, problem: BaseException | None) -> Call | Pause:
-    if problem is not None:
-        return steps.throw(problem)
-    return next(steps) if answer is None else steps.send(answer)
+def _advance(steps: Steps, answer: View | None, problem: BaseException | None) -> Call | Pause | GpuStatus:
+    """What ``steps`` wants done next, or its end; raises the error that it ends with."""
+    from .model.errors import GpuError
+
+    try:
+        if problem is not None:
+            return steps.throw(problem)
+        return next(steps) if answer is None else steps.send(answer)
+    except StopIteration as end:
+        return _report(end.value)
+    except GpuError as error:
+        raise error.with_traceback(None)  # noqa: B904 - it is the same; our steps do not help its reader
 
 
 def _report(view: View) -> GpuStatus:
