@@ -335,20 +335,3 @@ def _select(condition: Callable[[int], bool], pids: Iterable[int] | None) -> tup
         except (*_GONE, PermissionError):
             continue
     return tuple(found)
-
-
-def descendants(pid: int) -> Collection[int]:
-    """Children of ``pid``, their children and so on. One whose parent ended is a child of somebody else by now."""
-    children: dict[int, list[int]] = {}
-    for other in all_pids():
-        try:
-            children.setdefault(int(_stat_fields(other)[1]), []).append(other)
-        except (*_GONE, PermissionError):
-            continue
-    found: list[int] = []
-    waiting = list(children.get(pid, ()))
-    while waiting:
-        child = waiting.pop()
-        found.append(child)
-        waiting += children.get(child, ())
-    return frozenset(found)

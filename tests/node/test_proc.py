@@ -76,7 +76,6 @@ def test_inherited(spawn: Spawn, nodes: Nodes) -> None:
     """) or child.run("heir")
     try:
         assert holders() == {grandchild}
-        assert proc.descendants(child.pid) == {grandchild}
     finally:
         child.run("os.kill(heir, 9); os.waitpid(heir, 0)")
 
