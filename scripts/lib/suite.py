@@ -79,10 +79,11 @@ class Result:
 PARTS = (
     Part("check", ["scripts/check"]),
     Part("jest", ["jlpm", "test", "--json", "--outputFile={report}"], of_jest, "labextension"),
-    Part("pytest", ["pytest", "--cov", "--cov-report=", "--junitxml={report}"], of_junit),
+    Part("pytest", ["pytest", "-m", "not cluster", "--cov", "--cov-report=", "--junitxml={report}"], of_junit),
     Part("coverage", ["coverage", "report", "--show-missing", "--skip-covered", "--fail-under=100"]),
     Part("ui", ["jlpm", "playwright", "test", "--reporter=list,junit"], of_junit, "labextension/ui-tests"),
     Part("demo", ["scripts/demo", "--check"]),
+    Part("cluster", ["pytest", "-m", "cluster", "--junitxml={report}"], of_junit),
 )
 
 
