@@ -1,0 +1,89 @@
+"""What the prober saw against what the pod was granted: which successes were wrong, and which failures. Pure.
+
+A device may open from the moment its pod could first have been granted it (the wish was sent) until its node plugin
+said that it is attached no more. It must open from the moment the plugin said that it is attached until the next wish
+was sent. In between either answer is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Seconds of the monotonic clock; ``end`` may be infinite."""
+
+    start: float
+    end: float
+
+    def covers(self, start: float, end: float) -> bool:
+        """Whether all of ``start`` to ``end`` lies within."""
+        return self.start <= start and end <= self.end
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one probe log."""
+
+    attempts: int
+    successes: int
+    wrong: tuple[str, ...]
+    """In words, one for each success that was not allowed and each failure where it had to open."""
+
+
+def spans(lines: Iterable[Mapping[str, object]]) -> dict[str, list[Interval]]:
+    """For each device the spans in which it opened, from the prober's lines; a prober that ends closes its spans."""
+    opened: dict[str, float] = {}
+    found: dict[str, list[Interval]] = {}
+    latest = 0.0
+
+    def close(device: str, end: float) -> None:
+        found.setdefault(device, []).append(Interval(opened.pop(device), end))
+
+    for line in lines:
+        moment, device = float(str(line["time"])), str(line.get("device", ""))
+        if "started" in line:  # a new prober: the container was restarted
+            for path in tuple(opened):
+                close(path, latest)
+        elif device and line["open"]:
+            opened[device] = moment
+        elif device in opened:
+            close(device, moment)
+        latest = max(latest, moment)
+    for path in tuple(opened):
+        close(path, latest)
+    return found
+
+
+def judge(
+    lines: Sequence[Mapping[str, object]],
+    may: Mapping[str, Sequence[Interval]],
+    must: Mapping[str, Sequence[Interval]],
+) -> Verdict:
+    """``may``: when a device was allowed to open. ``must``: when it had to, in spans that a prober ran through."""
+    seen = spans(lines)
+    wrong = [
+        f"{device} opened from {span.start:.3f} to {span.end:.3f}, which nothing allows"
+        for device, found in seen.items()
+        for span in found
+        if not any(allowed.covers(span.start, span.end) for allowed in may.get(device, ()))
+    ]
+    wrong += [
+        f"{device} did not open all the time from {needed.start:.3f} to {needed.end:.3f}"
+        for device, needs in must.items()
+        for needed in needs
+        if not any(span.covers(needed.start, needed.end) for span in seen.get(device, ()))
+    ]
+    return Verdict(_attempts(lines), sum(len(found) for found in seen.values()), tuple(wrong))
+
+
+def _attempts(lines: Sequence[Mapping[str, object]]) -> int:
+    """Of all probers that wrote to the log: the last count of each."""
+    counts: list[int] = []
+    for line in lines:
+        if "started" in line:
+            counts.append(0)
+        counts[-1] = int(str(line["attempts"]))
+    return sum(counts)

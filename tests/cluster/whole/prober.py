@@ -1,0 +1,59 @@
+"""Runs in a pod from its first instant, with nothing but the standard library: tries to open every device, for ever.
+
+    python3 prober.py LOG DEVICE…
+
+Appends one JSON line to LOG when a device begins to open (``{"device", "open": true, "time"}``: when that attempt began)
+or ceases to (``{"device", "open": false, "time"}``: when the last attempt that succeeded began), and one each second. Times are ``CLOCK_MONOTONIC``, which all processes of a machine
+share. A device that is opened is closed at once, so that it never keeps a GPU from being given back for long.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TextIO
+
+FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def opens(path: str) -> bool:
+    """One attempt."""
+    try:
+        descriptor = os.open(path, FLAGS)
+    except OSError:
+        return False
+    os.close(descriptor)
+    return True
+
+
+def probe(log: TextIO, paths: list[str]) -> None:
+    """Until it is ended."""
+    succeeded: dict[str, float] = {}
+    attempts = 0
+    told = time.monotonic()
+
+    def tell(**line: object) -> None:
+        log.write(json.dumps({**line, "attempts": attempts}) + "\n")
+        log.flush()
+
+    tell(started=True, time=told)
+    while True:
+        for path in paths:
+            before = time.monotonic()
+            attempts += 1
+            if opens(path):
+                if path not in succeeded:
+                    tell(device=path, open=True, time=before)
+                succeeded[path] = before
+            elif path in succeeded:
+                tell(device=path, open=False, time=succeeded.pop(path))
+        if before - told >= 1:
+            tell(time=before)
+            told = before
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], "a", encoding="utf-8") as file:  # noqa: PTH123 - light: nothing but what it needs
+        probe(file, sys.argv[2:])
