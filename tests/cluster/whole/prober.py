@@ -2,9 +2,10 @@
 
     python3 prober.py LOG DEVICE…
 
-Appends one JSON line to LOG when a device begins to open (``{"device", "open": true, "time"}``: when that attempt began)
-or ceases to (``{"device", "open": false, "time"}``: when the last attempt that succeeded began), and one each second. Times are ``CLOCK_MONOTONIC``, which all processes of a machine
-share. A device that is opened is closed at once, so that it never keeps a GPU from being given back for long.
+Appends one JSON line to LOG when a device begins to open (``{"device", "open": true, "time"}``: when that attempt
+began), when it ceases to (``{"device", "open": false, "time"}``: when the last attempt that succeeded began), and one
+each second. Times are ``CLOCK_MONOTONIC``, which all processes of a machine share. A device that is opened is closed at
+once, so that it never keeps a GPU from being given back for long.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.cluster.whole import prober
 from tests.cluster.whole.judge import Interval, judge, spans
 
-LINES = [
+LINES: list[dict[str, object]] = [
     {"started": True, "time": 1.0, "attempts": 0},
     {"device": "/dev/a", "open": True, "time": 2.0, "attempts": 10},
     {"time": 3.0, "attempts": 20},
