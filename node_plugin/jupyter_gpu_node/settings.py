@@ -1,0 +1,141 @@
+"""Settings of the node plugin: one JSON file, in which everything has a default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jupyter_gpu.settings_file import bounded
+
+from . import slots
+
+SLOT = "jupyter-gpu.io/slot"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedNode:
+    """What is different on one node."""
+
+    count: int | None = bounded(None, least=0, most=24)
+    first_minor: int | None = bounded(None, least=40, most=63)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """Simulated GPUs instead of real ones: virtual consoles of the kernel."""
+
+    count: int = bounded(0, least=0, most=24)
+    """How many on each node."""
+    first_minor: int = bounded(40, least=40, most=63)
+    """Minor number of the first one. Nodes that share a machine need numbers of their own."""
+    nodes: Mapping[str, SimulatedNode] = field(default_factory=dict)
+    """By the name of the node, what is different there."""
+
+    def on(self, node: str) -> tuple[int, int]:
+        """Number of simulated GPUs and first minor number of that node; raises :class:`ValueError`."""
+        own = self.nodes.get(node, SimulatedNode())
+        count = self.count if own.count is None else own.count
+        first = self.first_minor if own.first_minor is None else own.first_minor
+        if first + count > 64:
+            raise ValueError(f"{count} simulated GPUs from minor number {first} on are not possible: 63 is the last.")
+        return count, first
+
+    def __post_init__(self) -> None:
+        for node in ("", *self.nodes):
+            self.on(node)
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """Files of the NVIDIA driver that every container with a slot gets."""
+
+    root: Path = Path("/")
+    """Directory on the host below which the driver lies; ``/run/nvidia/driver`` with the GPU operator's driver."""
+    seen: Path = Path("/")
+    """Where this process sees that directory."""
+    target: Path = Path("/usr/local/nvidia")
+    """Where a container sees the driver: libraries in ``lib64``, programs in ``bin``."""
+    library_path: str = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"
+    """``LD_LIBRARY_PATH`` of the container, instead of the image's; the pod's own ``env`` still wins. Empty: not set."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """More environment variables of every container with a slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that an administrator can choose."""
+
+    slots: int = bounded(64, least=1, most=1024)
+    """Containers of this node whose GPUs can be changed."""
+    resource: str = SLOT
+    kubelet: Path = Path("/var/lib/kubelet")
+    """The kubelet's directory, at the same path on the host and here: its sockets and its checkpoint."""
+    state: Path = Path("/var/lib/jupyter-gpu")
+    """Directory that outlives a restart of the node, at the same path on the host and here."""
+    run: Path = Path("/run/jupyter-gpu")
+    """Directory of the pods' sockets, at the same path on the host and here."""
+    pins: Path = Path("/sys/fs/bpf/jupyter-gpu")
+    """Where programs are pinned (bpffs)."""
+    simulated: Simulated | None = None
+    """None: the node's real GPUs."""
+    driver: Driver = field(default_factory=Driver)
+    system_holders: tuple[str, ...] = ()
+    """Names of programs outside every pod that may have GPUs open, such as ``nvidia-persiste``."""
+    audit_seconds: float = bounded(5.0, least=0.1, most=3600)
+    """Time between two looks at who has GPUs open."""
+    reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)
+    """Time between two comparisons of all slots with the kubelet and the API server."""
+    metrics_port: int = bounded(9464, least=0, most=65535)
+    """TCP port of metrics and probes; 0: one that is free."""
+    metrics_address: str = "0.0.0.0"  # noqa: S104 - scraped from other nodes
+    kubeconfig: Path | None = None
+    """How to reach the API server; None: as a pod does."""
+
+    def __post_init__(self) -> None:
+        if self.resource.count("/") != 1 or not all(self.resource.split("/")):
+            raise ValueError(f"'resource' must be a name with a domain, such as {SLOT!r}.")
+
+    @property
+    def plugins(self) -> Path:
+        """Directory of the kubelet's and the plugins' sockets."""
+        return self.kubelet / "device-plugins"
+
+    @property
+    def kubelet_socket(self) -> Path:
+        """Where plugins register."""
+        return self.plugins / "kubelet.sock"
+
+    @property
+    def plugin_socket(self) -> Path:
+        """Where the kubelet reaches this plugin."""
+        return self.plugins / "jupyter-gpu-slot.sock"
+
+    @property
+    def kubelet_checkpoint(self) -> Path:
+        """The kubelet's own record of who has which device."""
+        return self.plugins / "kubelet_internal_checkpoint"
+
+    @property
+    def pod_resources_socket(self) -> Path:
+        """Where the kubelet says who has which device."""
+        return self.kubelet / "pod-resources" / "kubelet.sock"
+
+    @property
+    def record(self) -> Path:
+        """This plugin's own record of who has which slot."""
+        return self.state / "slots.json"
+
+    @property
+    def device_directory(self) -> Path:
+        """Device nodes of simulated GPUs."""
+        return self.state / "devices"
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """All slots of this node."""
+        return slots.names(self.slots)
+
+    def slot_directory(self, slot: str) -> Path:
+        """On the host, what the container with that slot sees as ``/run/jupyter-gpu``."""
+        return self.run / "slots" / slot
