@@ -1,0 +1,118 @@
+"""Who we are to the API server: a pod's service account, or a kubeconfig.
+
+A pod's token is short-lived; the kubelet replaces its file long before the end. The file is looked at before each
+call and read again when it has changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import Unauthorized
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client import Configuration
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where the kubelet puts token, CA and namespace of a pod's service account."""
+
+
+class NoCredentials(Exception):
+    """There is nothing to identify with; the message says what is missing and where it was looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Where the API server is and how we identify; made by :func:`load`, :func:`in_cluster` or :func:`kubeconfig`."""
+
+    server: str = ""
+    """URL; empty where the kubeconfig says it."""
+    ca: Path | None = None
+    token: Path | None = None
+    """File of a token that may be replaced at any time."""
+    config: Path | None = None
+    """A kubeconfig; the rest is empty then."""
+    namespace: str = ""
+    """Of our own pod, where we are in one."""
+
+    async def configuration(self) -> Configuration:
+        """For the official client; reads files and may run the credential program of a kubeconfig."""
+        from kubernetes.aio.client import Configuration
+        from kubernetes.aio.config import ConfigException, load_kube_config
+
+        if self.config is None:
+            return Configuration(host=self.server, ssl_ca_cert=str(self.ca) if self.ca else None)
+        configuration = Configuration()
+        load_config: Any = load_kube_config
+        try:
+            await load_config(str(self.config), client_configuration=configuration, persist_config=False)
+        except (ConfigException, OSError) as error:
+            raise NoCredentials(f"The kubeconfig {self.config} can't be used: {error}") from None
+        return configuration
+
+
+class Token:
+    """The text of a token file, read again when the file changes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._text = ""
+
+    def read(self, *, again: bool = False) -> str:
+        """The token now; ``again``: even if the file looks the same. Raises :class:`~.errors.Unauthorized`."""
+        try:
+            found = self._path.stat()  # follows the link that the kubelet swaps
+            seen = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if again or seen != self._seen:
+                self._text = self._path.read_text(encoding="ascii").strip()
+                self._seen = seen
+        except (OSError, UnicodeError) as error:
+            if not self._text:  # else the last one is still good for a while
+                raise Unauthorized(401, "NoToken", f"The token {self._path} can't be read: {error}") from None
+        return self._text
+
+
+def load(path: Path | None = None) -> Credentials:
+    """A kubeconfig if one is given; in a pod its service account; else ``KUBECONFIG`` or ``~/.kube/config``.
+
+    Raises :class:`NoCredentials`.
+    """
+    if path is not None:
+        return kubeconfig(path)
+    if os.environ.get("KUBERNETES_SERVICE_HOST") and SERVICE_ACCOUNT.is_dir():
+        return in_cluster()
+    first = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    return kubeconfig(Path(first) if first else Path.home() / ".kube" / "config")
+
+
+def kubeconfig(path: Path) -> Credentials:
+    """The current context of a kubeconfig."""
+    if not path.is_file():
+        raise NoCredentials(
+            f"There is no kubeconfig at {path}. Name one with KUBECONFIG, or run in a pod with a service account."
+        )
+    return Credentials(config=path)
+
+
+def in_cluster(folder: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.environ) -> Credentials:
+    """The service account of the pod that this process runs in."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise NoCredentials("KUBERNETES_SERVICE_HOST is not set: this process does not run in a Kubernetes pod.")
+    missing = [name for name in ("token", "ca.crt") if not (folder / name).is_file()]
+    if missing:
+        raise NoCredentials(
+            f"{' and '.join(missing)} not found in {folder}. "
+            "Set automountServiceAccountToken: true in the pod's spec, or mount a projected token there."
+        )
+    try:
+        namespace = (folder / "namespace").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError):
+        namespace = ""
+    shown = f"[{host}]" if ":" in host else host
+    return Credentials(f"https://{shown}:{port}", folder / "ca.crt", folder / "token", namespace=namespace)

@@ -1,0 +1,119 @@
+"""What we read of the JSON of a Pod or Node; pure. Odd input gives the empty answer, never an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+SLOT = "jupyter-gpu.io/slot"
+"""The resource that a container asks for whose GPUs can be changed."""
+
+Object = Mapping[str, Any]
+
+
+def uid(o: Any) -> str:
+    """Identity of the object; a new one of the same name has another."""
+    return _text(_metadata(o), "uid")
+
+
+def name(o: Any) -> str:
+    """Its name."""
+    return _text(_metadata(o), "name")
+
+
+def namespace(o: Any) -> str:
+    """Its namespace; empty for what has none."""
+    return _text(_metadata(o), "namespace")
+
+
+def resource_version(o: Any) -> str:
+    """Of the object or of a list: to be compared for equality only."""
+    return _text(_metadata(o), "resourceVersion")
+
+
+def created(o: Any) -> str:
+    """When it was created, as the API writes times; they sort as text."""
+    return _text(_metadata(o), "creationTimestamp")
+
+
+def annotation(o: Any, key: str) -> str | None:
+    """Text of an annotation; ``None`` where it is not there."""
+    value = _map(_metadata(o), "annotations").get(key)
+    return value if isinstance(value, str) else None
+
+
+def labels(o: Any) -> dict[str, str]:
+    """All labels."""
+    return {key: value for key, value in _map(_metadata(o), "labels").items() if isinstance(value, str)}
+
+
+def deleting(o: Any) -> bool:
+    """Whether it is on its way out."""
+    return bool(_text(_metadata(o), "deletionTimestamp"))
+
+
+def node_name(pod: Any) -> str:
+    """The node that the pod is bound to; empty before."""
+    return _text(_map(pod, "spec"), "nodeName")
+
+
+def phase(pod: Any) -> str:
+    """``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``."""
+    return _text(_map(pod, "status"), "phase")
+
+
+def finished(pod: Any) -> bool:
+    """Whether no container of it will ever run again."""
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def qos(pod: Any) -> str:
+    """``Guaranteed``, ``Burstable`` or ``BestEffort``; part of the path of its cgroup."""
+    return _text(_map(pod, "status"), "qosClass")
+
+
+def slots(pod: Any) -> dict[str, int]:
+    """How many slots each container asks for; containers that ask for none are left out."""
+    found = {}
+    for container in containers(pod):
+        resources = _map(container, "resources")
+        amount = _map(resources, "limits").get(SLOT) or _map(resources, "requests").get(SLOT)
+        count = _count(amount)
+        if count:
+            found[_text(container, "name")] = count
+    return found
+
+
+def containers(pod: Any) -> Iterator[Object]:
+    """Init containers and containers; not the ephemeral ones, which cannot ask for resources."""
+    spec = _map(pod, "spec")
+    for key in ("initContainers", "containers"):
+        found = spec.get(key)
+        yield from (item for item in found if isinstance(item, Mapping)) if isinstance(found, list) else ()
+
+
+def conditions(o: Any) -> dict[str, str]:
+    """Status of each condition by its type, such as ``{"Ready": "True"}``."""
+    found = _map(o, "status").get("conditions")
+    items = found if isinstance(found, list) else []
+    return {_text(item, "type"): _text(item, "status") for item in items if isinstance(item, Mapping)}
+
+
+def _metadata(o: Any) -> Object:
+    return _map(o, "metadata")
+
+
+def _map(o: Any, key: str) -> Object:
+    value = o.get(key) if isinstance(o, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(o: Object, key: str) -> str:
+    value = o.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _count(amount: Any) -> int:
+    """Extended resources are whole numbers: text in the API, digits alone once the API server has seen them."""
+    text = str(amount)
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0

@@ -1,0 +1,62 @@
+"""URLs of the API, by what they name; pure. Names come from outside: each part is quoted."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+_CORE = "/api/v1"
+_LEASES = "/apis/coordination.k8s.io/v1"
+
+
+def pods(namespace: str = "") -> str:
+    """All pods of a namespace, or of the cluster."""
+    return f"{_in(namespace)}/pods"
+
+
+def pod(namespace: str, name: str, subresource: str = "") -> str:
+    """One pod; ``subresource`` such as ``status``."""
+    return f"{pods(namespace)}/{_quoted(name)}{_sub(subresource)}"
+
+
+def nodes() -> str:
+    """All nodes."""
+    return f"{_CORE}/nodes"
+
+
+def node(name: str, subresource: str = "") -> str:
+    """One node."""
+    return f"{nodes()}/{_quoted(name)}{_sub(subresource)}"
+
+
+def events(namespace: str = "") -> str:
+    """Events about the objects of a namespace; those about nodes are in ``default``."""
+    return f"{_in(namespace)}/events"
+
+
+def event(namespace: str, name: str) -> str:
+    """One event."""
+    return f"{events(namespace)}/{_quoted(name)}"
+
+
+def leases(namespace: str) -> str:
+    """Leases for elections."""
+    return f"{_LEASES}/namespaces/{_quoted(namespace)}/leases"
+
+
+def lease(namespace: str, name: str) -> str:
+    """One lease."""
+    return f"{leases(namespace)}/{_quoted(name)}"
+
+
+def _in(namespace: str) -> str:
+    return f"{_CORE}/namespaces/{_quoted(namespace)}" if namespace else _CORE
+
+
+def _sub(subresource: str) -> str:
+    return f"/{_quoted(subresource)}" if subresource else ""
+
+
+def _quoted(part: str) -> str:
+    if part in ("", ".", ".."):  # what a URL library would take for a way up
+        raise ValueError(f"{part!r} is no name of a Kubernetes object.")
+    return quote(part, safe="")

@@ -1,0 +1,168 @@
+"""A copy of what the API server has, kept by list and watch; every change is told once and in order.
+
+Cut connections are nothing special: a watch goes on from the last version that was told. Only when the server has
+forgotten that version (410) is everything listed again, and what vanished meanwhile is told as removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from . import objects
+from .client import SILENCE, Event, Kube
+from .errors import Gone, KubeError
+
+FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
+"""Seconds between attempts: few at first, doubling, each shortened by chance so that not all come together."""
+SHORT = 1.0
+"""A watch that ends sooner than that many seconds counts as a failure."""
+
+_log = logging.getLogger(__name__)
+
+Kind = Literal["added", "changed", "removed"]
+_KINDS: Mapping[str, Kind] = {"ADDED": "added", "MODIFIED": "changed", "DELETED": "removed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``object`` is as it is now; of one that was removed, as it was last seen."""
+
+    kind: Kind
+    object: dict[str, Any]
+
+
+class Reflector:
+    """Keeps a copy of what it watches and tells of each change, in order.
+
+    ``on_change`` is called on the event loop and must not fail: an exception of it ends :meth:`run`, because a copy
+    that missed a change is worth nothing. ``on_trouble`` hears why the server cannot be heard now, and ``""`` when
+    it can again. ``newest``: begin with the newest state and page by page, rather than with the server's cache.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        path: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        on_change: Callable[[Change], None],
+        on_trouble: Callable[[str], None] | None = None,
+        newest: bool = False,
+        silence: float = SILENCE,
+    ) -> None:
+        self._kube = kube
+        self._path = path
+        self._labels = labels
+        self._fields = fields
+        self._on_change = on_change
+        self._on_trouble = on_trouble
+        self._silence = silence
+        self._objects: dict[str, dict[str, Any]] = {}
+        self._from = "" if newest else "0"  # of the first list
+        self._version = ""  # of what was told last; empty: list first
+        self._trouble = ""
+        self._heard: float | None = None
+        self._failures = 0
+        self.synced = asyncio.Event()
+        """Set after the first list was told; stays set."""
+        self.objects: Mapping[str, dict[str, Any]] = MappingProxyType(self._objects)
+        """What there is, by uid. Read only."""
+
+    @property
+    def fresh_seconds(self) -> float:
+        """Seconds since the server was last heard; infinite before the first time."""
+        if self._heard is None:
+            return float("inf")
+        return asyncio.get_running_loop().time() - self._heard
+
+    @property
+    def trouble(self) -> str:
+        """Why the server cannot be heard now; empty while it can."""
+        return self._trouble
+
+    async def run(self) -> None:
+        """Until cancelled; never raises for trouble of the API."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._follow()
+                continue
+            except Gone:
+                self._version, self._from = "", ""  # the cache may be what is too old
+            except KubeError as error:
+                self._tell_trouble(error.message)
+                if error.status == 400:  # a version that this server does not understand: another cluster's
+                    self._version, self._from = "", ""
+            pause = min(FIRST_PAUSE * 2 ** min(self._failures, 16), LAST_PAUSE)
+            self._failures += 1
+            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
+
+    async def _list(self) -> None:
+        found = await self._kube.list(self._path, labels=self._labels, fields=self._fields, resource_version=self._from)
+        self._hear()
+        there = {objects.uid(item): item for item in found.items}
+        for uid in self._objects.keys() - there.keys():
+            self._on_change(Change("removed", self._objects.pop(uid)))
+        for item in there.values():
+            self._put(item)
+        self._version = found.resource_version
+        self.synced.set()
+
+    async def _follow(self) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        events = self._kube.watch(
+            self._path,
+            resource_version=self._version,
+            labels=self._labels,
+            fields=self._fields,
+            silence=self._silence,
+            opened=self._hear,
+        )
+        async with contextlib.aclosing(events):  # type: ignore[type-var]
+            async for event in events:
+                self._hear()
+                self._failures = 0
+                self._take(event)
+        if loop.time() - begun < SHORT:
+            raise KubeError(0, "Short", "The API server ended a watch at once.")
+
+    def _take(self, event: Event) -> None:
+        kind = _KINDS.get(event.type)
+        if kind == "removed":
+            if self._objects.pop(objects.uid(event.object), None) is not None:
+                self._on_change(Change(kind, event.object))
+        elif kind is not None:
+            self._put(event.object)
+        self._version = objects.resource_version(event.object) or self._version
+
+    def _put(self, item: dict[str, Any]) -> None:
+        uid = objects.uid(item)
+        known = self._objects.get(uid)
+        if known is not None and objects.resource_version(known) == objects.resource_version(item):
+            return
+        self._objects[uid] = item
+        self._on_change(Change("added" if known is None else "changed", item))
+
+    def _hear(self) -> None:
+        self._heard = asyncio.get_running_loop().time()
+        if self._trouble:
+            self._trouble = ""
+            if self._on_trouble:
+                self._on_trouble("")
+
+    def _tell_trouble(self, message: str) -> None:
+        if message != self._trouble:
+            _log.warning("%s can't be followed: %s It is tried again.", self._path, message)
+            self._trouble = message
+            if self._on_trouble:
+                self._on_trouble(message)
