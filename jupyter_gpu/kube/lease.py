@@ -1,20 +1,40 @@
 """One leader among several processes, by a Lease object of the cluster.
 
-Clocks of other machines are not trusted: a candidate takes the lease only after it has seen it unchanged for
-``duration`` on its own clock. The leader counts from *before* it sent its last successful renewal, and stops leading
-when that is ``renew`` seconds ago: sooner than anybody may follow. Every write has the resource version as a
+Clocks of other machines are not trusted: a candidate takes the lease only after it has seen it unchanged for the
+duration on its own clock. The leader counts from *before* it sent its last successful renewal, and stops leading
+when that is `renew` seconds ago: sooner than anybody may follow. Every write has the resource version as a
 precondition, so of two who try only one succeeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import contextlib
+import datetime
+import logging
+import os
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
+from . import objects, paths
 from .client import Kube
+from .errors import Conflict, KubeError, NotFound
+
+_log = logging.getLogger(__name__)
+
+
+def _end_process() -> None:
+    os._exit(1)
 
 
 class Lease:
-    """A candidate for one lease; ``identity`` must be its own, such as the pod's name and uid."""
+    """A candidate for one lease; ``identity`` must be its own, such as the pod's name and uid.
+
+    ``duration``: seconds until others may take a lease that is not renewed. ``renew``: seconds without a successful
+    renewal after which the leader stops. ``retry``: seconds between attempts. ``abort`` is the last resort when what
+    leads does not end in the time between the two; the default ends this process.
+    """
 
     def __init__(
         self,
@@ -26,13 +46,162 @@ class Lease:
         duration: float = 15,
         renew: float = 10,
         retry: float = 2,
+        abort: Callable[[], None] = _end_process,
     ) -> None:
         if not 0 < retry < renew < duration:
             raise ValueError("A lease needs 0 < retry < renew < duration, so that one leader ends before the next.")
         self._kube = kube
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._duration = duration
+        self._renew = renew
+        self._retry = retry
+        self._abort = abort
+        self._seen: tuple[str, str, float] | None = None  # uid and version of the object, and when it was new to us
+        self._lease: dict[str, Any] = {}
         self.leading = False
         """Whether this process leads now."""
 
+    @property
+    def holder(self) -> str:
+        """Who leads, as far as this process has seen; empty: nobody."""
+        return _holder(self._lease)
+
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Stand for election again and again; while elected, ``lead`` runs. Returns when ``lead`` does."""
-        raise NotImplementedError
+        """Stand for election again and again; while elected, ``lead`` runs. Returns or raises when ``lead`` does.
+
+        When the lease is lost ``lead`` is cancelled, and this process is a candidate like any other again.
+        """
+        while True:
+            held_since = await self._stand()
+            self.leading = True
+            _log.info("%s leads (%s).", self._identity, self._name)
+            leading = asyncio.ensure_future(lead())
+            try:
+                lost = await self._hold(leading, held_since)
+            finally:
+                self.leading = False
+                await self._end(leading)
+                if not leading.cancelled():  # it is not ours to hold what nobody works with
+                    await self._release()
+            if not lost:
+                return leading.result()
+            _log.warning("%s does not lead any more (%s).", self._identity, self._name)
+
+    # -- a candidate ---------------------------------------------------------------------------------------------------
+
+    async def _stand(self) -> float:
+        """Until elected; since when, on our clock."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            before = clock()
+            try:
+                async with asyncio.timeout(self._renew):
+                    if await self._take(before):
+                        return before
+            except (KubeError, TimeoutError) as error:
+                if not isinstance(error, Conflict):
+                    _log.warning("The lease %s can't be had now: %s", self._name, error)
+            await asyncio.sleep(self._retry * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+
+    async def _take(self, now: float) -> bool:
+        try:
+            self._lease = await self._kube.get(paths.lease(self._namespace, self._name))
+        except NotFound:
+            body = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self._name, "namespace": self._namespace},
+                "spec": self._spec(transitions=0, acquired=True),
+            }
+            self._lease = await self._kube.create(paths.leases(self._namespace), body)
+            return True
+        version = (objects.uid(self._lease), objects.resource_version(self._lease))
+        if self._seen is None or self._seen[:2] != version:
+            self._seen = (*version, now)
+        expired = now - self._seen[2] >= max(self._duration, _seconds(self._lease))
+        if self.holder not in ("", self._identity) and not expired:
+            return False
+        transitions = self._lease.get("spec", {}).get("leaseTransitions") or 0
+        await self._write(self._spec(transitions=transitions + 1, acquired=True))
+        return True
+
+    # -- the leader ----------------------------------------------------------------------------------------------------
+
+    async def _hold(self, leading: asyncio.Future[None], renewed: float) -> bool:
+        """Renew while ``leading`` goes on; whether the lease was lost."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            pause = min(self._retry, max(0.0, renewed + self._renew - clock()))
+            done, _ = await asyncio.wait((leading,), timeout=pause)
+            if done:
+                return False
+            before = clock()
+            try:
+                async with asyncio.timeout(renewed + self._renew - before):
+                    await self._write(self._spec())
+                renewed = before
+            except Conflict:
+                if await self._taken(renewed):
+                    return True
+            except (KubeError, TimeoutError) as error:
+                if clock() >= renewed + self._renew:
+                    _log.warning("The lease %s could not be renewed: %s", self._name, error)
+                    return True
+
+    async def _taken(self, renewed: float) -> bool:
+        """After a conflict: an earlier renewal of ours may have arrived without our knowing."""
+        try:
+            async with asyncio.timeout(max(0.001, renewed + self._renew - asyncio.get_running_loop().time())):
+                self._lease = await self._kube.get(paths.lease(self._namespace, self._name))
+        except (KubeError, TimeoutError) as error:
+            return isinstance(error, NotFound | TimeoutError)
+        return self.holder != self._identity
+
+    async def _end(self, leading: asyncio.Future[None]) -> None:
+        """See to it that nothing of ours goes on when another may begin."""
+        if leading.done():
+            return
+        leading.cancel()
+        margin = (self._duration - self._renew) * 0.8
+        done, _ = await asyncio.wait((leading,), timeout=margin)
+        if not done:
+            _log.critical("What leads did not end in %.1f s after the lease was lost: this process ends.", margin)
+            self._abort()
+
+    async def _release(self) -> None:
+        """Let another begin at once; where that fails it waits for the duration."""
+        with contextlib.suppress(KubeError, TimeoutError):
+            async with asyncio.timeout(self._retry):
+                await self._write({**self._spec(), "holderIdentity": "", "leaseDurationSeconds": 1})
+
+    # -- the object ----------------------------------------------------------------------------------------------------
+
+    def _spec(self, *, transitions: int | None = None, acquired: bool = False) -> dict[str, Any]:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        spec: dict[str, Any] = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": max(1, round(self._duration)),
+            "renewTime": now,
+        }
+        if transitions is not None:
+            spec["leaseTransitions"] = transitions
+        if acquired:
+            spec["acquireTime"] = now
+        return spec
+
+    async def _write(self, spec: Mapping[str, Any]) -> None:
+        precondition = {key: self._lease.get("metadata", {}).get(key) for key in ("uid", "resourceVersion")}
+        body = {"metadata": precondition, "spec": spec}
+        self._lease = await self._kube.patch(paths.lease(self._namespace, self._name), body)
+
+
+def _holder(lease: Mapping[str, Any]) -> str:
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
+
+
+def _seconds(lease: Mapping[str, Any]) -> float:
+    """What the holder asked for: it may be configured otherwise than we are."""
+    value = (lease.get("spec") or {}).get("leaseDurationSeconds")
+    return float(value) if isinstance(value, int) else 0.0
