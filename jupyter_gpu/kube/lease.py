@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
+import datetime as dt
 import logging
 import os
 import random
@@ -82,8 +82,7 @@ class Lease:
                 lost = await self._hold(leading, held_since)
             finally:
                 self.leading = False
-                await self._end(leading)
-                if not leading.cancelled():  # it is not ours to hold what nobody works with
+                if await self._end(leading):
                     await self._release()
             if not lost:
                 return leading.result()
@@ -159,19 +158,22 @@ class Lease:
             return isinstance(error, NotFound | TimeoutError)
         return self.holder != self._identity
 
-    async def _end(self, leading: asyncio.Future[None]) -> None:
+    async def _end(self, leading: asyncio.Future[None]) -> bool:
         """See to it that nothing of ours goes on when another may begin."""
         if leading.done():
-            return
+            return True
         leading.cancel()
         margin = (self._duration - self._renew) * 0.8
         done, _ = await asyncio.wait((leading,), timeout=margin)
         if not done:
             _log.critical("What leads did not end in %.1f s after the lease was lost: this process ends.", margin)
             self._abort()
+        elif not leading.cancelled() and (error := leading.exception()):
+            _log.warning("What led failed while it ended.", exc_info=error)
+        return bool(done)
 
     async def _release(self) -> None:
-        """Let another begin at once; where that fails it waits for the duration."""
+        """Let another begin at once; where that fails it waits for the duration. Harmless if it is another's by now."""
         with contextlib.suppress(KubeError, TimeoutError):
             async with asyncio.timeout(self._retry):
                 await self._write({**self._spec(), "holderIdentity": "", "leaseDurationSeconds": 1})
@@ -179,7 +181,7 @@ class Lease:
     # -- the object ----------------------------------------------------------------------------------------------------
 
     def _spec(self, *, transitions: int | None = None, acquired: bool = False) -> dict[str, Any]:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         spec: dict[str, Any] = {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": max(1, round(self._duration)),

@@ -7,7 +7,7 @@ and forgotten: an Event is news, no record.
 from __future__ import annotations
 
 import asyncio
-import datetime
+import datetime as dt
 import logging
 import uuid
 from collections.abc import Mapping
@@ -170,4 +170,4 @@ def _reference(about: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
