@@ -2,19 +2,52 @@
 
 Milli held on a GPU by a pod = max(allocated, attached, draining) there: a share is taken from the moment it is
 decided until its device is proven closed. What is free is the rest of 1000.
+
+A pod without a node is *pending*: it holds nothing. If it waits for GPUs it is *nominated* to one node, in whose line
+it stands; ticket and nomination are in its own ``allocated``, so they outlive this process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
-from jupyter_gpu.model.annotations import Allocated, Attached, Requested
+from jupyter_gpu.model.annotations import PREFIX, Allocated, Attached, Requested
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
+from .tickets import Tickets
+
+CPU = "cpu"
+"""Resource names of ``NodeFacts`` and ``PodState.asks``, as in Kubernetes: thousandths of a core, ..."""
+MEMORY = "memory"
+"""... bytes, ..."""
+DISK = "ephemeral-storage"
+"""... bytes, ..."""
+SLOT = PREFIX + "slot"
+"""... and how many pods whose GPUs can be changed."""
+NOMINATED = "nominated"
+"""Key in a pending pod's ``allocated``: the node in whose line it stands."""
+
 _NOBODY: Mapping[str, int] = MappingProxyType({})
+_MEMOS = 256  # kinds of questions whose answers are kept
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What placement may look at beside a node's GPUs; all from the API."""
+
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    allocatable: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """By resource name: ``cpu`` in milli, ``memory`` and ``ephemeral-storage`` in bytes, ``jupyter-gpu.io/slot``."""
+    used: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """What the pods on it asked for, by the same names; slots of pods in the snapshot are counted there anyway."""
+    schedulable: bool = True
+    """False: cordoned; it takes no new pods, and those it has go on."""
+    network: float | None = None
+    """Share of its network that is in use, 0 to 1; ``None``: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +55,8 @@ class PodState:
     """One pod: what it wants, what was decided for it, what it really has."""
 
     uid: str
-    node: str
+    node: str = ""
+    """Empty while it is pending: kube-scheduler has not bound it yet."""
     requested: Requested | None = None
     allocated: Allocated | None = None
     attached: Attached | None = None
@@ -31,7 +65,36 @@ class PodState:
     busy: frozenset[str] = frozenset()
     """uuids that some process has open now; for the order of shrinking and for what may move."""
     gone: bool = False
-    """Its server ended: it wants nothing and gets nothing, but may still hold something."""
+    """It was deleted or it finished: it wants nothing and gets nothing, but holds what it has until its object is
+    removed or its ``attached`` says that nothing is left."""
+    namespace: str = ""
+    name: str = ""
+    created: float = 0.0
+    """Seconds since the epoch; who has no ticket yet is served by age."""
+    slots: int = 1
+    """How many ``jupyter-gpu.io/slot`` its containers ask for."""
+    asks: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """CPU, memory and disk it asks for, named as in :class:`NodeFacts`: for the score; whether they fit is
+    kube-scheduler's job."""
+    selector: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Labels that its node must have: it is nominated to no other."""
+    blocked: bool = False
+    """Pending for something else than GPUs (its condition says so): it keeps its ticket, and keeps nothing back."""
+    fault: str = ""
+    """Why its wish can't be read, in a sentence; such a pod gets no node, and a running one keeps what it has."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether it has no node yet."""
+        return not self.node
+
+    @property
+    def nominated(self) -> str:
+        """The node in whose line it stands while it is pending, else empty."""
+        if self.node or self.allocated is None or self.allocated.ticket is None:
+            return ""
+        name = self.allocated.extra.get(NOMINATED)
+        return name if isinstance(name, str) else ""
 
     @property
     def priority(self) -> int:
@@ -44,21 +107,41 @@ class PodState:
         return self.allocated.ticket if self.allocated else None
 
     @property
-    def rank(self) -> tuple[int, bool, int, str]:
-        """Sorts pods into the order in which they are served: priority, then ticket; who has none comes last."""
-        return (-self.priority, self.ticket is None, self.ticket or 0, self.uid)
+    def rank(self) -> tuple[int, bool, int, float, str]:
+        """Sorts pods into the order in which they are served: priority, then ticket, then age."""
+        return (-self.priority, self.ticket is None, self.ticket or 0, self.created, self.uid)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in line, or may be once its newest wish is decided."""
+        if self.gone or self.requested is None:
+            return False
+        if self.allocated is None or self.allocated.ticket is not None:
+            return True
+        return self.allocated.observed_generation != self.requested.generation
 
     @property
     def held(self) -> dict[str, int]:
-        """Milli held by uuid: the most of allocated, attached and draining."""
+        """Milli held by uuid: the most of allocated, attached and draining; nothing while it is pending."""
+        if not self.node:
+            return {}
+        there = self.attached
+        if self.gone and there and not there.shares and not there.draining:
+            return {}
         held: dict[str, int] = {}
         for share in self.allocated.shares if self.allocated else ():
             held[share.uuid] = share.milli
-        if self.attached:
-            leaving = (item.share for item in self.attached.draining)
-            for share in (*self.attached.shares, *leaving):
+        if there:
+            leaving = (item.share for item in there.draining)
+            for share in (*there.shares, *leaving):
                 held[share.uuid] = max(held.get(share.uuid, 0), share.milli)
         return held
+
+
+@dataclass(slots=True)
+class _Node:
+    gpus: tuple[Gpu, ...]
+    facts: NodeFacts
 
 
 class ClusterSnapshot:
@@ -68,26 +151,53 @@ class ClusterSnapshot:
     """
 
     def __init__(self) -> None:
-        self._nodes: dict[str, dict[str, Gpu]] = {}
+        self._nodes: dict[str, _Node] = {}
         self._pods: dict[str, PodState] = {}
-        self._by_node: dict[str, dict[str, PodState]] = {}
+        self._by_node: dict[str, dict[str, PodState]] = {}  # "" holds the pending ones
+        self._nominated: dict[str, dict[str, PodState]] = {}
         self._holders: dict[str, dict[str, int]] = {}  # uuid → uid → milli
+        self._home: dict[str, str] = {}  # uuid → node
+        self._tickets = Tickets()
+        self._memos: dict[Hashable, dict[str, Any]] = {}
 
-    def put_node(self, name: str, gpus: tuple[Gpu, ...]) -> None:
-        """Add or replace a node's inventory."""
-        self._nodes[name] = {gpu.uuid: gpu for gpu in gpus}
+    # --- changes --------------------------------------------------------------------------------------------------
+
+    def put_node(self, name: str, gpus: tuple[Gpu, ...], facts: NodeFacts | None = None) -> None:
+        """Add or replace a node's inventory and what else is known of it."""
+        node = _Node(tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))), facts or NodeFacts())
+        before = self._nodes.get(name)
+        if before == node:
+            return
+        for gpu in before.gpus if before else ():
+            if self._home.get(gpu.uuid) == name:
+                del self._home[gpu.uuid]
+        self._nodes[name] = node
+        for gpu in gpus:
+            self._home[gpu.uuid] = name
+        self._changed(name)
 
     def remove_node(self, name: str) -> None:
         """Forget a node; its pods stay known until they are removed, and nothing is decided for them."""
-        self._nodes.pop(name, None)
+        node = self._nodes.pop(name, None)
+        for gpu in node.gpus if node else ():
+            if self._home.get(gpu.uuid) == name:
+                del self._home[gpu.uuid]
+        self._changed(name)
 
     def put_pod(self, pod: PodState) -> None:
         """Add or replace a pod."""
+        if self._pods.get(pod.uid) == pod:
+            return
         self.remove_pod(pod.uid)
         self._pods[pod.uid] = pod
         self._by_node.setdefault(pod.node, {})[pod.uid] = pod
+        if pod.nominated:
+            self._nominated.setdefault(pod.nominated, {})[pod.uid] = pod
+        if pod.ticket is not None:
+            self._tickets.take(pod.ticket)
         for uuid, milli in pod.held.items():
             self._holders.setdefault(uuid, {})[pod.uid] = milli
+        self._touched(pod)
 
     def remove_pod(self, uid: str) -> None:
         """Forget a pod and free all it held; a pod that is not known is no error."""
@@ -97,15 +207,52 @@ class ClusterSnapshot:
         for uuid in pod.held:
             _discard(self._holders, uuid, uid)
         _discard(self._by_node, pod.node, uid)
+        if pod.nominated:
+            _discard(self._nominated, pod.nominated, uid)
+        if pod.ticket is not None:
+            self._tickets.give_back(pod.ticket)
+        self._touched(pod)
+
+    def _touched(self, pod: PodState) -> None:
+        for name in {pod.node, pod.nominated, *(self._home.get(uuid, "") for uuid in pod.held)}:
+            self._changed(name)
+
+    def _changed(self, node: str) -> None:
+        for answers in self._memos.values():
+            answers.pop(node, None)
+
+    # --- pods -----------------------------------------------------------------------------------------------------
 
     def pod(self, uid: str) -> PodState | None:
         """One pod."""
         return self._pods.get(uid)
 
     def pods(self, node: str) -> tuple[PodState, ...]:
-        """The pods of a node, by uid."""
+        """The pods of a node, by uid; without those that are only nominated to it."""
         found = self._by_node.get(node, {})
         return tuple(found[uid] for uid in sorted(found))
+
+    def pending(self) -> tuple[PodState, ...]:
+        """The pods that have no node yet, next first: in line or not."""
+        return tuple(sorted(self._by_node.get("", {}).values(), key=lambda pod: pod.rank))
+
+    def nominated(self, node: str) -> tuple[PodState, ...]:
+        """The pending pods that stand in the line of a node, by uid."""
+        found = self._nominated.get(node, {})
+        return tuple(found[uid] for uid in sorted(found))
+
+    def line(self, node: str) -> tuple[PodState, ...]:
+        """Who is owed something, next first: priority, then ticket; pending pods nominated to the node too."""
+        pods = (*self.pods(node), *self.nominated(node))
+        waiting = (pod for pod in pods if pod.ticket is not None and not pod.gone)
+        return tuple(sorted(waiting, key=lambda pod: pod.rank))
+
+    @property
+    def last_ticket(self) -> int:
+        """The highest ticket that anybody in the cluster has, 0 where nobody has one."""
+        return self._tickets.last
+
+    # --- nodes ----------------------------------------------------------------------------------------------------
 
     def nodes(self) -> Iterator[str]:
         """Names of the nodes whose inventory is known."""
@@ -114,7 +261,23 @@ class ClusterSnapshot:
     def gpus(self, node: str) -> tuple[Gpu, ...] | None:
         """A node's inventory, by index; ``None`` where nothing is known of it, which is not the same as no GPU."""
         found = self._nodes.get(node)
-        return None if found is None else tuple(sorted(found.values(), key=lambda gpu: (gpu.index, gpu.uuid)))
+        return None if found is None else found.gpus
+
+    def facts(self, node: str) -> NodeFacts:
+        """What else is known of a node."""
+        found = self._nodes.get(node)
+        return found.facts if found else NodeFacts()
+
+    def slots_taken(self, node: str) -> int:
+        """How many slots of a node are taken: by the pods known here or by what its facts say, whichever is more."""
+        known = sum(pod.slots for pod in self._by_node.get(node, {}).values() if not pod.gone)
+        return max(known, self.facts(node).used.get(SLOT, 0))
+
+    def home(self, uuid: str) -> str:
+        """The node that has a GPU; empty where none is known to."""
+        return self._home.get(uuid, "")
+
+    # --- shares ---------------------------------------------------------------------------------------------------
 
     def holders(self, uuid: str) -> Mapping[str, int]:
         """Milli of a GPU held by each pod, by uid."""
@@ -124,10 +287,25 @@ class ClusterSnapshot:
         """Milli of a GPU that nobody holds; 0 where records contradict each other and more than all is held."""
         return max(0, MILLI_PER_GPU - sum(self.holders(uuid).values()))
 
-    def line(self, node: str) -> tuple[PodState, ...]:
-        """Who is owed something, next first: priority, then ticket."""
-        waiting = (pod for pod in self.pods(node) if pod.ticket is not None and not pod.gone)
-        return tuple(sorted(waiting, key=lambda pod: pod.rank))
+    def contested(self, node: str) -> tuple[str, ...]:
+        """GPUs of a node of which more than all is held: records that contradict each other."""
+        return tuple(gpu.uuid for gpu in self.gpus(node) or () if sum(self.holders(gpu.uuid).values()) > MILLI_PER_GPU)
+
+    # --- answers that are kept ------------------------------------------------------------------------------------
+
+    def memo(self, question: Hashable) -> dict[str, Any]:
+        """Answers to one question by node. Who asks writes them; a node's are dropped when anything there changes.
+
+        An answer may depend on nothing but the question and that node. The questions asked least recently are
+        forgotten.
+        """
+        answers = self._memos.pop(question, None)
+        if answers is None:
+            answers = {}
+            if len(self._memos) >= _MEMOS:
+                del self._memos[next(iter(self._memos))]
+        self._memos[question] = answers
+        return answers
 
 
 def _discard(index: dict[str, dict[str, PodState]] | dict[str, dict[str, int]], key: str, uid: str) -> None:
