@@ -1,0 +1,1 @@
+"""Tests that need Kubernetes, and `testbed`, which makes one."""

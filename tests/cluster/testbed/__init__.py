@@ -1,0 +1,9 @@
+"""Makes real Kubernetes clusters on this machine, and removes them.
+
+`control_plane()` is etcd and an API server, without root and in some seconds; `Cluster` has nodes too and needs root.
+"""
+
+from tests.cluster.testbed.commands import ClusterError, until
+from tests.cluster.testbed.control_plane import ControlPlane, control_plane
+
+__all__ = ["ClusterError", "ControlPlane", "control_plane", "until"]

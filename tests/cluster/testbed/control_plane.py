@@ -1,0 +1,275 @@
+"""etcd, the API server and, where asked for, the controllers and the scheduler: Kubernetes without nodes.
+
+Needs no root. Everything lies below one folder; the processes outlive who started them, until `stop`.
+"""
+
+import json
+import shutil
+import ssl
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.cluster.testbed import binaries, kubeconfig, ports, state
+from tests.cluster.testbed.commands import SECONDS, ClusterError, Hopeless, run, until
+from tests.cluster.testbed.pki import Authority
+from tests.cluster.testbed.processes import Process, end_of, spawn
+
+PARTS = ("etcd", "apiserver", "controller-manager", "scheduler")
+"""In the order in which they start."""
+USERS = {"controller-manager": "system:kube-controller-manager", "scheduler": "system:kube-scheduler"}
+TRIES = 3
+"""Free ports can be lost to somebody else before they are used."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a control plane listens. It stays the same over restarts."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    etcd_port: int = 0
+    etcd_peer_port: int = 0
+    services: str = "10.96.0.0/16"
+    """Range of service addresses."""
+    service: str = "10.96.0.1"
+    """Address of the service `kubernetes`, the first of the range."""
+    advertise: str = "192.0.2.1"
+    """What pods would be told; without nodes an address that is nobody's (RFC 5737)."""
+    flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """More flags of a part, such as {"apiserver": ["--feature-gates=…"]}."""
+
+    @property
+    def url(self) -> str:
+        """Of the API server."""
+        return f"https://{self.host}:{self.port}"
+
+
+class ControlPlane:
+    """The control plane whose files are below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = Authority(folder / "pki")
+        self.kubeconfig = folder / "admin.kubeconfig"
+        """Of a cluster administrator (group system:masters)."""
+        self._layout_file = folder / "layout.json"
+
+    @property
+    def layout(self) -> Layout:
+        """Where it listens. Raises ClusterError where there is no cluster."""
+        try:
+            return Layout(**json.loads(self._layout_file.read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise ClusterError(f"There is no cluster in {self.folder}.") from error
+
+    @property
+    def url(self) -> str:
+        """Of the API server."""
+        return self.layout.url
+
+    def lay_out(self, layout: Layout) -> None:
+        """Choose what is still open of the ports, and make certificates."""
+        port, etcd_port, peer_port = ports.free(3)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        whole = Layout(
+            **{**asdict(layout), "etcd_port": etcd_port, "etcd_peer_port": peer_port, "port": layout.port or port}
+        )
+        self.authority.make()
+        names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+        addresses = dict.fromkeys(["127.0.0.1", whole.host, whole.service])
+        self.authority.issue("apiserver", "kube-apiserver", ["system:masters"], [*names, *addresses])
+        self._layout_file.write_text(json.dumps(asdict(whole)))
+        self._kubeconfig(self.kubeconfig, "admin", "admin", ("system:masters",))
+        for part, user in USERS.items():
+            self._kubeconfig(self.folder / f"{part}.kubeconfig", part, user)
+
+    def start(self, part: str) -> None:
+        """Start this part unless it runs; the API server is ready when this returns."""
+        if self.running(part):
+            return
+        process = spawn(self._command(part), self.log(part))
+        process.write(self._record(part))
+        if part == "apiserver":
+            until(lambda: self._ready(process), SECONDS, f"the API server of {self.folder} to be ready")
+
+    def stop(self, part: str) -> None:
+        """End it in order; nothing where it does not run."""
+        self._end(part, grace=10)
+
+    def kill(self, part: str) -> None:
+        """End it as a crash would."""
+        self._end(part, grace=0)
+
+    def running(self, part: str) -> bool:
+        """Whether the process of this part is alive."""
+        process = Process.read(self._record(part))
+        return process is not None and process.alive
+
+    def log(self, part: str) -> Path:
+        """What the part writes."""
+        if part not in PARTS:
+            raise ClusterError(f"There is no part {part!r}. Parts are: {', '.join(PARTS)}.")
+        return self.folder / "log" / f"{part}.log"
+
+    def kubectl(
+        self, *words: str | Path, stdin: str | None = None, config: Path | None = None, seconds: float = SECONDS
+    ) -> str:
+        """What kubectl prints, as administrator or with another kubeconfig. Raises ClusterError (CommandFailed)."""
+        flags = ("--kubeconfig", config or self.kubeconfig, "--cache-dir", self.folder / "kubectl-cache")
+        return run(binaries.path("kubectl"), *flags, *words, stdin=stdin, seconds=seconds)
+
+    def kubeconfig_for(self, user: str, groups: Sequence[str] = ()) -> Path:
+        """Of any user, by a certificate; made once for the same user and groups. Names have at most 64 characters."""
+        if too_long := [name for name in (user, *groups) if len(name) > 64]:
+            raise ClusterError(f"A certificate cannot name {too_long[0]}: 64 characters at most. Use a token.")
+        name = "user-" + json.dumps([user, *groups]).encode().hex()[-180:]
+        path = self.folder / "users" / f"{name}.kubeconfig"
+        return path if path.exists() else self._kubeconfig(path, name, user, groups)
+
+    def namespace(self, name: str) -> None:
+        """Make a namespace in which pods can be created at once, also with no controllers that make its account."""
+        documents = [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}},
+        ]
+        self.kubectl("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, documents)))
+
+    def _kubeconfig(self, path: Path, name: str, user: str, groups: Sequence[str] = ()) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        identity = self.authority.issue(name, user, groups)
+        return kubeconfig.write(path, self.url, self.authority.identity.certificate, identity)
+
+    def _record(self, part: str) -> Path:
+        return self.folder / "processes" / f"{part}.json"
+
+    def _end(self, part: str, grace: float) -> None:
+        self.log(part)  # refuses unknown parts
+        if process := Process.read(self._record(part)):
+            process.end(grace)
+        self._record(part).unlink(missing_ok=True)
+
+    def _ready(self, process: Process) -> bool:
+        """Whether the API server answers that it is. Raises Hopeless when it has died."""
+        for part, alive in (("apiserver", process.alive), ("etcd", self.running("etcd"))):
+            if not alive:
+                raise Hopeless(f"{part} ended at once. The end of its log:\n{end_of(self.log(part))}")
+        context = ssl.create_default_context(cafile=str(self.authority.identity.certificate))
+        with urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=context) as answer:
+            return bool(answer.status == 200)
+
+    def _command(self, part: str) -> list[str | Path]:
+        """Program and flags."""
+        more = self.layout.flags.get(part, ())
+        if part == "etcd":
+            return [binaries.path("etcd"), *self._etcd_flags(), *more]
+        if part == "apiserver":
+            return [binaries.path("kube-apiserver"), *self._apiserver_flags(), *more]
+        own = f"--kubeconfig={self.folder / part}.kubeconfig"
+        flags = [own, "--leader-elect=false", "--secure-port=0", "--bind-address=127.0.0.1"]
+        if part == "controller-manager":
+            flags += [
+                "--use-service-account-credentials",
+                f"--service-account-private-key-file={self.authority.tokens.key}",
+                f"--root-ca-file={self.authority.identity.certificate}",
+            ]
+        return [binaries.path(f"kube-{part}"), *flags, *more]
+
+    def _etcd_flags(self) -> list[str]:
+        client, peer = (f"http://127.0.0.1:{port}" for port in (self.layout.etcd_port, self.layout.etcd_peer_port))
+        return [
+            "--name=etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=etcd={peer}",
+            "--unsafe-no-fsync",  # a crash of the machine is not what is tested
+            "--log-level=warn",
+        ]
+
+    def _apiserver_flags(self) -> list[str]:
+        layout, pki = self.layout, self.authority.folder
+        return [
+            f"--etcd-servers=http://127.0.0.1:{layout.etcd_port}",
+            f"--bind-address={layout.host}",
+            f"--secure-port={layout.port}",
+            f"--advertise-address={layout.advertise}",
+            f"--endpoint-reconciler-type={'lease' if layout.advertise == layout.service else 'none'}",
+            f"--service-cluster-ip-range={layout.services}",
+            f"--cert-dir={pki}",
+            f"--tls-cert-file={pki / 'apiserver.crt'}",
+            f"--tls-private-key-file={pki / 'apiserver.key'}",
+            f"--client-ca-file={self.authority.identity.certificate}",
+            f"--kubelet-certificate-authority={self.authority.identity.certificate}",
+            f"--kubelet-client-certificate={pki / 'apiserver.crt'}",
+            f"--kubelet-client-key={pki / 'apiserver.key'}",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={self.authority.tokens.certificate}",
+            f"--service-account-signing-key-file={self.authority.tokens.key}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--enable-aggregator-routing",  # webhooks reach the pods of a service with no kube-proxy
+            "--allow-privileged",
+        ]
+
+
+@contextmanager
+def control_plane(
+    parts: Sequence[str] = ("etcd", "apiserver"),
+    *,
+    folder: Path | None = None,
+    flags: Mapping[str, Sequence[str]] | None = None,
+) -> Iterator[ControlPlane]:
+    """A control plane of these parts, gone at the end of the block with all its files (unless `folder` is given).
+
+    Without the controller manager there is nobody to make the account `default` of a namespace, which every pod needs:
+    `ControlPlane.namespace` does, and it is done here for the namespace `default`.
+    """
+    remove_abandoned()
+    own = folder or state.fresh("cp-")
+    plane = ControlPlane(own)
+    try:
+        _start(plane, parts, Layout(flags=flags or {}))
+        if "apiserver" in parts and "controller-manager" not in parts:
+            until(lambda: plane.kubectl("get", "namespace", "default"), what="the namespace default")
+            plane.kubectl("create", "serviceaccount", "default")
+        yield plane
+    finally:
+        remove(own, files=folder is None)
+
+
+def _start(plane: ControlPlane, parts: Sequence[str], layout: Layout) -> None:
+    for attempt in range(1, TRIES + 1):
+        plane.lay_out(layout)
+        try:
+            for part in sorted(parts, key=PARTS.index):
+                plane.start(part)
+        except Hopeless as error:
+            if attempt == TRIES or "address already in use" not in str(error):
+                raise
+            remove(plane.folder, files=False)
+            continue
+        return
+
+
+def remove(folder: Path, *, files: bool = True) -> None:
+    """End every process that was recorded below this folder, and remove it."""
+    records = list(folder.glob("processes/*.json"))
+    for process in filter(None, map(Process.read, records)):
+        process.end(grace=0)  # nothing of it is kept, so nothing need be written in order
+    for record in records:
+        record.unlink(missing_ok=True)
+    if files:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_abandoned() -> None:
+    """Remove the control planes of processes that were killed before they could."""
+    for left in state.abandoned():
+        if left.name.startswith("cp-"):
+            remove(left)
