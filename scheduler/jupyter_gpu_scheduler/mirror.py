@@ -1,0 +1,260 @@
+"""What the API server has, as one `ClusterSnapshot` that is brought up to date by each change.
+
+Over what the watches said lies what was decided and is not confirmed yet: a write on its way counts as done where it
+takes a GPU, and as not done where it frees one. So nothing is given away twice, whatever becomes of the write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jupyter_gpu.kube import Change, objects
+from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.gpu import DrainingShare, Gpu
+
+from .records import NodeRecord, PodRecord, Usage, matters, read_node, read_pod, usage
+from .snapshot import ClusterSnapshot, PodState
+from .wire import newer
+
+CLOSED = "What a pod on this node holds cannot be read, so nothing is given here until its node plugin wrote it again."
+
+
+@dataclass(frozen=True, slots=True)
+class _Assumed:
+    """A write on its way."""
+
+    allocated: Allocated
+    node: str
+    written: bool = False
+    """A Binding that was done, whose pod the watch has not shown yet."""
+
+
+class Mirror:
+    """Pods and nodes as decisions need them. ``on_change`` is called after each change, on the event loop."""
+
+    def __init__(self, on_change: Callable[[], None], *, namespaces: Collection[str] = ()) -> None:
+        self.snapshot = ClusterSnapshot()
+        self._on_change = on_change
+        self._namespaces = frozenset(namespaces)
+        self._pods: dict[str, PodRecord] = {}
+        self._usage: dict[str, Usage] = {}
+        self._nodes: dict[str, NodeRecord] = {}
+        self._node_uids: dict[str, str] = {}
+        self._used: dict[str, dict[str, int]] = {}
+        self._opaque: dict[str, set[str]] = {}  # node → pods whose `attached` can't be read
+        self._assumed: dict[str, _Assumed] = {}
+        self._blocked: set[str] = set()
+        self._dirty: dict[str, None] = {}
+        self._news: dict[str, None] = {}
+
+    # --- from the watches ---------------------------------------------------------------------------------------------
+
+    def pod_changed(self, change: Change) -> None:
+        """A pod came, changed or went."""
+        uid = objects.uid(change.object)
+        if change.kind == "removed":
+            self._forget_pod(uid)
+        else:
+            known = self._pods.get(uid)
+            if known and not newer(objects.resource_version(change.object), known.resource_version):
+                return
+            self._take_pod(uid, change.object)
+        self._on_change()
+
+    def node_changed(self, change: Change) -> None:
+        """A node came, changed or went."""
+        name, uid = objects.name(change.object), objects.uid(change.object)
+        if change.kind != "removed":
+            self._node_uids[name] = uid
+            self._nodes[name] = read_node(change.object)
+            self._put_node(name)
+        elif self._node_uids.get(name) == uid:  # not if another of that name is there by now
+            del self._nodes[name], self._node_uids[name]
+            self.snapshot.remove_node(name)
+            self._mark(name)
+        self._on_change()
+
+    # --- what is known ------------------------------------------------------------------------------------------------
+
+    def record(self, uid: str) -> PodRecord | None:
+        """A pod as the API server has it, without what is assumed."""
+        return self._pods.get(uid)
+
+    def node(self, name: str) -> NodeRecord | None:
+        """A node."""
+        return self._nodes.get(name)
+
+    def take_dirty(self) -> tuple[str, ...]:
+        """Nodes where something changed since the last call, longest ago first."""
+        found = tuple(self._dirty)
+        self._dirty.clear()
+        return found
+
+    def take_news(self) -> tuple[str, ...]:
+        """Pods that came or changed since the last call."""
+        found = tuple(self._news)
+        self._news.clear()
+        return found
+
+    def mark(self, node: str) -> None:
+        """Have a node looked at again."""
+        self._mark(node)
+        self._on_change()
+
+    def mark_all(self) -> None:
+        """Have every node and every pod looked at again."""
+        self._dirty.update(dict.fromkeys(self._nodes))
+        self._news.update(dict.fromkeys(self._pods))
+        self._on_change()
+
+    # --- what is on its way -------------------------------------------------------------------------------------------
+
+    def in_flight(self, uid: str) -> bool:
+        """Whether a decision about a pod is not confirmed yet."""
+        return uid in self._assumed
+
+    @property
+    def flights(self) -> int:
+        """How many are on their way."""
+        return len(self._assumed)
+
+    def assume(self, uid: str, allocated: Allocated, node: str = "") -> None:
+        """A write is on its way; ``node``: it binds the pod there."""
+        record = self._pods[uid]
+        self._assumed[uid] = _Assumed(allocated, node or record.state.node)
+        self._put_pod(uid)
+
+    def settle(self, uid: str, found: Mapping[str, Any] | None = None) -> None:
+        """The write is done, refused or without effect; ``found`` is the pod as it is now, where that is known."""
+        self._assumed.pop(uid, None)
+        known = self._pods.get(uid)
+        if known is not None:
+            if found and objects.uid(found) == uid and newer(objects.resource_version(found), known.resource_version):
+                self._take_pod(uid, found)
+            else:
+                self._put_pod(uid)
+        self._on_change()
+
+    def bound(self, uid: str) -> None:
+        """A Binding was done: what is assumed stays so until the watch shows the pod on its node, or gone."""
+        assumed, record = self._assumed.get(uid), self._pods.get(uid)
+        if assumed and record and record.state.node:
+            self.settle(uid)
+        elif assumed:
+            self._assumed[uid] = replace(assumed, written=True)
+
+    def block(self, uid: str, blocked: bool) -> None:
+        """Whether a waiting pod waits for something else than GPUs: then it keeps nothing back from others."""
+        if (uid in self._blocked) != blocked and uid in self._pods:
+            (self._blocked.add if blocked else self._blocked.discard)(uid)
+            self._put_pod(uid)
+            self._on_change()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _take_pod(self, uid: str, pod: Mapping[str, Any]) -> None:
+        self._count(uid, None if objects.finished(pod) else usage(pod))
+        if not matters(pod) or (self._namespaces and objects.namespace(pod) not in self._namespaces):
+            if uid in self._pods:  # its annotations were removed
+                self._forget_record(uid)
+            return
+        record = self._pods[uid] = read_pod(pod)
+        self._news[uid] = None
+        assumed = self._assumed.get(uid)
+        if assumed and assumed.written and record.state.node:
+            del self._assumed[uid]
+        self._veil(uid, record.state.node if record.opaque else "")
+        self._put_pod(uid)
+
+    def _forget_pod(self, uid: str) -> None:
+        self._count(uid, None)
+        if uid in self._pods:
+            self._forget_record(uid)
+
+    def _forget_record(self, uid: str) -> None:
+        del self._pods[uid]
+        self._assumed.pop(uid, None)
+        self._blocked.discard(uid)
+        self._news.pop(uid, None)
+        self._veil(uid, "")
+        self._mark_pod(uid)
+        self.snapshot.remove_pod(uid)
+
+    def _put_pod(self, uid: str) -> None:
+        """Record and what is assumed, into the snapshot."""
+        state, assumed = self._pods[uid].state, self._assumed.get(uid)
+        if assumed:
+            state = _overlay(state, assumed)
+        if uid in self._blocked:
+            state = replace(state, blocked=True)
+        self._mark_pod(uid)
+        self.snapshot.put_pod(state)
+        self._mark_pod(uid)
+
+    def _mark_pod(self, uid: str) -> None:
+        """Where a pod stands, waits or holds something."""
+        state = self.snapshot.pod(uid)
+        if state:
+            for node in (state.node, state.nominated, *map(self.snapshot.home, state.held)):
+                self._mark(node)
+
+    def _mark(self, node: str) -> None:
+        if node:
+            self._dirty[node] = None
+
+    def _count(self, uid: str, new: Usage | None) -> None:
+        """What any pod takes of its node."""
+        old = self._usage.pop(uid, None)
+        if new:
+            self._usage[uid] = new
+        if old == new:
+            return
+        for one, sign in ((old, -1), (new, 1)):
+            if one:
+                used = self._used.setdefault(one.node, {})
+                for name, amount in one.requests.items():
+                    used[name] = used.get(name, 0) + sign * amount
+                self._put_node(one.node)
+
+    def _veil(self, uid: str, node: str) -> None:
+        """Close ``node`` because of this pod, and open where it was the last such pod."""
+        for name in [name for name, pods in self._opaque.items() if uid in pods and name != node]:
+            self._opaque[name].discard(uid)
+            if not self._opaque[name]:
+                del self._opaque[name]
+            self._put_node(name)
+        if node and uid not in self._opaque.get(node, ()):
+            self._opaque.setdefault(node, set()).add(uid)
+            self._put_node(node)
+
+    def _put_node(self, name: str) -> None:
+        """Inventory and facts, into the snapshot."""
+        node = self._nodes.get(name)
+        if node is None:
+            return
+        self._mark(name)
+        if node.gpus is None:
+            self.snapshot.remove_node(name)
+        else:
+            gpus = _closed(node.gpus) if self._opaque.get(name) else node.gpus
+            self.snapshot.put_node(name, gpus, node.facts(self._used.get(name, {})))
+
+
+def _closed(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """GPUs that nobody gets anything of, while who has them keeps them."""
+    return tuple(replace(gpu, healthy=False, health=CLOSED) for gpu in gpus)
+
+
+def _overlay(state: PodState, assumed: _Assumed) -> PodState:
+    """A pod whose write is on its way: what it will have, and what it had until that is confirmed."""
+    after = replace(state, allocated=assumed.allocated, node=assumed.node)
+    will = after.held
+    lost = {uuid: milli for uuid, milli in state.held.items() if milli > will.get(uuid, 0)}
+    if not lost:
+        return after
+    attached = state.attached or Attached(0)
+    others = tuple(item for item in attached.draining if item.uuid not in lost)
+    leaving = tuple(DrainingShare(uuid, milli) for uuid, milli in lost.items())
+    return replace(after, attached=replace(attached, draining=others + leaving))

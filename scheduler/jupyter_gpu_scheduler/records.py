@@ -1,0 +1,199 @@
+"""From the JSON of Pods and Nodes to what is decided upon. Pure; odd input never raises.
+
+What can't be read fails closed, and never takes anything from anybody:
+
+* ``requested``: the pod keeps what it has and gets nothing, until its user writes a wish that can be read.
+* ``allocated``: the pod holds what its node says it holds; ``allocated`` is decided and written again.
+* ``attached``: what the pod holds is not known, so nothing is given on its node until the node's plugin has written
+  it again (:attr:`PodRecord.opaque`).
+* ``inventory``: the node is not known, and nothing is decided for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from jupyter_gpu.kube import objects
+from jupyter_gpu.model.annotations import (
+    ALLOCATED,
+    ATTACHED,
+    INVENTORY,
+    REQUESTED,
+    decode_allocated,
+    decode_attached,
+    decode_inventory,
+    decode_requested,
+)
+from jupyter_gpu.model.errors import InvalidAnnotation
+from jupyter_gpu.model.gpu import Gpu
+
+from .resources import amounts, pod_requests
+from .snapshot import NodeFacts, PodState
+
+T = TypeVar("T")
+
+OURS = (REQUESTED, ALLOCATED, ATTACHED)
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """One Pod, as far as it matters here."""
+
+    state: PodState
+    resource_version: str
+    problem: str = ""
+    """What its user must know of the annotations, as a sentence."""
+    opaque: bool = False
+    """What it holds can't be read: nothing may be given on its node."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One Node, as far as it matters here."""
+
+    name: str
+    gpus: tuple[Gpu, ...] | None
+    """``None``: no inventory, or none that can be read."""
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, int]
+    schedulable: bool
+    problem: str = ""
+    """Why its inventory can't be used."""
+
+    def facts(self, used: Mapping[str, int]) -> NodeFacts:
+        """With what its pods use."""
+        return NodeFacts(
+            labels=self.labels,
+            allocatable=self.allocatable,
+            used=dict(used),
+            schedulable=self.schedulable,
+            network=None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a pod, any pod, takes of its node beside GPUs."""
+
+    node: str
+    requests: Mapping[str, int]
+
+
+def matters(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod has, or could ever have, GPUs."""
+    return bool(objects.slots(pod)) or any(objects.annotation(pod, key) is not None for key in OURS)
+
+
+def usage(pod: Mapping[str, Any]) -> Usage | None:
+    """What a pod takes of its node; ``None`` while it has none."""
+    node = objects.node_name(pod)
+    return Usage(node, pod_requests(pod)) if node else None
+
+
+def read_pod(pod: Mapping[str, Any]) -> PodRecord:
+    """A Pod that matters."""
+    requested, problem = _read(pod, REQUESTED, decode_requested)
+    allocated, _ = _read(pod, ALLOCATED, decode_allocated)
+    attached, unreadable = _read(pod, ATTACHED, decode_attached)
+    slots = sum(objects.slots(pod).values())
+    fault = problem
+    if not slots:  # nobody could enforce what it is given; what somebody wrote there is taken back
+        problem = f"No container of this pod asks for {objects.SLOT}, so it can have no GPUs." if requested else problem
+        requested, fault = None, ""
+    state = PodState(
+        uid=objects.uid(pod),
+        node=objects.node_name(pod),
+        requested=requested,
+        allocated=allocated,
+        attached=attached,
+        gone=objects.deleting(pod) or objects.finished(pod),
+        namespace=objects.namespace(pod),
+        name=objects.name(pod),
+        created=seconds(objects.created(pod)),
+        slots=slots,
+        asks={name: amount for name, amount in pod_requests(pod).items() if name != objects.SLOT},
+        selector=_selector(pod),
+        fault=fault,
+    )
+    return PodRecord(state, objects.resource_version(pod), problem, bool(unreadable) and bool(state.node))
+
+
+def _selector(pod: Mapping[str, Any]) -> dict[str, str]:
+    spec = pod.get("spec")
+    found = spec.get("nodeSelector") if isinstance(spec, Mapping) else None
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, Mapping) else {}
+
+
+def read_node(node: Mapping[str, Any]) -> NodeRecord:
+    """A Node."""
+    gpus, problem = _read(node, INVENTORY, decode_inventory)
+    status, spec = node.get("status"), node.get("spec")
+    return NodeRecord(
+        name=objects.name(node),
+        gpus=gpus,
+        labels=objects.labels(node),
+        allocatable=amounts(status.get("allocatable")) if isinstance(status, Mapping) else {},
+        schedulable=not (isinstance(spec, Mapping) and spec.get("unschedulable")),
+        problem=problem,
+    )
+
+
+def seconds(time: str) -> float:
+    """Of an API time since 1970; 0 where it is none."""
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
+    """A Pod without all that nobody here reads: some hundred bytes instead of ten thousand."""
+    spec, status = pod.get("spec"), pod.get("status")
+    kept: dict[str, Any] = {"metadata": _trim_metadata(pod, OURS)}
+    if isinstance(spec, Mapping):
+        kept["spec"] = {key: spec[key] for key in ("nodeName", "nodeSelector", "overhead") if key in spec}
+        for key in ("containers", "initContainers"):
+            if isinstance(spec.get(key), list):
+                kept["spec"][key] = [_trim_container(item) for item in spec[key] if isinstance(item, Mapping)]
+    if isinstance(status, Mapping):
+        kept["status"] = {"phase": status.get("phase")}
+    return kept
+
+
+def trim_node(node: dict[str, Any]) -> dict[str, Any]:
+    """A Node without images, addresses and the annotations of others."""
+    spec, status = node.get("spec"), node.get("status")
+    kept: dict[str, Any] = {"metadata": {**_trim_metadata(node, (INVENTORY,)), "labels": objects.labels(node)}}
+    if isinstance(spec, Mapping):
+        kept["spec"] = {"unschedulable": spec.get("unschedulable")}
+    if isinstance(status, Mapping):
+        kept["status"] = {"allocatable": status.get("allocatable")}
+    return kept
+
+
+_METADATA = ("uid", "name", "namespace", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+
+
+def _trim_metadata(item: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    metadata = item.get("metadata")
+    found = metadata if isinstance(metadata, Mapping) else {}
+    annotations = {key: text for key in keys if (text := objects.annotation(item, key)) is not None}
+    return {**{key: found[key] for key in _METADATA if key in found}, "annotations": annotations}
+
+
+def _trim_container(container: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: container[key] for key in ("name", "resources", "restartPolicy") if key in container}
+
+
+def _read(item: Mapping[str, Any], key: str, decode: Callable[[str], T]) -> tuple[T | None, str]:
+    """The value of an annotation, and why it can't be read."""
+    text = objects.annotation(item, key)
+    if text is None:
+        return None, ""
+    try:
+        return decode(text), ""
+    except InvalidAnnotation as error:
+        return None, error.message

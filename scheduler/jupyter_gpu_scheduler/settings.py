@@ -1,0 +1,126 @@
+"""What an administrator can choose about the scheduler: the JSON file behind ``--settings``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.settings_file import bounded, checked
+
+from .policy import Policy, PolicyError
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def _read_policy(value: Any, key: str) -> Policy:
+    try:
+        return Policy.from_settings(strict.an_object(value, repr(key)))
+    except PolicyError as error:
+        raise strict.FieldError(str(error), key) from None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """Which of several replicas leads."""
+
+    name: str = "jupyter-gpu-scheduler"
+    """Of the Lease object, in the scheduler's own namespace."""
+    namespace: str = ""
+    """Of the Lease object; empty: the environment's ``POD_NAMESPACE``, else ``default``."""
+    duration_seconds: float = bounded(15.0, least=1, most=600)
+    """Until another may take over from a leader that is silent. Default 15."""
+    renew_seconds: float = bounded(10.0, least=0.5, most=600)
+    """A leader that could not renew for so long stops leading; less than the duration. Default 10."""
+    retry_seconds: float = bounded(2.0, least=0.1, most=60)
+    """Between two tries to get or renew it. Default 2."""
+
+    def __post_init__(self) -> None:
+        if not self.retry_seconds < self.renew_seconds < self.duration_seconds:
+            raise ValueError("'lease' needs retrySeconds < renewSeconds < durationSeconds.")
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderSettings:
+    """Where kube-scheduler asks."""
+
+    address: str = "127.0.0.1"
+    """To listen on; ``0.0.0.0`` or ``::`` for all, which needs certificates. Default 127.0.0.1."""
+    port: int = bounded(8443, least=0, most=65535)
+    """To listen on; 0 takes a free one. Default 8443."""
+    certificate: Path | None = None
+    """The server's certificate, PEM. Read again when the file changes."""
+    key: Path | None = None
+    """Its private key, PEM."""
+    client_ca: Path | None = None
+    """Only clients with a certificate of this authority are answered, PEM."""
+    client_names: tuple[str, ...] = ()
+    """Common names of client certificates that are accepted; empty: every one of that authority."""
+    deadline_seconds: float = bounded(3.0, least=0.1, most=60)
+    """For one answer, bind included; stay below kube-scheduler's ``httpTimeout`` (5 s by default). Default 3."""
+    body_bytes: int = bounded(16 * 1024**2, least=1024, most=1024**3)
+    """Largest request. Names of 5,000 nodes and a pod are about 150 kB. Default 16 MiB."""
+
+    def __post_init__(self) -> None:
+        files = [self.certificate, self.key, self.client_ca]
+        if any(files) and not all(files):
+            raise ValueError("'extender' needs certificate, key and clientCa together.")
+        if not any(files) and self.address not in LOOPBACK:
+            raise ValueError(
+                "'extender' answers without certificates only on 127.0.0.1: whoever may ask it may place pods. "
+                "Give certificate, key and clientCa."
+            )
+
+    @property
+    def secure(self) -> bool:
+        """Whether mutual TLS is spoken."""
+        return self.certificate is not None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusSettings:
+    """Where ``/healthz``, ``/readyz`` and ``/metrics`` are served, in plain HTTP."""
+
+    address: str = "0.0.0.0"  # noqa: S104 the kubelet's probes come from the node
+    """To listen on. Default: all addresses."""
+    port: int = bounded(8080, least=0, most=65535)
+    """To listen on; 0 takes a free one. Default 8080."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """How hard the API server is pressed."""
+
+    concurrent: int = bounded(16, least=1, most=512)
+    """Writes on their way at once, one per pod. Default 16."""
+    backoff_seconds: float = bounded(0.25, least=0.01, most=60)
+    """Before a failed write is tried again; doubles each time up to ``backoffMaxSeconds``. Default 0.25."""
+    backoff_max_seconds: float = bounded(10.0, least=0.01, most=600)
+    """Default 10."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All of them."""
+
+    policy: Policy = checked(_read_policy, default=Policy())
+    """Where new pods go: ``{"name": "fgd" | "pack" | "spread", "weights"?, "models"?, "workload"?}``. Default fgd."""
+    lease: LeaseSettings = LeaseSettings()
+    """Which replica leads."""
+    extender: ExtenderSettings = ExtenderSettings()
+    """Where kube-scheduler asks. Default: plain HTTP on 127.0.0.1:8443."""
+    status: StatusSettings = StatusSettings()
+    """Probes and metrics."""
+    writes: WriteSettings = WriteSettings()
+    """Pressure on the API server."""
+    namespaces: tuple[str, ...] = ()
+    """Whose pods get GPUs; empty: all."""
+    silence_seconds: float = bounded(300.0, least=1, most=3600)
+    """Watches that heard nothing from the API server for so long, bookmarks included, are no more believed: the
+    liveness probe fails. Default 300."""
+    wake_seconds: float = bounded(1.0, least=0.05, most=60)
+    """A waiting pod that has room now and was not asked for again by then is written, which wakes kube-scheduler.
+    Default 1."""
+    kubeconfig: Path | None = None
+    """Outside a cluster; ``None``: the pod's service account, else ``KUBECONFIG``."""

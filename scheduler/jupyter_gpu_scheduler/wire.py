@@ -1,0 +1,149 @@
+"""What kube-scheduler asks and how it is answered, and the bodies of our writes. Pure.
+
+The extender's types have no JSON names: fields travel as in Go (``NodeNames``) and are read in any case.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jupyter_gpu.kube import objects
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.annotations import ALLOCATED, Allocated, encode
+
+from .snapshot import PodState
+
+MAX_NODES = 50_000
+_MAX_NAME = 253
+_MOST_DETAILS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Of filter and prioritize: which of these nodes?"""
+
+    pod: Mapping[str, Any]
+    """Its JSON."""
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BindQuestion:
+    """Put this pod onto that node."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+
+def read_question(body: bytes, most: int) -> Question:
+    """Of an ``ExtenderArgs``; raises :class:`strict.FieldError`."""
+    fields = _fields(body, most)
+    pod = strict.an_object(fields.get("pod"), "Pod")
+    if not objects.uid(pod) or not objects.name(pod):
+        raise strict.FieldError("The Pod has no name or no uid.", "Pod")
+    names = fields.get("nodenames")
+    if names is None:
+        raise strict.FieldError("NodeNames are missing: set nodeCacheCapable: true for this extender.", "NodeNames")
+    if not isinstance(names, list) or len(names) > MAX_NODES or not all(isinstance(name, str) for name in names):
+        raise strict.FieldError(f"NodeNames must be a list of at most {MAX_NODES:,} names.", "NodeNames")
+    return Question(pod, tuple(names))
+
+
+def read_bind(body: bytes, most: int) -> BindQuestion:
+    """Of an ``ExtenderBindingArgs``; raises :class:`strict.FieldError`."""
+    fields = _fields(body, most)
+    read = strict.text(_MAX_NAME)
+    return BindQuestion(
+        namespace=read(fields.get("podnamespace"), "PodNamespace"),
+        name=read(fields.get("podname"), "PodName"),
+        uid=read(fields.get("poduid"), "PodUID"),
+        node=read(fields.get("node"), "Node"),
+    )
+
+
+def filter_result(
+    fitting: Iterable[str], failed: Mapping[str, str] | None = None, never: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """An ``ExtenderFilterResult``: each node that does not fit has its reason, or the pod's Event would have none."""
+    return {
+        "NodeNames": list(fitting),
+        "FailedNodes": _short(failed or {}),
+        "FailedAndUnresolvableNodes": _short(never or {}),
+        "Error": "",
+    }
+
+
+def filter_error(message: str) -> dict[str, Any]:
+    """The whole attempt fails and is repeated later: no node is taken, none is said not to fit."""
+    return {"NodeNames": None, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": message}
+
+
+def host_priorities(scores: Mapping[str, int]) -> list[dict[str, Any]]:
+    """A ``HostPriorityList``."""
+    return [{"Host": name, "Score": score} for name, score in scores.items()]
+
+
+def bind_result(error: str) -> dict[str, Any]:
+    """An ``ExtenderBindingResult``; an empty text: it is bound."""
+    return {"Error": error}
+
+
+def binding_annotations(allocated: Allocated) -> dict[str, str]:
+    """What the Binding carries: place and GPUs in one transaction."""
+    return {ALLOCATED: encode(allocated)}
+
+
+def allocated_patch(uid: str, resource_version: str, allocated: Allocated) -> dict[str, Any]:
+    """Merge patch of ``pods/<name>/status``, done only if the pod is still what the decision was made of."""
+    return {
+        "metadata": {
+            "uid": uid,
+            "resourceVersion": resource_version,
+            "annotations": {ALLOCATED: encode(allocated)},
+        }
+    }
+
+
+def about_pod(state: PodState, resource_version: str = "") -> dict[str, Any]:
+    """A pod as Events name it."""
+    metadata = {"namespace": state.namespace, "name": state.name, "uid": state.uid}
+    if resource_version:
+        metadata["resourceVersion"] = resource_version
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+
+
+def newer(one: str, other: str) -> bool:
+    """Whether resource version ``one`` is later than ``other``.
+
+    The API server's are counters of its store. Should they ever be something else, what comes last is newest.
+    """
+    if _counter(one) and _counter(other):
+        return int(one) > int(other)
+    return one != other
+
+
+def _counter(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 20
+
+
+def _fields(body: bytes, most: int) -> dict[str, Any]:
+    """By lower-case name. A pod's JSON may be nested deeper than what people write, hence no :func:`strict.loads`."""
+    return {key.lower(): value for key, value in strict.an_object(_loads(body, most), "The question").items()}
+
+
+def _loads(body: bytes, most: int) -> Any:
+    if len(body) > most:
+        raise strict.OversizeError(f"The question has {len(body):,} bytes; at most {most:,} are accepted.")
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise strict.FieldError(f"The question is not valid JSON: {strict.printable(str(error), 200)}.") from None
+
+
+def _short(reasons: Mapping[str, str]) -> dict[str, str]:
+    return {name: strict.printable(text or "not suitable", _MOST_DETAILS) for name, text in reasons.items()}
