@@ -2,7 +2,8 @@
 
 A program is attached with PROG_ATTACH and ALLOW_MULTI: it stays when the process that attached it dies, and goes with
 its control group. A link would vanish with its last descriptor and open all devices. Replacing is one atomic step.
-Needs CAP_SYS_ADMIN, or CAP_BPF with CAP_NET_ADMIN for everything but :func:`find`.
+Needs CAP_SYS_ADMIN, or CAP_BPF with CAP_NET_ADMIN for everything but :func:`find`: whoever has only these pins what it
+loads in a bpffs, to have a descriptor of it again after a restart.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from pathlib import Path
 from .device_filter import Instruction, assemble
 
 _NUMBER = {"x86_64": 321, "aarch64": 280}.get(platform.machine())
+_OBJ_PIN, _OBJ_GET = 6, 7
 _PROG_LOAD, _PROG_ATTACH, _PROG_DETACH, _PROG_GET_FD_BY_ID, _OBJ_GET_INFO, _PROG_QUERY = 5, 8, 9, 13, 15, 16
 _PROG_TYPE_CGROUP_DEVICE = 15
 _CGROUP_DEVICE = 6
 _ALLOW_MULTI, _REPLACE = 2, 4
 _MAX_PROGRAMS = 64  # of one kind on one control group, set by the kernel
 _LOG_BYTES = 64 * 1024
-_NAME_OFFSET, _NAME_BYTES, _INFO_BYTES = 64, 16, 232  # of struct bpf_prog_info
+_ID_OFFSET, _NAME_OFFSET, _NAME_BYTES, _INFO_BYTES = 4, 64, 16, 232  # of struct bpf_prog_info
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -108,7 +110,7 @@ def detach(group: Path, program: Program) -> None:
 
 def find(group: Path, name: str) -> Program | None:
     """Our program on the control group, by the name it was loaded under: after a restart."""
-    for identifier in _attached(group):
+    for identifier in attached(group):
         program = Program(_bpf(_PROG_GET_FD_BY_ID, struct.pack("=3I", identifier, 0, 0), "Opening the device rules")[0])
         if _name(program) == name:
             return program
@@ -116,7 +118,25 @@ def find(group: Path, name: str) -> Program | None:
     return None
 
 
-def _attached(group: Path) -> tuple[int, ...]:
+def pin(program: Program, path: Path) -> None:
+    """Give ``program`` a name in a bpffs; it lives as long as that. The file must not be there."""
+    name = ctypes.create_string_buffer(bytes(path))
+    _bpf(_OBJ_PIN, struct.pack("=QII", ctypes.addressof(name), program.descriptor, 0), f"Pinning the rules as {path}")
+
+
+def pinned(path: Path) -> Program:
+    """The program that was pinned there."""
+    name = ctypes.create_string_buffer(bytes(path))
+    return Program(_bpf(_OBJ_GET, struct.pack("=QII", ctypes.addressof(name), 0, 0), f"Opening the rules {path}")[0])
+
+
+def identifier(program: Program) -> int:
+    """The kernel's number of the program; no other has it for as long as it lives."""
+    (number,) = struct.unpack_from("=I", _info(program), _ID_OFFSET)
+    return int(number)
+
+
+def attached(group: Path) -> tuple[int, ...]:
     """Ids of the device programs on the control group itself."""
     identifiers = (ctypes.c_uint32 * _MAX_PROGRAMS)()
     with _directory(group) as target:
@@ -129,10 +149,14 @@ def _attached(group: Path) -> tuple[int, ...]:
 
 
 def _name(program: Program) -> str:
+    return _info(program)[_NAME_OFFSET : _NAME_OFFSET + _NAME_BYTES].split(b"\0")[0].decode(errors="replace")
+
+
+def _info(program: Program) -> bytes:
     info = ctypes.create_string_buffer(_INFO_BYTES)
     attributes = struct.pack("=IIQ", program.descriptor, _INFO_BYTES, ctypes.addressof(info))
-    _bpf(_OBJ_GET_INFO, attributes, "Reading the name of device rules")
-    return info.raw[_NAME_OFFSET : _NAME_OFFSET + _NAME_BYTES].split(b"\0")[0].decode(errors="replace")
+    _bpf(_OBJ_GET_INFO, attributes, "Reading what the device rules are")
+    return info.raw
 
 
 @contextmanager

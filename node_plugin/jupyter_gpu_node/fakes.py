@@ -7,7 +7,8 @@ which nobody uses; anybody else, and a root that may not, makes plain files, whi
     <directory>/load/          what programs say they do (:mod:`.loads`)
     <directory>/health/<uuid>  why that GPU is out of order, for demonstrations and tests
 
-All servers of a machine share the directory, and find the same GPUs there.
+All servers of a machine share the directory, and find the same GPUs there. On a node of a cluster they are the node's
+own: nodes that share a machine have device numbers and uuids of their own, and containers see a device elsewhere.
 """
 
 from __future__ import annotations
@@ -38,22 +39,38 @@ _OPEN = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
 class SimulatedGpus:
     """``count`` simulated GPUs below ``directory``, which is made if need be.
 
-    GPUs 0 and 1, 2 and 3 and so on share an island and a switch. Raises :class:`ValueError` for a count that is not
-    possible and :class:`OSError` if the directory cannot be used.
+    GPUs 0 and 1, 2 and 3 and so on share an island and a switch. On a node of a cluster: ``first`` is the minor
+    number of the first, ``node`` the node's name, ``devices`` where the nodes lie, and programs find them in
+    :data:`DEVICE_DIRECTORY` of their container. Raises :class:`ValueError` for a count that is not possible and
+    :class:`OSError` if a directory cannot be used.
     """
 
     simulated = True
 
-    def __init__(self, directory: str | os.PathLike[str], count: int) -> None:
-        if not 0 <= count <= MAX_COUNT:
-            raise ValueError(f"{count} simulated GPUs are not possible; choose 0 to {MAX_COUNT}.")
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        count: int,
+        *,
+        first: int = FIRST_MINOR,
+        node: str = "",
+        devices: Path | None = None,
+    ) -> None:
+        if not 0 <= count <= FIRST_MINOR + MAX_COUNT - first <= MAX_COUNT:
+            raise ValueError(f"{count} simulated GPUs are not possible; choose 0 to {FIRST_MINOR + MAX_COUNT - first}.")
         self.directory = Path(directory)
         self.count = count
+        self._first = first
+        self._node = node
+        self._devices = devices
         self.note = "" if count else "There are no simulated GPUs: their number is set to 0."
         for name in ("", "load", "health"):
             _shared_directory(self.directory / name)
         for index in range(count):
-            _provide(self.directory, index)
+            if devices is None:
+                _provide(self.directory, index)
+            elif not _is_node(devices / f"gpu{index}", device_of(index, first)):
+                _make_node(devices / f"gpu{index}", device_of(index, first), must_open=False)
 
     def inventory(self) -> tuple[Gpu, ...]:
         """All that are plugged in."""
@@ -62,7 +79,7 @@ class SimulatedGpus:
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """What the living programs on them say they do, together."""
-        known = {uuid_of(index) for index in range(self.count)}
+        known = {uuid_of(index, self._node) for index in range(self.count)}
         busy = {uuid: 0.0 for uuid in uuids if uuid in known}
         memory = dict.fromkeys(busy, 0)
         for load in loads.read(self.directory / "load"):
@@ -79,8 +96,9 @@ class SimulatedGpus:
         """Nothing to let go of: nodes stay for the other servers."""
 
     def _gpu(self, index: int) -> Gpu:
-        uuid, path = uuid_of(index), _path(self.directory, index)
-        device, problem = _look(path, index)
+        uuid = uuid_of(index, self._node)
+        path = self._devices / f"gpu{index}" if self._devices else _path(self.directory, index)
+        device, problem = _look(path, device_of(index, self._first))
         health = _health(self.directory, uuid) or problem
         return Gpu(
             uuid=uuid,
@@ -88,7 +106,7 @@ class SimulatedGpus:
             model=MODEL,
             memory=MEMORY,
             device=device,
-            path=str(path),
+            path=str(DEVICE_DIRECTORY / path.name if self._devices else path),
             healthy=not health,
             health=health,
             numa=0,
@@ -98,16 +116,17 @@ class SimulatedGpus:
         )
 
 
-def uuid_of(index: int) -> str:
-    """The same for every user of this machine, another on each machine."""
-    digest = hashlib.sha256(f"jupyter-gpu simulated {_machine()} {index}".encode()).hexdigest()
+def uuid_of(index: int, node: str = "") -> str:
+    """The same for every user of this machine, another on each machine and for each ``node`` of a cluster."""
+    owner = f"{_machine()} {node}" if node else _machine()
+    digest = hashlib.sha256(f"jupyter-gpu simulated {owner} {index}".encode()).hexdigest()
     text = f"5ea1{digest[:28]}"
     return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def device_of(index: int) -> Device:
+def device_of(index: int, first: int = FIRST_MINOR) -> Device:
     """The character device behind simulated GPU ``index`` where there is one."""
-    return Device(MAJOR, FIRST_MINOR + index)
+    return Device(MAJOR, first + index)
 
 
 def write_load(directory: str | os.PathLike[str], uuid: str, busy: float, memory: int) -> None:
@@ -120,9 +139,9 @@ def clear_load(directory: str | os.PathLike[str], uuid: str) -> None:
     loads.clear(Path(directory) / "load", uuid)
 
 
-def set_health(directory: str | os.PathLike[str], uuid: str, problem: str | None) -> None:
+def set_health(directory: str | os.PathLike[str], uuid: str, problem: str | None, *, node: str = "") -> None:
     """Make a simulated GPU unhealthy, with the reason in plain words, or healthy again (None)."""
-    path = Path(directory) / "health" / _checked(uuid)
+    path = Path(directory) / "health" / _checked(uuid, node)
     if problem is None:
         path.unlink(missing_ok=True)
         return
@@ -131,13 +150,13 @@ def set_health(directory: str | os.PathLike[str], uuid: str, problem: str | None
     draft.replace(path)
 
 
-def unplug(directory: str | os.PathLike[str], uuid: str) -> None:
+def unplug(directory: str | os.PathLike[str], uuid: str, *, node: str = "") -> None:
     """Make a simulated GPU disappear, as one that fell off the bus; ``set_health(…, None)`` brings it back."""
-    set_health(directory, uuid, _UNPLUGGED)
+    set_health(directory, uuid, _UNPLUGGED, node=node)
 
 
-def _checked(uuid: str) -> str:
-    if uuid not in {uuid_of(index) for index in range(MAX_COUNT)}:
+def _checked(uuid: str, node: str) -> str:
+    if uuid not in {uuid_of(index, node) for index in range(MAX_COUNT)}:
         raise ValueError(f"{uuid!r} is not a simulated GPU of this machine.")
     return uuid
 
@@ -182,24 +201,24 @@ def _shared_directory(path: Path) -> None:
 def _path(directory: Path, index: int) -> Path:
     """Where simulated GPU ``index`` is: a node in /dev where the directory's own mount cannot have devices."""
     elsewhere = DEVICE_DIRECTORY / f"gpu{index}"
-    if os.statvfs(directory).f_flag & os.ST_NODEV and _is_node(elsewhere, index):
+    if os.statvfs(directory).f_flag & os.ST_NODEV and _is_node(elsewhere, device_of(index)):
         return elsewhere
     return directory / f"gpu{index}"
 
 
-def _is_node(path: Path, index: int) -> bool:
+def _is_node(path: Path, device: Device) -> bool:
     try:
         found = path.lstat()
     except OSError:
         return False
     numbers = Device(os.major(found.st_rdev), os.minor(found.st_rdev))
-    return stat.S_ISCHR(found.st_mode) and numbers == device_of(index)
+    return stat.S_ISCHR(found.st_mode) and numbers == device
 
 
-def _look(path: Path, index: int) -> tuple[Device | None, str]:
+def _look(path: Path, device: Device) -> tuple[Device | None, str]:
     """What stands at ``path`` now: its device if it is one, and what is wrong with it."""
-    if _is_node(path, index):
-        return device_of(index), ""
+    if _is_node(path, device):
+        return device, ""
     try:
         found = path.lstat()
     except OSError as error:
@@ -212,11 +231,11 @@ def _look(path: Path, index: int) -> tuple[Device | None, str]:
 def _provide(directory: Path, index: int) -> None:
     """Make node or file ``index`` unless it is there. Root replaces what is not a device by one."""
     path = _path(directory, index)
-    if _is_node(path, index):
+    if _is_node(path, device_of(index)):
         return
     if os.geteuid() == 0:
         home = DEVICE_DIRECTORY if os.statvfs(directory).f_flag & os.ST_NODEV else directory
-        if _make_node(home / f"gpu{index}", index):
+        if _make_node(home / f"gpu{index}", device_of(index), must_open=True):
             return
     with contextlib.suppress(FileExistsError):
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
@@ -224,16 +243,16 @@ def _provide(directory: Path, index: int) -> None:
         os.close(descriptor)
 
 
-def _make_node(path: Path, index: int) -> bool:
-    """Whether there is a node now that opens; a container's own rules may forbid these devices."""
+def _make_node(path: Path, device: Device, *, must_open: bool) -> bool:
+    """Whether there is such a node now. A container's own rules may forbid to make it, or to open it here."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o755, exist_ok=True)
         draft.unlink(missing_ok=True)
-        device = device_of(index)
         os.mknod(draft, stat.S_IFCHR | 0o666, os.makedev(device.major, device.minor))
         draft.chmod(0o666)
-        os.close(os.open(draft, _OPEN))
+        if must_open:
+            os.close(os.open(draft, _OPEN))
         draft.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

@@ -1,0 +1,151 @@
+"""Programs on pods' control groups that a later process gets hold of again: pinned in a bpffs.
+
+A program stays on its group whatever happens to its pin, so an unlinked pin opens nothing. What a pin gives is a
+descriptor after a restart, without CAP_SYS_ADMIN. A change is three steps that can each be the last: pin the new one
+under the next generation, replace on the group, remove the old pin. Which pin is in force says the group itself.
+Names are ``<uid>_<generation>``: the kernel allows no dot there. Without a bpffs a program is found by its name, which
+needs CAP_SYS_ADMIN.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from jupyter_gpu import faults
+
+from . import bpf
+from .device_filter import Instruction
+from .enforcement import PROGRAM
+
+_NAME = re.compile(r"(?P<uid>[A-Za-z0-9][A-Za-z0-9-]{0,99})_(?P<generation>\d{1,12})")
+
+
+class Hold:
+    """The program in force on one pod's group, and the means to replace it."""
+
+    def __init__(self, pins: Pins, uid: str, group: Path, program: bpf.Program, generation: int) -> None:
+        self.group = group
+        self._pins = pins
+        self._uid = uid
+        self._program = program
+        self._generation = generation
+
+    def replace(self, code: Iterable[Instruction]) -> None:
+        """Have ``code`` in force instead, in one step. Raises :class:`OSError`; then the old one still is."""
+        program = bpf.load(code, PROGRAM)
+        new = self._generation + 1
+        try:
+            self._pins.put(self._uid, new, program)
+            faults.point("agent:pinned")
+            bpf.attach(self.group, program, replaces=self._program)
+        except OSError:
+            program.close()
+            self._pins.drop(self._uid, new)
+            raise
+        faults.point("agent:replaced")
+        self._pins.drop(self._uid, self._generation)
+        self._program.close()
+        self._program, self._generation = program, new
+
+    def in_force(self) -> bool:
+        """Whether it is on the group still: one that was removed and made again has nothing."""
+        try:
+            return bpf.identifier(self._program) in bpf.attached(self.group)
+        except FileNotFoundError:
+            return False
+
+    def close(self) -> None:
+        """Let go of it; pin and program stay."""
+        self._program.close()
+
+
+class Pins:
+    """All pins below one directory of a bpffs. ``None``: there is no bpffs, and programs are found by name."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self.directory = directory
+
+    @classmethod
+    def at(cls, directory: Path) -> Pins:
+        """Below ``directory``, which is made; without a bpffs there, without pins."""
+        if not _in_bpffs(directory):
+            return cls(None)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return cls(directory)
+
+    def uids(self) -> frozenset[str]:
+        """Of the pods that have pins."""
+        return frozenset(uid for uid, _ in self._all())
+
+    def adopt(self, uid: str, group: Path) -> Hold | None:
+        """What an earlier process has in force on ``group``; None if it left nothing there."""
+        there = set(bpf.attached(group))
+        if self.directory is None:
+            program = bpf.find(group, PROGRAM) if there else None
+            return Hold(self, uid, group, program, 0) if program else None
+        found: Hold | None = None
+        for generation in sorted((number for owner, number in self._all() if owner == uid), reverse=True):
+            program = bpf.pinned(self._path(uid, generation))
+            if found is None and bpf.identifier(program) in there:
+                found = Hold(self, uid, group, program, generation)
+            else:  # pinned and not yet attached, or replaced and not yet removed
+                program.close()
+                self.drop(uid, generation)
+        return found
+
+    def create(self, uid: str, group: Path, code: Iterable[Instruction]) -> Hold:
+        """Put ``code`` on a group that has no program of ours yet. Raises :class:`OSError`."""
+        self.discard(uid)
+        program = bpf.load(code, PROGRAM)
+        try:
+            self.put(uid, 1, program)
+            bpf.attach(group, program)
+        except OSError:
+            program.close()
+            self.drop(uid, 1)
+            raise
+        return Hold(self, uid, group, program, 1)
+
+    def discard(self, uid: str) -> None:
+        """Remove all pins of the pod. What is attached stays attached."""
+        for owner, generation in self._all():
+            if owner == uid:
+                self.drop(uid, generation)
+
+    def put(self, uid: str, generation: int, program: bpf.Program) -> None:
+        """Pin a program."""
+        if self.directory is not None:
+            bpf.pin(program, self._path(uid, generation))
+
+    def drop(self, uid: str, generation: int) -> None:
+        """Remove one pin; it may be gone."""
+        if self.directory is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._path(uid, generation).unlink()
+
+    def _path(self, uid: str, generation: int) -> Path:
+        assert self.directory is not None
+        return self.directory / f"{uid}_{generation}"
+
+    def _all(self) -> list[tuple[str, int]]:
+        if self.directory is None:
+            return []
+        matches = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
+        return [(match["uid"], int(match["generation"])) for match in matches if match]
+
+
+def _in_bpffs(path: Path) -> bool:
+    """Whether ``path`` lies, or would lie, in a bpffs."""
+    mounted: dict[Path, str] = {}
+    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(" "), after.partition(" ")[0]
+        if len(fields) > 4:
+            mounted[Path(fields[4])] = kind
+    for parent in (path, *path.parents):
+        if parent in mounted:
+            return mounted[parent] == "bpf"
+    return False
