@@ -26,6 +26,14 @@ POINTS: Final = (
 )
 """All of them, so that tests can go through them one by one."""
 
+SCHEDULER_POINTS: Final = (
+    "scheduler:decided",  # a change of `allocated` is decided and nobody was told
+    "scheduler:written",  # `allocated` is written, this process does not know it yet
+    "scheduler:reserved",  # a new pod's GPUs are chosen, the pod is not bound
+    "scheduler:bound",  # the pod is bound, kube-scheduler was not told
+)
+"""Those of the scheduler."""
+
 
 def point(name: str) -> None:
     """Die here if the environment says so."""
