@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from . import checkpoint, slots
+from .kubelet import internal_checkpoint
+from .kubelet.pod_resources import PodResources, PodResourcesError
 from .settings import Settings
-from .slots import Claim, PodRef
+from .slots import Claim, Held, Lead, PodRef, Reconciled, Unresolved
 
 Pods = Callable[[], Mapping[str, Mapping[str, Any]]]
 """Pods of this node by uid as the API server told them last: ``lambda: reflector.objects``."""
 Fetch = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
 """The pod of that namespace and name, asked from the API server now; None if there is none. May raise."""
+
+FETCH_SECONDS = 5.0
+_log = logging.getLogger(__name__)
 
 
 class Claims:
@@ -22,16 +32,137 @@ class Claims:
         self._settings = settings
         self._pods = pods
         self._fetch = fetch
-
-    async def resolve(self, slot: str) -> tuple[PodRef, str]:
-        """The pod and the container that have ``slot`` now; raises :class:`.slots.Unresolved`."""
-        raise NotImplementedError
+        self._pod_resources = PodResources(settings.pod_resources_socket)
+        self._record = checkpoint.load(settings.record)
+        self._writing = asyncio.Lock()
 
     @property
     def known(self) -> Mapping[str, Claim]:
         """By slot, whom it was given to as far as this node plugin knows; kept over restarts."""
-        raise NotImplementedError
+        return self._record.claims
 
-    def directory(self, slot: str) -> Path:
+    @property
+    def allocated(self) -> Mapping[str, float]:
+        """By slot, when the kubelet last gave it away; kept over restarts."""
+        return self._record.allocated
+
+    async def resolve(self, slot: str) -> tuple[PodRef, str]:
+        """The pod and the container that have ``slot`` now; raises :class:`.slots.Unresolved`.
+
+        Nothing here trusts a single source: the kubelet names the pod, the API server must know that very pod, and
+        where it can't be asked, we must have seen the same before.
+        """
+        try:
+            listed, held = await asyncio.gather(
+                self._pod_resources.list(self._settings.resource), asyncio.to_thread(self._held)
+            )
+        except PodResourcesError as error:
+            raise Unresolved(str(error)) from None
+        found = slots.lead(slot, listed, held, self._pods())
+        claim = await self._confirmed(found)
+        await self._remember(lambda old: replace(old, claims={**old.claims, slot: claim}))
+        return claim.pod, claim.container
+
+    async def given(self, slot: str) -> None:
+        """Write down that the kubelet gives ``slot`` away now. To whom, it will not say before the container starts."""
+        now = time.time()
+
+        def change(old: checkpoint.Record) -> checkpoint.Record:
+            claims = {name: claim for name, claim in old.claims.items() if name != slot}
+            return checkpoint.Record(claims, {**old.allocated, slot: now})
+
+        await self._remember(change)
+
+    async def directory(self, slot: str) -> Path:
         """On the host, what the container of that slot sees as ``/run/jupyter-gpu``; it is there when this returns."""
-        raise NotImplementedError
+        path = self._settings.slot_directory(slot)
+        await asyncio.to_thread(_make_directory, path)
+        return path
+
+    async def reconcile(self) -> Reconciled:
+        """Compare all sources, and repair the record. Raises :class:`.slots.Unresolved` if the kubelet is away.
+
+        The pods must be known: one that is not is taken for gone if the kubelet does not tell of it either.
+        """
+        before = self.known
+        try:
+            listed = await self._pod_resources.list(self._settings.resource)
+        except PodResourcesError as error:
+            raise Unresolved(str(error)) from None
+        held = await asyncio.to_thread(self._held)
+        result = slots.reconcile(before, listed, held, self._pods(), self._settings.node)
+        if result.learned or result.orphaned:
+            merge = (before, result.orphaned, result.learned)
+            await self._remember(lambda old: replace(old, claims=_merged(old.claims, *merge)))
+        return result
+
+    async def watch(self, report: Callable[[Reconciled], None]) -> None:
+        """Reconcile again and again until cancelled; ``report`` is called with each result.
+        To be begun once the pods are known.
+
+        A container counts as unguarded when it was found so twice: once it may have started in between.
+        """
+        before: frozenset[tuple[PodRef, str]] = frozenset()
+        while True:
+            try:
+                result = await self.reconcile()
+            except Unresolved as error:
+                _log.warning("Slots were not compared: %s", error)
+            else:
+                report(replace(result, unguarded=tuple(item for item in result.unguarded if item in before)))
+                before = frozenset(result.unguarded)
+            await asyncio.sleep(self._settings.reconcile_seconds)
+
+    def _held(self) -> tuple[Held, ...] | None:
+        """What the kubelet's checkpoint says; None where it is lost or not understood."""
+        try:
+            with self._settings.kubelet_checkpoint.open("rb") as file:
+                text = file.read(internal_checkpoint.MAX_BYTES + 1)
+        except OSError:
+            return None
+        return internal_checkpoint.parse(text, self._settings.resource)
+
+    async def _confirmed(self, found: Lead) -> Claim:
+        pods = self._pods()
+        if found.uid in pods:
+            return slots.confirm(found, pods[found.uid], self._settings.node)
+        if not found.name:
+            raise Unresolved(f"The pod that has {found.slot} is not known yet; it is tried again by itself.")
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                pod = await self._fetch(found.namespace, found.name)
+        except Exception as error:
+            if slots.agrees(claim := self.known.get(found.slot), found):
+                assert claim is not None
+                return claim
+            raise Unresolved(
+                f"The API server could not be asked about the pod that has {found.slot}: {str(error) or 'no answer'}."
+            ) from None
+        return slots.confirm(found, pod, self._settings.node)
+
+    async def _remember(self, change: Callable[[checkpoint.Record], checkpoint.Record]) -> None:
+        """Change the record, and write it if it changed. A full disk must not keep containers from starting."""
+        async with self._writing:
+            new = change(self._record)
+            if new == self._record:
+                return
+            self._record = new
+            try:
+                await asyncio.to_thread(checkpoint.save, self._settings.record, new)
+            except OSError as error:
+                _log.warning("The record of slots could not be written: %s", error)
+
+
+def _merged(
+    claims: Mapping[str, Claim], before: Mapping[str, Claim], gone: Collection[Claim], learned: Collection[Claim]
+) -> Mapping[str, Claim]:
+    """The outcome of a comparison that began with ``before``; what changed since then is newer, and stays."""
+    same = {slot for slot in {*claims, *before} if claims.get(slot) == before.get(slot)}
+    kept = {slot: claim for slot, claim in claims.items() if claim not in gone}
+    return {**kept, **{claim.slot: claim for claim in learned if claim.slot in same or claim.slot not in claims}}
+
+
+def _make_directory(path: Path) -> None:
+    """Everybody may enter; nobody but root may make anything there."""
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o755)

@@ -1,16 +1,45 @@
-"""Settings of the node plugin: one JSON file, in which everything has a default."""
+"""Settings of the node plugin: one JSON file for all nodes, in which everything has a default, and the environment.
+
+Kubernetes tells each plugin where it is by ``NODE_NAME``, ``POD_NAME``, ``POD_NAMESPACE`` and ``POD_IP``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from jupyter_gpu.settings_file import bounded
+from jupyter_gpu import settings_file
+from jupyter_gpu.model import strict
+from jupyter_gpu.settings_file import SettingsError, bounded, checked
 
 from . import slots
 
 SLOT = "jupyter-gpu.io/slot"
+
+
+def _told(_value: Any, key: str) -> str:
+    """These differ from node to node, and the file is the same on all."""
+    raise strict.FieldError(f"{key!r} cannot be set: it comes from the environment of the pod.", key)
+
+
+def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
+    """The settings for this node; raises :class:`~jupyter_gpu.settings_file.SettingsError`."""
+    settings = settings_file.read(path, Settings) if path else Settings()
+    node = environment.get("NODE_NAME", "")
+    if not node:
+        raise SettingsError("The name of this node is not known: set the environment variable NODE_NAME.")
+    if settings.simulated is not None:
+        count, first = settings.simulated.on(node)
+        settings = replace(settings, simulated=Simulated(count, first))
+    return replace(
+        settings,
+        node=node,
+        namespace=environment.get("POD_NAMESPACE", ""),
+        pod=environment.get("POD_NAME", ""),
+        pod_ip=environment.get("POD_IP") or "127.0.0.1",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +86,11 @@ class Driver:
     target: Path = Path("/usr/local/nvidia")
     """Where a container sees the driver: libraries in ``lib64``, programs in ``bin``."""
     library_path: str = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"
-    """``LD_LIBRARY_PATH`` of the container, instead of the image's; the pod's own ``env`` still wins. Empty: not set."""
+    """``LD_LIBRARY_PATH`` of the container, instead of the image's; the pod's own ``env`` wins. Empty: not set."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """More environment variables of every container with a slot."""
+    devices: Path = Path("/dev")
+    """Where this process sees the host's ``/dev``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +111,32 @@ class Settings:
     simulated: Simulated | None = None
     """None: the node's real GPUs."""
     driver: Driver = field(default_factory=Driver)
+    cgroup: Path | None = None
+    """Where this process sees the host's ``/sys/fs/cgroup``; None: where the kernel says."""
+    cgroup_root: str | None = None
+    """The kubelet's ``--cgroup-root``; None: it is looked for."""
     system_holders: tuple[str, ...] = ()
     """Names of programs outside every pod that may have GPUs open, such as ``nvidia-persiste``."""
-    audit_seconds: float = bounded(5.0, least=0.1, most=3600)
-    """Time between two looks at who has GPUs open."""
+    system_namespaces: tuple[str, ...] = ("kube-system",)
+    """Namespaces whose pods may have GPUs open, such as that of a metrics exporter."""
+    audit_seconds: float = bounded(5.0, least=0, most=3600)
+    """Time between two looks at who has GPUs open; 0: never."""
+    inventory_seconds: float = bounded(10.0, least=0.1, most=3600)
+    """Time between two looks at the GPUs."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)
     """Time between two comparisons of all slots with the kubelet and the API server."""
-    metrics_port: int = bounded(9464, least=0, most=65535)
+    port: int = bounded(8081, least=0, most=65535)
     """TCP port of metrics and probes; 0: one that is free."""
-    metrics_address: str = "0.0.0.0"  # noqa: S104 - scraped from other nodes
     kubeconfig: Path | None = None
     """How to reach the API server; None: as a pod does."""
+    node: str = checked(_told, "")
+    """Name of this node."""
+    namespace: str = checked(_told, "")
+    """Namespace of this plugin's pod."""
+    pod: str = checked(_told, "")
+    """Name of this plugin's pod."""
+    pod_ip: str = checked(_told, "")
+    """Address of this plugin's pod."""
 
     def __post_init__(self) -> None:
         if self.resource.count("/") != 1 or not all(self.resource.split("/")):
@@ -123,7 +169,7 @@ class Settings:
 
     @property
     def record(self) -> Path:
-        """This plugin's own record of who has which slot."""
+        """The node plugin's own record of who has which slot."""
         return self.state / "slots.json"
 
     @property

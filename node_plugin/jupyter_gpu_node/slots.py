@@ -1,4 +1,4 @@
-"""Slots: what a pod asks the kubelet for so that the GPUs of one of its containers can be changed.
+"""Slots: what a pod asks the kubelet for so that the GPUs of one of its containers can be changed. Pure.
 
 A slot is a name without any hardware behind it, one for each container. The kubelet never says which pod it gave a slot
 to; three sources do: PodResources (namespace, name, container), the kubelet's checkpoint (uid, container) and the API
@@ -7,7 +7,11 @@ server (all of it). Here they are compared; what does not fit together is refuse
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jupyter_gpu.kube import objects
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,6 +35,25 @@ class Claim:
     container: str
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Listed:
+    """A container with slots in PodResources: no uid; no init containers; since Kubernetes 1.34 active pods only."""
+
+    namespace: str
+    name: str
+    container: str
+    slots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Held:
+    """A container with slots in the kubelet's checkpoint. An init container's slot passes on to another container."""
+
+    uid: str
+    container: str
+    slots: tuple[str, ...]
+
+
 class Unresolved(Exception):
     """It is not sure who has a slot; the text says in plain words why, and what to do."""
 
@@ -38,3 +61,159 @@ class Unresolved(Exception):
 def names(count: int) -> tuple[str, ...]:
     """The slots of a node; the same after every restart, and a higher count only adds some."""
     return tuple(f"slot-{number:04}" for number in range(count))
+
+
+def prefer(available: Collection[str], must: Collection[str], size: int, used: Mapping[str, float]) -> tuple[str, ...]:
+    """Which slots the kubelet should take: those whose last use is longest ago, so that none changes hands quickly."""
+    free = sorted(set(available) - set(must), key=lambda slot: (used.get(slot, 0.0), slot))
+    return (*sorted(must), *free[: max(0, size - len(must))])
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """What the kubelet tells about one slot."""
+
+    slot: str
+    uid: str
+    """Empty where the kubelet's checkpoint does not tell."""
+    namespace: str
+    """Empty where PodResources does not tell: for an init container."""
+    name: str
+    container: str
+
+
+def lead(slot: str, listed: Iterable[Listed], held: Iterable[Held] | None, pods: Mapping[str, Any]) -> Lead:
+    """What the kubelet tells about ``slot``; ``held`` is None where its checkpoint can't be read.
+
+    Raises :class:`Unresolved` where it contradicts itself or tells nothing.
+    """
+    named = [item for item in listed if slot in item.slots]
+    if len({(item.namespace, item.name) for item in named}) > 1:
+        raise Unresolved(
+            f"The kubelet says that several pods have {slot}. Delete them; new ones get slots of their own."
+        )
+    holders = [item for item in held or () if slot in item.slots]
+    uids = {item.uid for item in holders}
+    if len(uids) > 1 and named:  # an entry of a pod that ended is removed when the next pod is admitted
+        uids = {uid for uid in uids if _is(pods.get(uid), named[0].namespace, named[0].name)}
+    if len(uids) > 1:
+        raise Unresolved(
+            f"The kubelet's checkpoint says that several pods have {slot}. Delete them and create them anew."
+        )
+    if not named and not uids:
+        raise Unresolved(f"The kubelet does not say which pod has {slot}; it tries again by itself.")
+    containers = [item.container for item in named] + [item.container for item in holders]
+    namespace, name = (named[0].namespace, named[0].name) if named else ("", "")
+    return Lead(slot, next(iter(uids), ""), namespace, name, containers[0])
+
+
+def confirm(found: Lead, pod: Any, node: str) -> Claim:
+    """The claim, if ``pod``, as the API server tells it, is the one that the kubelet means.
+
+    Raises :class:`Unresolved`. Where the kubelet did not tell the uid, the pod must leave no doubt.
+    """
+    if pod is None or (found.uid and objects.uid(pod) != found.uid):
+        raise Unresolved(f"The pod that has {found.slot} does not exist any more.")
+    if found.name and not _is(pod, found.namespace, found.name):
+        raise Unresolved(f"The kubelet says two different things about which pod has {found.slot}. Delete the pod.")
+    if objects.node_name(pod) != node:
+        raise Unresolved(f"The pod that has {found.slot} belongs to another node. Delete the pod.")
+    if not found.uid and objects.deleting(pod):
+        raise Unresolved(f"It is not sure which pod has {found.slot}: one of that name is being deleted.")
+    if found.container not in objects.slots(pod):
+        raise Unresolved(
+            f"The container {found.container!r} has {found.slot} but does not ask for one. Delete the pod."
+        )
+    return Claim(found.slot, PodRef(objects.uid(pod), objects.namespace(pod), objects.name(pod)), found.container)
+
+
+def agrees(claim: Claim | None, found: Lead) -> bool:
+    """Whether what we wrote down earlier is the very thing that the kubelet tells; a missing word does not agree."""
+    return claim is not None and claim == Claim(
+        found.slot, PodRef(found.uid, found.namespace, found.name), found.container
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """All slots after a comparison of all sources."""
+
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    """By slot, who has it."""
+    learned: tuple[Claim, ...] = ()
+    """Those that were not known here: the plugin was dead, or lost its record."""
+    orphaned: tuple[Claim, ...] = ()
+    """Those that were known here and that nobody else knows any more: what is left of them can be removed."""
+    unguarded: tuple[tuple[PodRef, str], ...] = ()
+    """Pods and containers that run with a slot in their spec which the kubelet never gave them: they see no GPU."""
+
+
+def reconcile(
+    known: Mapping[str, Claim],
+    listed: Iterable[Listed],
+    held: Iterable[Held] | None,
+    pods: Mapping[str, Any],
+    node: str,
+) -> Reconciled:
+    """Compare what is known here with PodResources, the kubelet's checkpoint and the pods of this node.
+
+    A claim stays for as long as anybody knows of it, and is learned only when everybody agrees.
+    """
+    listed = tuple(listed)
+    held = None if held is None else tuple(held)
+    told = {slot for item in listed for slot in item.slots} | {slot for item in held or () for slot in item.slots}
+    claims: dict[str, Claim] = {}
+    orphaned = []
+    for slot, claim in known.items():
+        if slot in told or (claim.pod.uid in pods and not objects.finished(pods[claim.pod.uid])):
+            claims[slot] = claim
+        else:
+            orphaned.append(claim)
+    learned = []
+    for slot in sorted(told):
+        try:
+            found = lead(slot, listed, held, pods)
+            claim = confirm(found, pods.get(found.uid), node)
+        except Unresolved:
+            continue  # told by the next start of a container in plain words
+        if claims.get(slot) != claim:
+            claims[slot] = claim
+            learned.append(claim)
+    return Reconciled(claims, tuple(learned), tuple(orphaned), _unguarded(listed, held, pods))
+
+
+def _unguarded(
+    listed: Iterable[Listed], held: Iterable[Held] | None, pods: Mapping[str, Any]
+) -> tuple[tuple[PodRef, str], ...]:
+    """Containers that have started without a slot that they ask for. PodResources leaves out init containers."""
+    given = {(item.namespace, item.name, item.container) for item in listed}
+    recorded = {(item.uid, item.container) for item in held or ()}
+    found = []
+    for uid, pod in pods.items():
+        if objects.finished(pod) or objects.deleting(pod):
+            continue
+        ref = PodRef(uid, objects.namespace(pod), objects.name(pod))
+        started = set(objects.slots(pod)) & running(pod, init=held is not None)
+        found += [
+            (ref, container)
+            for container in sorted(started)
+            if (ref.namespace, ref.name, container) not in given and (uid, container) not in recorded
+        ]
+    return tuple(sorted(found))
+
+
+def running(pod: Any, *, init: bool) -> frozenset[str]:
+    """Names of the pod's containers that run, with ``init`` also of its init containers."""
+    status = pod.get("status") if isinstance(pod, Mapping) else None
+    names = set()
+    for key in ("containerStatuses", *(("initContainerStatuses",) if init else ())):
+        items = status.get(key) if isinstance(status, Mapping) else None
+        for item in items if isinstance(items, list) else ():
+            state = item.get("state") if isinstance(item, Mapping) else None
+            if isinstance(state, Mapping) and isinstance(state.get("running"), Mapping):
+                names.add(str(item.get("name")))
+    return frozenset(names)
+
+
+def _is(pod: Any, namespace: str, name: str) -> bool:
+    return pod is not None and (objects.namespace(pod), objects.name(pod)) == (namespace, name)

@@ -1,25 +1,48 @@
-"""The kubelet's device plugin for slots: offers them, prepares containers that got one, refuses what is not safe."""
+"""The kubelet's device plugin for slots: has a socket, has the kubelet know of it, and notices when it forgot.
+
+A kubelet that restarts removes the sockets of all plugins and knows none of them; and it drops a new registration when
+the stream of an older one ends after it. So the order is: end what was before, serve, register, and see that a kubelet
+listens; whenever one of these is not so any more, from the start again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
 
 from jupyter_gpu.model.gpu import Gpu
 
 from ..claims import Claims
 from ..settings import Settings
-from ..slots import PodRef
+from .changes import Changes
+from .pod_resources import OPTIONS
+from .protos import deviceplugin_v1beta1_pb2 as api
+from .registration import NotRegistered, register
+from .service import NAME as SERVICE
+from .service import PodGuard, Service
 
+__all__ = ["DevicePlugin", "PodGuard"]
 
-class PodGuard(Protocol):
-    """Closes pods."""
-
-    async def before_start(self, pod: PodRef, container: str, slot: str) -> None:
-        """Have the pod's cgroup closed when this returns. If it raises, the container does not start.
-
-        The text of the error is what the user reads in the events of the pod. It may be cancelled at any await.
-        """
+SETTLE_SECONDS = 0.5
+"""Between the end of our last socket and the next registration: the kubelet sees the end of a stream a little later."""
+LISTEN_SECONDS = 10.0
+"""A kubelet that took the plugin begins to listen at once, or something went wrong."""
+LOCK_SECONDS, LOCK_PAUSE = 60.0, 0.2
+"""For the plugin that ran before us to end."""
+TRY_SECONDS, TRIES = 10.0, 3
+"""How often we call ourselves, and how often in a row that may fail."""
+STOP_SECONDS = 1.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
+_log = logging.getLogger(__name__)
 
 
 class DevicePlugin:
@@ -29,14 +52,185 @@ class DevicePlugin:
         self, settings: Settings, gpus: Callable[[], tuple[Gpu, ...]], guard: PodGuard, claims: Claims
     ) -> None:
         self._settings = settings
-        self._gpus = gpus
-        self._guard = guard
-        self._claims = claims
+        self._service = Service(settings, gpus, guard, claims)
+        self._why = "It has not started yet."
 
     async def run(self) -> None:
         """Until cancelled. Raises what must end the process."""
-        raise NotImplementedError
+        async with _alone(self._settings.state / "plugin.lock"):
+            changes = Changes(self._settings.plugins)
+            self._service.on_stream = changes.poke
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._serve_always(changes))
+                    group.create_task(self._try_always())
+            finally:
+                changes.close()
+                self._why = "It has ended."
 
     def not_ready(self) -> str:
         """Why the kubelet can't use this plugin now, in plain words; empty if it can (readiness)."""
-        raise NotImplementedError
+        if self._service.problem:
+            return self._service.problem
+        return "" if self._service.streams else self._why or "The kubelet has not taken the plugin yet."
+
+    def set_problem(self, problem: str) -> None:
+        """Offer no slots, for a reason in plain words, or offer them again (empty). Pods that run are not touched."""
+        self._service.set_problem(problem)
+
+    async def _serve_always(self, changes: Changes) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            kubelet = _Socket.at(self._settings.kubelet_socket)
+            if kubelet is None:
+                self._why = f"The kubelet's socket {self._settings.kubelet_socket} is not there."
+                await changes.wait()
+                continue
+            try:
+                async with _serving(self._service, self._settings.plugin_socket) as own:
+                    listened = await self._session(changes, kubelet, own)
+            except NotRegistered as error:
+                self._why, listened = str(error), False
+            pause = FIRST_PAUSE if listened else min(2 * pause, LONGEST_PAUSE)
+            _log.warning("The plugin is registered again: %s", self._why)
+            await self._pause(changes, kubelet, max(SETTLE_SECONDS, pause))
+
+    async def _session(self, changes: Changes, kubelet: _Socket, own: _Socket) -> bool:
+        """Register, and stay until the kubelet does not listen any more; whether it ever did."""
+        registering = asyncio.create_task(
+            register(self._settings.kubelet_socket, self._settings.plugin_socket.name, self._settings.resource)
+        )
+        registering.add_done_callback(lambda _: changes.poke())
+        ever, registered = False, 0.0
+        try:
+            while True:
+                if registering.done():
+                    registering.result()
+                    registered = registered or time.monotonic()
+                ever = ever or self._service.streams > 0
+                waiting = time.monotonic() - registered if registered else 0.0
+                if why := self._lost(kubelet, own, ever, waiting):
+                    self._why = why
+                    return ever
+                await changes.wait()
+        finally:
+            registering.cancel()
+            await asyncio.gather(registering, return_exceptions=True)
+
+    def _lost(self, kubelet: _Socket, own: _Socket, ever: bool, waiting: float) -> str:
+        """Why the plugin has to register again, in plain words; empty if it has not."""
+        if _Socket.at(self._settings.kubelet_socket) != kubelet:
+            return "The kubelet has restarted."
+        if _Socket.at(self._settings.plugin_socket) != own:
+            return "The plugin's socket is gone."
+        if ever and not self._service.streams:
+            return "The kubelet does not listen any more."
+        if not ever and waiting > LISTEN_SECONDS:
+            return f"The kubelet does not listen after {LISTEN_SECONDS:g} seconds."
+        return ""
+
+    async def _pause(self, changes: Changes, kubelet: _Socket, seconds: float) -> None:
+        """Wait so long, unless the kubelet comes anew: a new one knows nothing of what was before."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while _Socket.at(self._settings.kubelet_socket) in (kubelet, None):
+                    await changes.wait()
+
+    async def _try_always(self) -> None:
+        """Call ourselves as the kubelet does: a socket that takes calls and never answers would stop the kubelet."""
+        failures = 0
+        while failures < TRIES:
+            await asyncio.sleep(TRY_SECONDS)
+            failures = 0 if await answers(self._settings.plugin_socket) or not self._service.streams else failures + 1
+        raise RuntimeError(f"The socket {self._settings.plugin_socket} does not answer any more.")
+
+
+async def answers(path: Path) -> bool:
+    """Whether the plugin behind ``path`` answers within some seconds."""
+    try:
+        async with grpc.aio.insecure_channel(f"unix:{path}", options=OPTIONS) as channel:
+            call = channel.unary_unary(
+                f"/{SERVICE}/GetDevicePluginOptions",
+                request_serializer=api.Empty.SerializeToString,
+                response_deserializer=api.DevicePluginOptions.FromString,
+            )
+            await call(api.Empty(), timeout=TRY_SECONDS)
+    except grpc.aio.AioRpcError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Socket:
+    """Which socket it is: one that is made again at the same path is another."""
+
+    device: int
+    inode: int
+    changed: int
+    """The number of an inode is soon used again."""
+
+    @classmethod
+    def at(cls, path: Path) -> _Socket | None:
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        return cls(found.st_dev, found.st_ino, found.st_ctime_ns)
+
+
+@contextlib.asynccontextmanager
+async def _serving(service: Service, path: Path) -> AsyncIterator[_Socket]:
+    """A server on the socket ``path``. At the end every stream has ended, and the path is free."""
+    _remove(path)
+    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+    server.add_generic_rpc_handlers((service.handler(),))
+    server.add_insecure_port(f"unix:{path}")
+    await server.start()
+    service.listen()
+    try:
+        own = _Socket.at(path)
+        if own is None:
+            raise NotRegistered(f"The plugin's socket {path} vanished while it was made.")
+        yield own
+    finally:
+        service.end_streams()
+        await server.stop(STOP_SECONDS)
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+@contextlib.asynccontextmanager
+async def _alone(path: Path) -> AsyncIterator[None]:
+    """Hold the lock ``path``: two plugins would take the kubelet from each other without end.
+
+    Raises :class:`TimeoutError` if another plugin keeps it.
+    """
+    descriptor = _open(path)
+    try:
+        for _ in range(int(LOCK_SECONDS / LOCK_PAUSE)):
+            if _locked(descriptor):
+                break
+            await asyncio.sleep(LOCK_PAUSE)
+        else:
+            raise TimeoutError(
+                f"Another node plugin still runs on this node: it holds {path}. Remove one of the two DaemonSets."
+            )
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,141 @@
+"""What a container with a slot gets, and what it never gets by that: a right. Pure.
+
+All managed GPUs are there as device nodes from the start, because a running container can't be given more of them;
+opening one fails until the agent lets the pod. The driver's libraries are there too, so that a program can use the
+first GPU that comes. The NVIDIA container runtime must not add anything by itself: it is told ``void``.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jupyter_gpu.model.gpu import Gpu
+
+from .settings import Driver, Settings
+
+CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+"""Not GPUs: they let a program talk to the driver."""
+SOCKET_DIRECTORY = "/run/jupyter-gpu"
+"""Where a container finds what its node tells it."""
+SOCKET = f"{SOCKET_DIRECTORY}/node.sock"
+
+LIBRARY_DIRECTORIES = (
+    *("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib"),
+    *("usr/lib/x86_64-linux-gnu/nvidia/current", "usr/lib/aarch64-linux-gnu/nvidia/current", "opt/nvidia/lib64"),
+    *("home/kubernetes/bin/nvidia/lib64", "usr/local/nvidia/lib64"),
+)
+"""Below the driver's root; the first that has :data:`DRIVER` is taken."""
+PROGRAM_DIRECTORIES = ("usr/bin", "opt/nvidia/bin", "home/kubernetes/bin/nvidia/bin", "usr/local/nvidia/bin")
+DRIVER = "libcuda.so.1"
+LIBRARIES = (
+    *("libcuda.so*", "libcudadebugger.so*", "libnvidia-ml.so*", "libnvidia-ptxjitcompiler.so*", "libnvidia-nvvm*.so*"),
+    *("libnvidia-gpucomp.so*", "libnvidia-opencl.so*", "libnvidia-allocator.so*", "libnvidia-pkcs11*.so*"),
+    *("libnvcuvid.so*", "libnvidia-encode.so*", "libnvidia-opticalflow.so*", "libnvidia-nscq.so*", "libnvoptix.so*"),
+    *("libnvidia-rtcore.so*", "libnvidia-cfg.so*"),
+)
+PROGRAMS = ("nvidia-smi", "nvidia-debugdump")
+
+
+class Refused(Exception):
+    """The kubelet asks for something that is not possible; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or directory of the host in the container, read-only."""
+
+    host: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A device of the host in the container."""
+
+    host: str
+    container: str
+    permissions: str = "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """All that a container gets."""
+
+    environment: Mapping[str, str]
+    mounts: tuple[Mount, ...]
+    devices: tuple[DeviceNode, ...]
+
+
+def one_slot(asked: Sequence[str], slots: Collection[str]) -> str:
+    """The slot that one container asks for; raises :class:`Refused`."""
+    if len(asked) != 1:
+        raise Refused(
+            f"A container asks for {len(asked)} slots. One is enough for any number of GPUs: "
+            "ask for one, and say the number of GPUs in jupyter-gpu.io/requested."
+        )
+    if asked[0] not in slots:
+        raise Refused(
+            f"The slot {asked[0][:64]!r} does not exist on this node any more: "
+            "the number of slots was lowered. Delete the pod; a new one gets a slot that exists."
+        )
+    return asked[0]
+
+
+def prepare(
+    slot: str, gpus: Iterable[Gpu], present: Collection[str], driver: Sequence[Mount], settings: Settings
+) -> Preparation:
+    """What the container with ``slot`` gets. ``present``: those of :func:`nodes` and control devices that exist."""
+    return Preparation(
+        environment=_environment(settings, bool(driver)),
+        mounts=(Mount(str(settings.slot_directory(slot)), SOCKET_DIRECTORY), *driver),
+        devices=tuple(node for node in nodes(gpus, settings) if node.host in present),
+    )
+
+
+def nodes(gpus: Iterable[Gpu], settings: Settings) -> tuple[DeviceNode, ...]:
+    """Device nodes of all GPUs, healthy or not: what is out of order now may be granted later. Then the driver's."""
+    found = [
+        DeviceNode(f"{settings.device_directory}/gpu{gpu.index}" if gpu.simulated else gpu.path, gpu.path)
+        for gpu in sorted(gpus, key=lambda gpu: gpu.index)
+        if gpu.device is not None
+    ]
+    control = () if settings.simulated else CONTROL_DEVICES
+    return (*found, *(DeviceNode(path, path) for path in control))
+
+
+def _environment(settings: Settings, has_driver: bool) -> dict[str, str]:
+    """The pod's own ``env`` wins over these, and these over the image's."""
+    chosen = {
+        "JUPYTER_GPU_NODE_SOCKET": SOCKET,
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        # torch.cuda.is_available() must not initialise CUDA: a process that did so with no GPU never sees one
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }
+    if has_driver and settings.driver.library_path:
+        chosen["LD_LIBRARY_PATH"] = settings.driver.library_path
+    return {**chosen, **settings.driver.environment}
+
+
+def find_driver(listing: Mapping[str, Collection[str]], driver: Driver) -> tuple[Mount, ...]:
+    """Mounts of the driver's files. ``listing``: names in those of the directories that exist; empty: no driver.
+
+    Every name is mounted, links included: programs ask for ``libcuda.so.1``, and the loader for the name behind it.
+    """
+    home = next((path for path in LIBRARY_DIRECTORIES if DRIVER in listing.get(path, ())), None)
+    if home is None:
+        return ()
+    libraries = [(f"{home}/{name}", f"lib64/{name}") for name in _matching(listing[home], LIBRARIES)]
+    programs = {
+        name: (f"{path}/{name}", f"bin/{name}")
+        for path in reversed(PROGRAM_DIRECTORIES)
+        for name in _matching(listing.get(path, ()), PROGRAMS)
+    }
+    root = str(driver.root).rstrip("/")
+    return tuple(Mount(f"{root}/{host}", f"{driver.target}/{seen}") for host, seen in (*libraries, *programs.values()))
+
+
+def _matching(names: Collection[str], patterns: Iterable[str]) -> list[str]:
+    wanted = tuple(patterns)
+    return sorted(name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted))

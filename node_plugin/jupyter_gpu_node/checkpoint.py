@@ -1,0 +1,95 @@
+"""The node plugin's own record of who has which slot, so that a restarted one knows whose sockets to serve.
+
+One small JSON file, replaced as a whole. A file that can't be read costs nothing but that knowledge, which the kubelet
+and the API server have too: it is put aside, and the record starts empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpu.model import strict
+
+from .slots import Claim, PodRef
+
+MAX_BYTES = 4 * 2**20
+_log = logging.getLogger(__name__)
+_text = strict.text(256)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is remembered."""
+
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    """By slot."""
+    allocated: Mapping[str, float] = field(default_factory=dict)
+    """By slot, when the kubelet last gave it away, in seconds since 1970."""
+
+
+def load(path: Path) -> Record:
+    """The record; an empty one where there is none, or none that can be read."""
+    try:
+        with path.open("rb") as file:
+            return parse(file.read(MAX_BYTES + 1))
+    except FileNotFoundError:
+        return Record()
+    except (OSError, strict.FieldError) as error:
+        _log.warning("The record of slots in %s can't be used and starts anew: %s", path, error)
+        with contextlib.suppress(OSError):
+            path.replace(path.with_suffix(".broken"))
+        return Record()
+
+
+def save(path: Path, record: Record) -> None:
+    """Replace the record; either the old or the new one is there whatever happens meanwhile."""
+    draft = path.with_suffix(f".{os.getpid()}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with draft.open("wb") as file:
+        file.write(serialize(record))
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def parse(text: bytes) -> Record:
+    """From the text of the file; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    body = strict.an_object(strict.loads(text, MAX_BYTES), "the record")
+    strict.required(body, "version", strict.integer(1, 1))
+    items = strict.required(body, "slots", strict.list_of(_entry, 4096))
+    return Record(
+        {claim.slot: claim for _, _, claim in items if claim is not None},
+        {slot: when for slot, when, _ in items},
+    )
+
+
+def serialize(record: Record) -> bytes:
+    """Text of the file."""
+    slots = sorted({*record.claims, *record.allocated})
+    return strict.dumps({"version": 1, "slots": list(_items(record, slots))}).encode()
+
+
+def _items(record: Record, slots: Iterable[str]) -> Iterable[dict[str, Any]]:
+    for slot in slots:
+        item: dict[str, Any] = {"slot": slot, "allocated": int(record.allocated.get(slot, 0))}
+        if claim := record.claims.get(slot):
+            pod = {"uid": claim.pod.uid, "namespace": claim.pod.namespace, "name": claim.pod.name}
+            item |= {"pod": pod, "container": claim.container}
+        yield item
+
+
+def _entry(value: Any, key: str) -> tuple[str, float, Claim | None]:
+    body = strict.an_object(value, key)
+    slot = strict.required(body, "slot", _text)
+    when = strict.required(body, "allocated", strict.integer(0, 2**53 - 1))
+    pod = strict.optional(body, "pod", strict.an_object)
+    if pod is None:
+        return slot, when, None
+    ref = PodRef(*(strict.required(pod, name, _text) for name in ("uid", "namespace", "name")))
+    return slot, when, Claim(slot, ref, strict.required(body, "container", _text))

@@ -1,0 +1,51 @@
+"""The kubelet's own record of who has which device. Pure.
+
+The only place on a node, before Kubernetes 1.36, that joins a device with the uid of its pod. The format is the
+kubelet's private matter, without a version: whatever looks different is left out, and what is no such record at all
+gives None. It is never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jupyter_gpu.model import strict
+
+from ..slots import Held
+
+MAX_BYTES = 16 * 2**20
+"""An entry holds all that a container got from a plugin, as text."""
+
+
+def parse(text: bytes, resource: str) -> tuple[Held, ...] | None:
+    """Who has devices of ``resource``; None where this is not the kubelet's checkpoint as we know it."""
+    try:
+        body = strict.loads(text, MAX_BYTES)
+    except strict.FieldError:
+        return None
+    data = body.get("Data") if isinstance(body, Mapping) else None
+    if not isinstance(data, Mapping) or "PodDeviceEntries" not in data:
+        return None
+    entries = data["PodDeviceEntries"]
+    if entries is None:  # how Go writes an empty list
+        return ()
+    if not isinstance(entries, list):
+        return None
+    found = (_entry(entry, resource) for entry in entries)
+    return tuple(held for held in found if held is not None)
+
+
+def _entry(entry: Any, resource: str) -> Held | None:
+    if not isinstance(entry, Mapping) or entry.get("ResourceName") != resource:
+        return None
+    uid, container = entry.get("PodUID"), entry.get("ContainerName")
+    if not (isinstance(uid, str) and uid and isinstance(container, str) and container):
+        return None
+    return Held(uid, container, tuple(sorted(_devices(entry.get("DeviceIDs")))))
+
+
+def _devices(ids: Any) -> list[str]:
+    """By NUMA node since Kubernetes 1.20, a plain list before."""
+    groups = list(ids.values()) if isinstance(ids, Mapping) else [ids]
+    return [item for group in groups if isinstance(group, list) for item in group if isinstance(item, str)]

@@ -1,0 +1,78 @@
+"""Client of the kubelet's PodResources service: which container has which device."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+import grpc
+
+from ..slots import Listed
+from .protos import podresources_v1_pb2 as api
+
+METHOD = "/v1.PodResourcesLister/List"
+OPTIONS = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.max_receive_message_length", 16 * 2**20),  # what the kubelet itself accepts
+    ("grpc.use_local_subchannel_pool", 1),  # a channel of its own, so that nothing waits for an old one's back-off
+)
+_AGAIN = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
+
+
+class PodResourcesError(Exception):
+    """The kubelet did not answer; the text says why in plain words."""
+
+
+class PodResources:
+    """Asks the kubelet behind ``socket``. Every question makes its own connection: the kubelet may have come anew."""
+
+    def __init__(self, socket: Path, *, timeout: float = 5.0) -> None:
+        self._socket = socket
+        self._timeout = timeout
+
+    async def list(self, resource: str) -> tuple[Listed, ...]:
+        """All containers that have devices of ``resource``; raises :class:`PodResourcesError`.
+
+        The kubelet refuses more than 100 questions a second, and is away while it restarts: asked again until the
+        time is over.
+        """
+        pause, why = 0.02, ""
+        try:
+            async with asyncio.timeout(self._timeout):
+                while True:
+                    try:
+                        return listed(await self._ask(), resource)
+                    except grpc.aio.AioRpcError as error:
+                        why = error.details() or error.code().name
+                        if error.code() not in _AGAIN:
+                            break
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, 0.5)
+        except TimeoutError:
+            why = f"no answer within {self._timeout:g} seconds{f' ({why})' if why else ''}"
+        raise PodResourcesError(f"The kubelet behind {self._socket} does not say who has slots: {why}.")
+
+    async def _ask(self) -> api.ListPodResourcesResponse:
+        async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=OPTIONS) as channel:
+            call = channel.unary_unary(
+                METHOD,
+                request_serializer=api.ListPodResourcesRequest.SerializeToString,
+                response_deserializer=api.ListPodResourcesResponse.FromString,
+            )
+            answer: api.ListPodResourcesResponse = await call(api.ListPodResourcesRequest(), timeout=self._timeout)
+            return answer
+
+
+def listed(answer: api.ListPodResourcesResponse, resource: str) -> tuple[Listed, ...]:
+    """Of an answer what is about ``resource``."""
+    return tuple(
+        Listed(pod.namespace, pod.name, container.name, ids)
+        for pod in answer.pod_resources
+        for container in pod.containers
+        if (ids := _ids(container.devices, resource))
+    )
+
+
+def _ids(devices: Iterable[api.ContainerDevices], resource: str) -> tuple[str, ...]:
+    return tuple(sorted(name for item in devices if item.resource_name == resource for name in item.device_ids))

@@ -1,0 +1,42 @@
+"""Tells the kubelet that there is a plugin for slots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+
+from .pod_resources import OPTIONS
+from .protos import deviceplugin_v1beta1_pb2 as api
+
+METHOD = "/v1beta1.Registration/Register"
+VERSION = "v1beta1"
+SECONDS = 20.0
+"""The kubelet dials back, for up to 10 s, before it answers."""
+
+
+class NotRegistered(Exception):
+    """The kubelet did not take the plugin; the text says why in plain words."""
+
+
+async def register(kubelet: Path, endpoint: str, resource: str) -> None:
+    """Register the plugin that serves ``endpoint``, a name beside the kubelet's socket; raises :class:`NotRegistered`.
+
+    The plugin must be serving already: the kubelet asks for its options before it answers, and ignores those here.
+    """
+    request = api.RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=resource, options=options())
+    try:
+        async with grpc.aio.insecure_channel(f"unix:{kubelet}", options=OPTIONS) as channel:
+            call = channel.unary_unary(
+                METHOD,
+                request_serializer=api.RegisterRequest.SerializeToString,
+                response_deserializer=api.Empty.FromString,
+            )
+            await call(request, timeout=SECONDS)
+    except grpc.aio.AioRpcError as error:
+        raise NotRegistered(f"The kubelet behind {kubelet} did not take the plugin: {error.details()}.") from None
+
+
+def options() -> api.DevicePluginOptions:
+    """What the kubelet has to do for us."""
+    return api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)

@@ -1,0 +1,232 @@
+"""What the kubelet calls. Every call is answered within a deadline of its own, well below the kubelet's.
+
+A call that can't be served is refused in words: the kubelet shows them in the events of the pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import grpc
+
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.strict import printable
+
+from .. import allocation, slots
+from ..allocation import Mount, Preparation, Refused
+from ..claims import Claims
+from ..settings import Driver, Settings
+from ..slots import PodRef, Unresolved
+from .protos import deviceplugin_v1beta1_pb2 as api
+from .registration import options
+
+NAME = "v1beta1.DevicePlugin"
+HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+QUICK_SECONDS = 5.0
+"""For what looks only at this machine."""
+START_SECONDS = 20.0
+"""For what asks others before a container starts; the kubelet gives up after 30 s and tries again later."""
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+Context = grpc.aio.ServicerContext[Any, Any]
+_log = logging.getLogger(__name__)
+
+
+class PodGuard(Protocol):
+    """Closes pods."""
+
+    async def before_start(self, pod: PodRef, container: str, slot: str) -> None:
+        """Have the pod's cgroup closed when this returns. If it raises, the container does not start.
+
+        The text of the error is what the user reads in the events of the pod. It may be cancelled at any await.
+        """
+
+
+class Service:
+    """Answers the kubelet. One for the life of the process; sockets come and go."""
+
+    def __init__(
+        self, settings: Settings, gpus: Callable[[], tuple[Gpu, ...]], guard: PodGuard, claims: Claims
+    ) -> None:
+        self._settings = settings
+        self._gpus = gpus
+        self._guard = guard
+        self._claims = claims
+        self._problem = ""
+        self._changed = asyncio.Event()
+        self._ending = False
+        self.streams = 0
+        """Kubelets that listen now: 1 where all is well."""
+        self.on_stream: Callable[[], None] = lambda: None
+        """Called when a stream begins or ends."""
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """For a gRPC server."""
+        unary: dict[str, tuple[Callable[[Any], Awaitable[Any]], Any, float]] = {
+            "GetDevicePluginOptions": (self.options, api.Empty, QUICK_SECONDS),
+            "GetPreferredAllocation": (self.prefer, api.PreferredAllocationRequest, QUICK_SECONDS),
+            "Allocate": (self.allocate, api.AllocateRequest, QUICK_SECONDS),
+            "PreStartContainer": (self.before_start, api.PreStartContainerRequest, START_SECONDS),
+        }
+        methods: dict[str, Any] = {
+            name: grpc.unary_unary_rpc_method_handler(
+                _answering(name, call, seconds),
+                request_deserializer=request.FromString,
+                response_serializer=lambda answer: answer.SerializeToString(),
+            )
+            for name, (call, request, seconds) in unary.items()
+        }
+        methods["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(
+            self.list_and_watch,
+            request_deserializer=api.Empty.FromString,
+            response_serializer=api.ListAndWatchResponse.SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler(NAME, methods)
+
+    def set_problem(self, problem: str) -> None:
+        """Why no pod may get a slot now, in plain words; empty if all is well. Pods that run are not touched."""
+        if problem != self._problem:
+            self._problem = problem
+            self._tell()
+
+    def listen(self) -> None:
+        """From now on kubelets may listen."""
+        self._ending = False
+
+    def end_streams(self) -> None:
+        """Nobody listens any more; whoever tries is turned away."""
+        self._ending = True
+        self._tell()
+
+    @property
+    def problem(self) -> str:
+        """What :meth:`set_problem` was told last."""
+        return self._problem
+
+    async def list_and_watch(self, _request: api.Empty, _context: Context) -> AsyncIterator[api.ListAndWatchResponse]:
+        """All slots, at once and after each change, until the kubelet or the server goes."""
+        self.streams += 1
+        self.on_stream()
+        try:
+            while not self._ending:
+                changed = self._changed
+                yield self._listing()
+                await changed.wait()
+        finally:
+            self.streams -= 1
+            self.on_stream()
+
+    async def options(self, _request: api.Empty) -> api.DevicePluginOptions:
+        """The kubelet asks this before it takes the plugin."""
+        return options()
+
+    async def prefer(self, request: api.PreferredAllocationRequest) -> api.PreferredAllocationResponse:
+        """Which of the free slots to take."""
+        used = self._claims.allocated
+        chosen = [
+            slots.prefer(asked.available_deviceIDs, asked.must_include_deviceIDs, asked.allocation_size, used)
+            for asked in request.container_requests
+        ]
+        answers = [api.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen]
+        return api.PreferredAllocationResponse(container_responses=answers)
+
+    async def allocate(self, request: api.AllocateRequest) -> api.AllocateResponse:
+        """What the containers get. No right comes with it: whoever names a node himself gets here too."""
+        if self._problem:
+            raise Refused(f"This node can't guard its GPUs now: {self._problem}")
+        names = frozenset(self._settings.slot_names)
+        wanted = [allocation.one_slot(asked.devices_ids, names) for asked in request.container_requests]
+        gpus = self._gpus()
+        nodes = allocation.nodes(gpus, self._settings)
+        present, driver = await asyncio.to_thread(_look, [node.host for node in nodes], self._settings)
+        answers = []
+        for slot in wanted:
+            await self._claims.directory(slot)
+            await self._claims.given(slot)
+            answers.append(_message(allocation.prepare(slot, gpus, present, driver, self._settings)))
+        return api.AllocateResponse(container_responses=answers)
+
+    async def before_start(self, request: api.PreStartContainerRequest) -> api.PreStartContainerResponse:
+        """Before each start of a container with a slot: find out whose it is, and have that pod closed."""
+        slot = allocation.one_slot(request.devices_ids, frozenset(self._settings.slot_names))
+        pod, container = await self._claims.resolve(slot)
+        await self._claims.directory(slot)
+        await self._guard.before_start(pod, container, slot)
+        return api.PreStartContainerResponse()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _listing(self) -> api.ListAndWatchResponse:
+        health = UNHEALTHY if self._problem else HEALTHY
+        return api.ListAndWatchResponse(
+            devices=[api.Device(ID=slot, health=health) for slot in self._settings.slot_names]
+        )
+
+
+def _answering(
+    name: str, call: Callable[[Request], Awaitable[Answer]], seconds: float
+) -> Callable[[Request, Context], Awaitable[Answer]]:
+    """``call`` with a deadline and with errors in words. Nothing that it raises is fatal: it fails closed."""
+
+    async def answer(request: Request, context: Context) -> Answer:
+        try:
+            async with asyncio.timeout(seconds):
+                return await call(request)
+        except (Refused, Unresolved) as error:
+            why, code = str(error), grpc.StatusCode.FAILED_PRECONDITION
+        except TimeoutError:
+            why, code = (
+                f"jupyter-gpu did not finish {name} within {seconds:g} seconds",
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+            )
+        except Exception as error:
+            _log.exception("%s failed", name)
+            why, code = str(error) or type(error).__name__, grpc.StatusCode.INTERNAL
+        _log.warning("%s is refused: %s", name, why)
+        await context.abort(code, printable(why, 1000))
+        raise AssertionError("unreachable")
+
+    return answer
+
+
+def _look(hosts: Iterable[str], settings: Settings) -> tuple[frozenset[str], tuple[Mount, ...]]:
+    """Which of the device nodes exist, and the driver's files. Blocks."""
+    present = frozenset(host for host in hosts if _seen(host, settings.driver).exists())
+    if settings.simulated is not None:
+        return present, ()
+    paths = (*allocation.LIBRARY_DIRECTORIES, *allocation.PROGRAM_DIRECTORIES)
+    return present, allocation.find_driver(
+        {path: _names(settings.driver.seen / path) for path in paths}, settings.driver
+    )
+
+
+def _seen(host: str, driver: Driver) -> Path:
+    """Where this process sees the host's ``host``."""
+    return driver.devices / host.removeprefix("/dev/") if host.startswith("/dev/") else Path(host)
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return [path.name for path in directory.iterdir()]
+    except OSError:
+        return []
+
+
+def _message(made: Preparation) -> api.ContainerAllocateResponse:
+    return api.ContainerAllocateResponse(
+        envs=dict(made.environment),
+        mounts=[
+            api.Mount(host_path=mount.host, container_path=mount.container, read_only=True) for mount in made.mounts
+        ],
+        devices=[
+            api.DeviceSpec(host_path=node.host, container_path=node.container, permissions=node.permissions)
+            for node in made.devices
+        ],
+    )
