@@ -60,8 +60,12 @@ def cache() -> Path:
     digest = hashlib.sha256(platform.machine().encode())
     for name in ("go.mod", "go.sum", "etcd/main.go"):
         digest.update((MODULE / name).read_bytes())
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "jupyter-gpu" / "bin" / digest.hexdigest()[:16]
+    return home() / "bin" / digest.hexdigest()[:16]
+
+
+def home() -> Path:
+    """Folder of everything that is made once and kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jupyter-gpu"
 
 
 def version() -> str:

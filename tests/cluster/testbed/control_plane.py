@@ -86,6 +86,19 @@ class ControlPlane:
         for part, user in USERS.items():
             self._kubeconfig(self.folder / f"{part}.kubeconfig", part, user)
 
+    def launch(self, layout: Layout, parts: Sequence[str] = PARTS) -> None:
+        """Lay out and start these parts; with other ports where somebody else took those that were free."""
+        for attempt in range(1, TRIES + 1):
+            self.lay_out(layout)
+            try:
+                for part in sorted(parts, key=PARTS.index):
+                    self.start(part)
+                return
+            except Hopeless as error:
+                if attempt == TRIES or "address already in use" not in str(error):
+                    raise
+                remove(self.folder, files=False)
+
     def start(self, part: str) -> None:
         """Start this part unless it runs; the API server is ready when this returns."""
         if self.running(part):
@@ -95,13 +108,16 @@ class ControlPlane:
         if part == "apiserver":
             until(lambda: self._ready(process), SECONDS, f"the API server of {self.folder} to be ready")
 
-    def stop(self, part: str) -> None:
-        """End it in order; nothing where it does not run."""
-        self._end(part, grace=10)
+    def stop(self, part: str, grace: float = 10) -> None:
+        """End it in order, or kill it when the grace is over; nothing where it does not run."""
+        self.log(part)  # refuses unknown parts
+        if process := Process.read(self._record(part)):
+            process.end(grace)
+        self._record(part).unlink(missing_ok=True)
 
     def kill(self, part: str) -> None:
         """End it as a crash would."""
-        self._end(part, grace=0)
+        self.stop(part, grace=0)
 
     def running(self, part: str) -> bool:
         """Whether the process of this part is alive."""
@@ -145,12 +161,6 @@ class ControlPlane:
     def _record(self, part: str) -> Path:
         return self.folder / "processes" / f"{part}.json"
 
-    def _end(self, part: str, grace: float) -> None:
-        self.log(part)  # refuses unknown parts
-        if process := Process.read(self._record(part)):
-            process.end(grace)
-        self._record(part).unlink(missing_ok=True)
-
     def _ready(self, process: Process) -> bool:
         """Whether the API server answers that it is. Raises Hopeless when it has died."""
         for part, alive in (("apiserver", process.alive), ("etcd", self.running("etcd"))):
@@ -172,6 +182,7 @@ class ControlPlane:
         if part == "controller-manager":
             flags += [
                 "--use-service-account-credentials",
+                f"--flex-volume-plugin-dir={self.folder / 'volume-plugins'}",  # made where it is missing
                 f"--service-account-private-key-file={self.authority.tokens.key}",
                 f"--root-ca-file={self.authority.identity.certificate}",
             ]
@@ -234,27 +245,13 @@ def control_plane(
     own = folder or state.fresh("cp-")
     plane = ControlPlane(own)
     try:
-        _start(plane, parts, Layout(flags=flags or {}))
+        plane.launch(Layout(flags=flags or {}), parts)
         if "apiserver" in parts and "controller-manager" not in parts:
             until(lambda: plane.kubectl("get", "namespace", "default"), what="the namespace default")
             plane.kubectl("create", "serviceaccount", "default")
         yield plane
     finally:
         remove(own, files=folder is None)
-
-
-def _start(plane: ControlPlane, parts: Sequence[str], layout: Layout) -> None:
-    for attempt in range(1, TRIES + 1):
-        plane.lay_out(layout)
-        try:
-            for part in sorted(parts, key=PARTS.index):
-                plane.start(part)
-        except Hopeless as error:
-            if attempt == TRIES or "address already in use" not in str(error):
-                raise
-            remove(plane.folder, files=False)
-            continue
-        return
 
 
 def remove(folder: Path, *, files: bool = True) -> None:

@@ -1,0 +1,218 @@
+"""One node: containerd and a kubelet in mount, network and host name namespaces of their own.
+
+In its mount namespace a node has its own /run, /var/lib, /var/log and /sys/fs/bpf, so that the paths which programs on
+a node take for granted (/var/lib/kubelet/device-plugins, /run/jupyter-gpu, pins in /sys/fs/bpf) are different ones on
+each node of this machine, and none of them is this machine's own. All else is this machine's file system.
+"""
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.cluster.testbed import binaries, cgroups, kubeconfig, node_config
+from tests.cluster.testbed.commands import SECONDS, ClusterError, CommandFailed, Hopeless, run, until
+from tests.cluster.testbed.network import Network
+from tests.cluster.testbed.pki import Authority
+from tests.cluster.testbed.processes import Process, end_of, spawn
+
+PARTS = ("namespace", "containerd", "kubelet")
+"""In the order in which they start."""
+OWN = ("run", "var/lib", "var/log")
+"""Folders that are the node's own."""
+PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
+
+NAMESPACE = """
+set -eu
+hostname "$1"; folder=$2; shift 2
+for own in "$@"; do mount --bind "$folder/$own" "/$own"; done
+mount -t bpf bpf /sys/fs/bpf
+mount --make-rshared /
+touch "$folder/run/.ready"
+exec sleep infinity
+"""
+
+
+class Node:
+    """A node of the cluster whose files are below `state`; `number` counts from 1."""
+
+    def __init__(self, state: Path, network: Network, number: int, cgroup: str, url: str) -> None:
+        self.name = f"node{number}"
+        self.number = number
+        self.network = network
+        self.address = network.node(number)
+        self.cgroup = cgroup
+        """Name of its group in every hierarchy of control groups; the pods are below it."""
+        self.folder = state / "nodes" / self.name
+        self.socket = self.folder / "run" / "containerd.sock"
+        self._state = state
+        self._url = url
+
+    def path(self, inside: str | Path) -> Path:
+        """Where this machine finds a file of the node, such as /var/lib/kubelet/device-plugins/kubelet.sock."""
+        for own in OWN:
+            if (text := str(inside)) == f"/{own}" or text.startswith(f"/{own}/"):
+                return self.folder / text[1:]
+        return Path(inside)
+
+    def run(self, *words: str | Path, stdin: str | None = None, seconds: float = SECONDS) -> str:
+        """What a command prints that is run on the node, as root. Raises ClusterError."""
+        return run(*self._inside(), *words, stdin=stdin, seconds=seconds)
+
+    def start(self, part: str) -> None:
+        """Start the part, and what it needs, unless it runs."""
+        if self.running(part):
+            return
+        self.log(part)  # refuses unknown parts
+        if part == "namespace":
+            self._start_namespace()
+            return
+        self.start("namespace")
+        if part == "containerd":
+            self._spawn(part, ["containerd", "--config", self.folder / "containerd.toml"])
+            until(self._containerd_answers, SECONDS, f"containerd of {self.name} to answer")
+        else:
+            self._spawn(part, [binaries.path("kubelet"), *self._kubelet_flags()])
+
+    def stop(self, part: str, grace: float = 10) -> None:
+        """End the part in order; with no grace, as a crash would. Its containers go on."""
+        self.log(part)
+        if process := Process.read(self._record(part)):
+            process.end(grace)
+        self._record(part).unlink(missing_ok=True)
+
+    def running(self, part: str) -> bool:
+        """Whether the process of this part is alive."""
+        process = Process.read(self._record(part))
+        return process is not None and process.alive
+
+    def log(self, part: str) -> Path:
+        """What the part writes."""
+        if part not in PARTS:
+            raise ClusterError(f"A node has no part {part!r}. Its parts are: {', '.join(PARTS)}.")
+        return self._state / "log" / f"{part}@{self.name}.log"
+
+    def load_image(self, archive: Path) -> None:
+        """Import the images of an archive (of `docker save` or OCI) for pods of this node."""
+        self.start("containerd")
+        run("ctr", "--address", self.socket, "--namespace", "k8s.io", "images", "import", archive, seconds=600)
+
+    def prepare(self) -> None:
+        """Write what the programs of the node read."""
+        for own in (*OWN, "cni", "var/lib/kubelet", "var/lib/jupyter-gpu", "run/jupyter-gpu", "run/lock"):
+            (self.folder / own).mkdir(parents=True, exist_ok=True)
+        authority = Authority(self._state / "pki")
+        user = authority.issue(self.name, f"system:node:{self.name}", ["system:nodes"], [self.name, self.address])
+        kubeconfig.write(self.folder / "kubeconfig", self._url, authority.identity.certificate, user)
+        facts = node_config.Facts(
+            name=self.name,
+            address=self.address,
+            pods=self.network.pods(self.number),
+            range=self.network.range,
+            gateway=self.network.host,
+            cgroup=f"/{self.cgroup}",
+            folder=self.folder,
+            socket=self.socket,
+            certificate=user.certificate,
+            key=user.key,
+            authority=authority.identity.certificate,
+            snapshotter=_snapshotter(self.folder),
+            plugins=cni_plugins(),
+        )
+        (self.folder / "containerd.toml").write_text(node_config.containerd(facts))
+        (self.folder / "kubelet.json").write_text(node_config.kubelet(facts))
+        (self.folder / "cni" / "10-bridge.conflist").write_text(node_config.cni(facts))
+
+    def _kubelet_flags(self) -> list[str]:
+        return [
+            f"--config={self.folder / 'kubelet.json'}",
+            f"--kubeconfig={self.folder / 'kubeconfig'}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self.address}",
+            "--v=2",
+        ]
+
+    def _start_namespace(self) -> None:
+        """Make the namespaces; or, where something of the node still lives in them, only forget who held them."""
+        if self._survivor() is not None:
+            return
+        shutil.rmtree(self.folder / "run" / "netns", ignore_errors=True)  # mounts of a namespace that is gone
+        ready = self.folder / "run" / ".ready"
+        ready.unlink(missing_ok=True)
+        cgroups.make(self.cgroup)
+        words: list[str | Path] = [
+            "unshare",
+            "--mount",
+            "--net",
+            "--uts",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            NAMESPACE,
+            "sh",
+        ]
+        process = self._spawn("namespace", [*words, self.name, self.folder, *OWN], inside=())
+
+        def made() -> bool:
+            if not process.alive:
+                raise Hopeless(f"The namespaces of {self.name} cannot be made:\n{end_of(self.log('namespace'))}")
+            return ready.exists()
+
+        until(made, SECONDS, f"the namespaces of {self.name}", every=0.01)
+        self.network.join(self.number, process.pid)
+
+    def _spawn(self, part: str, words: Sequence[str | Path], inside: Sequence[str] | None = None) -> Process:
+        """Start a program in the node's control group and, but for the first, its namespaces."""
+        group = cgroups.daemons(self.cgroup, make_it=True) / "cgroup.procs"
+        entered: list[str | Path] = ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', group]
+        process = spawn([*entered, *(self._inside() if inside is None else inside), *words], self.log(part))
+        process.write(self._record(part))
+        return process
+
+    def _inside(self) -> tuple[str, ...]:
+        """Words before a command that is to run on the node."""
+        pid = self._survivor()
+        if pid is None:
+            raise ClusterError(f"{self.name} does not run. Start it with `scripts/cluster up`.")
+        return ("nsenter", "-t", str(pid), "--mount", "--net", "--uts")
+
+    def _survivor(self) -> int | None:
+        """A process that lives in the node's namespaces: its holder, or whatever outlived that."""
+        holder = Process.read(self._record("namespace"))
+        if holder is not None and holder.alive:
+            return holder.pid
+        with suppress(OSError):
+            for pid in (cgroups.daemons(self.cgroup) / "cgroup.procs").read_text().split():
+                with suppress(OSError):
+                    if Path(f"/proc/{pid}/ns/mnt").readlink() != Path("/proc/self/ns/mnt").readlink():
+                        return int(pid)
+        return None
+
+    def _containerd_answers(self) -> bool:
+        if not self.running("containerd"):
+            raise Hopeless(f"containerd of {self.name} ended at once:\n{end_of(self.log('containerd'))}")
+        run("ctr", "--address", self.socket, "version")
+        return True
+
+    def _record(self, part: str) -> Path:
+        return self._state / "processes" / f"{part}@{self.name}.json"
+
+
+def cni_plugins() -> Path:
+    """Folder of the network plugins. Raises ClusterError."""
+    for folder in PLUGINS:
+        if (folder / "bridge").exists() and (folder / "host-local").exists():
+            return folder
+    raise ClusterError(
+        "The container network plugins are not installed: the package containernetworking-plugins has them."
+    )
+
+
+def _snapshotter(folder: Path) -> str:
+    """Layers of images lie upon each other, which needs a file system that is not itself made so."""
+    try:
+        kind = run("stat", "--file-system", "--format=%T", folder).strip()
+    except CommandFailed:
+        return "native"
+    return "native" if kind in ("overlayfs", "fuseblk") else "overlayfs"
