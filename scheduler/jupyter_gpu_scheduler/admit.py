@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from jupyter_gpu.model.annotations import Allocated
-from jupyter_gpu.model.errors import GpuError
+from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, InvalidRequest, NoCapacity
+from jupyter_gpu.model.gpu import GpuShare
 
-from .snapshot import ClusterSnapshot, PodState
+from .candidates import unacceptable
+from .snapshot import NOMINATED, ClusterSnapshot, PodState
+from .verdict import standings, verdict
 
 
 def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated | GpuError:
@@ -13,4 +16,23 @@ def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated |
 
     The snapshot is not changed. A pod that is bound there already gets what it has: asking again changes nothing.
     """
-    raise NotImplementedError
+    bound = snapshot.pod(pod.uid)
+    if bound and not bound.pending:
+        if bound.node != node:
+            return InvalidRequest(f"The pod is on {bound.node} already, so it can't be bound to {node}.")
+        return bound.allocated or Allocated(0)
+    error = unacceptable(pod)
+    if error is not None:
+        return error
+    gpus = snapshot.gpus(node)
+    if gpus is None:
+        return BackendUnavailable(f"The GPUs of {node} are not known, so nothing of it can be allocated.")
+    found, place = verdict(snapshot, pod, node, standings(snapshot, pod))
+    if found.never:
+        return Infeasible(f"{node} can't serve this: {found.why}.", have=0)
+    if not found.fits:
+        have = sum(milli for _, milli in found.grants)
+        return NoCapacity(f"{node} can't serve this now: {found.why}.", have=have, queue=place + 1)
+    extra = {key: value for key, value in (pod.allocated.extra if pod.allocated else {}).items() if key != NOMINATED}
+    shares = tuple(GpuShare(gpus[index].uuid, milli) for index, milli in found.grants)
+    return Allocated(pod.requested.generation if pod.requested else 0, shares, extra=extra)

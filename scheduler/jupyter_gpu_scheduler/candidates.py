@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .policy import Policy
-from .snapshot import ClusterSnapshot, PodState
+from jupyter_gpu.model.errors import GpuError, Infeasible, LimitExceeded
+
+from .snapshot import ClusterSnapshot, NodeFacts, PodState
+from .verdict import standings, verdict, wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,45 @@ class Filtered:
     """Why never, by node, whatever comes free."""
 
 
-def filter_nodes(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> Filtered:
+def filter_nodes(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> Filtered:
     """Sort the nodes ``names`` into those that can take ``pod`` now, those that may later, and those that never can.
 
     ``pod`` need not be in the snapshot; if it is, ``pod`` is what counts. Repeated wishes cost little.
     """
-    raise NotImplementedError
+    error = unacceptable(pod)
+    if error is not None:
+        return Filtered((), never=dict.fromkeys(names, error.message))
+    known = standings(snapshot, pod)
+    fitting: list[str] = []
+    failed: dict[str, str] = {}
+    never: dict[str, str] = {}
+    for name in names:
+        found, _ = verdict(snapshot, pod, name, known)
+        if found.fits:
+            fitting.append(name)
+        elif found.never:
+            never[name] = found.why
+        else:
+            failed[name] = found.why
+    return Filtered(tuple(fitting), failed, never)
+
+
+def unacceptable(pod: PodState) -> GpuError | None:
+    """Why no node at all may take ``pod``: its wish can't be read, or is beyond its user's limit."""
+    if pod.fault:
+        return Infeasible(pod.fault, have=0)
+    wish = wanted(pod)
+    if wish and pod.limit is not None and wish.milli > pod.limit:
+        return LimitExceeded(limit=pod.limit)
+    return None
+
+
+def acceptable(pod: PodState, facts: NodeFacts) -> bool:
+    """Whether ``pod`` may go to a node with these facts, as far as is known here."""
+    return facts.schedulable and all(facts.labels.get(key) == value for key, value in pod.selector.items())
+
+
+def has_resources(pod: PodState, facts: NodeFacts) -> bool:
+    """Whether the CPU, memory and disk that ``pod`` asks for are left; what is not known is taken to be there."""
+    left = facts.allocatable
+    return all(asked <= left[name] - facts.used.get(name, 0) for name, asked in pod.asks.items() if name in left)

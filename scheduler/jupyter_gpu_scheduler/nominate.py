@@ -7,20 +7,38 @@ now and that one can't. Ticket and nomination are in the pod's own ``allocated``
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from .decide import Decision
+from jupyter_gpu.model.annotations import Allocated, Reason
+from jupyter_gpu.model.errors import GpuError, Infeasible
+
+from .candidates import acceptable, filter_nodes, has_resources, unacceptable
+from .decide import Decision, outlook
 from .policy import Policy
-from .snapshot import ClusterSnapshot, PodState
+from .score import rate
+from .shape import shape_of
+from .snapshot import NOMINATED, ClusterSnapshot, PodState
+from .verdict import standings, verdict, wanted
 
 
 def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> Decision | None:
-    """After no node fitted: the ``allocated`` that ``pod`` waits with, in line on one of ``names``; ``None``: no change.
+    """After no node fitted: the ``allocated`` that ``pod`` waits with, in line on one of ``names``.
 
-    ``names`` are the nodes that kube-scheduler would have taken. Where none of them can ever serve it, it stands in
-    no line and its ``allocated`` says why. The ticket is the next one of the cluster, or the one it has.
+    ``None``: no change. ``names`` are the nodes that kube-scheduler would have taken. Where none of them can ever
+    serve it, it stands in no line and its ``allocated`` says why. The ticket is the next one of the cluster, or the
+    one it has.
     """
-    raise NotImplementedError
+    if wanted(pod) is None and not pod.fault:
+        return _step(pod, None)  # it waits for something else
+    error = unacceptable(pod)
+    if error is not None:
+        return _step(pod, _refused(pod, error))
+    node = _best(snapshot, pod, names, policy)
+    if node is None:
+        return _step(pod, _refused(pod, Infeasible(_nowhere(snapshot, pod, names), have=0)))
+    return _step(pod, _in_line(snapshot, pod, node))
 
 
 def review(snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | None = None) -> tuple[Decision, ...]:
@@ -29,4 +47,112 @@ def review(snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | N
     ``changed``: look for room only on these nodes; ``None``: on all. To be called after changes and before `decide`,
     so that what comes free goes to who waits longest, wherever it waits. Deciding again gives nothing.
     """
-    raise NotImplementedError
+    there = sorted(snapshot.nodes() if changed is None else set(changed) & set(snapshot.nodes()))
+    with_room = [name for name in there if any(cell.free for cell in shape_of(snapshot, name) or ())]
+    decisions = []
+    before: list[PodState] = []
+    try:
+        for pod in snapshot.pending():
+            if pod.ticket is None or pod.gone:
+                continue
+            found = _moved(snapshot, pod, with_room, policy)
+            if found is not None:
+                decisions.append(found)
+                before.append(pod)
+                snapshot.put_pod(replace(pod, allocated=found.allocated))  # the next one sees it in its new line
+    finally:
+        for pod in before:
+            snapshot.put_pod(pod)
+    return tuple(decisions)
+
+
+def _moved(snapshot: ClusterSnapshot, pod: PodState, with_room: Sequence[str], policy: Policy) -> Decision | None:
+    if wanted(pod) is None or unacceptable(pod) is not None:
+        return nominate(snapshot, pod, (), policy)
+    here = pod.nominated
+    known = standings(snapshot, pod)
+    now, _ = verdict(snapshot, pod, here, known)
+    if snapshot.gpus(here) is None or now.never or not acceptable(pod, snapshot.facts(here)):
+        return nominate(
+            snapshot, pod, [name for name in sorted(snapshot.nodes()) if _open(snapshot, pod, name)], policy
+        )
+    if now.fits:
+        return None
+    able = [name for name in with_room if name != here and _open(snapshot, pod, name)]
+    able = [name for name in able if verdict(snapshot, pod, name, known)[0].fits]
+    return nominate(snapshot, pod, able, policy) if able else None
+
+
+def _open(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
+    facts = snapshot.facts(name)
+    return acceptable(pod, facts) and has_resources(pod, facts)
+
+
+def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy: Policy) -> str | None:
+    """Where ``pod`` waits best: where it fits, else where it lacks least, in the shortest line, by score.
+
+    Where it is nominated it stays, unless it fits elsewhere and not there.
+    """
+    known = standings(snapshot, pod)
+    best = None
+    for name in names:
+        found, place = verdict(snapshot, pod, name, known)
+        if found.never or snapshot.gpus(name) is None:
+            continue
+        here = name == pod.nominated
+        rank = (not found.fits, not here, found.owed, place, -rate(snapshot, pod, name, policy), name)
+        best = rank if best is None else min(best, rank)
+    return best[-1] if best else None
+
+
+def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated:
+    assert pod.requested is not None
+    before = pod.allocated or Allocated(0)
+    after = replace(
+        before,
+        observed_generation=pod.requested.generation,
+        shares=(),
+        reason=Reason.DEFERRED,
+        ticket=before.ticket if before.ticket is not None else snapshot.last_ticket + 1,
+        extra={**before.extra, NOMINATED: node},
+    )
+    me = replace(pod, allocated=after)
+    found, _ = verdict(snapshot, me, node, standings(snapshot, me))
+    ahead = sum(other.rank < me.rank for other in snapshot.line(node) if other.uid != pod.uid)
+    return replace(after, message=outlook(me, room=found.fits), position=ahead + 1)
+
+
+def _refused(pod: PodState, error: GpuError) -> Allocated:
+    before = pod.allocated or Allocated(0)
+    return replace(
+        before,
+        observed_generation=pod.requested.generation if pod.requested else before.observed_generation,
+        shares=(),
+        reason=Reason(error.reason),
+        message=error.message,
+        ticket=None,
+        position=None,
+        extra=_without_node(before),
+    )
+
+
+def _without_node(before: Allocated) -> dict[str, object]:
+    return {key: value for key, value in before.extra.items() if key != NOMINATED}
+
+
+def _nowhere(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> str:
+    """Why none of the nodes can ever serve the pod: what most of them lack first."""
+    filtered = filter_nodes(snapshot, pod, names)
+    reasons = Counter((*filtered.never.values(), *filtered.failed.values()))
+    text = "; ".join(f"{count}: {why}" for why, count in reasons.most_common(5))
+    return f"None of {len(names)} nodes can serve this ({text})." if text else "No node can serve this."
+
+
+def _step(pod: PodState, after: Allocated | None) -> Decision | None:
+    """The decision; without ``after`` the pod leaves the line."""
+    if after is None:
+        if pod.allocated is None or pod.ticket is None:
+            return None
+        cleared = replace(pod.allocated, reason=None, message="", ticket=None, position=None)
+        after = replace(cleared, shares=(), extra=_without_node(cleared))
+    return None if after == pod.allocated else Decision.between(pod, after)

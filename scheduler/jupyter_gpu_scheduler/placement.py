@@ -65,11 +65,12 @@ def fits(gpu: Gpu, wish: Wish, milli: int) -> bool:
     """
     if wish.memory and gpu.memory * milli < wish.memory * MILLI_PER_GPU:
         return False
-    return not wish.model or any(_named(gpu.model, model) for model in wish.model)
+    return not wish.model or any(named(gpu.model, model) for model in wish.model)
 
 
 @lru_cache(maxsize=4096)
-def _named(name: str, wished: str) -> bool:
+def named(name: str, wished: str) -> bool:
+    """Whether the words of ``wished`` stand one after the other in ``name``, in any case."""
     words, sought = (re.findall(r"\w+", text.casefold().replace("_", " ")) for text in (name, wished))
     return bool(sought) and any(words[i : i + len(sought)] == sought for i in range(len(words)))
 

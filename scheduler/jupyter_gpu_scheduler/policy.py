@@ -20,12 +20,13 @@ What is not known counts as one half. A negative weight prefers the opposite: ``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.quantity import parse_milli
 
 ATTRIBUTES = (
     *("fragmentation", "together", "preference", "gpu_free", "gpu_memory_free"),
@@ -49,9 +50,10 @@ PRESETS: Mapping[str, Mapping[str, float]] = MappingProxyType(
 class Kind:
     """One kind of wish of the typical mix."""
 
-    wish: Wish
+    wish: Wish | None
+    """``None``: a pod that wants no GPU."""
     share: float
-    """How often, as part of all."""
+    """How often, beside the others."""
     cpu: int = 0
     """Milli of CPU that comes with it."""
 
@@ -65,25 +67,83 @@ TYPICAL = (
     Kind(Wish(8000), 0.03),
 )
 """A mix of notebook wishes, used where the settings tell no other."""
+MAX_WEIGHT = 1000.0
+MAX_KINDS = 256
+"""Kinds of wishes in a mix."""
 
 
 class PolicyError(ValueError):
     """A policy in the settings makes no sense; the message says what to write instead."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Policy:
-    """How places are rated. Compared and hashed by identity: make one and keep it."""
+    """How places are rated. Compared by identity: make one and keep it, what was computed with it is kept too."""
 
     name: str = "fgd"
     weights: Mapping[str, float] = field(default_factory=lambda: PRESETS["fgd"])
     """By attribute; those not named weigh nothing."""
-    models: Mapping[str, int] = field(default_factory=dict)
+    models: Mapping[str, float] = field(default_factory=dict)
     """How much GPUs of a model are preferred, 0 to 10, by words of its name; 5 for those not named."""
     workload: tuple[Kind, ...] = TYPICAL
     """The typical mix of wishes, against which fragmentation is measured."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Policy:
-        """From ``{"name"?, "weights"?, "models"?, "workload"?}``; raises :class:`PolicyError`."""
-        raise NotImplementedError
+        """From ``{"name"?, "weights"?, "models"?, "workload"?}``; raises :class:`PolicyError`.
+
+        ``workload`` is a list of ``{"share": 0.4, "gpus": 0.5, "cpu": 2}`` (cores), with the fields of a wish:
+        ``model``, ``memory``, ``topology``, ``each``; no ``gpus`` is a pod that wants none.
+        """
+        _known("policy", settings, ("name", "weights", "models", "workload"))
+        name = settings.get("name", "fgd")
+        if not isinstance(name, str) or name not in PRESETS:
+            raise PolicyError(f"policy.name is {name!r}; it must be one of {', '.join(sorted(PRESETS))}.")
+        own = _numbers("policy.weights", settings.get("weights", {}), -MAX_WEIGHT, MAX_WEIGHT)
+        _known("policy.weights", own, ATTRIBUTES)
+        models = _numbers("policy.models", settings.get("models", {}), 0, 10)
+        workload = settings.get("workload")
+        kinds = TYPICAL if workload is None else _workload(workload)
+        return cls(name, MappingProxyType({**PRESETS[name], **own}), MappingProxyType(models), kinds)
+
+
+def _known(what: str, found: object, known: Sequence[str]) -> None:
+    if not isinstance(found, Mapping):
+        raise PolicyError(f"{what} must be an object with {', '.join(known)}.")
+    if unknown := sorted(str(key) for key in found if key not in known):
+        raise PolicyError(f"{what} has no {', '.join(unknown)}; it has {', '.join(known)}.")
+
+
+def _numbers(what: str, found: object, least: float, most: float) -> dict[str, float]:
+    if not isinstance(found, Mapping):
+        raise PolicyError(f"{what} must be an object of names and numbers.")
+    return {str(name): _number(f"{what}.{name}", value, least, most) for name, value in found.items()}
+
+
+def _number(what: str, value: object, least: float, most: float) -> float:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
+    if not good:
+        raise PolicyError(f"{what} is {value!r}; it must be a number from {least:g} to {most:g}.")
+    return float(cast("float", value))
+
+
+def _workload(found: object) -> tuple[Kind, ...]:
+    if not isinstance(found, Sequence) or isinstance(found, str) or not 1 <= len(found) <= MAX_KINDS:
+        raise PolicyError(f"policy.workload must be a list of 1 to {MAX_KINDS} kinds of wishes.")
+    kinds = tuple(_kind(f"policy.workload[{index}]", item) for index, item in enumerate(found))
+    if not any(kind.share for kind in kinds):
+        raise PolicyError("policy.workload needs a share above 0.")
+    return kinds
+
+
+def _kind(what: str, found: object) -> Kind:
+    _known(what, found, ("share", "gpus", "cpu", "each", "memory", "model", "topology"))
+    item = dict(cast("Mapping[str, Any]", found))
+    share = _number(f"{what}.share", item.pop("share", None), 0, 1e9)
+    cpu = _number(f"{what}.cpu", item.pop("cpu", 0), 0, 1e6)
+    try:
+        milli = parse_milli(item.pop("gpus", 0))
+        wish = Wish.from_fields({"milli": milli, **item})
+    except ValueError as error:
+        raise PolicyError(f"{what}: {error}") from None
+    return Kind(wish if milli else None, share, round(cpu * 1000))

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
+from .admit import allocate
+from .candidates import filter_nodes, has_resources
+from .fragmentation import fragmentation
 from .policy import Policy
-from .snapshot import ClusterSnapshot, PodState
+from .score import best
+from .shape import shape_of
+from .snapshot import CPU, ClusterSnapshot, NodeFacts, PodState
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A pod that comes, and perhaps ends before the ``until``-th job comes."""
+    """A pod that comes, and perhaps goes."""
 
     pod: PodState
     until: int | None = None
+    """It ends before the job of this number comes, counted from 0; ``None``: it stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +36,86 @@ class Outcome:
     """Wished by the first n jobs together, without those that ended."""
     allocated: tuple[int, ...]
     """Allocated when n jobs had come."""
-    fragmented: int
-    """Free at the end, but of no use for the typical wish (FGD's measure)."""
+    fragmented: float
+    """Free at the end, but of no use for a wish of the policy's mix, as is to be expected."""
     refused: int
     """How many jobs found no place."""
 
+    @property
+    def part(self) -> float:
+        """How much of the capacity is allocated at the end, 0 to 1."""
+        return self.allocated[-1] / self.capacity if self.capacity and self.allocated else 0.0
+
 
 def replay(snapshot: ClusterSnapshot, jobs: Iterable[Job], names: Sequence[str], policy: Policy) -> Outcome:
-    """Bring the jobs one after the other onto the best node that has room; who finds none is refused."""
-    raise NotImplementedError
+    """Bring the jobs one after the other onto the best node that has room; who finds none is refused.
+
+    The snapshot is changed: it holds the pods that are there at the end. Their CPU, memory and disk are counted too.
+    """
+    arrived: list[int] = []
+    allocated: list[int] = []
+    leaving: dict[int, list[PodState]] = {}
+    wished = given = refused = 0
+    for number, job in enumerate(jobs):
+        for pod in leaving.pop(number, ()):
+            wished -= _wished(pod)
+            given -= _given(pod)
+            _end(snapshot, pod)
+        placed = _place(snapshot, job.pod, names, policy)
+        refused += placed.pending
+        wished += _wished(job.pod)
+        given += _given(placed)
+        if job.until is not None:
+            leaving.setdefault(job.until, []).append(placed)
+        arrived.append(wished)
+        allocated.append(given)
+    shapes = {name: shape_of(snapshot, name) or () for name in names}
+    return Outcome(
+        capacity=sum(MILLI_PER_GPU * len(shape) for shape in shapes.values()),
+        arrived=tuple(arrived),
+        allocated=tuple(allocated),
+        fragmented=sum(
+            fragmentation(policy, shape, _left(snapshot.facts(name))) for name, shape in shapes.items() if shape
+        ),
+        refused=refused,
+    )
+
+
+def _place(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> PodState:
+    """The pod on the best node, noted in the snapshot; still pending where none can take it."""
+    able = [name for name in names if has_resources(pod, snapshot.facts(name))]
+    fitting = filter_nodes(snapshot, pod, able).fitting
+    node = best(snapshot, pod, fitting, policy)
+    if node is None:
+        return pod
+    granted = allocate(snapshot, pod, node)
+    assert isinstance(granted, Allocated), f"{node} fits {pod.uid}, but gives nothing"
+    placed = replace(pod, node=node, allocated=granted, attached=Attached(0, granted.shares))
+    snapshot.put_pod(placed)
+    _count(snapshot, placed, 1)
+    return placed
+
+
+def _end(snapshot: ClusterSnapshot, pod: PodState) -> None:
+    if not pod.pending:
+        snapshot.remove_pod(pod.uid)
+        _count(snapshot, pod, -1)
+
+
+def _count(snapshot: ClusterSnapshot, pod: PodState, sign: int) -> None:
+    """Note what a pod uses of its node beside GPUs."""
+    facts = snapshot.facts(pod.node)
+    used = {**facts.used, **{name: facts.used.get(name, 0) + sign * asked for name, asked in pod.asks.items()}}
+    snapshot.put_node(pod.node, snapshot.gpus(pod.node) or (), replace(facts, used=used))
+
+
+def _wished(pod: PodState) -> int:
+    return pod.requested.milli if pod.requested else 0
+
+
+def _given(pod: PodState) -> int:
+    return _wished(pod) if not pod.pending else 0
+
+
+def _left(facts: NodeFacts) -> int | None:
+    return facts.allocatable[CPU] - facts.used.get(CPU, 0) if CPU in facts.allocatable else None

@@ -382,6 +382,8 @@ def _allocated(pod: PodState) -> dict[str, int]:
 def _held(pod: PodState) -> dict[str, int]:
     held = _allocated(pod)
     actual = _attached(pod)
+    if pod.gone and pod.attached and not actual.shares and not actual.draining:
+        return {}  # proven closed: what was only promised to it is nobody's
     for share in (*actual.shares, *(item.share for item in actual.draining)):
         held[share.uuid] = max(share.milli, held.get(share.uuid, 0))
     return held

@@ -1,0 +1,150 @@
+"""A node's pods while they are served: one pass over its line, the same for running pods and for new ones.
+
+What must be given back is given back; then whoever is owed something is served in line order. A wish that is not
+wholly served keeps its place: nobody behind it gets a GPU that could serve it, so nobody overtakes. What only others
+can use (another model, more memory, another island) is not held back.
+
+A pending pod is served like the others, with two differences. What it gets is only kept for it until it is bound. And
+it can be bound only with what is free in the records, not with what somebody is about to give back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from jupyter_gpu.model.annotations import Allocated
+from jupyter_gpu.model.errors import GpuError, Infeasible
+from jupyter_gpu.model.gpu import Gpu, GpuShare, total
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
+from .limits import refuse
+from .placement import Spot, arrange, settled
+from .snapshot import ClusterSnapshot, PodState
+
+
+class Desk:
+    """A node while its pods are served: ``shares`` and ``owed`` by uid are what is decided so far."""
+
+    def __init__(self, snapshot: ClusterSnapshot, gpus: Sequence[Gpu], pods: Iterable[PodState]) -> None:
+        self.gpus = {gpu.uuid: gpu for gpu in gpus}
+        self.pods = sorted((pod for pod in pods if not pod.gone), key=lambda pod: pod.rank)
+        self.shares = {pod.uid: _present(pod, self.gpus) for pod in self.pods}
+        self.owed: dict[str, int] = {}
+        self.refused: dict[str, GpuError] = {}
+        self._held = {gpu.uuid: dict(snapshot.holders(gpu.uuid)) for gpu in gpus}
+        self._free = {uuid: MILLI_PER_GPU - sum(held.values()) for uuid, held in self._held.items()}
+
+    def serve(self) -> None:
+        """Decide for all pods."""
+        waiting = [pod for pod in self.pods if not self._serve_alone(pod)]
+        while self._serve_line(waiting):  # again while somebody gave back what somebody before it may want
+            pass
+
+    def _serve_alone(self, pod: PodState) -> bool:
+        """Serve a pod that needs nothing but what it holds; False if it needs more."""
+        if pod.fault:
+            self.refused[pod.uid] = Infeasible(pod.fault, have=total(self.shares[pod.uid]))
+            return True
+        wish = pod.requested.wish if pod.requested else None
+        if wish is None:
+            self._give(pod, ())
+            return True
+        if settled(wish, self.shares[pod.uid], self.gpus) and (pod.limit is None or wish.milli <= pod.limit):
+            return True
+        error = refuse(wish, limit=pod.limit, gpus=tuple(self.gpus.values()))
+        if error is not None:
+            self.refused[pod.uid] = error
+            return True
+        found = arrange(wish, self._spots(pod, self.gpus.keys()))
+        if found.owed or not self._stays(self.shares[pod.uid], found.shares):
+            return False
+        self._give(pod, found.shares)
+        return True
+
+    def _stays(self, before: Sequence[GpuShare], after: Sequence[GpuShare]) -> bool:
+        """Whether the room of others could make it no better: nothing moves, nothing changes on a broken GPU."""
+        had, gets = ({share.uuid for share in shares} for shares in (before, after))
+        broken = {share.uuid for share in after if share not in before and not self.gpus[share.uuid].healthy}
+        return not broken and (had <= gets or gets <= had)
+
+    def _serve_line(self, waiting: Iterable[PodState]) -> bool:
+        """Serve those who need more, in order; True if somebody gave something back."""
+        kept_back: set[str] = set()
+        released = False
+        for pod in waiting:
+            assert pod.requested is not None
+            if pod.blocked:
+                self.owed[pod.uid] = pod.requested.milli
+                continue
+            found = arrange(pod.requested.wish, self._spots(pod, kept_back))
+            released |= self._give(pod, found.shares) and not pod.pending
+            self.owed[pod.uid] = found.owed
+            kept_back |= found.wanted
+        return released
+
+    def _spots(self, pod: PodState, kept_back: Iterable[str]) -> list[Spot]:
+        """The node as ``pod`` sees it; of GPUs that are kept back for others it gets no more than it holds."""
+        closed = frozenset(kept_back)
+        has = {share.uuid: (age, share.milli) for age, share in enumerate(self.shares[pod.uid])}
+        spots = []
+        for uuid, gpu in self.gpus.items():
+            held = self._held[uuid].get(pod.uid, 0)
+            room = max(0, MILLI_PER_GPU - sum(self._held[uuid].values()) + held)
+            if uuid in closed:
+                room = min(room, held)
+            if pod.pending:
+                room = max(0, min(room, self._free[uuid]))
+            age, share = has.get(uuid, (0, 0))
+            spots.append(Spot(gpu, room, held, share, age, uuid in pod.busy))
+        return spots
+
+    def _give(self, pod: PodState, shares: tuple[GpuShare, ...]) -> bool:
+        """Note the new shares of a pod; True if some of what it held came free."""
+        before = self.shares[pod.uid]
+        if shares == before:
+            return False
+        self.shares[pod.uid] = shares
+        now = {share.uuid: share.milli for share in shares}
+        attached = replace(pod, allocated=None).held
+        for uuid in {share.uuid for share in (*before, *shares)}:
+            self._held[uuid][pod.uid] = max(now.get(uuid, 0), attached.get(uuid, 0))
+        return any(now.get(share.uuid, 0) < share.milli for share in before)
+
+
+def _present(pod: PodState, gpus: dict[str, Gpu]) -> tuple[GpuShare, ...]:
+    """The shares of a pod without those on GPUs that vanished; none while it is pending."""
+    if pod.pending or not pod.allocated:
+        return ()
+    return tuple(share for share in pod.allocated.shares if share.uuid in gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a pending pod would get of a node now, were it in line there."""
+
+    shares: tuple[GpuShare, ...] = ()
+    owed: int = 0
+    """Milli that it lacks; it starts with all or not at all."""
+    refused: GpuError | None = None
+    """Why the node can never serve it."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it could start there now."""
+        return not self.owed and self.refused is None
+
+
+def prospect(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Prospect:
+    """How ``pod``, which is pending, fares in the line of ``node``, whose inventory must be known; its limit aside."""
+    gpus = snapshot.gpus(node)
+    assert gpus is not None, f"{node} is not known"
+    others = (*snapshot.pods(node), *snapshot.nominated(node))
+    me = replace(pod, node="", allocated=_waiting(pod), attached=None, limit=None, blocked=False, gone=False)
+    desk = Desk(snapshot, gpus, (*(other for other in others if other.uid != pod.uid), me))
+    desk.serve()
+    return Prospect(desk.shares[pod.uid], desk.owed.get(pod.uid, 0), desk.refused.get(pod.uid))
+
+
+def _waiting(pod: PodState) -> Allocated | None:
+    return replace(pod.allocated, shares=()) if pod.allocated else None
