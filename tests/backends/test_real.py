@@ -89,7 +89,7 @@ def test_a_driver_that_stops_answering_takes_nothing_away(
 ) -> None:
     """All GPUs gone at once is a driver that fails: what is attached stays, is shown as unhealthy, and comes back."""
     pod.request(Wish(1000), None)
-    monkeypatch.setattr("jupyter_gpu.backends.local.stock.INTERVAL", 0.0)
+    monkeypatch.setattr("jupyter_gpu_node.stock.INTERVAL", 0.0)
     source.answers = False
     pod.reconcile()
     view = pod.outcome().view

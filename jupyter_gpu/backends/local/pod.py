@@ -25,6 +25,7 @@ from jupyter_gpu_node import cgroup, fakes
 from jupyter_gpu_node.enforcement import MARK
 from jupyter_gpu_node.gpus import GpuSource
 from jupyter_gpu_node.plan import Observation, plan
+from jupyter_gpu_node.stock import INTERVAL, Stock
 from jupyter_gpu_scheduler.decide import decide
 from jupyter_gpu_scheduler.limits import refuse
 from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
@@ -38,7 +39,6 @@ from .neighbours import NODE, sharers, states, unknown
 from .processes import Process, boot, identify, namespace
 from .record import Record
 from .settings import Settings
-from .stock import INTERVAL, Stock
 from .store import Session, Store
 from .views import Troubles, compose
 

@@ -9,13 +9,13 @@ from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import Gpu, Holder
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.view import Condition, GpuState, Mode, PodGpu, User, View, steps
+from jupyter_gpu_node.stock import Stock
 
 from . import conditions
 from .guard import Guard
 from .look import Sight
 from .record import Record
 from .settings import Settings
-from .stock import Stock
 
 MAX_REPAIRS = 4
 """That are told of at a time."""

@@ -14,7 +14,8 @@ from typing import Protocol, runtime_checkable
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
-from jupyter_gpu_node.gpus import GpuSource
+
+from .gpus import GpuSource
 
 INTERVAL = 10.0
 """Seconds for which the health of real GPUs is believed: asking the driver takes milliseconds."""

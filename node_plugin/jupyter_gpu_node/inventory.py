@@ -1,0 +1,135 @@
+"""The GPUs of this node: asked of the driver now and then, and told to the cluster when something changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from jupyter_gpu.kube import Change, Kube, KubeError, Reflector, paths
+from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu.model.view import GpuLoad
+
+from . import inventory_rules
+from .stock import Stock
+
+FIRST_PAUSE, LAST_PAUSE = 0.2, 10.0
+"""Seconds between two attempts to write."""
+
+_log = logging.getLogger(__name__)
+
+
+class Inventory:
+    """What this node has. ``changed`` is called on the event loop when a GPU came, went, fell ill or got well."""
+
+    def __init__(self, stock: Stock, kube: Kube, node: str, seconds: float) -> None:
+        self._stock = stock
+        self._kube = kube
+        self._name = node
+        self._seconds = seconds
+        self._problems: dict[str, str] = {}
+        self._held: dict[str, str] = {}
+        self._told: tuple[Gpu, ...] | None = None
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="inventory")
+        self._node = Reflector(kube, paths.nodes(), fields=f"metadata.name={node}", on_change=self._hear)
+        self.node: Mapping[str, Any] | None = None
+        """This Node as the API server told it last; None while it is not known, or gone."""
+        self.changed: Callable[[], None] = lambda: None
+        self.writes = 0
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All GPUs, with what is wrong with each."""
+        return inventory_rules.sick(inventory_rules.sick(self._stock.gpus, self._problems), self._held)
+
+    @property
+    def seen(self) -> Mapping[str, Gpu]:
+        """By uuid, also those that are gone."""
+        return self._stock.seen
+
+    @property
+    def devices(self) -> frozenset[Device]:
+        """All that device rules must cover."""
+        return self._stock.devices
+
+    @property
+    def unhealthy(self) -> frozenset[str]:
+        """Uuids of those that do not work, or are gone; not of those that only somebody else has open."""
+        return self._stock.unhealthy | frozenset(self._problems)
+
+    @property
+    def held_back(self) -> frozenset[str]:
+        """Uuids of those that somebody has open who should not: they are given to nobody."""
+        return frozenset(self._held)
+
+    def hold_back(self, held: Mapping[str, str]) -> None:
+        """Give these to nobody, and say why."""
+        if dict(held) != self._held:
+            self._held = dict(held)
+            self._tell()
+
+    def broke(self, uuid: str, xid: int) -> None:
+        """The driver reported an error of a GPU."""
+        problem = inventory_rules.problem_of(xid)
+        if problem and not self._problems.get(uuid):
+            _log.warning("GPU %s: %s", uuid, problem)
+            self._problems[uuid] = problem
+            self._tell()
+
+    async def begin(self) -> None:
+        """The first look; raises :class:`OSError` or :class:`ValueError` if the GPUs cannot even be looked for."""
+        await self._look()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._node.run())
+            group.create_task(self._publish())
+            while True:
+                await asyncio.sleep(self._seconds)
+                await self._look()
+
+    async def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
+        """What these do now."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._stock.loads, uuids)
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._stock.close()
+
+    async def _look(self) -> None:
+        if await asyncio.get_running_loop().run_in_executor(self._thread, self._take):
+            self._tell()
+
+    def _take(self) -> bool:
+        return self._stock.take(now=True)
+
+    def _tell(self) -> None:
+        self._wake.set()
+        self.changed()
+
+    def _hear(self, change: Change) -> None:
+        self.node = None if change.kind == "removed" else change.object
+        self._wake.set()
+
+    async def _publish(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            body = inventory_rules.patch(self.node, self.gpus) if self.node else None
+            if body is None:
+                continue
+            try:
+                self.node = await self._kube.patch(paths.node(self._name, "status"), body)
+                self.writes += 1
+                pause = FIRST_PAUSE
+            except KubeError as error:
+                _log.warning("The inventory of this node can't be written: %s It is tried again.", error.message)
+                self._wake.set()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LAST_PAUSE)

@@ -1,0 +1,89 @@
+"""What a node tells of its GPUs: the annotation, the labels, and which errors of the driver make a GPU unfit. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jupyter_gpu.kube import objects
+from jupyter_gpu.model.annotations import INVENTORY, PREFIX, encode
+from jupyter_gpu.model.gpu import Gpu
+
+MODEL, COUNT, MEMORY = PREFIX + "gpu.model", PREFIX + "gpu.count", PREFIX + "gpu.memory"
+"""Labels: the model if all GPUs are of one, else ``mixed``; how many; MiB of the smallest one."""
+MIXED = "mixed"
+LABEL_LENGTH = 63
+
+# Numbers and meanings: NVIDIA, "XID Errors" (https://docs.nvidia.com/deploy/xid-errors/). These are what a program did,
+# or what the driver has dealt with; the GPU works on.
+HARMLESS_XIDS: Mapping[int, str] = {
+    13: "graphics engine exception of a program",
+    31: "memory page fault of a program",
+    43: "a program's channel was reset",
+    45: "a program was ended",
+    63: "a row of memory was remapped",
+    68: "video processor exception of a program",
+    92: "many corrected memory errors",
+    94: "contained memory error: only the program is lost",
+    109: "context switch of a program timed out",
+}
+FATAL_XIDS: Mapping[int, str] = {
+    48: "memory error that could not be corrected",
+    62: "its internal controller halted",
+    64: "a row of memory could not be remapped",
+    74: "NVLink error",
+    79: "it has fallen off the bus",
+    95: "uncontained memory error",
+    119: "its system processor does not answer",
+    120: "error of its system processor",
+}
+
+
+def problem_of(xid: int) -> str:
+    """In plain words, why the GPU must not be used after this error of the driver; empty if it may.
+
+    An error that nobody has listed counts as fatal: to give a broken GPU to somebody is worse than to miss one.
+    """
+    if xid in HARMLESS_XIDS:
+        return ""
+    what = FATAL_XIDS.get(xid, "an error that is not known to be harmless")
+    return f"The driver reported XID {xid}: {what}. Reset the GPU, then restart the node plugin."
+
+
+def sick(gpus: Iterable[Gpu], problems: Mapping[str, str]) -> tuple[Gpu, ...]:
+    """The same, with what is wrong with some of them by uuid; what was wrong already is told first."""
+    return tuple(
+        replace(gpu, healthy=False, health=" ".join(filter(None, (gpu.health, problems[gpu.uuid])))[:500])
+        if problems.get(gpu.uuid)
+        else gpu
+        for gpu in gpus
+    )
+
+
+def label_value(text: str) -> str:
+    """As Kubernetes allows it: ``NVIDIA A100-SXM4-80GB`` → ``NVIDIA-A100-SXM4-80GB``; empty if nothing is left."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", text)[:LABEL_LENGTH].strip("-_.")
+
+
+def labels(gpus: Sequence[Gpu]) -> dict[str, str | None]:
+    """Labels of the node; None removes one."""
+    models = {label_value(gpu.model) for gpu in gpus} - {""}
+    model = models.pop() if len(models) == 1 else MIXED if models else None
+    memory = min((gpu.memory for gpu in gpus), default=0) // 2**20
+    return {MODEL: model, COUNT: str(len(gpus)), MEMORY: str(memory) if gpus else None}
+
+
+def patch(node: Any, gpus: tuple[Gpu, ...]) -> dict[str, Any] | None:
+    """What to write to the Node so that it tells of ``gpus``; None if it does already."""
+    text, wanted = encode(gpus), labels(gpus)
+    there = objects.labels(node)
+    if objects.annotation(node, INVENTORY) == text and all(there.get(key) == value for key, value in wanted.items()):
+        return None
+    return {"metadata": {"uid": objects.uid(node), "annotations": {INVENTORY: text}, "labels": wanted}}
+
+
+def removal() -> dict[str, Any]:
+    """The patch that takes away all that this program writes to a Node."""
+    return {"metadata": {"annotations": {INVENTORY: None}, "labels": {MODEL: None, COUNT: None, MEMORY: None}}}

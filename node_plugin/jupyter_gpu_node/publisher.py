@@ -1,0 +1,54 @@
+"""Writes what the agent found to the API server: ``attached`` of its pods, and Events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from jupyter_gpu.kube import Conflict, Kube, NotFound, Recorder, objects, paths
+from jupyter_gpu.model.annotations import ATTACHED, Attached, encode
+
+from .slots import PodRef
+
+NOT_GUARDED, INTRUDER = "GpusNotGuarded", "GpuIntruder"
+
+
+class Publisher:
+    """``written`` is called after each write."""
+
+    def __init__(self, kube: Kube, recorder: Recorder, node: str, written: Callable[[], None] = lambda: None) -> None:
+        self._kube = kube
+        self._recorder = recorder
+        self._node = node
+        self._written = written
+
+    async def attached(self, pod: PodRef, attached: Attached) -> str | None:
+        """Write ``attached``; the version it has now, None if that pod is gone. Raises :class:`KubeError`."""
+        body = {"metadata": {"uid": pod.uid, "annotations": {ATTACHED: encode(attached)}}}
+        try:
+            after = await self._kube.patch(paths.pod(pod.namespace, pod.name, "status"), body)
+        except (NotFound, Conflict):  # no version is given, so it can only be another uid
+            return None
+        self._written()
+        return objects.resource_version(after)
+
+    async def fetch(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """The pod as it is now; None if there is none. Raises :class:`KubeError`."""
+        try:
+            return await self._kube.get(paths.pod(namespace, name))
+        except NotFound:
+            return None
+
+    def about_pod(self, pod: PodRef, reason: str, message: str, kind: Literal["Normal", "Warning"] = "Warning") -> None:
+        """An Event of that pod; returns at once."""
+        about = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"uid": pod.uid, "namespace": pod.namespace, "name": pod.name},
+        }
+        self._recorder.event(about, kind, reason, message)
+
+    def about_node(self, reason: str, message: str) -> None:
+        """An Event of this node; returns at once."""
+        about = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._node, "uid": self._node}}
+        self._recorder.event(about, "Warning", reason, message)

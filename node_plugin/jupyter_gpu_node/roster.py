@@ -1,0 +1,126 @@
+"""The pods of a node as the API server tells of them, and which of their grants may be carried out now. Pure.
+
+Only ``allocated`` is believed, and of it only GPUs of this node. A grant waits for as long as another pod still has,
+or may have, that GPU: two pods never have it open at once, whatever the annotations say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from jupyter_gpu.kube import objects
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated, Attached, decode_allocated, decode_attached
+from jupyter_gpu.model.errors import InvalidAnnotation
+from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
+from .slots import PodRef
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """What counts of a pod of this node."""
+
+    ref: PodRef
+    created: str = ""
+    slots: frozenset[str] = frozenset()
+    """Containers that ask for a slot."""
+    finished: bool = False
+    runs: bool = False
+    """Whether a container with a slot has started."""
+    allocated: Allocated | None = None
+    attached: Attached | None = None
+    version: str = ""
+    problem: str = ""
+    """Why ``allocated`` cannot be read: then nothing is changed."""
+
+
+def read(pod: Mapping[str, Any]) -> PodView:
+    """Of a Pod's JSON; odd input counts as absent, except an ``allocated`` that cannot be read."""
+    slots = frozenset(objects.slots(pod))
+    allocated, problem = _decoded(pod, ALLOCATED, decode_allocated)
+    attached, _ = _decoded(pod, ATTACHED, decode_attached)
+    return PodView(
+        ref=PodRef(objects.uid(pod), objects.namespace(pod), objects.name(pod)),
+        created=objects.created(pod),
+        slots=slots,
+        finished=objects.finished(pod),
+        runs=_runs(pod, slots),
+        allocated=allocated,
+        attached=attached,
+        version=objects.resource_version(pod),
+        problem=problem,
+    )
+
+
+def _decoded(pod: Any, key: str, decode: Callable[[str], T]) -> tuple[T | None, str]:
+    text = objects.annotation(pod, key)
+    if text is None:
+        return None, ""
+    try:
+        return decode(text), ""
+    except InvalidAnnotation as error:
+        return None, error.message
+
+
+def _runs(pod: Mapping[str, Any], slots: Collection[str]) -> bool:
+    status = pod.get("status")
+    if not isinstance(status, Mapping):
+        return False
+    found = [status.get(key) for key in ("initContainerStatuses", "containerStatuses")]
+    items = [item for some in found if isinstance(some, list) for item in some if isinstance(item, Mapping)]
+    states = [item.get("state") for item in items if item.get("name") in slots]
+    return any(isinstance(state, Mapping) and "running" in state for state in states)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one pod of this node has in its hands."""
+
+    order: tuple[str, str]
+    """Who keeps a GPU that two pods claim to have had before: the lower one. Creation time and uid."""
+    has: Mapping[str, int] = field(default_factory=dict)
+    """By uuid the milli that the pod may use now: its rules allow it, or it is recorded as attached."""
+    drains: Mapping[str, int] = field(default_factory=dict)
+    """By uuid the milli that were taken away and are not proven closed."""
+    settled: bool = True
+    """False: an earlier process made its rules, and it may have anything."""
+
+    def claim(self, uuid: str) -> int:
+        """How much of that GPU is not free because of this pod."""
+        return max(self.has.get(uuid, 0), self.drains.get(uuid, 0))
+
+
+def permitted(
+    shares: Sequence[GpuShare],
+    own: Holding,
+    others: Iterable[Holding],
+    inventory: Collection[str],
+    held_back: Collection[str] = (),
+) -> tuple[GpuShare, ...]:
+    """Those of the allocated ``shares`` that may be open now.
+
+    ``held_back``: GPUs that somebody has open who should not.
+    """
+    rest = tuple(others)
+    return tuple(
+        share
+        for share in shares
+        if share.uuid in inventory
+        and (_keeps(share, own, rest) or (share.uuid not in held_back and _may_have(share, rest)))
+    )
+
+
+def _keeps(share: GpuShare, own: Holding, others: Iterable[Holding]) -> bool:
+    """Had before, and not more than that; of several pods that say so the first ones do."""
+    earlier = sum(other.has.get(share.uuid, 0) for other in others if other.order < own.order)
+    return share.milli <= own.has.get(share.uuid, 0) and earlier + share.milli <= MILLI_PER_GPU
+
+
+def _may_have(share: GpuShare, others: Sequence[Holding]) -> bool:
+    taken = sum(other.claim(share.uuid) for other in others)
+    return all(other.settled for other in others) and taken + share.milli <= MILLI_PER_GPU
