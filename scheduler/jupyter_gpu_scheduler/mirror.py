@@ -21,8 +21,8 @@ from .wire import newer
 CLOSED = "What a pod on this node holds cannot be read, so nothing is given here until its node plugin wrote it again."
 
 
-@dataclass(frozen=True, slots=True)
-class _Assumed:
+@dataclass(eq=False, slots=True)
+class Flight:
     """A write on its way."""
 
     allocated: Allocated
@@ -44,7 +44,7 @@ class Mirror:
         self._node_uids: dict[str, str] = {}
         self._used: dict[str, dict[str, int]] = {}
         self._opaque: dict[str, set[str]] = {}  # node → pods whose `attached` can't be read
-        self._assumed: dict[str, _Assumed] = {}
+        self._flights: dict[str, Flight] = {}
         self._blocked: set[str] = set()
         self._dirty: dict[str, None] = {}
         self._news: dict[str, None] = {}
@@ -73,13 +73,13 @@ class Mirror:
         elif self._node_uids.get(name) == uid:  # not if another of that name is there by now
             del self._nodes[name], self._node_uids[name]
             self.snapshot.remove_node(name)
-            self._mark(name)
+            self._dirty[name] = None
         self._on_change()
 
     # --- what is known ------------------------------------------------------------------------------------------------
 
     def record(self, uid: str) -> PodRecord | None:
-        """A pod as the API server has it, without what is assumed."""
+        """A pod as the API server has it, without what is on its way."""
         return self._pods.get(uid)
 
     def node(self, name: str) -> NodeRecord | None:
@@ -93,15 +93,32 @@ class Mirror:
         return found
 
     def take_news(self) -> tuple[str, ...]:
-        """Pods that came or changed since the last call."""
+        """Pods that came, changed or went since the last call."""
         found = tuple(self._news)
         self._news.clear()
         return found
 
+    def heard(self, uid: str, pod: Mapping[str, Any]) -> None:
+        """Somebody else has a pod in this version; it counts if it is newer than what the watch told."""
+        known = self._pods.get(uid)
+        if known and newer(objects.resource_version(pod), known.resource_version):
+            self._take_pod(uid, pod)
+            self._on_change()
+
+    def places(self, uid: str) -> tuple[str, ...]:
+        """Nodes where a pod stands, waits or holds something."""
+        state = self.snapshot.pod(uid)
+        found = (state.node, state.nominated, *map(self.snapshot.home, state.held)) if state else ()
+        return tuple(dict.fromkeys(node for node in found if node))
+
     def mark(self, node: str) -> None:
         """Have a node looked at again."""
-        self._mark(node)
+        self._dirty[node] = None
         self._on_change()
+
+    def unmark(self, node: str) -> None:
+        """A node was just looked at."""
+        self._dirty.pop(node, None)
 
     def mark_all(self) -> None:
         """Have every node and every pod looked at again."""
@@ -113,22 +130,27 @@ class Mirror:
 
     def in_flight(self, uid: str) -> bool:
         """Whether a decision about a pod is not confirmed yet."""
-        return uid in self._assumed
+        return uid in self._flights
+
+    def uncertain(self) -> tuple[tuple[str, Flight], ...]:
+        """Pods whose decision is not confirmed and of which no watch will tell more."""
+        return tuple(item for item in self._flights.items() if not item[1].written)
 
     @property
     def flights(self) -> int:
         """How many are on their way."""
-        return len(self._assumed)
+        return len(self._flights)
 
-    def assume(self, uid: str, allocated: Allocated, node: str = "") -> None:
-        """A write is on its way; ``node``: it binds the pod there."""
-        record = self._pods[uid]
-        self._assumed[uid] = _Assumed(allocated, node or record.state.node)
+    def assume(self, uid: str, allocated: Allocated, node: str = "") -> Flight:
+        """A write about a known pod begins; ``node``: it binds the pod there. It takes the place of an earlier one."""
+        flight = self._flights[uid] = Flight(allocated, node or self._pods[uid].state.node)
         self._put_pod(uid)
+        return flight
 
-    def settle(self, uid: str, found: Mapping[str, Any] | None = None) -> None:
+    def settle(self, uid: str, flight: Flight, found: Mapping[str, Any] | None = None) -> None:
         """The write is done, refused or without effect; ``found`` is the pod as it is now, where that is known."""
-        self._assumed.pop(uid, None)
+        if self._flights.get(uid) is flight:
+            del self._flights[uid]
         known = self._pods.get(uid)
         if known is not None:
             if found and objects.uid(found) == uid and newer(objects.resource_version(found), known.resource_version):
@@ -137,13 +159,12 @@ class Mirror:
                 self._put_pod(uid)
         self._on_change()
 
-    def bound(self, uid: str) -> None:
+    def bound(self, uid: str, flight: Flight) -> None:
         """A Binding was done: what is assumed stays so until the watch shows the pod on its node, or gone."""
-        assumed, record = self._assumed.get(uid), self._pods.get(uid)
-        if assumed and record and record.state.node:
-            self.settle(uid)
-        elif assumed:
-            self._assumed[uid] = replace(assumed, written=True)
+        record = self._pods.get(uid)
+        flight.written = True
+        if record and record.state.node:
+            self.settle(uid, flight)
 
     def block(self, uid: str, blocked: bool) -> None:
         """Whether a waiting pod waits for something else than GPUs: then it keeps nothing back from others."""
@@ -162,9 +183,9 @@ class Mirror:
             return
         record = self._pods[uid] = read_pod(pod)
         self._news[uid] = None
-        assumed = self._assumed.get(uid)
-        if assumed and assumed.written and record.state.node:
-            del self._assumed[uid]
+        flight = self._flights.get(uid)
+        if flight and flight.written and record.state.node:
+            del self._flights[uid]
         self._veil(uid, record.state.node if record.opaque else "")
         self._put_pod(uid)
 
@@ -175,33 +196,27 @@ class Mirror:
 
     def _forget_record(self, uid: str) -> None:
         del self._pods[uid]
-        self._assumed.pop(uid, None)
+        self._flights.pop(uid, None)
         self._blocked.discard(uid)
-        self._news.pop(uid, None)
+        self._news[uid] = None
         self._veil(uid, "")
-        self._mark_pod(uid)
+        self._mark_places(uid)
         self.snapshot.remove_pod(uid)
 
     def _put_pod(self, uid: str) -> None:
-        """Record and what is assumed, into the snapshot."""
-        state, assumed = self._pods[uid].state, self._assumed.get(uid)
-        if assumed:
-            state = _overlay(state, assumed)
+        """Record and what is on its way, into the snapshot."""
+        state, flight = self._pods[uid].state, self._flights.get(uid)
+        if flight:
+            state = _overlay(state, flight)
         if uid in self._blocked:
             state = replace(state, blocked=True)
-        self._mark_pod(uid)
-        self.snapshot.put_pod(state)
-        self._mark_pod(uid)
+        if state != self.snapshot.pod(uid):
+            self._mark_places(uid)
+            self.snapshot.put_pod(state)
+            self._mark_places(uid)
 
-    def _mark_pod(self, uid: str) -> None:
-        """Where a pod stands, waits or holds something."""
-        state = self.snapshot.pod(uid)
-        if state:
-            for node in (state.node, state.nominated, *map(self.snapshot.home, state.held)):
-                self._mark(node)
-
-    def _mark(self, node: str) -> None:
-        if node:
+    def _mark_places(self, uid: str) -> None:
+        for node in self.places(uid):
             self._dirty[node] = None
 
     def _count(self, uid: str, new: Usage | None) -> None:
@@ -234,7 +249,7 @@ class Mirror:
         node = self._nodes.get(name)
         if node is None:
             return
-        self._mark(name)
+        self._dirty[name] = None
         if node.gpus is None:
             self.snapshot.remove_node(name)
         else:
@@ -247,9 +262,9 @@ def _closed(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     return tuple(replace(gpu, healthy=False, health=CLOSED) for gpu in gpus)
 
 
-def _overlay(state: PodState, assumed: _Assumed) -> PodState:
+def _overlay(state: PodState, flight: Flight) -> PodState:
     """A pod whose write is on its way: what it will have, and what it had until that is confirmed."""
-    after = replace(state, allocated=assumed.allocated, node=assumed.node)
+    after = replace(state, allocated=flight.allocated, node=flight.node)
     will = after.held
     lost = {uuid: milli for uuid, milli in state.held.items() if milli > will.get(uuid, 0)}
     if not lost:

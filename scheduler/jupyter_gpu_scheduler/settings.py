@@ -57,6 +57,8 @@ class ExtenderSettings:
     """Only clients with a certificate of this authority are answered, PEM."""
     client_names: tuple[str, ...] = ()
     """Common names of client certificates that are accepted; empty: every one of that authority."""
+    endpoint_slice: str = ""
+    """Of our namespace, into which whoever leads writes its address (``POD_IP``); empty: none."""
     deadline_seconds: float = bounded(3.0, least=0.1, most=60)
     """For one answer, bind included; stay below kube-scheduler's ``httpTimeout`` (5 s by default). Default 3."""
     body_bytes: int = bounded(16 * 1024**2, least=1024, most=1024**3)
@@ -104,7 +106,7 @@ class WriteSettings:
 class Settings:
     """All of them."""
 
-    policy: Policy = checked(_read_policy, default=Policy())
+    policy: Policy = checked(_read_policy, default=Policy())  # noqa: RUF009 it is a field
     """Where new pods go: ``{"name": "fgd" | "pack" | "spread", "weights"?, "models"?, "workload"?}``. Default fgd."""
     lease: LeaseSettings = LeaseSettings()
     """Which replica leads."""

@@ -93,9 +93,20 @@ def bind_result(error: str) -> dict[str, Any]:
     return {"Error": error}
 
 
-def binding_annotations(allocated: Allocated) -> dict[str, str]:
-    """What the Binding carries: place and GPUs in one transaction."""
-    return {ALLOCATED: encode(allocated)}
+def binding(pod: PodState, node: str, resource_version: str, allocated: Allocated) -> dict[str, Any]:
+    """Place and GPUs in one transaction, done only if the pod is still what the decision was made of."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "uid": pod.uid,
+            "resourceVersion": resource_version,
+            "annotations": {ALLOCATED: encode(allocated)},
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
 
 
 def allocated_patch(uid: str, resource_version: str, allocated: Allocated) -> dict[str, Any]:

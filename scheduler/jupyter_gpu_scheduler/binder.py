@@ -1,0 +1,112 @@
+"""Binds new pods: place and GPUs in one transaction.
+
+The GPUs are reserved before the Binding is sent and stay so until it is known what became of it: the watch shows the
+pod on its node, or the API server says that it is not. The same question asked again, even while the first is under
+way, has the same answer and does nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from jupyter_gpu import faults
+from jupyter_gpu.kube import Change, Conflict, Kube, KubeError, NotFound, objects, paths
+from jupyter_gpu.model.errors import GpuError
+
+from .admit import allocate
+from .metrics import Metrics
+from .mirror import Flight, Mirror
+from .records import matters
+from .wire import BindQuestion, binding
+from .writer import PASSING, Writer
+
+TRIES = 3
+"""Of one Binding, where the pod changes each time just before."""
+
+_log = logging.getLogger(__name__)
+
+
+class Binder:
+    """One process's."""
+
+    def __init__(self, kube: Kube, mirror: Mirror, writer: Writer, metrics: Metrics) -> None:
+        self._kube = kube
+        self._mirror = mirror
+        self._writer = writer
+        self._metrics = metrics
+        self._running: dict[str, tuple[str, asyncio.Task[str]]] = {}
+
+    async def bind(self, question: BindQuestion) -> str:
+        """Empty when the pod is bound, else why not. Cancelling this does not cancel what was begun."""
+        node, task = self._running.get(question.uid, ("", None))
+        if task is None:
+            node, task = question.node, asyncio.create_task(self._bind(question))
+            self._running[question.uid] = node, task
+            task.add_done_callback(lambda _: self._running.pop(question.uid, None))
+        if node != question.node:
+            return f"The pod is being bound to {node}."
+        return await asyncio.shield(task)
+
+    async def _bind(self, question: BindQuestion) -> str:
+        for _ in range(TRIES):
+            try:
+                error = await self._try(question)
+            except GpuError as refused:
+                error = refused.message
+            if error is not None:
+                self._metrics.writes.labels("binding", "refused" if error else "done").inc()
+                return error
+        self._metrics.writes.labels("binding", "conflict").inc()
+        return "The pod changes all the time; it is tried again."
+
+    async def _try(self, question: BindQuestion) -> str | None:
+        """One Binding; ``None``: the pod was changed by others meanwhile, try again with what it is now."""
+        uid, node = question.uid, question.node
+        if self._mirror.record(uid) is None:  # kube-scheduler was faster than our watch
+            self._learn(uid, await self._writer.read(question.namespace, question.name, uid))
+        record, state = self._mirror.record(uid), self._mirror.snapshot.pod(uid)
+        if record is None or state is None or record.state.gone:
+            return "The pod is gone."
+        if record.state.node:
+            return "" if record.state.node == node else f"The pod is bound to {record.state.node} already."
+        allocated = allocate(self._mirror.snapshot, state, node)
+        if isinstance(allocated, GpuError):
+            raise allocated
+        flight = self._mirror.assume(uid, allocated, node)
+        faults.point("scheduler:reserved")
+        try:
+            body = binding(record.state, node, record.resource_version, allocated)
+            await self._kube.create(paths.pod(question.namespace, question.name, "binding"), body)
+        except NotFound:
+            self._mirror.settle(uid, flight)
+            return "The pod is gone."
+        except (Conflict, *PASSING) as error:
+            return await self._find_out(question, flight, error)
+        except KubeError as error:
+            self._mirror.settle(uid, flight)
+            return error.message
+        except BaseException:
+            self._mirror.settle(uid, flight)
+            raise
+        faults.point("scheduler:bound")
+        self._mirror.bound(uid, flight)
+        return ""
+
+    async def _find_out(self, question: BindQuestion, flight: Flight, error: KubeError) -> str | None:
+        """What became of a Binding that was not plainly done; what it took stays taken until that is known."""
+        _log.warning("Pod %s/%s: its Binding failed: %s", question.namespace, question.name, error)
+        found = await self._writer.read(question.namespace, question.name, question.uid)
+        bound = objects.node_name(found)
+        self._mirror.settle(question.uid, flight, found)
+        if found is None:
+            return "The pod is gone."
+        if not bound:
+            return None if isinstance(error, Conflict) else error.message
+        return "" if bound == question.node else f"The pod is bound to {bound} already."
+
+    def _learn(self, uid: str, found: Mapping[str, Any] | None) -> None:
+        if found and self._mirror.record(uid) is None and matters(found):
+            self._mirror.pod_changed(Change("added", dict(found)))

@@ -1,0 +1,245 @@
+"""Keeps the pods' ``allocated`` as they should be: looks at what changed, decides, and has it written.
+
+It sleeps until a watch, an answer of the API server or kube-scheduler tells something new. One look covers all that
+changed meanwhile. Of one pod at most one write is on its way; what is decided about it until then is decided again
+when that write's outcome is known. Nothing is remembered that could not be found again in the annotations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+
+from jupyter_gpu.kube import Recorder
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
+from .decide import Decision, decide
+from .metrics import Metrics
+from .mirror import Flight, Mirror
+from .news import announce
+from .nominate import review
+from .policy import Policy
+from .records import PodRecord
+from .repair import repair
+from .snapshot import PodState
+from .waiting import WaitingPods
+from .wire import about_pod
+from .writer import Outcome, Writer
+
+BREATH = 0.005
+"""Seconds of deciding after which others get their turn."""
+REST = (0.5, 60.0)
+"""Seconds before something that was refused is tried again: at first, at most."""
+
+_log = logging.getLogger(__name__)
+
+
+class Controller:
+    """One process's; :meth:`lead` runs while it leads."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        writer: Writer,
+        recorder: Recorder,
+        metrics: Metrics,
+        policy: Policy,
+        *,
+        wake_seconds: float = 1.0,
+    ) -> None:
+        self._mirror = mirror
+        self._snapshot = mirror.snapshot
+        self._writer = writer
+        self._recorder = recorder
+        self._metrics = metrics
+        self._policy = policy
+        self._changed = asyncio.Event()
+        self._writes: asyncio.TaskGroup | None = None
+        self._postponed: set[str] = set()  # nodes to look at again when a write's outcome is known
+        self._resting: dict[str, float] = {}  # uid → seconds of its last rest
+        self._asleep: set[str] = set()
+        self._waiting = WaitingPods(mirror, self._apply, policy, wake_seconds=wake_seconds)
+        self._told: dict[str, str] = {}  # uid → problem that its user knows
+        self._broken: dict[str, frozenset[str]] = {}  # node → GPUs whose owners know
+
+    def changed(self) -> None:
+        """Something is new; returns at once. Who does not lead forgets it: to lead begins with a look at everything."""
+        if self._writes is None:
+            self._mirror.take_news()
+            self._mirror.take_dirty()
+        self._changed.set()
+
+    @property
+    def waiting(self) -> WaitingPods:
+        """The pods without a node."""
+        return self._waiting
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process decides now."""
+        return self._writes is not None
+
+    async def lead(self) -> None:
+        """Until cancelled. What an earlier leader, or we before, may have left half done is found out first."""
+        await self._resolve()
+        async with asyncio.TaskGroup() as writes:
+            self._begin(writes)
+            try:
+                while True:
+                    await self._changed.wait()
+                    self._changed.clear()
+                    await self._look()
+            finally:
+                self._writes = None
+                self._waiting.stop()
+                self._metrics.leading.set(0)
+
+    def _begin(self, writes: asyncio.TaskGroup) -> None:
+        self._writes = writes
+        self._told.clear()
+        self._broken.clear()
+        self._waiting.begin()
+        self._mirror.mark_all()
+        self._metrics.leading.set(1)
+
+    # --- one look -----------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        news, dirty = self._mirror.take_news(), self._mirror.take_dirty()
+        for uid in news:
+            self._hear(uid)
+        breath = _Breath()
+        for node in dirty:
+            self._apply(repair(self._snapshot, node), "repair", node)
+            self._tell_broken(node)
+            await breath.take()
+        self._apply(review(self._snapshot, self._policy, dirty), "nominate")
+        for node in dict.fromkeys((*dirty, *self._mirror.take_dirty())):
+            with self._metrics.decide_seconds.time():
+                self._apply(decide(self._snapshot, node), "", node)
+            self._mirror.unmark(node)  # what was just decided is no news
+            self._waiting.rouse(node)
+            await breath.take()
+        self._metrics.waiting.set(self._waiting.count)
+
+    def _apply(self, decisions: Iterable[Decision], kind: str, node: str = "") -> None:
+        """Have decisions written, those that can be now."""
+        for decision in decisions:
+            uid = decision.uid
+            record = self._mirror.record(uid)
+            if record is None:
+                continue
+            if self._writes is None or self._mirror.in_flight(uid) or uid in self._asleep or not self._safe(decision):
+                self._postponed.update((node, *self._mirror.places(uid)))
+                continue
+            self._metrics.decisions.labels(kind or _kind(decision)).inc()
+            flight = self._mirror.assume(uid, decision.allocated)
+            self._writes.create_task(self._carry_out(record, flight))
+        self._metrics.in_flight.set(self._mirror.flights)
+
+    def _safe(self, decision: Decision) -> bool:
+        """Whether all that it takes is free by what is confirmed, and not only by writes on their way."""
+        for share in decision.added:
+            holders = self._snapshot.holders(share.uuid)
+            others = sum(milli for uid, milli in holders.items() if uid != decision.uid)
+            if others + share.milli > MILLI_PER_GPU:
+                return False
+        return True
+
+    async def _carry_out(self, record: PodRecord, flight: Flight) -> None:
+        began = time.monotonic()
+        uid = record.state.uid
+        outcome = await self._writer.write(record, flight.allocated)
+        places = self._mirror.places(uid)
+        self._mirror.settle(uid, flight, outcome.found)
+        self._metrics.in_flight.set(self._mirror.flights)
+        if outcome.kind == "done":
+            self._metrics.write_seconds.observe(time.monotonic() - began)
+            self._resting.pop(uid, None)
+            announce(self._recorder, record.state, flight.allocated)
+        elif outcome.kind != "conflict" or self._stuck(record):
+            self._rest(record.state, outcome)
+        for node in (*places, *self._mirror.places(uid)):
+            if node in self._postponed:
+                self._postponed.discard(node)
+                self._mirror.mark(node)
+
+    def _stuck(self, record: PodRecord) -> bool:
+        """Whether a conflict told nothing new, so that the same would be decided again at once."""
+        now = self._mirror.record(record.state.uid)
+        return now is not None and now.resource_version == record.resource_version
+
+    def _rest(self, pod: PodState, outcome: Outcome) -> None:
+        """Leave a pod alone for a while, longer each time: nobody is pressed with what was refused."""
+        seconds = min(self._resting.get(pod.uid, REST[0] / 2) * 2, REST[1])
+        if outcome.kind == "refused":
+            text = "What was decided for pod %s/%s is refused, tried again in %.1f s: %s"
+            _log.error(text, pod.namespace, pod.name, seconds, outcome.message)
+        self._resting[pod.uid] = seconds
+        self._asleep.add(pod.uid)
+        asyncio.get_running_loop().call_later(seconds, self._rested, pod.uid)
+
+    def _rested(self, uid: str) -> None:
+        self._asleep.discard(uid)
+        if self._mirror.record(uid) is None:
+            self._resting.pop(uid, None)
+        for node in self._mirror.places(uid):
+            self._mirror.mark(node)
+        self._waiting.enqueue(uid)
+
+    # --- what is told -------------------------------------------------------------------------------------------------
+
+    def _hear(self, uid: str) -> None:
+        """A pod is new, or not as it was."""
+        record = self._mirror.record(uid)
+        self._waiting.hear(uid)
+        problem = record.problem if record else ""
+        if record and problem and self._told.get(uid) != problem:
+            about = about_pod(record.state, record.resource_version)
+            self._recorder.event(about, "Warning", "GpusInvalidRequest", problem)
+        if problem:
+            self._told[uid] = problem
+        else:
+            self._told.pop(uid, None)
+
+    def _tell_broken(self, node: str) -> None:
+        """Tell who has a GPU that stopped working."""
+        known = self._mirror.node(node)
+        broken = {gpu.uuid: gpu.health for gpu in (known and known.gpus) or () if not gpu.healthy}
+        for uuid in broken.keys() - self._broken.get(node, frozenset()):
+            for uid in self._snapshot.holders(uuid):
+                if state := self._snapshot.pod(uid):
+                    text = f"GPU {uuid} does not work: {broken[uuid] or 'the node gives no reason'}."
+                    self._recorder.event(about_pod(state), "Warning", "GpusUnhealthy", text)
+        if broken:
+            self._broken[node] = frozenset(broken)
+        else:
+            self._broken.pop(node, None)
+
+    async def _resolve(self) -> None:
+        """Find out what became of writes whose answer was never heard."""
+        for uid, flight in self._mirror.uncertain():
+            if record := self._mirror.record(uid):
+                found = await self._writer.read(record.state.namespace, record.state.name, uid)
+                self._mirror.settle(uid, flight, found)
+
+
+class _Breath:
+    """Gives others their turn now and then."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    async def take(self) -> None:
+        """To be called between two steps."""
+        if time.monotonic() - self._since > BREATH:
+            await asyncio.sleep(0)
+            self._since = time.monotonic()
+
+
+def _kind(decision: Decision) -> str:
+    if decision.added:
+        return "grant"
+    return "revoke" if decision.removed else "reason"

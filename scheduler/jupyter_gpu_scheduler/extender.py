@@ -1,0 +1,232 @@
+"""Answers kube-scheduler: which nodes, how good, and binds.
+
+Whoever may ask may place pods, so only clients with a certificate of the configured authority are heard. A process
+that does not lead or does not know the cluster yet answers with an error: the pod is tried again, nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tornado import web
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+from jupyter_gpu.kube import objects
+from jupyter_gpu.model import strict
+
+from . import wire
+from .binder import Binder
+from .candidates import filter_nodes
+from .metrics import Metrics
+from .mirror import Mirror
+from .policy import Policy
+from .records import matters, read_pod
+from .score import prioritize
+from .settings import ExtenderSettings
+from .snapshot import PodState
+from .waiting import WaitingPods
+
+CERTIFICATE_SECONDS = 30.0
+"""Between two looks at whether the certificate files changed."""
+
+_log = logging.getLogger(__name__)
+
+
+class Extender:
+    """The answers, without HTTP. ``unready`` says why nothing can be answered now; empty: it can."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        waiting: WaitingPods,
+        binder: Binder,
+        policy: Policy,
+        unready: Callable[[], str],
+        settings: ExtenderSettings,
+    ) -> None:
+        self._mirror = mirror
+        self._waiting = waiting
+        self._binder = binder
+        self._policy = policy
+        self._unready = unready
+        self._settings = settings
+
+    async def filter(self, body: bytes) -> tuple[str, Any]:
+        """Outcome for the metrics, and an ``ExtenderFilterResult``."""
+        try:
+            question = wire.read_question(body, self._settings.body_bytes)
+        except strict.FieldError as error:
+            return "invalid", wire.filter_error(str(error))
+        if why := self._unready():
+            return "unready", wire.filter_error(why)
+        if not matters(question.pod):
+            return "fits", wire.filter_result(question.nodes)
+        pod = self._newest(question)
+        if pod.node:
+            return "bound", wire.filter_error(f"The pod is bound to {pod.node} already.")
+        found = filter_nodes(self._mirror.snapshot, pod, question.nodes)
+        self._waiting.asked(pod.uid, question.nodes, bool(found.fitting))
+        return "fits" if found.fitting else "full", wire.filter_result(found.fitting, found.failed, found.never)
+
+    async def prioritize(self, body: bytes) -> tuple[str, Any]:
+        """Outcome, and a ``HostPriorityList``; ``None`` where there is none: kube-scheduler goes on without."""
+        try:
+            question = wire.read_question(body, self._settings.body_bytes)
+        except strict.FieldError:
+            return "invalid", None
+        if self._unready():
+            return "unready", None
+        pod = self._newest(question)
+        if not matters(question.pod) or pod.node:
+            return "done", wire.host_priorities(dict.fromkeys(question.nodes, 0))
+        scores = prioritize(self._mirror.snapshot, pod, question.nodes, self._policy)
+        return "done", wire.host_priorities(scores)
+
+    async def bind(self, body: bytes) -> tuple[str, Any]:
+        """Outcome, and an ``ExtenderBindingResult``."""
+        try:
+            question = wire.read_bind(body, self._settings.body_bytes)
+        except strict.FieldError as error:
+            return "invalid", wire.bind_result(str(error))
+        if why := self._unready():
+            return "unready", wire.bind_result(why)
+        try:
+            async with asyncio.timeout(self._settings.deadline_seconds):
+                why = await self._binder.bind(question)
+        except TimeoutError:
+            return "late", wire.bind_result("The API server takes too long; the pod is tried again.")
+        return "refused" if why else "done", wire.bind_result(why)
+
+    def _newest(self, question: wire.Question) -> PodState:
+        """The pod, as our watch or as kube-scheduler's knows it, whichever is newer."""
+        uid = objects.uid(question.pod)
+        self._mirror.heard(uid, question.pod)
+        return self._mirror.snapshot.pod(uid) or read_pod(question.pod).state
+
+
+Answer = Callable[[bytes], Awaitable[tuple[str, Any]]]
+
+
+class _Handler(web.RequestHandler):
+    """One verb."""
+
+    def initialize(self, verb: str, answer: Answer, metrics: Metrics, settings: ExtenderSettings) -> None:
+        """With what it answers."""
+        self.verb = verb
+        self.answer = answer
+        self.metrics = metrics
+        self.settings_of_extender = settings
+
+    def prepare(self) -> None:
+        """Only who is named in the settings, where anybody is."""
+        if self.settings_of_extender.client_names and not self._known():
+            raise web.HTTPError(403)
+
+    async def post(self) -> None:
+        """Answer; whatever breaks is an error of this one question."""
+        began = time.perf_counter()
+        outcome, answer = await self.answer(self.request.body)
+        self.metrics.answers.labels(self.verb, outcome).inc()
+        self.metrics.answer_seconds.labels(self.verb).observe(time.perf_counter() - began)
+        self.set_status(200 if answer is not None else 503)
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(answer, separators=(",", ":")))
+
+    def _known(self) -> bool:
+        found = self.request.get_ssl_certificate()
+        subject = found.get("subject", ()) if isinstance(found, dict) else ()
+        names = {value for part in subject for key, value in part if key == "commonName"}
+        return bool(names & set(self.settings_of_extender.client_names))
+
+
+class ExtenderServer:
+    """Serves an :class:`Extender`."""
+
+    def __init__(self, extender: Extender, settings: ExtenderSettings, metrics: Metrics) -> None:
+        self._settings = settings
+        self._context = tls_context(settings)
+        verbs: dict[str, Answer] = {
+            "filter": extender.filter,
+            "prioritize": extender.prioritize,
+            "bind": extender.bind,
+        }
+        routes: list[Any] = [
+            (f"/{verb}", _Handler, {"verb": verb, "answer": answer, "metrics": metrics, "settings": settings})
+            for verb, answer in verbs.items()
+        ]
+        app = web.Application([*routes, ("/healthz", _Alive)], log_function=_quiet)
+        self._server = HTTPServer(app, ssl_options=self._context, max_body_size=settings.body_bytes)
+        self._sockets = bind_sockets(settings.port, settings.address)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        port: int = self._sockets[0].getsockname()[1]
+        return port
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._server.add_sockets(self._sockets)
+
+    async def run(self) -> None:
+        """Takes renewed certificates, until cancelled."""
+        seen = self._stamps()
+        while True:
+            await asyncio.sleep(CERTIFICATE_SECONDS)
+            now = self._stamps()
+            if now != seen and self._context:
+                try:
+                    load_certificates(self._context, self._settings)
+                    seen = now
+                    _log.info("The certificates of the extender were read again.")
+                except (OSError, ssl.SSLError) as error:  # half written; those we have are still good
+                    _log.warning("The renewed certificates can't be used (yet): %s", error)
+
+    async def close(self) -> None:
+        """No more questions; those under way are answered."""
+        self._server.stop()
+        await self._server.close_all_connections()
+
+    def _stamps(self) -> list[tuple[int, int]]:
+        files = (self._settings.certificate, self._settings.key, self._settings.client_ca)
+        stats = [path.stat() for path in files if path and path.exists()]
+        return [(found.st_mtime_ns, found.st_ino) for found in stats]
+
+
+class _Alive(web.RequestHandler):
+    """For whoever wants to know whether anybody listens here."""
+
+    def get(self) -> None:
+        """Yes."""
+        self.finish("ok\n")
+
+
+def tls_context(settings: ExtenderSettings) -> ssl.SSLContext | None:
+    """Mutual TLS; ``None``: plain HTTP. Raises ``OSError`` or ``ssl.SSLError`` where the files can't be used."""
+    if not settings.secure:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    load_certificates(context, settings)
+    return context
+
+
+def load_certificates(context: ssl.SSLContext, settings: ExtenderSettings) -> None:
+    """From the files, for the connections to come."""
+    assert settings.certificate
+    context.load_cert_chain(settings.certificate, settings.key)
+    context.load_verify_locations(settings.client_ca)
+
+
+def _quiet(handler: web.RequestHandler) -> None:
+    """The metrics count; only what failed is a line."""
+    if handler.get_status() >= 500 and handler.get_status() != 503:
+        _log.error("%s %s: %s", handler.request.method, handler.request.path, handler.get_status())

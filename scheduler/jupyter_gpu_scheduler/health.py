@@ -1,0 +1,76 @@
+"""Probes and metrics over plain HTTP.
+
+``/healthz``: this process hears the API server, or did not so long ago that it should be started anew. ``/readyz``: it
+knows the cluster; whether it leads is no part of that. ``/metrics``: for Prometheus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tornado import web
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+from .metrics import CONTENT_TYPE, Metrics
+from .settings import StatusSettings
+
+Check = Callable[[], str]
+"""Why something is not so, in words; empty: it is."""
+
+
+class _Probe(web.RequestHandler):
+    """One check."""
+
+    def initialize(self, check: Check) -> None:
+        """With what it asks."""
+        self.check = check
+
+    def get(self) -> None:
+        """200, or 503 and why."""
+        why = self.check()
+        self.set_status(503 if why else 200)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(f"{why or 'ok'}\n")
+
+
+class _Metrics(web.RequestHandler):
+    """All of them."""
+
+    def initialize(self, metrics: Metrics) -> None:
+        """With what it tells."""
+        self.metrics = metrics
+
+    def get(self) -> None:
+        """In Prometheus' text format."""
+        self.set_header("Content-Type", CONTENT_TYPE)
+        self.finish(self.metrics.text())
+
+
+class StatusServer:
+    """Serves them."""
+
+    def __init__(self, settings: StatusSettings, metrics: Metrics, *, alive: Check, ready: Check) -> None:
+        routes: list[Any] = [
+            ("/healthz", _Probe, {"check": alive}),
+            ("/readyz", _Probe, {"check": ready}),
+            ("/metrics", _Metrics, {"metrics": metrics}),
+        ]
+        self._server = HTTPServer(web.Application(routes, log_function=lambda _: None), max_body_size=1024)
+        self._sockets = bind_sockets(settings.port, settings.address)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        port: int = self._sockets[0].getsockname()[1]
+        return port
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._server.add_sockets(self._sockets)
+
+    async def close(self) -> None:
+        """No more."""
+        self._server.stop()
+        await self._server.close_all_connections()

@@ -1,0 +1,26 @@
+"""Which decisions are told to users as Events, and in which words. A plain grant is no news."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from jupyter_gpu.kube import Recorder
+from jupyter_gpu.model.annotations import Allocated, Reason
+
+from .snapshot import PodState
+from .wire import about_pod
+
+EVENTS: Final[dict[Reason, tuple[Literal["Normal", "Warning"], str]]] = {
+    Reason.PARTIAL: ("Normal", "GpusPartial"),
+    Reason.DEFERRED: ("Normal", "GpusDeferred"),
+    Reason.INFEASIBLE: ("Warning", "GpusRefused"),
+    Reason.LIMIT_EXCEEDED: ("Warning", "GpusRefused"),
+}
+
+
+def announce(recorder: Recorder, pod: PodState, allocated: Allocated) -> None:
+    """Tell of ``allocated`` if it says something that ``pod`` was not told before."""
+    before = (pod.allocated.reason, pod.allocated.message) if pod.allocated else (None, "")
+    if allocated.reason in EVENTS and (allocated.reason, allocated.message) != before:
+        kind, reason = EVENTS[allocated.reason]
+        recorder.event(about_pod(pod), kind, reason, allocated.message)

@@ -1,0 +1,155 @@
+"""One scheduler process: all parts, joined.
+
+Whatever ends of what should run for ever ends the process: half a scheduler is worse than none, which is started anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+
+from jupyter_gpu.kube import Change, Kube, Lease, Recorder, Reflector, credentials, paths
+
+from .binder import Binder
+from .controller import Controller
+from .endpoint import publish
+from .extender import Extender, ExtenderServer
+from .health import StatusServer
+from .metrics import Metrics
+from .mirror import Mirror
+from .records import trim_node, trim_pod
+from .settings import Settings
+from .writer import Writer
+
+RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+"""Pods that finished hold nothing: they leave the watch as if they were removed."""
+
+_log = logging.getLogger(__name__)
+
+
+class Process:
+    """Made and run once, on one event loop."""
+
+    def __init__(self, kube: Kube, settings: Settings, environ: Mapping[str, str] = os.environ) -> None:
+        self._kube = kube
+        self._settings = settings
+        self._environ = environ
+        self._namespace = settings.lease.namespace or environ.get("POD_NAMESPACE") or kube.namespace or "default"
+        self.mirror = Mirror(self._changed, namespaces=settings.namespaces)
+        self.metrics = Metrics(self.mirror.snapshot)
+        self._recorder = Recorder(kube, "jupyter-gpu-scheduler", host=environ.get("POD_NAME", ""))
+        self._writer = Writer(kube, settings.writes, self.metrics, lambda: self._lease.leading)
+        self.controller = Controller(
+            self.mirror, self._writer, self._recorder, self.metrics, settings.policy, wake_seconds=settings.wake_seconds
+        )
+        binder = Binder(kube, self.mirror, self._writer, self.metrics)
+        extender = Extender(
+            self.mirror, self.controller.waiting, binder, settings.policy, self._unready, settings.extender
+        )
+        self.extender = ExtenderServer(extender, settings.extender, self.metrics)
+        self.status = StatusServer(settings.status, self.metrics, alive=self._silent, ready=self._unsynced)
+        self._pods = self._follow("pods", paths.pods(), trim_pod, self.mirror.pod_changed, RUNNING)
+        self._nodes = self._follow("nodes", paths.nodes(), trim_node, self.mirror.node_changed)
+        lease = settings.lease
+        self._lease = Lease(
+            kube,
+            self._namespace,
+            lease.name,
+            identity(environ),
+            duration=lease.duration_seconds,
+            renew=lease.renew_seconds,
+            retry=lease.retry_seconds,
+        )
+        self._began = time.monotonic()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until ``stop``; raises what ended it otherwise. The lease is given back in any case."""
+        self.status.start()
+        self.extender.start()
+        _log.info("Extender on port %d, status on port %d.", self.extender.port, self.status.port)
+        parts: dict[str, Coroutine[object, object, object]] = {
+            "the watch of pods": self._pods.run(),
+            "the watch of nodes": self._nodes.run(),
+            "the election": self._lease.run(self._lead),
+            "the certificates": self.extender.run(),
+            "stop": stop.wait(),
+        }
+        tasks = {asyncio.create_task(part, name=name) for name, part in parts.items()}
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+                if task.get_name() != "stop":
+                    raise RuntimeError(f"{task.get_name()} ended")
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)  # the lease is given back by the election
+            await self._recorder.close()
+            await self.extender.close()
+            await self.status.close()
+
+    async def _lead(self) -> None:
+        """Elected: know everything, then lead."""
+        await self._pods.synced.wait()
+        await self._nodes.synced.wait()
+        name, address = self._settings.extender.endpoint_slice, self._environ.get("POD_IP", "")
+        if name and address:
+            await publish(self._kube, self._writer, self._namespace, name, address)
+        _log.info("The cluster is known after %.1f s; it leads.", time.monotonic() - self._began)
+        await self.controller.lead()
+
+    def _follow(
+        self,
+        what: str,
+        path: str,
+        trim: Callable[[dict[str, object]], dict[str, object]],
+        on_change: Callable[[Change], None],
+        fields: str = "",
+    ) -> Reflector:
+        return Reflector(
+            self._kube, path, fields=fields, on_change=on_change, on_trouble=partial(self._trouble, what)
+        )
+
+    def _changed(self) -> None:
+        self.controller.changed()
+
+    def _trouble(self, what: str, message: str) -> None:
+        if message:
+            self.metrics.watch_troubles.labels(what).inc()
+
+    # --- what the probes and kube-scheduler ask -----------------------------------------------------------------------
+
+    def _unsynced(self) -> str:
+        if not (self._pods.synced.is_set() and self._nodes.synced.is_set()):
+            return "The cluster is not known yet."
+        return self._silent()
+
+    def _unready(self) -> str:
+        if not self.controller.leading:
+            return "This replica of the jupyter-gpu scheduler does not lead; the pod is tried again."
+        return self._unsynced()
+
+    def _silent(self) -> str:
+        since = time.monotonic() - self._began
+        silence = max(min(watch.fresh_seconds, since) for watch in (self._pods, self._nodes))
+        if silence > self._settings.silence_seconds:
+            return f"The API server was not heard for {silence:.0f} s."
+        return ""
+
+
+def identity(environ: Mapping[str, str]) -> str:
+    """Of this process in the election: its pod's name, so that a container started anew goes on at once."""
+    return environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+async def run(settings: Settings, stop: asyncio.Event) -> None:
+    """The whole of a process."""
+    async with Kube(credentials.load(settings.kubeconfig), user_agent="jupyter-gpu-scheduler") as kube:
+        await Process(kube, settings).run(stop)

@@ -1,0 +1,108 @@
+"""Writes ``allocated`` of pods: bounded, with preconditions, again and again while the API server is away.
+
+A write is done only to the very object that was decided about (uid and resource version). Where that changed
+meanwhile nothing is written: the pod is read again, for another decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jupyter_gpu import faults
+from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, TooMany, Unauthorized, Unavailable, objects, paths
+from jupyter_gpu.model.annotations import Allocated
+
+from .metrics import Metrics
+from .records import PodRecord
+from .settings import WriteSettings
+from .wire import allocated_patch
+
+_log = logging.getLogger(__name__)
+
+PASSING = (Unavailable, TooMany, Unauthorized)
+"""What goes by: a restart of the API server, too many requests, a token that is being replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a write."""
+
+    kind: Literal["done", "conflict", "gone", "refused"]
+    found: Mapping[str, Any] | None = None
+    """The pod as it is now, where that is known."""
+    message: str = ""
+    """Why it was refused."""
+
+
+class Writer:
+    """``may`` is asked before each try: only who leads writes."""
+
+    def __init__(self, kube: Kube, settings: WriteSettings, metrics: Metrics, may: Callable[[], bool]) -> None:
+        self._kube = kube
+        self._settings = settings
+        self._metrics = metrics
+        self._may = may
+        self._places = asyncio.Semaphore(settings.concurrent)
+
+    async def write(self, record: PodRecord, allocated: Allocated) -> Outcome:
+        """Until it is done, or can't be."""
+        faults.point("scheduler:decided")
+        outcome = await self._until_answered(record, allocated)
+        self._metrics.writes.labels("allocated", outcome.kind).inc()
+        return outcome
+
+    async def read(self, namespace: str, name: str, uid: str) -> Mapping[str, Any] | None:
+        """A pod as it is now, ``None`` if it is gone; tried until the API server answers."""
+        pauses = self.pauses()
+        while True:
+            try:
+                found = await self._kube.get(paths.pod(namespace, name))
+            except NotFound:
+                return None
+            except KubeError as error:
+                _log.warning("Pod %s/%s can't be read now: %s", namespace, name, error)
+                await asyncio.sleep(pauses())
+            else:
+                return found if objects.uid(found) == uid else None
+
+    def pauses(self) -> Callable[[], float]:
+        """Seconds before each next try: doubling, by chance a little less, so that not all come together."""
+        tries = 0
+
+        def pause() -> float:
+            nonlocal tries
+            seconds = min(self._settings.backoff_seconds * 2.0 ** min(tries, 16), self._settings.backoff_max_seconds)
+            tries += 1
+            return seconds * random.uniform(0.5, 1)  # noqa: S311 no secret
+
+        return pause
+
+    async def _until_answered(self, record: PodRecord, allocated: Allocated) -> Outcome:
+        pod = record.state
+        path = paths.pod(pod.namespace, pod.name, "status")
+        body = allocated_patch(pod.uid, record.resource_version, allocated)
+        pauses = self.pauses()
+        while self._may():
+            try:
+                async with self._places:  # not kept while it waits for the next try
+                    found = await self._kube.patch(path, body)
+            except NotFound:
+                return Outcome("gone")
+            except Conflict:  # another write was faster, or an earlier try of this one was done without our knowing
+                now = await self.read(pod.namespace, pod.name, pod.uid)
+                return Outcome("conflict", now) if now else Outcome("gone")
+            except PASSING as error:
+                self._metrics.writes.labels("allocated", "retried").inc()
+                _log.warning("Pod %s/%s can't be written now: %s", pod.namespace, pod.name, error)
+                await asyncio.sleep(pauses())
+            except KubeError as error:
+                return Outcome("refused", message=error.message)
+            else:
+                faults.point("scheduler:written")
+                return Outcome("done", found)
+        return Outcome("refused", message="This process does not lead any more.")
