@@ -1,0 +1,192 @@
+"""What has to happen before the chart grants anything, and after it took everything back.
+
+`apply`: the admission policies are applied in place, and this ends when the API server enforces them, each in its new
+version. `remove`: nodes are cleaned of what the node plugin left, and the policies go. Standard library only; talks to
+the API server with the token of the hook's service account.
+"""
+
+import json
+import os
+import re
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+NAMESPACE = os.environ.get("POD_NAMESPACE", "default")
+SECONDS = float(os.environ.get("WAIT_SECONDS", "60"))
+SETTLE = 2.0
+"""A policy must be seen in force for so long: behind a load balancer other API servers may be later."""
+PREFIX = "jupyter-gpu.io/"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+
+class Refused(Exception):
+    """The API server said no."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+def call(method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
+    """One request. Raises Refused, and OSError while the API server cannot be reached."""
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    server = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+    data = body.encode() if isinstance(body, str) else None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(server + path, data=data, method=method)  # noqa: S310
+    request.add_header("Authorization", f"Bearer {(ACCOUNT / 'token').read_text()}")
+    request.add_header("Content-Type", kind)
+    trust = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
+    try:
+        with urllib.request.urlopen(request, timeout=30, context=trust) as answer:  # noqa: S310
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        text = error.read().decode(errors="replace")
+        try:
+            text = json.loads(text)["message"]
+        except (ValueError, KeyError):
+            pass
+        raise Refused(error.code, text) from None
+
+
+def patiently(what: str, done: Callable[[], bool]) -> None:
+    """Asks again until it is done; ends the hook with a sentence if it never is."""
+    deadline = time.monotonic() + SECONDS
+    trouble = ""
+    while time.monotonic() < deadline:
+        try:
+            if done():
+                return
+        except (OSError, Refused) as error:
+            trouble = f" Last: {error}"
+        time.sleep(0.2)
+    raise SystemExit(f"{what} did not happen within {SECONDS:.0f} s.{trouble}")
+
+
+def objects() -> Iterator[tuple[str, str]]:
+    """Path and text of what is to be applied: policies, then their bindings."""
+    for file in sorted(HERE.glob("validatingadmission*.yaml")):
+        resource, name, _ = file.name.split(".")
+        yield f"{ADMISSION}/{resource}/{name}", file.read_text()
+
+
+def apply() -> None:
+    """Puts the policies into force."""
+    for path, text in objects():
+
+        def done(path: str = path, text: str = text) -> bool:
+            call("PATCH", f"{path}?fieldManager=jupyter-gpu&force=true", text, "application/apply-patch+yaml")
+            return True
+
+        patiently(f"Applying {path}", done)
+        print("applied", path, flush=True)
+    for (path, mark), probe in zip(marks(), PROBES, strict=True):
+        since: list[float] = []
+
+        def enforced(mark: str = mark, probe: tuple[str, Any] = probe, since: list[float] = since) -> bool:
+            if mark not in tried(*probe):
+                since.clear()
+                return False
+            since.append(time.monotonic())
+            return since[-1] - since[0] >= SETTLE
+
+        patiently(f"Enforcement of {path}", enforced)
+        print("in force", path, flush=True)
+
+
+def marks() -> Iterator[tuple[str, str]]:
+    """By policy, the words with which this very version refuses what is only for trying."""
+    for path, text in objects():
+        found = re.search(r"jupyter-gpu policy \S+ is in force", text)
+        if found:
+            yield path, found[0]
+
+
+PROBE = {PREFIX + "probe": "1"}
+PROBES: tuple[tuple[str, Any], ...] = (
+    (
+        f"/api/v1/namespaces/{NAMESPACE}/bindings",
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": "jupyter-gpu-probe", "annotations": PROBE},
+            "target": {"kind": "Node", "name": "none"},
+        },
+    ),
+    ("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "probe", "annotations": PROBE}}),
+    (
+        f"/api/v1/namespaces/{NAMESPACE}/pods",
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "jupyter-gpu-probe", "annotations": PROBE},
+            "spec": {"containers": [{"name": "none", "image": "none"}]},
+        },
+    ),
+)
+"""One for each policy, in the order of their names. They are tried without effect."""
+
+
+def tried(path: str, body: Any) -> str:
+    """With what words the API server refuses it; empty: it does not."""
+    try:
+        call("POST", f"{path}?dryRun=All", body)
+    except Refused as error:
+        return str(error)
+    return ""
+
+
+def remove() -> None:
+    """Leaves nothing behind."""
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    ours = "?labelSelector=app.kubernetes.io/name%3Djupyter-gpu,app.kubernetes.io/component%3D"
+    patiently("The end of the node plugins", lambda: not call("GET", f"{pods}{ours}node")["items"])
+    for path, _ in reversed(list(objects())):
+        delete(path)
+    template = json.loads((HERE / "cleaner.json").read_text())
+    cleaners = {}
+    for node in call("GET", "/api/v1/nodes")["items"]:
+        name = node["metadata"]["name"]
+        annotations = [key for key in node["metadata"].get("annotations", {}) if key == PREFIX + "inventory"]
+        labels = [key for key in node["metadata"].get("labels", {}) if key.startswith(PREFIX + "gpu.")]
+        if not annotations:
+            continue
+        template["spec"]["nodeName"] = name
+        cleaners[name] = f"{pods}/{call('POST', pods, template)['metadata']['name']}"
+        patch = {"annotations": dict.fromkeys(annotations), "labels": dict.fromkeys(labels)}
+        call("PATCH", f"/api/v1/nodes/{name}", {"metadata": patch}, "application/merge-patch+json")
+    failed = [name for name, path in cleaners.items() if not cleaned(name, path)]
+    if failed:
+        print(f"Not cleaned: {', '.join(failed)}. What is left there goes with a restart of the node.", flush=True)
+
+
+def cleaned(node: str, path: str) -> bool:
+    """Waits for one node's cleaner."""
+    deadline = time.monotonic() + SECONDS
+    phase = "Pending"
+    while phase not in ("Succeeded", "Failed") and time.monotonic() < deadline:
+        time.sleep(0.2)
+        phase = call("GET", path).get("status", {}).get("phase", "")
+    print(f"node {node}: {phase}", flush=True)
+    delete(f"{path}?gracePeriodSeconds=0")
+    return phase == "Succeeded"
+
+
+def delete(path: str) -> None:
+    """Also where it is gone already."""
+    try:
+        call("DELETE", path)
+    except Refused as error:
+        if error.status != 404:
+            raise
+
+
+if __name__ == "__main__":
+    {"apply": apply, "remove": remove}[sys.argv[1]]()

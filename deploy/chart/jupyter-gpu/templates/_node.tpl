@@ -1,0 +1,109 @@
+{{/* What the node plugin's pods and those that clean a node up have in common: the pod, volumes
+last. */}}
+{{- define "jupyter-gpu.nodePod" -}}
+priorityClassName: system-node-critical
+{{- with .Values.node.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- include "jupyter-gpu.pullSecrets" . }}
+# To prove that nobody has a GPU open it looks at the open files of every process of the node: a descriptor can be given
+# to any process over a socket.
+hostPID: true
+terminationGracePeriodSeconds: 10
+securityContext:
+  runAsUser: 0
+  runAsGroup: 0
+  seccompProfile: {type: RuntimeDefault}
+  # AppArmor's default profile forbids to look at processes outside it.
+  appArmorProfile: {type: Unconfined}
+tolerations:
+  {{- toYaml .Values.node.tolerations | nindent 2 }}
+volumes:
+  - {name: device-plugins, hostPath: {path: {{ .Values.node.kubeletDirectory }}/device-plugins, type: Directory}}
+  - {name: pod-resources, hostPath: {path: {{ .Values.node.kubeletDirectory }}/pod-resources, type: Directory}}
+  - {name: cgroup, hostPath: {path: /sys/fs/cgroup, type: Directory}}
+  {{- if not .Values.node.withoutPins }}
+  - {name: bpf, hostPath: {path: /sys/fs/bpf, type: Directory}}
+  {{- end }}
+  - {name: state, hostPath: {path: /var/lib/jupyter-gpu, type: DirectoryOrCreate}}
+  - {name: run, hostPath: {path: /run/jupyter-gpu, type: DirectoryOrCreate}}
+  {{- if not (include "jupyter-gpu.simulated" .) }}
+  - {name: dev, hostPath: {path: /dev, type: Directory}}
+  - {name: driver, hostPath: {path: {{ .Values.node.driver.root }}, type: Directory}}
+  {{- end }}
+{{- end }}
+
+{{/* And the container, but for what it runs. */}}
+{{- define "jupyter-gpu.nodeContainer" -}}
+image: {{ include "jupyter-gpu.image" (list . "node") }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+env:
+  - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+  - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+  - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+  - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+  {{- if not (include "jupyter-gpu.simulated" .) }}
+  # For the NVIDIA container runtime: NVML, but nothing to compute with.
+  - {name: NVIDIA_VISIBLE_DEVICES, value: all}
+  - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}
+  {{- end }}
+resources:
+  {{- toYaml .Values.node.resources | nindent 2 }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+    add:
+      # Load device programs, attach them to the cgroups of pods, find them again by their pins.
+      - BPF
+      - NET_ADMIN
+      # Look at the open files of processes of other users, and at their mappings, which outlive descriptors.
+      - SYS_PTRACE
+      - DAC_READ_SEARCH
+      - CHECKPOINT_RESTORE
+      # End a process that has a GPU open which its pod was not given.
+      - KILL
+      {{- if include "jupyter-gpu.simulated" . }}
+      # Make the devices of simulated GPUs.
+      - MKNOD
+      {{- end }}
+      {{- if .Values.node.withoutPins }}
+      # Find programs without pins.
+      - SYS_ADMIN
+      {{- end }}
+volumeMounts:
+  - {name: settings, mountPath: /etc/jupyter-gpu/settings, readOnly: true}
+  - {name: device-plugins, mountPath: {{ .Values.node.kubeletDirectory }}/device-plugins}
+  - {name: pod-resources, mountPath: {{ .Values.node.kubeletDirectory }}/pod-resources}
+  # Writable to freeze a pod for the milliseconds of a proof.
+  - {name: cgroup, mountPath: /sys/fs/cgroup}
+  {{- if not .Values.node.withoutPins }}
+  - {name: bpf, mountPath: /sys/fs/bpf, mountPropagation: HostToContainer}
+  {{- end }}
+  - {name: state, mountPath: /var/lib/jupyter-gpu}
+  - {name: run, mountPath: /run/jupyter-gpu}
+  {{- if not (include "jupyter-gpu.simulated" .) }}
+  - {name: dev, mountPath: /host/dev, readOnly: true}
+  - {name: driver, mountPath: /host/driver, readOnly: true, mountPropagation: HostToContainer}
+  {{- end }}
+{{- end }}
+
+{{/* A pod that removes from one node what the plugin left there. It needs nothing of the API server. */}}
+{{- define "jupyter-gpu.cleaner" -}}
+apiVersion: v1
+kind: Pod
+metadata:
+  generateName: jupyter-gpu-clean-
+  labels:
+    {{- include "jupyter-gpu.selector" (list . "cleaner") | nindent 4 }}
+spec:
+  {{- include "jupyter-gpu.nodePod" . | nindent 2 }}
+    - {name: settings, configMap: {name: jupyter-gpu-hook}}
+  automountServiceAccountToken: false
+  restartPolicy: Never
+  containers:
+    - name: cleaner
+      command: [python, -m, jupyter_gpu_node.uninstall, --settings, /etc/jupyter-gpu/settings/settings.json]
+      {{- include "jupyter-gpu.nodeContainer" . | nindent 6 }}
+{{- end }}
