@@ -30,7 +30,6 @@ KEEP = 2
 """Archives of each image that stay; older ones are removed."""
 
 SUITE = "bookworm"
-MIRROR = "http://deb.debian.org/debian"
 PACKAGES = ("python3",)
 NOT_NEEDED = ("doc", "man", "info", "locale", "lintian", "/var/cache/apt", "/var/lib/apt/lists", "/var/log")
 """Removed from the base image: absolute, or below /usr/share."""
@@ -81,7 +80,7 @@ def base() -> str:
 def _bootstrap(archive: Path) -> None:
     with tempfile.TemporaryDirectory(dir=CACHE) as work:
         tree = Path(work) / "tree"
-        run(["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(tree), MIRROR])
+        run(["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(tree), *_mirror()])
         for name in NOT_NEEDED:
             shutil.rmtree(tree / str(Path("/usr/share", name)).lstrip("/"), ignore_errors=True)
         (tree / "var/log").mkdir()
@@ -93,6 +92,13 @@ def _bootstrap(archive: Path) -> None:
         finally:
             buildah("rm", container)
     Path(f"{archive}.new").rename(archive)
+
+
+def _mirror() -> list[str]:
+    """Where this machine gets its own Debian packages; debootstrap's default where that is not Debian 12."""
+    words = ["indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages"]
+    known = (line.split() for line in run(["apt-get", *words]).splitlines())
+    return [uri for uri, *rest in known if rest == [SUITE, "main"]][:1]
 
 
 def build(name: str) -> Image:

@@ -1,0 +1,1 @@
+"""The product as it is delivered: images, chart, examples."""

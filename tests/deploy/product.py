@@ -1,0 +1,94 @@
+"""Installs the product on a test cluster by its own images and its own chart, with simulated GPUs."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.testbed.cluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "chart" / "jupyter-gpu"
+NAMESPACE = "jupyter-gpu"
+RELEASE = "jupyter-gpu"
+SCHEDULER = "jupyter-gpu-scheduler"
+"""`schedulerName` of pods that ask for a slot."""
+PROGRAMS = ("node", "scheduler", "kube-scheduler")
+GPUS = 4
+"""Simulated ones on each node."""
+FIRST_MINOR = 40
+"""Of the devices of node1; node2 has the next ones, as all nodes share this machine's devices."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """One of the product's container images, as a docker-archive."""
+
+    reference: str
+    archive: Path
+
+
+@cache
+def images(*names: str) -> Mapping[str, Image]:
+    """These images (node, scheduler, notebook, kube-scheduler) of this working tree, built where they are not yet."""
+    if not (ROOT / "jupyter_gpu" / "labextension" / "package.json").is_file():
+        raise RuntimeError("The JupyterLab extension is not built. Run scripts/images once.")
+    words = [sys.executable, "-m", "scripts.lib.images", *names]
+    done = subprocess.run(words, cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise RuntimeError(f"scripts/images {' '.join(names)} failed:\n{done.stderr[-4000:]}")
+    found = (line.split() for line in done.stdout.splitlines())
+    return {name: Image(reference, Path(archive)) for name, reference, archive in found}
+
+
+def load(cluster: Cluster, *names: str) -> Mapping[str, Image]:
+    """The images, on all nodes of the cluster."""
+    found = images(*names)
+    for image in found.values():
+        cluster.load_image(image.archive)
+    return found
+
+
+def values(cluster: Cluster, found: Mapping[str, Image]) -> dict[str, Any]:
+    """What the chart is told on a test cluster."""
+    minors = {node.name: {"firstMinor": FIRST_MINOR + GPUS * index} for index, node in enumerate(cluster.nodes)}
+    return {
+        "image": {
+            "node": found["node"].reference,
+            "scheduler": found["scheduler"].reference,
+            "pullPolicy": "Never",
+        },
+        "kubeScheduler": {"image": found["kube-scheduler"].reference},
+        "scheduler": {"service": {"clusterIP": cluster.service_ip(200)}},
+        "node": {"simulated": {"count": GPUS, "nodes": minors}},
+        "notebooks": {"namespaces": [{"namespace": "default"}]},
+    }
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` wins, key by key, as helm does it."""
+    result = dict(base)
+    for key, value in over.items():
+        known = result.get(key)
+        result[key] = merged(known, value) if isinstance(value, Mapping) and isinstance(known, Mapping) else value
+    return result
+
+
+def install(cluster: Cluster, *, wait: bool = True, flags: Sequence[str] = (), **more: Any) -> dict[str, Any]:
+    """Builds and loads the images and installs the chart, or upgrades what is installed, to these values.
+
+    `more` are values of the chart beside those for a test cluster, such as `scheduler={"replicas": 2}`. Returns all.
+    """
+    wanted = merged(values(cluster, load(cluster, *PROGRAMS)), more)
+    words = ["upgrade", "--install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--values", "-"]
+    cluster.helm(*words, *(["--wait", "--timeout", "3m"] if wait else []), *flags, stdin=json.dumps(wanted))
+    return wanted
+
+
+def uninstall(cluster: Cluster) -> None:
+    """Takes it away again and waits until it is gone."""
+    cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")
