@@ -287,6 +287,10 @@ def _listing(body: Mapping[str, Any]) -> Listing:
     version = (body.get("metadata") or {}).get("resourceVersion")
     if not isinstance(items, list | None) or not isinstance(version, str):
         raise Unavailable(0, "NotAList", "The API server's answer is no list.")
+    kind, group = str(body.get("kind", "")).removesuffix("List"), body.get("apiVersion")
+    for item in items or ():  # the same as in a watch
+        item.setdefault("kind", kind)
+        item.setdefault("apiVersion", group)
     return Listing(items or [], version)
 
 

@@ -96,7 +96,16 @@ def from_status(code: int, body: Any, retry_after: str = "") -> KubeError:
         return TooMany(code, reason, message, _seconds(retry_after))
     if code >= 500:
         return Unavailable(code, reason, message)
+    if code == 422 and _other_uid(fields.get("details")):
+        return Conflict(code, reason, message)
     return _BY_STATUS.get(code, KubeError)(code, reason, message)
+
+
+def _other_uid(details: Any) -> bool:
+    """A patch for an object that was made again under the same name: its uid "is immutable"."""
+    causes = details.get("causes") if isinstance(details, Mapping) else None
+    found = causes if isinstance(causes, list) else []
+    return any(isinstance(cause, Mapping) and cause.get("field") == "metadata.uid" for cause in found)
 
 
 def _seconds(text: str) -> float:

@@ -156,7 +156,7 @@ class Recorder:
 
 
 def _reference(about: Mapping[str, Any]) -> dict[str, str]:
-    """Items of lists do not say their own kind: who is in a namespace is a Pod here, who is not is a Node."""
+    """Where the object does not say its kind: what is in a namespace is a Pod here, what is not is a Node."""
     namespace = objects.namespace(about)
     found = {
         "apiVersion": str(about.get("apiVersion") or "v1"),

@@ -1,0 +1,247 @@
+"""The copy of what the API server has: whole and in order, whatever happens to connections and server."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.kube import Change, Kube, NotFound, Reflector, kubeconfig, objects
+from tests.cluster.testbed import ControlPlane
+from tests.kube.answers import answering, http
+from tests.kube.conftest import MAPS, Through
+
+pytestmark = pytest.mark.cluster
+
+PATIENCE = 60.0
+
+
+class Follower:
+    """What a reflector told, checked as it comes: never the same twice, never what cannot be."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.troubles: list[str] = []
+        self.there: dict[str, dict[str, Any]] = {}
+        self.news = asyncio.Event()
+
+    def change(self, change: Change) -> None:
+        """The reflector's on_change."""
+        uid, name = objects.uid(change.object), objects.name(change.object)
+        self.told.append((change.kind, name))
+        if change.kind == "added":
+            assert uid not in self.there
+        else:
+            before = self.there[uid]
+            if change.kind == "changed":
+                assert int(objects.resource_version(change.object)) > int(objects.resource_version(before))
+        if change.kind == "removed":
+            del self.there[uid]
+        else:
+            self.there[uid] = change.object
+        self.news.set()
+
+    def trouble(self, message: str) -> None:
+        """The reflector's on_trouble."""
+        self.troubles.append(message)
+        self.news.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for it, hearing of each change."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self.news.clear()
+                await self.news.wait()
+
+
+@asynccontextmanager
+async def following(kube: Kube, label: str, **options: Any) -> AsyncIterator[tuple[Reflector, Follower]]:
+    """A reflector of config maps with the label, running and synced."""
+    follower = Follower()
+    reflector = Reflector(
+        kube, MAPS, labels=f"t={label}", on_change=follower.change, on_trouble=follower.trouble, **options
+    )
+    assert reflector.fresh_seconds == float("inf")
+    task = asyncio.create_task(reflector.run())
+    try:
+        await asyncio.wait_for(reflector.synced.wait(), PATIENCE)
+        yield reflector, follower
+        assert not task.done()
+        assert reflector.objects == follower.there
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+
+
+async def write(kube: Kube, label: str, name: str, value: str) -> None:
+    """Make or change a config map."""
+    try:
+        await kube.patch(f"{MAPS}/{name}", {"data": {"v": value}})
+    except NotFound:
+        await kube.create(MAPS, {"metadata": {"name": name, "labels": {"t": label}}, "data": {"v": value}})
+
+
+def run(plane: ControlPlane, play: Callable[[Kube], Awaitable[None]]) -> None:
+    """With a client that is not disturbed."""
+
+    async def whole() -> None:
+        async with Kube(kubeconfig(plane.kubeconfig)) as kube:
+            await play(kube)
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_what_is_there_and_what_comes_is_told_in_order(plane: ControlPlane, newest: bool) -> None:
+    """First what is there, then each change; what belongs to others is not told."""
+
+    async def play(kube: Kube) -> None:
+        label = f"order-{newest}".lower()
+        await write(kube, label, f"{label}-a", "1")
+        await kube.list(MAPS)
+        async with following(kube, label, newest=newest) as (reflector, follower):
+            await follower.until(lambda: len(follower.there) == 1)
+            await write(kube, "other", f"{label}-x", "1")
+            await write(kube, label, f"{label}-b", "1")
+            await write(kube, label, f"{label}-a", "2")
+            await kube.delete(f"{MAPS}/{label}-a")
+            await kube.patch(f"{MAPS}/{label}-b", {"metadata": {"labels": {"t": "other"}}})
+            await follower.until(lambda: not follower.there)
+            assert [kind for kind, _ in follower.told] == ["added", "added", "changed", "removed", "removed"]
+            assert reflector.fresh_seconds < PATIENCE
+            assert reflector.trouble == ""
+
+    run(plane, play)
+
+
+def test_connections_that_are_cut_all_the_time_lose_nothing(plane: ControlPlane, through: Through) -> None:
+    """Each connection ends after some thousand bytes: 150 changes arrive, each at most once and in order."""
+
+    async def play(kube: Kube) -> None:
+        async with through() as (shaky, proxy), following(shaky, "cut") as (_, follower):
+            proxy.chop = 16_000
+            proxy.cut()
+            for number in range(150):
+                name = f"cut-{random.randrange(10)}"
+                if number % 7 == 6:
+                    await kube.delete(f"{MAPS}/{name}")
+                else:
+                    await write(kube, "cut", name, str(number))
+            truth = {objects.uid(item): item for item in (await kube.list(MAPS, labels="t=cut")).items}
+            await follower.until(lambda: follower.there == truth)
+            assert proxy.connections > 2
+
+    run(plane, play)
+
+
+def test_a_watch_that_is_silent_too_long_is_renewed(plane: ControlPlane, through: Through) -> None:
+    """A connection that died without a word: what happened meanwhile is told after all."""
+
+    async def play(kube: Kube) -> None:
+        async with through() as (shaky, proxy), following(shaky, "silent", silence=1.2) as (_, follower):
+            proxy.stall()
+            await write(kube, "silent", "silent-a", "1")
+            before = proxy.connections
+            while proxy.connections == before:  # the stalled one is given up
+                await asyncio.sleep(0.05)
+            proxy.flow()
+            await follower.until(lambda: len(follower.there) == 1)
+
+    run(plane, play)
+
+
+def test_a_server_that_was_away_and_forgot_is_listed_again(plane: ControlPlane, through: Through) -> None:
+    """The API server is killed; what was added, changed and removed out of our sight is told once."""
+
+    async def play(kube: Kube) -> None:
+        for name in ("keep", "change", "remove", "again"):
+            await write(kube, "away", f"away-{name}", "1")
+        async with through() as (shaky, proxy), following(shaky, "away") as (reflector, follower):
+            await follower.until(lambda: len(follower.there) == 4)
+            follower.told.clear()
+            proxy.refusing = True
+            proxy.cut()
+            await follower.until(lambda: bool(follower.troubles))
+            assert reflector.trouble
+            await write(kube, "away", "away-change", "2")
+            await kube.delete(f"{MAPS}/away-remove")
+            await kube.delete(f"{MAPS}/away-again")
+            await write(kube, "away", "away-again", "2")
+            await write(kube, "away", "away-new", "1")
+            # The cache of a new API server begins now: it knows nothing of the versions before.
+            await asyncio.to_thread(plane.kill, "apiserver")
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(plane.start, "apiserver")
+            proxy.refusing = False
+            truth = {objects.uid(item): item for item in (await kube.list(MAPS, labels="t=away")).items}
+            await follower.until(lambda: follower.there == truth)
+            assert sorted(follower.told) == [
+                ("added", "away-again"),
+                ("added", "away-new"),
+                ("changed", "away-change"),
+                ("removed", "away-again"),
+                ("removed", "away-remove"),
+            ]
+            assert follower.told.index(("removed", "away-again")) < follower.told.index(("added", "away-again"))
+            assert (reflector.trouble, follower.troubles[-1]) == ("", "")
+
+    run(plane, play)
+
+
+def test_a_mistake_of_whoever_listens_is_not_hidden(plane: ControlPlane) -> None:
+    """A copy that missed a change is worth nothing: the reflector ends with the exception."""
+
+    async def play(kube: Kube) -> None:
+        await write(kube, "mistake", "mistake-a", "1")
+
+        def bad(_: Change) -> None:
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(Reflector(kube, MAPS, labels="t=mistake", on_change=bad).run(), PATIENCE)
+
+    run(plane, play)
+
+
+def test_trouble_of_any_kind_never_ends_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Refused, broken, gone, another cluster's version, ended at once: tried again until it works; each said once."""
+    item = '{"metadata": {"uid": "u", "name": "n", "resourceVersion": "%d"}}'
+    listing = '{"metadata": {"resourceVersion": "%d"}, "items": [%s]}'
+    answers = [
+        http(403),
+        http(200, "nonsense"),
+        http(200, listing % (5, item % 4)),
+        http(200, '{"type": "ERROR", "object": {"code": 410}}\n'),
+        http(410),
+        http(200, listing % (9, item % 4)),
+        http(400),
+        http(200, listing % (9, "")),
+        http(200, '{"type": "ADDED", "object": %s}\n' % (item % 12)),
+    ]
+
+    async def play() -> None:
+        follower = Follower()
+        async with answering(answers) as (kube, asked):
+            reflector = Reflector(kube, "/x", on_change=follower.change)
+            task = asyncio.create_task(reflector.run())
+            await follower.until(lambda: len(follower.told) == 3)
+            while len(asked) < 10:
+                await asyncio.sleep(0.02)
+            task.cancel()
+            await asyncio.wait((task,))
+        assert [kind for kind, _ in follower.told] == ["added", "removed", "added"]
+        targets = [line.split()[1] for line in asked]
+        assert [("watch" in target) for target in targets] == [False] * 3 + [True] + [False] * 2 + [
+            True,
+            False,
+            True,
+            True,
+        ]
+        assert ["resourceVersion=0" in target for target in targets[:3]] == [True] * 3
+        assert "resourceVersion" not in targets[4]
+        assert "resourceVersion=12" in targets[-1]
+
+    asyncio.run(play())
+    assert "can't be followed" in caplog.text
