@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,8 +46,8 @@ class _Batch:
 class Eyes:
     """The only one that walks ``/proc``. ``helpers`` tells pids of our own processes that ask the driver."""
 
-    def __init__(self, helpers: Collection[int] | None = None) -> None:
-        self.helpers: Collection[int] = helpers or ()
+    def __init__(self, helpers: Callable[[], Collection[int]] = tuple) -> None:
+        self._helpers = helpers
         self.groups: Mapping[str, Path] = {}
         """Groups of the managed pods by uid: whose namespaces an escaped process gives itself away by."""
         self._next: _Batch | None = None
@@ -71,8 +71,11 @@ class Eyes:
     async def _run(self, batch: _Batch) -> Sight:
         async with self._one:
             self._next = None
-            work = functools.partial(look, batch.gpus.values(), batch.pods, self.groups, self.helpers, batch.mappings)
+            work = functools.partial(self._look, batch, self.groups)
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _look(self, batch: _Batch, groups: Mapping[str, Path]) -> Sight:
+        return look(batch.gpus.values(), batch.pods, groups, self._helpers(), batch.mappings)
 
     def close(self) -> None:
         """No more looks."""

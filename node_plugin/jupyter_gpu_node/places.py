@@ -24,8 +24,14 @@ class Places:
         self._tops: list[Path] = []
 
     @classmethod
-    def of_this_machine(cls) -> Places:
-        """In the tree as it is mounted here; raises :class:`NoHierarchy`."""
+    def of_this_machine(cls, mount: Path | None = None) -> Places:
+        """In the tree as it is mounted here; raises :class:`NoHierarchy`.
+
+        ``mount``: where the host's ``/sys/fs/cgroup`` is, if not where the kernel says.
+        """
+        for root in (mount / "unified", mount) if mount else ():
+            if (root / "cgroup.controllers").exists():
+                return cls(root)
         unified = cgroup.mounts().unified
         if unified is None:
             raise NoHierarchy(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from jupyter_gpu.kube import Conflict, Kube, NotFound, Recorder, objects, paths
 from jupyter_gpu.model.annotations import ATTACHED, Attached, encode
 
+from .inventory import Inventory
 from .slots import PodRef
 
 NOT_GUARDED, INTRUDER = "GpusNotGuarded", "GpuIntruder"
@@ -16,10 +17,12 @@ NOT_GUARDED, INTRUDER = "GpusNotGuarded", "GpuIntruder"
 class Publisher:
     """``written`` is called after each write."""
 
-    def __init__(self, kube: Kube, recorder: Recorder, node: str, written: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, kube: Kube, recorder: Recorder, inventory: Inventory, written: Callable[[], None] = lambda: None
+    ) -> None:
         self._kube = kube
         self._recorder = recorder
-        self._node = node
+        self._inventory = inventory
         self._written = written
 
     async def attached(self, pod: PodRef, attached: Attached) -> str | None:
@@ -50,5 +53,6 @@ class Publisher:
 
     def about_node(self, reason: str, message: str) -> None:
         """An Event of this node; returns at once."""
-        about = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._node, "uid": self._node}}
-        self._recorder.event(about, "Warning", reason, message)
+        node = self._inventory.node
+        if node is not None:
+            self._recorder.event({"apiVersion": "v1", "kind": "Node", **node}, "Warning", reason, message)

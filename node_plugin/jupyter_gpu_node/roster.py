@@ -39,6 +39,11 @@ class PodView:
     """Why ``allocated`` cannot be read: then nothing is changed."""
 
 
+def holds(attached: Attached | None) -> bool:
+    """Whether anything is attached or draining."""
+    return attached is not None and bool(attached.shares or attached.draining)
+
+
 def read(pod: Mapping[str, Any]) -> PodView:
     """Of a Pod's JSON; odd input counts as absent, except an ``allocated`` that cannot be read."""
     slots = frozenset(objects.slots(pod))

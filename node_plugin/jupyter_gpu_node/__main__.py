@@ -1,0 +1,188 @@
+"""The node plugin: ``python -m jupyter_gpu_node --settings FILE``, one on each node that has GPUs.
+
+What it needs of the machine, and why:
+
+- ``hostPID``: the proof that nobody has a GPU open is a look at every process; a descriptor can be passed to any.
+- Capabilities, and none but these:
+
+  - ``BPF``, ``NET_ADMIN``: load, attach, replace, query and pin device programs.
+  - ``SYS_PTRACE``, ``DAC_READ_SEARCH``: look into ``/proc/<pid>/{fd,fdinfo,maps,ns}`` of other users' processes.
+  - ``CHECKPOINT_RESTORE``: follow ``/proc/<pid>/map_files``: a mapping outlives its descriptor, and its path means
+    nothing outside of the pod.
+  - ``KILL``: end a process that has a GPU open which was not given to it.
+  - ``MKNOD``: device nodes of simulated GPUs; not needed with real ones.
+  - ``SYS_ADMIN`` only where no bpffs is mounted: programs are then found again by name.
+
+- ``/sys/fs/cgroup`` of the host at the same path. Writable, a pod can be held still for the milliseconds of the last
+  look at it (``cgroup.freeze``); read-only works too, and the look is then not as sharp.
+- ``/sys/fs/bpf``, ``/var/lib/jupyter-gpu``, ``/run/jupyter-gpu`` and the kubelet's two socket directories, writable.
+- No host network, no other privilege; the root file system can be read-only. AppArmor's profile for containers
+  forbids to read other processes, so it must be unconfined.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpu.kube import Kube, Recorder, credentials
+from jupyter_gpu.settings_file import SettingsError
+
+from . import fakes, process
+from . import settings as settings_module
+from .agent import Agent
+from .audit import Audit
+from .claims import Claims
+from .gpus import GpuSource
+from .health import follow_driver
+from .holders import Eyes
+from .inventory import Inventory
+from .kubelet.plugin import DevicePlugin
+from .metrics import Metrics, Port
+from .pins import Pins
+from .places import Places
+from .pod_socket import PodSockets
+from .publisher import Publisher
+from .samples import Samples
+from .settings import Settings
+from .slots import Reconciled
+from .steps import Tools
+from .stock import Stock
+
+
+def source(settings: Settings) -> GpuSource:
+    """The GPUs of this node. Raises :class:`OSError` or :class:`ValueError`."""
+    if settings.simulated is not None:
+        return fakes.SimulatedGpus(
+            settings.state / "simulated",
+            settings.simulated.count,
+            first=settings.simulated.first_minor,
+            node=settings.node,
+            devices=settings.device_directory,
+        )
+    from .nvml import NvmlSource
+
+    return NvmlSource()
+
+
+class Plugin:
+    """All parts of the process, put together."""
+
+    def __init__(self, settings: Settings, kube: Kube) -> None:
+        self.settings = settings
+        self.recorder = Recorder(kube, "jupyter-gpu-node", host=settings.node)
+        self.stock = Stock(functools.partial(source, settings))
+        self.inventory = Inventory(self.stock, kube, settings.node, settings.inventory_seconds)
+        self.metrics = Metrics(lambda: self.inventory.gpus)
+        self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
+        self.eyes = Eyes(self.stock.helpers)
+        self.sockets = PodSockets(settings.slot_directory, self._answer)
+        self.tools = Tools(
+            self.inventory,
+            Pins.at(settings.pins),
+            Places.of_this_machine(settings.cgroup),
+            self.eyes,
+            self.publisher,
+            self.metrics,
+        )
+        self.agent = Agent(
+            settings.node,
+            kube,
+            self.tools,
+            self.sockets,
+            trusted_names=settings.system_holders,
+            trusted_namespaces=settings.system_namespaces,
+        )
+        simulated = settings.simulated is not None
+        self.samples = Samples(settings.node, self.inventory, self.agent.members, simulated=simulated)
+        self.audit = Audit(
+            self.inventory,
+            self.eyes,
+            self.agent.rights,
+            self.agent.view,
+            self.publisher,
+            self.metrics,
+            settings.audit_seconds,
+        )
+        self.claims = Claims(settings, lambda: self.agent.pods, self.publisher.fetch)
+        self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims)
+        self.port = Port(self.metrics, process.alive, self.not_ready, settings.pod_ip, settings.port)
+
+    async def _answer(self, uid: str, what: str) -> Mapping[str, Any]:
+        return await self.samples.answer(uid, what)
+
+    def not_ready(self) -> str:
+        """Why this node can't serve now, in plain words; empty if it can."""
+        if not self.agent.ready.is_set():
+            return "What earlier processes left is not in our hands yet."
+        if not self.agent.synced.is_set():
+            return "The pods of this node are not known yet."
+        return self.plugin.not_ready()
+
+    async def run(self) -> None:
+        """Until the process is told to stop."""
+        await self.inventory.begin()
+        try:
+            await process.supervise(
+                {
+                    "port": self.port.run(),
+                    "agent": self.agent.run(),
+                    "inventory": self.inventory.run(),
+                    "health": follow_driver(self.inventory, simulated=self.settings.simulated is not None),
+                    "audit": self.audit.run(),
+                    "kubelet": self._serve_kubelet(),
+                    "claims": self._watch_claims(),
+                }
+            )
+        finally:
+            await self.sockets.close()
+            await self.recorder.close()
+            self.eyes.close()
+            self.inventory.close()
+
+    async def _serve_kubelet(self) -> None:
+        await self.agent.ready.wait()
+        await self.plugin.run()
+
+    async def _watch_claims(self) -> None:
+        await self.agent.synced.wait()
+        for slot, claim in self.claims.known.items():
+            if claim.pod.uid in self.agent.members:
+                await self.sockets.serve(slot, claim.pod.uid)
+        await self.claims.watch(self._compared)
+
+    def _compared(self, result: Reconciled) -> None:
+        for pod, container in result.unguarded:
+            self.agent.unguarded(pod, container)
+
+
+async def serve(settings: Settings) -> None:
+    """Until the process is told to stop."""
+    async with Kube(credentials.load(settings.kubeconfig), user_agent="jupyter-gpu-node") as kube:
+        await Plugin(settings, kube).run()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m jupyter_gpu_node", description="The node plugin.")
+    parser.add_argument("--settings", type=Path, default=None, help="JSON file; without one every default holds")
+    arguments = parser.parse_args(words)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    try:
+        settings = settings_module.load(arguments.settings, os.environ)
+        asyncio.run(serve(settings))
+    except (SettingsError, OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Looks every few seconds who has GPUs open, and ends whoever was not given them.
+
+Rules guard ``open()``; a descriptor that is passed over a socket, or a process that left its control group, gets past
+them. Nobody is given a GPU that such a process may still have open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping
+
+from . import proc
+from .audit_rules import Rights, Suspect, Verdict, judge
+from .holders import Eyes, Sight
+from .inventory import Inventory
+from .metrics import Metrics
+from .publisher import INTRUDER, Publisher
+from .roster import PodView
+
+MAPPINGS_EVERY = 4
+"""Memory mappings are read in one of so many looks: it takes most of the time, and few programs close what they map."""
+PATIENCE = 1.0
+"""Seconds that a process that is ended gets to be gone, before its GPU is told to be held."""
+HELD = "A process that was not given this GPU has it open: {command} (process {pid}). It was told to end."
+
+_log = logging.getLogger(__name__)
+
+
+class Audit:
+    """``rights`` tells who may have what open, ``pod`` finds a pod of this node by uid."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        eyes: Eyes,
+        rights: Callable[[], Rights],
+        pod: Callable[[str], PodView | None],
+        publisher: Publisher,
+        metrics: Metrics,
+        seconds: float,
+    ) -> None:
+        self._inventory = inventory
+        self._eyes = eyes
+        self._rights = rights
+        self._pod = pod
+        self._publisher = publisher
+        self._metrics = metrics
+        self._seconds = seconds
+        self._told: set[tuple[int, int, str]] = set()
+        self._count = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(self._seconds or 3600)
+            if self._seconds:
+                await self.once()
+
+    async def once(self) -> None:
+        """One look, and what follows from it."""
+        found = await self._findings()
+        if any(verdict is Verdict.INTRUDER for _, _, verdict in found):
+            intruders = [(uuid, suspect) for uuid, suspect, verdict in found if verdict is Verdict.INTRUDER]
+            await asyncio.gather(*(self._end(suspect) for suspect in {suspect for _, suspect in intruders}))
+            self._report(found)
+            found = await self._findings(mappings=True)
+        self._report(found)
+        self._inventory.hold_back(
+            {
+                uuid: HELD.format(command=suspect.command, pid=suspect.pid)
+                for uuid, suspect, verdict in found
+                if verdict is Verdict.INTRUDER
+            }
+        )
+        self._told &= {(suspect.pid, suspect.start, uuid) for uuid, suspect, _ in found}
+
+    async def _findings(self, *, mappings: bool = False) -> list[tuple[str, Suspect, Verdict]]:
+        """Who has what open and should not. A right that there was before or is after the look counts."""
+        before = self._rights()
+        whole = mappings or bool(self._inventory.held_back) or self._count % MAPPINGS_EVERY == 0
+        sight: Sight = await self._eyes.look(dict(self._inventory.seen), mappings=whole)
+        after = self._rights()
+        self._count += 1
+        self._metrics.audits.inc()
+        verdicts = [
+            (uuid, suspect, max(judge(suspect, uuid, before), judge(suspect, uuid, after), key=_leniency))
+            for uuid, suspects in sight.holders.items()
+            for suspect in suspects
+        ]
+        return [finding for finding in verdicts if finding[2] is not Verdict.FINE]
+
+    async def _end(self, suspect: Suspect) -> None:
+        """SIGKILL to that very process, and wait a little for its end."""
+        try:
+            descriptor = os.pidfd_open(suspect.pid)
+        except OSError:
+            return
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            if not proc.alive(suspect.pid, suspect.start):
+                return
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            loop.add_reader(descriptor, ended.set)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    await ended.wait()
+        except OSError as error:
+            _log.error("Process %d (%s) cannot be ended: %s", suspect.pid, suspect.command, error)
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+    def _report(self, found: list[tuple[str, Suspect, Verdict]]) -> None:
+        for uuid, suspect, verdict in found:
+            if (suspect.pid, suspect.start, uuid) in self._told:
+                continue
+            self._told.add((suspect.pid, suspect.start, uuid))
+            if verdict is Verdict.STRANGE:
+                self._metrics.strangers.inc()
+                _log.warning("Program %s (process %d) has GPU %s open.", suspect.command, suspect.pid, uuid)
+                continue
+            self._metrics.intruders.inc()
+            _log.error("Process %d (%s) had GPU %s open and was ended.", suspect.pid, suspect.command, uuid)
+            text = f"Process {suspect.command} had GPU {uuid} open, which was not given to it. It was ended."
+            view = self._pod(suspect.pod) if suspect.pod else None
+            if view:
+                self._publisher.about_pod(view.ref, INTRUDER, text)
+            else:
+                self._publisher.about_node(INTRUDER, text)
+
+
+_ORDER: Mapping[Verdict, int] = {Verdict.INTRUDER: 0, Verdict.STRANGE: 1, Verdict.FINE: 2}
+
+
+def _leniency(verdict: Verdict) -> int:
+    return _ORDER[verdict]

@@ -1,0 +1,183 @@
+"""One pod of this node as the agent knows it, and its next step. No I/O but the calls that change rules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
+from .audit_rules import Rights, holders
+from .guarded_pod import GuardedPod
+from .holders import Sight, inner_pid
+from .plan import Observation, plan
+from .roster import Holding, PodView
+
+FIRST_PAUSE, LAST_PAUSE = 0.1, 1.0
+"""Seconds between two looks at a device that should be closed: few at first, backing off."""
+NEWS = 5.0
+"""Seconds between two writes of which only the second names other holders."""
+_NOTHING = Attached(0)
+
+
+@dataclass(slots=True)
+class Member:
+    """What is known of one pod. Only its own task and, under :attr:`lock`, the kubelet's call change it."""
+
+    uid: str
+    view: PodView | None = None
+    """None: not known yet, or gone from the API server."""
+    guard: GuardedPod | None = None
+    """None: it has no group, or it was not seen yet."""
+    attached: Attached | None = None
+    """What is so, and is recorded or about to be."""
+    recorded: Attached | None = None
+    """What the API server has, as far as we know."""
+    version: str = ""
+    """Of our last write."""
+    granted: dict[str, int] = field(default_factory=dict)
+    """By uuid the milli that the rules in force are for."""
+    settled: bool = True
+    """False until the first look at a pod that an earlier process guarded."""
+    waits: bool = False
+    """Whether a grant waits for another pod."""
+    asked: bool = False
+    """Whether the kubelet announced one of its containers."""
+    told: bool = False
+    """Whether somebody was told that it ran unguarded."""
+    began: int = 0
+    """When its first process started, in clock ticks after boot."""
+    pause: float = FIRST_PAUSE
+    failures: int = 0
+    written: float = 0
+    """When the last write was, on the clock of `time.monotonic`."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def holding(self) -> Holding:
+        """What it has in its hands."""
+        order = (self.view.created if self.view else "", self.uid)
+        shares = {share.uuid: share.milli for share in self.attached.shares} if self.attached else {}
+        drains = {item.uuid: item.milli for item in self.attached.draining} if self.attached else {}
+        return Holding(order, {**shares, **self.granted}, drains, self.settled)
+
+    @property
+    def rights(self) -> frozenset[str] | None:
+        """Uuids that its processes may have open; None while that is not known."""
+        if not self.settled or (self.guard and not self.guard.known):
+            return None
+        holding = self.holding
+        return frozenset(holding.has) | frozenset(holding.drains)
+
+    @property
+    def drains(self) -> bool:
+        """Whether something is not proven closed."""
+        return bool(self.attached and self.attached.draining)
+
+    def see(self, view: PodView) -> None:
+        """What the API server tells. Our own record is believed only at first, and if it is newer than our write."""
+        if self.view is None and self.attached is None:
+            self.attached = self.recorded = view.attached
+        elif not self.version or _newer(view.version, self.version):
+            self.recorded = view.attached
+        self.view = view
+
+
+def wanted(member: Member) -> Allocated | None:
+    """What the pod should have: what was decided; nothing once it is finished or gone; as it is if unreadable."""
+    view = member.view
+    if view is None or view.finished:
+        return None
+    if view.problem:
+        shares = tuple(GpuShare(uuid, milli) for uuid, milli in sorted(member.granted.items()))
+        return Allocated(member.attached.observed_generation if member.attached else 0, shares)
+    return view.allocated
+
+
+def suspicious(member: Member, allowed: Collection[str], inventory: Collection[str]) -> frozenset[str]:
+    """Uuids that must be looked for: everything that the pod may have had and has no more."""
+    known = member.attached or _NOTHING
+    had = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} | member.granted.keys()
+    return frozenset(had if member.settled else had | set(inventory)) - frozenset(allowed)
+
+
+def advance(
+    member: Member,
+    shares: tuple[GpuShare, ...],
+    sight: Sight,
+    rights: Rights,
+    *,
+    claimed: Collection[str] = (),
+    unhealthy: frozenset[str] = frozenset(),
+) -> Attached | None:
+    """What is attached and draining after a look that found ``sight``, with rules in force that allow ``shares``.
+
+    ``claimed``: uuids that other pods have. None: there is nothing to say about this pod.
+    """
+    allocated = wanted(member)
+    found = found_holders(member, sight, rights)
+    allowed = frozenset(share.uuid for share in shares)
+    known = member.attached if member.settled else _with_unrecorded(member, found, allowed | set(claimed))
+    if allocated is None and known is None:
+        return None
+    held = {s.uuid for s in known.shares} | {d.uuid for d in known.draining} if known else set()
+    held |= member.granted.keys()
+    after = plan(
+        replace(allocated, shares=shares) if allocated else None,
+        known,
+        Observation(allowed | (held - sight.looked), found),
+        unhealthy,
+    ).attached
+    if known is None and not after.shares and not after.draining:
+        return None
+    if allocated and len(shares) < len(allocated.shares):  # not all of it is done
+        after = replace(after, observed_generation=known.observed_generation if known else 0)
+    return after
+
+
+def _with_unrecorded(
+    member: Member, found: Mapping[str, tuple[Holder, ...]], rightful: Collection[str]
+) -> Attached | None:
+    """What is recorded, and what the pod's own processes have open that no record tells of: a step was cut off."""
+    known = member.attached
+    names = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} if known else set()
+    own = (uuid for uuid, some in sorted(found.items()) if any(not holder.foreign for holder in some))
+    more = tuple(DrainingShare(uuid, MILLI_PER_GPU) for uuid in own if uuid not in names and uuid not in rightful)
+    if not more:
+        return known
+    return replace(known or _NOTHING, draining=((known or _NOTHING).draining + more))
+
+
+def found_holders(member: Member, sight: Sight, rights: Rights) -> dict[str, tuple[Holder, ...]]:
+    """By uuid, who keeps the pod from being rid of it."""
+    hidden = holders((one for one in sight.hidden if one.start >= member.began), "", member.uid, member.began, Rights())
+    found = {}
+    for uuid in sight.looked & sight.holders.keys():
+        suspects = sight.holders[uuid]
+        guilty = (*holders(suspects, uuid, member.uid, member.began, rights), *hidden)
+        found[uuid] = tuple(
+            Holder(0 if foreign else inner_pid(suspect.pid), suspect.command, foreign) for suspect, foreign in guilty
+        )
+    return found
+
+
+def worth_writing(member: Member, now: float) -> bool:
+    """Whether the API server should hear of it. Names of holders alone are news, and wait."""
+    attached, recorded = member.attached, member.recorded
+    if attached is None or attached == recorded:
+        return False
+    if recorded is None or _plain(attached) != _plain(recorded):
+        return True
+    return now - member.written >= NEWS
+
+
+def _plain(attached: Attached) -> Attached:
+    return replace(attached, draining=tuple(replace(item, holders=()) for item in attached.draining))
+
+
+def _newer(version: str, than: str) -> bool:
+    return version.isdigit() and than.isdigit() and int(version) > int(than)

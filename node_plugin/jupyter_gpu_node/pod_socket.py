@@ -1,0 +1,109 @@
+"""A socket for each slot, by which the Jupyter server in the pod asks about the node and its own GPUs.
+
+JSON lines: ``{"get": "node"}`` or ``{"get": "sample"}``, one answer each. Who asks is known by the slot in whose
+directory the socket lies: nobody can ask for another pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpu.model import strict
+
+NAME = "node.sock"
+MAX_REQUEST = 4096
+MAX_ANSWER = 2**20
+DEADLINE = 5.0
+"""Seconds for an answer."""
+IDLE = 60.0
+"""Seconds after which a silent connection is closed."""
+MAX_CONNECTIONS = 8
+"""Of one slot."""
+
+Answer = Callable[[str, str], Awaitable[Mapping[str, Any]]]
+"""Of a pod's uid and what is asked for: the answer."""
+
+
+class PodSockets:
+    """All sockets of this node. ``directory`` tells where that of a slot lies."""
+
+    def __init__(self, directory: Callable[[str], Path], answer: Answer) -> None:
+        self._directory = directory
+        self._answer = answer
+        self._servers: dict[str, tuple[str, asyncio.Server]] = {}
+
+    async def serve(self, slot: str, uid: str) -> None:
+        """Have the socket of ``slot`` serve that pod from now on. Raises :class:`OSError`."""
+        path = self._directory(slot) / NAME
+        known = self._servers.get(slot)
+        if known and known[0] == uid and path.is_socket():
+            return
+        await self._close(slot)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        connections: set[asyncio.StreamWriter] = set()
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if len(connections) >= MAX_CONNECTIONS:
+                writer.close()
+                return
+            connections.add(writer)
+            try:
+                await self._converse(uid, reader, writer)
+            finally:
+                connections.discard(writer)
+                writer.close()
+
+        server = await asyncio.start_unix_server(connected, path, limit=MAX_REQUEST)
+        path.chmod(0o666)  # any user of the container may ask
+        self._servers[slot] = (uid, server)
+
+    async def forget(self, uid: str) -> None:
+        """The pod is gone: nobody asks any more."""
+        for slot in [slot for slot, (owner, _) in self._servers.items() if owner == uid]:
+            await self._close(slot)
+            (self._directory(slot) / NAME).unlink(missing_ok=True)
+
+    async def close(self) -> None:
+        """End all; the next process makes them anew in the same directories."""
+        for slot in list(self._servers):
+            await self._close(slot)
+
+    async def _close(self, slot: str) -> None:
+        _, server = self._servers.pop(slot, ("", None))
+        if server:
+            server.close()
+
+    async def _converse(self, uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
+            while True:
+                async with asyncio.timeout(IDLE):
+                    try:
+                        line = await reader.readline()
+                    except ValueError:  # longer than the limit
+                        await _send(writer, {"error": f"A request has at most {MAX_REQUEST} bytes."})
+                        return
+                if not line:
+                    return
+                async with asyncio.timeout(DEADLINE):
+                    await _send(writer, await self._answered(uid, line))
+
+    async def _answered(self, uid: str, line: bytes) -> Mapping[str, Any]:
+        try:
+            body = strict.an_object(strict.loads(line, MAX_REQUEST), "A request")
+            what = strict.required(body, "get", strict.one_of("node", "sample"))
+        except strict.FieldError as error:
+            return {"error": str(error)}
+        return await self._answer(uid, what)
+
+
+async def _send(writer: asyncio.StreamWriter, body: Mapping[str, Any]) -> None:
+    line = strict.dumps(body).encode() + b"\n"
+    if len(line) > MAX_ANSWER:
+        line = b'{"error": "The answer is too long."}\n'
+    writer.write(line)
+    await writer.drain()

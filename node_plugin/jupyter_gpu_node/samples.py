@@ -1,0 +1,65 @@
+"""What a pod is told of the node and of its own GPUs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.gpu import Gpu, Holder
+
+from . import proc
+from .guarded_pod import GuardedPod
+from .holders import inner_pid
+from .inventory import Inventory
+from .member import Member
+
+FRESH = 0.5
+"""Seconds for which a sample is good: a pod that asks without pause costs no more than one that asks twice a second."""
+
+
+class Samples:
+    """Answers of the pods' sockets."""
+
+    def __init__(self, node: str, inventory: Inventory, members: Mapping[str, Member], *, simulated: bool) -> None:
+        self._node = node
+        self._inventory = inventory
+        self._members = members
+        self._simulated = simulated
+        self._kept: dict[str, tuple[float, Mapping[str, Any]]] = {}
+
+    async def answer(self, uid: str, what: str) -> Mapping[str, Any]:
+        """``node``: this node and its GPUs; ``sample``: load and users of that pod's GPUs."""
+        if what == "node":
+            gpus = [gpu.to_json() for gpu in self._inventory.gpus]
+            return {"node": self._node, "simulated": self._simulated, "gpus": gpus}
+        now = time.monotonic()
+        self._kept = {key: item for key, item in self._kept.items() if now - item[0] < FRESH}
+        if uid not in self._kept:
+            self._kept[uid] = (now, await self._sample(self._members.get(uid)))
+        return self._kept[uid][1]
+
+    async def _sample(self, member: Member | None) -> Mapping[str, Any]:
+        if member is None:
+            return {"loads": {}, "holders": {}}
+        mine = frozenset(member.holding.has) | frozenset(member.holding.drains)
+        gpus = [gpu for uuid, gpu in self._inventory.seen.items() if uuid in mine]
+        holders = await asyncio.to_thread(_holders, gpus, member.guard) if member.guard and gpus else {}
+        for item in member.attached.draining if member.attached else ():  # of other pods only what was found already
+            foreign = tuple(holder for holder in item.holders if holder.foreign)
+            holders[item.uuid] = (*holders.get(item.uuid, ()), *foreign)
+        loads = await self._inventory.loads(mine)
+        return {
+            "loads": {uuid: {"utilisation": load.utilisation, "memory": load.memory} for uuid, load in loads.items()},
+            "holders": {uuid: [holder.to_json() for holder in some] for uuid, some in holders.items()},
+        }
+
+
+def _holders(gpus: list[Gpu], guard: GuardedPod) -> dict[str, tuple[Holder, ...]]:
+    seen = proc.scan(proc.targets(gpus), guard.processes(), mappings=False)
+    return {
+        uuid: tuple(Holder(inner_pid(one.pid), strict.printable(one.command, 256)) for one in found)
+        for uuid, found in seen.holders.items()
+    }

@@ -1,0 +1,159 @@
+"""One step of one pod: guard it, bring its rules to what was decided, look at what was taken away, record it.
+
+What takes away goes: rules, look, record. What gives goes: rules, record. One write a step, none if nothing changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from jupyter_gpu import faults
+from jupyter_gpu.model.gpu import Gpu, GpuShare
+
+from . import cgroup, proc, roster
+from .audit_rules import Rights
+from .guarded_pod import GuardedPod, enclose
+from .holders import Eyes, Sight
+from .inventory import Inventory
+from .member import Member, advance, suspicious, wanted, worth_writing
+from .metrics import Metrics
+from .pins import Pins
+from .places import Places
+from .publisher import Publisher
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What steps work with."""
+
+    inventory: Inventory
+    pins: Pins
+    places: Places
+    eyes: Eyes
+    publisher: Publisher
+    metrics: Metrics
+
+
+class Steps:
+    """Takes steps. ``members`` are all pods under our care; ``rights`` tells who may have what open."""
+
+    def __init__(self, tools: Tools, members: Mapping[str, Member], rights: Callable[[], Rights]) -> None:
+        self._tools = tools
+        self._members = members
+        self._rights = rights
+        self._hands = ThreadPoolExecutor(1, thread_name_prefix="rules")
+
+    async def enclose(self, member: Member) -> bool:
+        """See to it that the pod is guarded if it has a group; whether it ran unguarded until now. Under its lock."""
+        if member.guard and not await self.do(member.guard.in_force):
+            member.guard.close()
+            member.guard, member.granted = None, {}
+        if member.guard:
+            return False
+        made = await self.do(self._enclose, member.uid)
+        if made is None:
+            return False
+        member.guard, new, member.began, clean = made
+        member.settled = new and clean
+        self.share_groups()
+        return new and not member.asked and bool(member.view and member.view.runs)
+
+    def _enclose(self, uid: str) -> tuple[GuardedPod, bool, int, bool] | None:
+        """With the start of its first process, and whether none of its processes has any GPU open."""
+        inventory = self._tools.inventory
+        made = enclose(self._tools.pins, self._tools.places, uid, inventory.devices)
+        if made is None:
+            return None
+        guard, new = made
+        pids = guard.processes()
+        starts = (start for pid in pids if (start := proc.process_start_time(pid)) is not None)
+        seen = proc.scan(proc.targets(inventory.seen.values()), pids, pod=pids) if new else None
+        clean = seen is not None and not any(seen.holders.values()) and not seen.uninspectable
+        return guard, new, min(starts, default=0), clean
+
+    def share_groups(self) -> None:
+        """Let looks know where the pods are."""
+        self._tools.eyes.groups = {uid: one.guard.group for uid, one in self._members.items() if one.guard}
+
+    async def settle(self, member: Member) -> Sight:
+        """Rules in force, and a look if something was taken away; then it is known what is so. Under its lock."""
+        faults.point("agent:seen")
+        shares = await self._apply(member)
+        sight = await self._look(member, shares)
+        others = [one.holding for one in self._members.values() if one is not member]
+        claimed = {uuid for other in others for uuid in other.has}
+        unhealthy = self._tools.inventory.unhealthy
+        member.attached = advance(member, shares, sight, self._rights(), claimed=claimed, unhealthy=unhealthy)
+        member.granted = {share.uuid: share.milli for share in shares}
+        member.settled = True
+        return sight
+
+    async def _apply(self, member: Member) -> tuple[GpuShare, ...]:
+        """What may be open now, and is."""
+        if member.guard is None:
+            return ()
+        inventory = self._tools.inventory
+        allocated = wanted(member)
+        decided = allocated.shares if allocated else ()
+        others = [one.holding for one in self._members.values() if one is not member]
+        shares = roster.permitted(decided, member.holding, others, inventory.seen, inventory.held_back)
+        member.waits = len(shares) < len(decided)
+        # Claimed before it is so: another pod's step may come in between.
+        member.granted = {**member.granted, **{share.uuid: share.milli for share in shares}}
+        begun = time.perf_counter()
+        if await self.do(member.guard.apply, [share.uuid for share in shares], inventory.seen, inventory.devices):
+            self._tools.metrics.apply.observe(time.perf_counter() - begun)
+            faults.point("agent:rules")
+        return shares
+
+    async def _look(self, member: Member, shares: tuple[GpuShare, ...]) -> Sight:
+        seen: Mapping[str, Gpu] = self._tools.inventory.seen
+        missing = suspicious(member, [share.uuid for share in shares], seen)
+        if not missing:
+            return Sight()
+        pods = {member.uid: member.guard.group} if member.guard else {}
+        sight = await self._tools.eyes.look({uuid: seen[uuid] for uuid in missing if uuid in seen}, pods)
+        faults.point("agent:looked")
+        return Sight(sight.holders, sight.hidden, missing)
+
+    async def record(self, member: Member) -> None:
+        """One write, if there is something to tell."""
+        now = time.monotonic()
+        if member.view is None or not worth_writing(member, now):
+            return
+        attached = member.attached
+        assert attached is not None
+        version = await self._tools.publisher.attached(member.view.ref, attached)
+        faults.point("agent:written")
+        if version is not None:
+            member.recorded, member.version, member.written = attached, version, now
+            self._tools.metrics.attached(member.view.ref, attached)
+
+    async def left(self, member: Member) -> bool:
+        """Whether anything of a pod that is gone is left on this node."""
+        if member.drains:
+            return True
+        return member.guard is not None and await self.do(cgroup.populated, member.guard.group)
+
+    async def bury(self, member: Member) -> None:
+        """Nothing of it is left but its pins."""
+        if member.guard:
+            member.guard.close()
+        await self.do(self._tools.pins.discard, member.uid)
+        self._tools.metrics.forget(member.uid)
+        self.share_groups()
+
+    async def do(self, work: Callable[..., T], *arguments: object) -> T:
+        """Outside of the event loop, one after the other."""
+        return await asyncio.get_running_loop().run_in_executor(self._hands, work, *arguments)
+
+    def close(self) -> None:
+        """No more steps."""
+        self._hands.shutdown(wait=False, cancel_futures=True)

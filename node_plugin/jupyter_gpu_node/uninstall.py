@@ -1,0 +1,82 @@
+"""Remove what the node plugin leaves on a node: ``python -m jupyter_gpu_node.uninstall --settings FILE``.
+
+It opens nothing. Programs stay on the control groups of pods that still run: these have the device nodes of all GPUs,
+and without a program they could open every one of them. A program goes with its pod's group. What is removed are the
+pins, the sockets, the record, and the device nodes of simulated GPUs. Annotation and labels of the Node are removed by
+whoever may write them: the chart's hook, with :func:`jupyter_gpu_node.inventory_rules.removal`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jupyter_gpu.settings_file import SettingsError
+
+from . import settings as settings_module
+from .guarded_pod import thaw
+from .pins import Pins
+from .places import NoHierarchy, Places
+from .settings import Settings
+
+
+def uninstall(settings: Settings) -> list[str]:
+    """What was done, in plain words. Can be repeated."""
+    done = []
+    pins = Pins.at(settings.pins)
+    running = 0
+    with contextlib.suppress(NoHierarchy):
+        places = Places.of_this_machine(settings.cgroup)
+        for uid in pins.uids():
+            if group := places.find(uid):
+                running += 1
+                thaw(group)
+    for uid in sorted(pins.uids()):
+        pins.discard(uid)
+        done.append(f"Pins of pod {uid} were removed.")
+    if pins.directory:
+        with contextlib.suppress(OSError):
+            pins.directory.rmdir()
+    paths = [settings.run / "slots", settings.record, settings.state / "simulated"]
+    if not running:  # a container that starts again needs its nodes
+        paths.append(settings.device_directory)
+    done += [f"{path} was removed." for path in paths if _remove(path)]
+    if running:
+        done.append(f"{running} pods still run. They keep the GPUs that they have, until they end; they get no others.")
+    return done
+
+
+def _remove(path: Path) -> bool:
+    """Whether there was something. Containers keep the nodes and directories that they were started with."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return True
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m jupyter_gpu_node.uninstall", description="Clean a node up.")
+    parser.add_argument("--settings", type=Path, default=None, help="the node plugin's settings file")
+    arguments = parser.parse_args(words)
+    try:
+        settings = settings_module.load(arguments.settings, {"NODE_NAME": "this node", **os.environ})
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for line in uninstall(settings):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
