@@ -5,6 +5,10 @@ GPUs 0 and 1, ``{2: 500}`` is half of GPU 2. Amounts are in milli in mappings an
 where a person would ask for them::
 
     world(gpus=4, pods=[pod("a", wants=2, has=[0, 1]), pod("b", wants=3, has=[2, 3], ticket=1)])
+
+In a cluster of several nodes the GPUs of the second start with 10, of the third with 20, and so on::
+
+    cluster({"n1": 4, "n2": 2}, [pod("a", wants=2, has=[10, 11], node="n2"), new("b", wants=1)])
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import Device, DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.quantity import parse_milli
 from jupyter_gpu_scheduler.decide import Decision, decide
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
 
 NODE = "node"
 GIB = 1024**3
@@ -139,6 +143,55 @@ def world(gpus: int | Sequence[Gpu], pods: Iterable[PodState] = (), node: str = 
     """One node with its pods; ``gpus`` is a number of equal ones, or which."""
     snapshot = ClusterSnapshot()
     snapshot.put_node(node, inventory(gpus) if isinstance(gpus, int) else tuple(gpus))
+    for each in pods:
+        snapshot.put_pod(each)
+    return snapshot
+
+
+def new(
+    uid: str,
+    wants: object | None = None,
+    *,
+    ticket: int | None = None,
+    on: str = "",
+    created: float = 0.0,
+    limit: object | None = None,
+    **fields: Any,
+) -> PodState:
+    """A pending pod that ``wants`` GPUs; with a ``ticket`` it stands in the line of the node ``on``.
+
+    ``fields`` are those of the pod (``asks``, ``selector``, ``slots``, ``blocked``, …) or of the wish.
+    """
+    own = {key: fields.pop(key) for key in ("asks", "selector", "slots", "blocked", "gone", "fault") if key in fields}
+    return PodState(
+        uid=uid,
+        requested=None if wants is None else requested(wants, **fields),
+        allocated=None if ticket is None else allocated(ticket=ticket, extra={NOMINATED: on} if on else {}),
+        limit=None if limit is None else parse_milli(limit),
+        created=created,
+        **own,
+    )
+
+
+def facts(
+    slots: int = 100, *, cpu: int | None = None, used: Mapping[str, int] | None = None, **fields: Any
+) -> NodeFacts:
+    """A node with slots, and with ``cpu`` cores where it is known."""
+    allocatable = {SLOT: slots, **({} if cpu is None else {"cpu": cpu * 1000})}
+    return NodeFacts(allocatable=allocatable, used=used or {}, **fields)
+
+
+def cluster(
+    nodes: Mapping[str, int | Sequence[Gpu]],
+    pods: Iterable[PodState] = (),
+    about: Mapping[str, NodeFacts] | None = None,
+) -> ClusterSnapshot:
+    """Nodes with so many GPUs, or with these; each has slots unless ``about`` says otherwise."""
+    snapshot = ClusterSnapshot()
+    for number, (name, gpus) in enumerate(nodes.items()):
+        found = inventory(gpus) if isinstance(gpus, int) else gpus
+        own = tuple(replace(gpu, uuid=uuid(10 * number + gpu.index)) for gpu in found)
+        snapshot.put_node(name, own, (about or {}).get(name, facts()))
     for each in pods:
         snapshot.put_pod(each)
     return snapshot

@@ -1,8 +1,8 @@
 """Records that contradict each other: one GPU, more than all of it given away. Who keeps it, and who loses it.
 
 It happens where two schedulers wrote at once, or somebody wrote what is not theirs to write. Who has the GPU attached
-keeps it before who was only promised it; then who has the lower ticket, then the older pod. What drains and what is
-attached without being allocated can't be taken: it counts first.
+keeps it; among several the one with the lower ticket, then the older pod. Who was only promised it keeps the promise if
+all that others have open there leaves room for it: what drains is not free.
 """
 
 from __future__ import annotations
@@ -39,23 +39,25 @@ def _loses(snapshot: ClusterSnapshot, uid: str, uuids: set[str]) -> Decision:
 def _losers(snapshot: ClusterSnapshot, uuid: str) -> list[PodState]:
     """The pods that can't keep their share of a GPU."""
     pods = [pod for uid in snapshot.holders(uuid) if (pod := snapshot.pod(uid))]
-    taken = sum(pod.held[uuid] for pod in pods if uuid not in _allocated(pod))
-    losers = []
-    for pod in sorted((pod for pod in pods if uuid in _allocated(pod)), key=lambda pod: _claim(pod, uuid)):
-        if taken + _allocated(pod)[uuid] <= MILLI_PER_GPU:
-            taken += _allocated(pod)[uuid]
+    open_to = {pod.uid: replace(pod, allocated=None).held.get(uuid, 0) for pod in pods}
+    claims = {pod.uid: _allocated(pod)[uuid] for pod in pods if uuid in _allocated(pod)}
+    losers: list[PodState] = []
+    kept, held = 0, sum(open_to.values())
+    for pod in sorted((pod for pod in pods if pod.uid in claims), key=_claim):
+        claim, has = claims[pod.uid], open_to[pod.uid]
+        if claim <= has and kept + claim <= MILLI_PER_GPU:
+            kept += claim
+        elif claim > has and held - has + claim <= MILLI_PER_GPU:
+            held += claim - has
         else:
             losers.append(pod)
     return losers
 
 
-def _claim(pod: PodState, uuid: str) -> tuple[bool, bool, int, float, str]:
-    """Sorts pods by who keeps a GPU, first who does."""
-    attached = pod.attached is not None and any(share.uuid == uuid for share in pod.attached.shares)
-    ticket = pod.ticket
-    return (not attached, ticket is None, ticket or 0, pod.created, pod.uid)
+def _claim(pod: PodState) -> tuple[bool, int, float, str]:
+    """Sorts pods that have the same right to a GPU by who keeps it, first who does."""
+    return (pod.ticket is None, pod.ticket or 0, pod.created, pod.uid)
 
 
 def _allocated(pod: PodState) -> dict[str, int]:
     return {share.uuid: share.milli for share in pod.allocated.shares} if pod.allocated else {}
-

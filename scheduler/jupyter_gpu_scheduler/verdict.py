@@ -129,7 +129,7 @@ def _with_slot(snapshot: ClusterSnapshot, pod: PodState, node: str, seen: Verdic
     elif not slots:
         why = f"the node offers no {SLOT}: the node plugin does not run there"
     elif slots - taken < pod.slots:
-        why = f"no {SLOT} is left ({taken} of {slots} are taken)"
+        why = f"no {SLOT} is left ({taken} of {slots} taken)"
     else:
         return seen
     return Verdict(seen.grants, seen.owed, why)

@@ -1,0 +1,282 @@
+"""Which nodes can take a new pod, and what the others say that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_scheduler.candidates import Filtered, acceptable, filter_nodes, has_resources
+from jupyter_gpu_scheduler.snapshot import SLOT, ClusterSnapshot, NodeFacts, PodState
+from tests.builders import GIB, attached, cluster, facts, inventory, new, pod
+
+A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 PCIe"
+
+Case = tuple[int | Sequence[Gpu], list[PodState], dict[str, Any], str]
+
+FAILED: dict[str, Case] = {
+    "too few are free": (4, [pod("a", wants=2, has=[0, 1], node="n")], {"wants": 3}, "2 of 4 GPUs are free, 3 wanted"),
+    "one is free": (2, [pod("a", wants=1, has=[0], node="n")], {"wants": 2}, "1 of 2 GPUs is free, 2 wanted"),
+    "of that model": (
+        inventory(4, models=[A100, H100]),
+        [pod("a", wants=1, has=[0], node="n")],
+        {"wants": 2, "model": ("A100",)},
+        "1 of 2 GPUs (A100) is free, 2 wanted",
+    ),
+    "a whole and a half": (
+        2,
+        [pod("a", wants=1, each=500, has={0: 500, 1: 500}, node="n")],
+        {"wants": 1.5},
+        "0 of 2 GPUs are free, 1.5 wanted",
+    ),
+    "a half": (
+        2,
+        [pod("a", wants=1.5, each=750, has={0: 750, 1: 750}, node="n")],
+        {"wants": 0.5},
+        "no GPU has 0.5 free, the most is 0.25",
+    ),
+    "a half of this model with much memory": (
+        inventory(1, models=[A100]),
+        [pod("a", wants=1, has=[0], node="n")],
+        {"wants": 0.5, "model": ("A100",), "memory": 20 * GIB},
+        "no GPU (A100, 20 GiB in each share) has 0.5 free, the most is 0",
+    ),
+    "halves": (
+        3,
+        [pod("a", wants=2, has=[0, 1], node="n")],
+        {"wants": 1, "each": 500},
+        "1 of 3 GPUs is free by 0.5, 2 wanted",
+    ),
+    "one is broken": (
+        inventory(2, unhealthy=[0]),
+        [],
+        {"wants": 2},
+        "1 of 2 GPUs is free, 2 wanted (1 does not work)",
+    ),
+    "two are broken": (
+        inventory(2, unhealthy=[0, 1]),
+        [],
+        {"wants": 0.5},
+        "no GPU has 0.5 free, the most is 0 (2 do not work)",
+    ),
+    "the island": (
+        inventory(4, island=2),
+        [pod("a", wants=2, has=[0, 2], node="n")],
+        {"wants": 2, "topology": "island"},
+        "2 of 4 GPUs are free, but not 2 joined by NVLink",
+    ),
+    "the switch": (
+        inventory(4, switch=2),
+        [pod("a", wants=2, has=[0, 2], node="n")],
+        {"wants": 2, "topology": "switch"},
+        "2 of 4 GPUs are free, but not 2 on one PCIe switch",
+    ),
+    "others came first": (
+        4,
+        [pod("a", wants=2, has=[0, 1], node="n"), new("b", wants=4, ticket=1, on="n")],
+        {"wants": 1},
+        "2 of 4 GPUs are free, but kept for who came first",
+    ),
+    "what drains is not free": (
+        1,
+        [pod("a", wants=0, has=[], draining=[0], node="n")],
+        {"wants": 1},
+        "0 of 1 GPU is free, 1 wanted",
+    ),
+    "what is about to be given back is not free yet": (
+        1,
+        [pod("a", wants=0, has=[0], attaches=[], node="n")],
+        {"wants": 1},
+        "0 of 1 GPU is free, 1 wanted",
+    ),
+}
+
+NEVER: dict[str, Case] = {
+    "no GPU": (0, [], {"wants": 1}, "the node has no GPU"),
+    "too few": (2, [], {"wants": 3}, "only 2 GPUs, 3 wanted"),
+    "too few of that model": (
+        inventory(3, models=[A100, H100]),
+        [],
+        {"wants": 2, "model": ("H100",)},
+        "only 1 GPU (H100), 2 wanted",
+    ),
+    "no such model": (
+        inventory(2, models=[A100, H100]),
+        [],
+        {"wants": 1, "model": ("B200", "L4")},
+        f"no GPU of model B200 or L4, only {A100}, {H100}",
+    ),
+    "too little memory": (1, [], {"wants": 1, "memory": 90 * GIB}, "no GPU with 90 GiB of memory in a share of 1 GPU"),
+    "too little memory for the half": (
+        2,
+        [],
+        {"wants": 1.5, "memory": 60 * GIB},
+        "no GPU with 60 GiB of memory in a share of 0.5 GPU",
+    ),
+    "no such island": (
+        inventory(4, island=2),
+        [],
+        {"wants": 3, "topology": "island"},
+        "at most 2 GPUs joined by NVLink, 3 wanted",
+    ),
+    "no switch": (4, [], {"wants": 2, "topology": "switch"}, "at most 1 GPU on one PCIe switch, 2 wanted"),
+}
+
+
+def ask(nodes: Mapping[str, int | Sequence[Gpu]], pods: list[PodState], wish: dict[str, Any]) -> Filtered:
+    """Filter all nodes for a new pod."""
+    return filter_nodes(cluster(nodes, pods), new("me", **wish), list(nodes))
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in FAILED.items()])
+def test_what_is_missing_now(case: Case) -> None:
+    """In words for people, with numbers and without the name of the node."""
+    gpus, pods, wish, why = case
+    assert ask({"n": gpus}, pods, wish) == Filtered((), {"n": why}, {})
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in NEVER.items()])
+def test_what_can_never_be(case: Case) -> None:
+    """It is told apart, so that nothing is ended to make room in vain."""
+    gpus, pods, wish, why = case
+    assert ask({"n": gpus}, pods, wish) == Filtered((), {}, {"n": why})
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"slots": 0}, f"the node offers no {SLOT}: the node plugin does not run there"),
+        ({"slots": 1}, f"no {SLOT} is left (1 of 1 taken)"),
+        ({"slots": 5, "used": {SLOT: 5}}, f"no {SLOT} is left (5 of 5 taken)"),
+        ({"schedulable": False}, "the node takes no new pods"),
+    ],
+)
+def test_a_node_that_takes_no_more_pods(fields: dict[str, Any], why: str) -> None:
+    """Whatever is free of its GPUs; a pod that wants none is refused as well."""
+    snapshot = cluster({"n": 4}, [pod("a", wants=1, has=[0], node="n")], {"n": facts(**fields)})
+    for wants in (None, 0, 1):
+        assert filter_nodes(snapshot, new("me", wants=wants), ["n"]) == Filtered((), {"n": why}, {})
+
+
+def test_pods_that_ended_need_no_slot() -> None:
+    """They are counted no more, though their GPUs may be held still."""
+    snapshot = cluster({"n": 4}, [pod("a", has=[0], gone=True, node="n")], {"n": facts(1)})
+    assert filter_nodes(snapshot, new("me", wants=1), ["n"]).fitting == ("n",)
+
+
+def test_a_node_that_is_not_known() -> None:
+    """Nothing is promised of it, but it may come."""
+    found = ask({}, [], {"wants": 1})
+    assert found == Filtered(())
+    found = filter_nodes(cluster({}), new("me"), ["n"])
+    assert found.failed == {"n": "the GPUs of the node are not known: no node plugin has reported them"}
+
+
+def test_nodes_are_sorted_in_the_order_asked() -> None:
+    """Into those that fit, those that may later and those that never can."""
+    found = ask({"c": 2, "a": 4, "b": 2, "d": 1}, [pod("x", wants=1, has=[20], node="b")], {"wants": 2})
+    assert found == Filtered(("c", "a"), {"b": "1 of 2 GPUs is free, 2 wanted"}, {"d": "only 1 GPU, 2 wanted"})
+
+
+def test_a_pod_without_a_wish_fits_wherever_a_slot_is() -> None:
+    """Also where there is no GPU, or none free."""
+    assert ask({"a": 0, "b": 1}, [pod("x", wants=1, has=[10], node="b")], {}).fitting == ("a", "b")
+
+
+def test_a_bad_wish_is_refused_everywhere_with_its_reason() -> None:
+    """What can't be read, and what is beyond the user's limit."""
+    snapshot = cluster({"a": 4, "b": 4})
+    found = filter_nodes(snapshot, replace(new("me"), fault="requested can't be read."), ["a", "b"])
+    assert found == Filtered((), {}, dict.fromkeys("ab", "requested can't be read."))
+    found = filter_nodes(snapshot, new("me", wants=2, limit=1), ["a"])
+    assert found.never["a"].startswith("Your limit is 1 GPU.")
+    assert filter_nodes(snapshot, new("me", wants=1, limit=1), ["a"]).fitting == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "fits"),
+    [
+        ({}, {}, False),
+        ({"ticket": 1}, {}, True),
+        ({"ticket": 3}, {}, False),
+        ({"priority": 1}, {}, True),
+        ({"ticket": 1}, {"priority": 1}, False),
+    ],
+)
+@pytest.mark.parametrize("running", [True, False])
+def test_new_pods_and_resizes_stand_in_one_line(
+    mine: dict[str, Any], theirs: dict[str, Any], fits: bool, running: bool
+) -> None:
+    """One GPU is free; who has priority gets it, then who has the lower ticket."""
+    other = (
+        pod("z", wants=2, has=[0], ticket=2, node="n", **theirs)
+        if running
+        else new("z", wants=2, ticket=2, on="n", **theirs)
+    )
+    filler = [] if running else [pod("x", wants=1, has=[0], node="n")]
+    snapshot = cluster({"n": 2}, [other, *filler])
+    assert filter_nodes(snapshot, new("me", wants=1, **mine), ["n"]).fitting == (("n",) if fits else ())
+
+
+def test_who_waits_for_something_else_keeps_nothing_back() -> None:
+    """A pod that lacks CPU does not block the GPUs of its node."""
+    snapshot = cluster({"n": 2}, [new("z", wants=2, ticket=2, on="n", blocked=True)])
+    assert filter_nodes(snapshot, new("me", wants=1), ["n"]).fitting == ("n",)
+
+
+def test_what_the_first_cannot_use_is_free_for_others() -> None:
+    """Nothing is kept back that could not serve whoever waits."""
+    gpus = inventory(2, models=[A100, H100])
+    snapshot = cluster({"n": gpus}, [new("z", wants=2, model=("A100",), ticket=2, on="n")])
+    assert filter_nodes(snapshot, new("me", wants=1, model=("H100",)), ["n"]).fitting == ("n",)
+
+
+def test_a_resize_that_is_not_decided_yet_comes_first_if_it_is_older() -> None:
+    """It has no ticket yet, and neither has the new pod: then age decides. So it is if a GPU just vanished."""
+    grows = replace(pod("z", wants=2, has=[0], node="n"), created=1.0)
+    late = new("me", wants=1, created=2.0)
+    decided = replace(grows, allocated=replace(grows.allocated, observed_generation=0) if grows.allocated else None)
+    assert not filter_nodes(cluster({"n": 2}, [decided]), late, ["n"]).fitting
+    assert filter_nodes(cluster({"n": 2}, [decided]), replace(late, created=0.5), ["n"]).fitting
+    lost = replace(pod("z", wants=1, has=[7], node="n"), created=1.0)
+    assert not filter_nodes(cluster({"n": 1}, [lost]), late, ["n"]).fitting
+
+
+def test_equal_questions_are_answered_once_and_changes_are_seen() -> None:
+    """Answers are kept until something on that node changes: pods, GPUs, health, facts, nominations."""
+    snapshot = cluster({"n": 2, "m": 2})
+    me = new("me", wants=2)
+
+    def fits(snapshot: ClusterSnapshot = snapshot) -> tuple[str, ...]:
+        return filter_nodes(snapshot, me, ["n", "m"]).fitting
+
+    assert fits() == ("n", "m")
+    snapshot.put_pod(pod("a", wants=1, has=[0], node="n"))
+    assert fits() == ("m",)
+    snapshot.put_pod(replace(pod("a", wants=0, has=[], node="n"), attached=attached()))
+    assert fits() == ("n", "m")
+    snapshot.put_node("m", inventory(2, unhealthy=[1]), facts())
+    assert fits() == ("n",)
+    snapshot.put_node("m", inventory(2)[:0], facts())
+    snapshot.put_pod(new("b", wants=1, priority=1, ticket=1, on="n"))
+    assert fits() == ()
+    snapshot.remove_pod("b")
+    assert fits() == ("n",)
+    snapshot.put_node("n", snapshot.gpus("n") or (), facts(schedulable=False))
+    assert fits() == ()
+    snapshot.remove_node("n")
+    assert filter_nodes(snapshot, me, ["n"]).failed["n"].startswith("the GPUs of the node are not known")
+
+
+def test_a_node_that_is_acceptable() -> None:
+    """Open, with the labels that the pod selects by, and with what it asks for beside GPUs."""
+    me = new("me", selector={"gpu": "h100"}, asks={"cpu": 2000, "memory": 5})
+    assert acceptable(me, NodeFacts(labels={"gpu": "h100", "zone": "a"}))
+    assert not acceptable(me, NodeFacts(labels={"gpu": "a100"}))
+    assert not acceptable(me, NodeFacts(labels={"gpu": "h100"}, schedulable=False))
+    assert has_resources(me, NodeFacts())
+    assert has_resources(me, NodeFacts(allocatable={"cpu": 4000}, used={"cpu": 2000}))
+    assert not has_resources(me, NodeFacts(allocatable={"cpu": 4000}, used={"cpu": 2001}))

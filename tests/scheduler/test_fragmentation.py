@@ -1,0 +1,117 @@
+"""FGD's measure: which part of the free GPUs the next wish has no use for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_scheduler.fragmentation import fragmentation, workload_of
+from jupyter_gpu_scheduler.policy import Kind, Policy
+from jupyter_gpu_scheduler.shape import Shape, after, gpus_of, shape_of
+from jupyter_gpu_scheduler.snapshot import ClusterSnapshot
+from tests.builders import GIB, cluster, inventory, new, pod
+
+
+def shape(free: list[int], **fields: Any) -> Shape:
+    """GPUs of which so much is free."""
+    found = shape_of(cluster({"n": inventory(len(free), **fields)}), "n")
+    assert found is not None
+    return after(found, [(index, 1000 - milli) for index, milli in enumerate(free)])
+
+
+def mix(*kinds: Kind) -> Policy:
+    """A policy with this mix of wishes."""
+    return Policy(workload=kinds)
+
+
+@pytest.mark.parametrize(
+    ("wish", "free", "useless"),
+    [
+        (Wish(1000), [1000, 1000], 0),
+        (Wish(1000), [1000, 500], 500),
+        (Wish(500), [1000, 500, 250], 250),
+        (Wish(2000), [1000, 500], 1500),
+        (Wish(2000), [1000, 1000, 500], 500),
+        (Wish(1500), [1000, 500, 250], 250),
+        (Wish(1500), [500, 500], 1000),
+        (Wish(1500), [1000, 250], 1250),
+        (Wish(1000, each=500), [500, 250], 750),
+        (Wish(1000, model=("H100",)), [1000, 1000], 2000),
+        (Wish(1000), [], 0),
+        (None, [1000, 250], 1250),
+        (Wish(0), [1000], 1000),
+    ],
+)
+def test_what_is_useless_for_one_wish(wish: Wish | None, free: list[int], useless: int) -> None:
+    """Too little on one GPU, too few GPUs, another model, or no wish for any."""
+    assert fragmentation(mix(Kind(wish, 1.0)), shape(free)) == useless
+
+
+def test_it_is_what_is_to_be_expected_over_the_mix() -> None:
+    """Shares are relative; a mix of nothing is useless for nothing."""
+    two = mix(Kind(Wish(1000), 3.0), Kind(Wish(500), 1.0))
+    assert fragmentation(two, shape([500])) == 375
+    assert fragmentation(mix(Kind(Wish(1000), 0.0)), shape([500])) == 0
+
+
+def test_without_cpu_all_is_useless() -> None:
+    """GPUs of a node whose CPU is used up are stranded; where CPU is not known it is not looked at."""
+    policy = mix(Kind(Wish(500), 1.0, cpu=2000))
+    assert [fragmentation(policy, shape([500, 250]), cpu) for cpu in (None, 2000, 1999)] == [250, 250, 750]
+
+
+def test_an_island_is_a_demand_there_too() -> None:
+    """Two on one island: single ones are useless."""
+    policy = mix(Kind(Wish(2000, topology="island"), 1.0))
+    assert fragmentation(policy, shape([1000, 1000, 1000, 0], island=2)) == 1000
+
+
+def test_broken_gpus_are_not_free() -> None:
+    """They count neither as free nor as useless."""
+    found = shape_of(cluster({"n": inventory(2, unhealthy=[0])}), "n")
+    assert found is not None
+    assert fragmentation(mix(Kind(Wish(2000), 1.0)), found) == 1000
+
+
+@given(st.lists(st.sampled_from([0, 250, 500, 750, 1000]), max_size=4), st.integers(0, 4000))
+def test_it_is_never_more_than_what_is_free(free: list[int], milli: int) -> None:
+    """Nor less than nothing."""
+    assert 0 <= fragmentation(mix(Kind(Wish(milli), 1.0)), shape(free)) <= sum(free)
+
+
+def test_the_mix_of_a_cluster() -> None:
+    """Wishes with the CPU that comes with them, the most frequent first."""
+    pods = [new("a", wants=1, asks={"cpu": 500}), new("b"), new("c", wants=0), new("d", wants=0.5), new("e")]
+    assert workload_of(pods) == (Kind(None, 0.6), Kind(Wish(1000), 0.2, 500), Kind(Wish(500), 0.2))
+    assert workload_of([]) == ()
+
+
+def test_a_shape_knows_no_names() -> None:
+    """Nodes with other uuids and other words for their islands look the same, and what is held counts."""
+    gpus = inventory(4, island=2, switch=1)
+    renamed = tuple(
+        replace(gpu, uuid=f"x{gpu.index}", island=f"other {gpu.island}", switch=f"s{gpu.index}") for gpu in gpus
+    )
+    snapshot = ClusterSnapshot()
+    snapshot.put_node("n", gpus)
+    snapshot.put_node("m", renamed)
+    assert shape_of(snapshot, "n") == shape_of(snapshot, "m")
+    assert shape_of(snapshot, "unknown") is None
+    snapshot.put_pod(pod("a", has={1: 250}, node="n"))
+    found = shape_of(snapshot, "n")
+    assert found is not None
+    assert [cell.free for cell in found] == [1000, 750, 1000, 1000]
+    assert [cell.island for cell in found] == [0, 0, 1, 1]
+
+
+def test_the_gpus_of_a_shape() -> None:
+    """All that placement looks at, named by their places."""
+    found = gpus_of(shape([1000, 1000], island=1))
+    assert found[1] == Gpu("1", 1, "Simulated GPU", 80 * GIB, island="1")
+    assert gpus_of(shape([1000], switch=1))[0].switch == "0"

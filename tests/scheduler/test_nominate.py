@@ -1,0 +1,260 @@
+"""Where a new pod waits, and when it waits elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from jupyter_gpu.model.annotations import Allocated, Reason
+from jupyter_gpu_scheduler.decide import Decision, decide
+from jupyter_gpu_scheduler.nominate import nominate, review
+from jupyter_gpu_scheduler.policy import Policy
+from jupyter_gpu_scheduler.snapshot import NOMINATED, ClusterSnapshot, PodState
+from tests.builders import allocated, apply, cluster, facts, inventory, new, pod, requested
+
+POLICY = Policy()
+
+
+def waits(
+    snapshot: ClusterSnapshot, me: PodState, names: str | list[str] = "", policy: Policy = POLICY
+) -> Allocated | None:
+    """What the pod waits with, once that is written down; names are single letters."""
+    found = nominate(snapshot, me, list(names or snapshot.nodes()), policy)
+    if found is None:
+        return None
+    snapshot.put_pod(replace(me, allocated=found.allocated))
+    return found.allocated
+
+
+def reviewed(snapshot: ClusterSnapshot, changed: str | None = None) -> dict[str, str]:
+    """Who is nominated anew, to which node; written down. A second look changes nothing."""
+    before = snapshot.pending()
+    found = review(snapshot, POLICY, None if changed is None else list(changed))
+    assert snapshot.pending() == before
+    apply(snapshot, found)
+    assert review(snapshot, POLICY, None if changed is None else list(changed)) == ()
+    return {step.uid: str(step.allocated.extra.get(NOMINATED, "")) for step in found}
+
+
+def test_it_takes_a_ticket_and_stands_in_one_line() -> None:
+    """The ticket is the next of the cluster; all is in its own `allocated`, and nothing is allocated."""
+    snapshot = cluster({"n": 2, "m": 2}, [pod("a", wants=3, has=[0, 1], ticket=7, node="n")])
+    assert waits(snapshot, new("me", wants=2), "n") == Allocated(
+        1,
+        (),
+        Reason.DEFERRED,
+        "Waiting for 2 GPUs on n; not enough is free now.",
+        ticket=8,
+        position=2,
+        extra={NOMINATED: "n"},
+    )
+    assert [state.uid for state in snapshot.line("n")] == ["a", "me"]
+    assert snapshot.line("m") == ()
+
+
+def test_asked_again_nothing_changes() -> None:
+    """It keeps its ticket and its node; a new wish is noted."""
+    snapshot = cluster({"n": 2}, [pod("a", wants=2, has=[0, 1], node="n")])
+    assert waits(snapshot, new("me", wants=2))
+    me = snapshot.pod("me")
+    assert me is not None
+    assert nominate(snapshot, me, ["n"], POLICY) is None
+    found = waits(snapshot, replace(me, requested=requested(1, 2)))
+    assert found is not None
+    assert (found.ticket, found.observed_generation) == (1, 2)
+
+
+def test_the_best_prospect() -> None:
+    """Where it fits; else where it lacks least; else where fewer wait; else by score; never where it can't be."""
+    pods = [
+        pod("a", wants=4, has=[0, 1, 2, 3], node="a"),
+        pod("b", wants=3, has=[10, 11, 12], node="b"),
+        pod("c", wants=4, has=[20, 21, 22, 23], node="c"),
+        new("x", wants=4, ticket=1, on="a"),
+    ]
+    snapshot = cluster({"a": 4, "b": 4, "c": 4, "d": 1, "e": 4}, pods)
+    me = new("me", wants=2)
+
+    def where(names: str) -> str:
+        found = nominate(snapshot, me, list(names), POLICY)
+        assert found is not None
+        return str(found.allocated.extra[NOMINATED])
+
+    assert where("abcde") == "e"
+    assert where("abcd") == "b"
+    assert where("acd") == "c"
+    assert where("ad") == "a"
+    spread = Policy(weights={"cpu_free": 1.0})
+    snapshot.put_node("c", snapshot.gpus("c") or (), facts(cpu=1))
+    snapshot.put_node("a", snapshot.gpus("a") or (), facts(cpu=1, used={"cpu": 900}))
+    snapshot.remove_pod("x")
+    found = nominate(snapshot, me, ["a", "c"], spread)
+    assert found is not None
+    assert found.allocated.extra[NOMINATED] == "c"
+
+
+def test_equal_pods_wait_on_different_nodes() -> None:
+    """They do not all stand in one line while another is empty."""
+    pods = [pod("a", wants=2, has=[0, 1], node="n"), pod("b", wants=2, has=[10, 11], node="m")]
+    snapshot = cluster({"n": 2, "m": 2}, pods)
+    for uid in "wxyz":
+        assert waits(snapshot, new(uid, wants=2))
+    assert [len(snapshot.line(node)) for node in ("n", "m")] == [2, 2]
+
+
+def test_where_none_can_ever_serve_it_says_so() -> None:
+    """It stands in no line, and its `allocated` says what is missing where; likewise beyond its limit."""
+    snapshot = cluster({"n": 2, "m": 2, "k": 0})
+    found = waits(snapshot, new("me", wants=3))
+    assert found == Allocated(
+        1,
+        reason=Reason.INFEASIBLE,
+        message="None of 3 nodes can serve this (2: only 2 GPUs, 3 wanted; 1: the node has no GPU).",
+    )
+    found = waits(snapshot, new("me", wants=3, limit=2))
+    assert found is not None
+    assert (found.reason, found.ticket) == (Reason.LIMIT_EXCEEDED, None)
+    found = waits(snapshot, replace(new("me"), fault="It can't be read."))
+    assert found == Allocated(0, reason=Reason.INFEASIBLE, message="It can't be read.")
+    found = waits(ClusterSnapshot(), new("me", wants=1))
+    assert found is not None
+    assert found.message == "No node can serve this."
+
+
+def test_a_pod_that_wants_no_gpu_stands_in_no_line() -> None:
+    """It waits for something else; if it stood in one, it leaves."""
+    snapshot = cluster({"n": 2})
+    assert waits(snapshot, new("me")) is None
+    assert waits(snapshot, replace(new("me"), allocated=allocated())) is None
+    assert waits(snapshot, new("me", wants=0, ticket=1, on="n")) == Allocated(1)
+
+
+def test_who_fits_elsewhere_waits_there() -> None:
+    """A node where something came free takes who waits longest, wherever it waits; the rest stay."""
+    pods = [
+        pod("a", wants=2, has=[0, 1], node="n"),
+        new("x", wants=2, ticket=1, on="n"),
+        new("y", wants=2, ticket=2, on="n"),
+    ]
+    snapshot = cluster({"n": 2, "m": 2, "k": 2}, [*pods, pod("b", wants=2, has=[20, 21], node="k")])
+    assert reviewed(snapshot, "n") == {}
+    assert reviewed(snapshot, "mk") == {"x": "m"}
+    assert reviewed(snapshot) == {}
+    assert [state.uid for state in snapshot.line("n")] == ["y"]
+
+
+def test_nobody_moves_to_where_it_would_come_after_others() -> None:
+    """Room that is kept for others is no room; and who has priority has it everywhere."""
+    pods = [
+        pod("a", wants=2, has=[0, 1], node="n"),
+        new("x", wants=2, ticket=1, on="n"),
+        new("y", wants=2, ticket=2, priority=5, on="n"),
+        new("z", wants=1, ticket=3, on="m"),
+    ]
+    snapshot = cluster({"n": 2, "m": 2}, pods)
+    assert reviewed(snapshot) == {"y": "m"}
+
+
+def test_a_node_that_can_serve_no_more() -> None:
+    """It is gone, lost GPUs, is cordoned or lost its labels: who waited there waits elsewhere, with its ticket."""
+    wants: dict[str, Any] = {"wants": 2, "selector": {"gpu": "yes"}}
+    labelled = facts(labels={"gpu": "yes"})
+    losses: dict[str, Callable[[ClusterSnapshot], None]] = {
+        "gone": lambda snapshot: snapshot.remove_node("n"),
+        "smaller": lambda snapshot: snapshot.put_node("n", inventory(1), labelled),
+        "cordoned": lambda snapshot: snapshot.put_node("n", inventory(2), replace(labelled, schedulable=False)),
+        "other labels": lambda snapshot: snapshot.put_node("n", inventory(2), facts()),
+    }
+    for name, lose in losses.items():
+        pods = [new("x", ticket=4, on="n", **wants), pod("a", wants=1, has=[10], node="m")]
+        snapshot = cluster({"n": 2, "m": 2, "k": 4}, pods, {"n": labelled, "m": labelled})
+        assert reviewed(snapshot, "n") == {}, name
+        lose(snapshot)
+        assert reviewed(snapshot, "n") == {"x": "m"}, name
+        state = snapshot.pod("x")
+        assert state is not None
+        assert state.ticket == 4, name
+
+
+def test_where_its_cpu_is_free() -> None:
+    """It does not move to a node that lacks what else it asks for."""
+    pods = [pod("a", wants=2, has=[0, 1], node="n"), new("x", wants=2, ticket=1, on="n", asks={"cpu": 2000})]
+    snapshot = cluster({"n": 2, "m": 2}, pods, {"m": facts(cpu=4, used={"cpu": 3000})})
+    assert reviewed(snapshot) == {}
+    snapshot.put_node("m", snapshot.gpus("m") or (), facts(cpu=4, used={"cpu": 2000}))
+    assert reviewed(snapshot, "m") == {"x": "m"}
+
+
+def test_who_can_be_served_nowhere_any_more_leaves_the_line() -> None:
+    """And so does who wants nothing any more, or more than its limit; the dead and those in no line are left alone."""
+    pods = [
+        new("x", wants=2, ticket=1, on="n"),
+        new("zero", wants=0, ticket=2, on="n"),
+        new("over", wants=2, limit=1, ticket=3, on="n"),
+        new("dead", wants=9, ticket=4, on="n", gone=True),
+        new("no ticket", wants=9),
+        new("lost", wants=1, ticket=5),
+    ]
+    snapshot = cluster({"n": 1}, pods)
+    assert reviewed(snapshot, "") == {"x": "", "zero": "", "over": "", "lost": "n"}
+    reasons = {state.uid: state.allocated.reason for state in snapshot.pending() if state.allocated}
+    assert reasons == {
+        "x": Reason.INFEASIBLE, "zero": None, "over": Reason.LIMIT_EXCEEDED, "dead": None, "lost": Reason.DEFERRED,
+    }  # fmt: skip
+    assert [state.uid for state in snapshot.line("n")] == ["lost"]
+
+
+def test_it_is_told_its_place_and_when_there_is_room() -> None:
+    """That write is what makes kube-scheduler try again; nothing is allocated before it binds."""
+    snapshot = cluster({"n": 2}, [pod("a", wants=2, has=[0, 1], node="n")])
+    waits(snapshot, new("me", wants=2))
+    waits(snapshot, new("next", wants=2))
+    assert decide(snapshot, "n") == ()
+    snapshot.put_pod(pod("a", wants=0, has=[0, 1], node="n"))
+    steps = decide(snapshot, "n")
+    assert [step.uid for step in steps] == ["a"], "what is only revoked is not free yet"
+    apply(snapshot, steps)
+    snapshot.put_pod(pod("a", wants=0, has=[], node="n"))
+    steps = decide(snapshot, "n")
+    assert steps == (Decision("me", replace(_allocated(snapshot, "me"), message=_ROOM)),)
+    apply(snapshot, steps)
+    snapshot.remove_pod("me")
+    steps = decide(snapshot, "n")
+    assert [(step.uid, step.allocated.position, step.allocated.message) for step in steps] == [("next", 1, _ROOM)]
+
+
+_ROOM = "There is room for 2 GPUs on n now; the pod is about to start."
+
+
+def _allocated(snapshot: ClusterSnapshot, uid: str) -> Allocated:
+    state = snapshot.pod(uid)
+    assert state is not None
+    assert state.allocated is not None
+    return state.allocated
+
+
+def test_a_resize_does_not_overtake_who_waits_to_start() -> None:
+    """GPUs are kept for the pod that waits, so that it starts; who has priority goes before."""
+    grows = pod("a", wants=2, has=[0], node="n")
+    snapshot = cluster({"n": 3}, [grows, new("me", wants=3, ticket=1, on="n")])
+    assert [step.added for step in decide(snapshot, "n") if step.uid == "a"] == [()]
+    snapshot.put_pod(pod("a", wants=2, has=[0], node="n", priority=1))
+    assert [len(step.added) for step in decide(snapshot, "n") if step.uid == "a"] == [1]
+
+
+def test_who_waits_for_something_else_keeps_its_place_and_nothing_more() -> None:
+    """Its ticket stands, others are served meanwhile."""
+    snapshot = cluster(
+        {"n": 2}, [pod("a", wants=2, has=[0], node="n"), new("me", wants=2, ticket=1, on="n", blocked=True)]
+    )
+    apply(snapshot, decide(snapshot, "n"))
+    assert _allocated(snapshot, "a").reason is None
+    assert (_allocated(snapshot, "me").ticket, _allocated(snapshot, "me").position) == (1, 1)
+
+
+def test_who_is_refused_there_is_left_to_the_review() -> None:
+    """Another node may serve it."""
+    snapshot = cluster({"n": 1, "m": 4}, [new("me", wants=2, ticket=1, on="n")])
+    assert decide(snapshot, "n") == ()
+    assert reviewed(snapshot) == {"me": "m"}

@@ -1,0 +1,184 @@
+"""How places are rated, attribute by attribute and by the policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_scheduler.policy import PRESETS, Policy
+from jupyter_gpu_scheduler.score import BEST, Pair, best, preferred, prioritize, score, weighted
+from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, NodeFacts, PodState
+from tests.builders import GIB, cluster, facts, inventory, new, pod
+
+
+def only(**weights: float) -> Policy:
+    """A policy that looks at nothing else."""
+    return Policy(weights=weights)
+
+
+def rated(
+    attribute: str,
+    gpus: int | Sequence[Gpu] = 2,
+    pods: Sequence[PodState] = (),
+    me: PodState | None = None,
+    about: NodeFacts | None = None,
+    **fields: Any,
+) -> float:
+    """What one attribute says of one node for a pod that wants a GPU."""
+    snapshot = cluster({"n": gpus}, pods, {"n": about or facts()})
+    return score(snapshot, me or new("me", wants=1), Pair("n", "n"), Policy(weights={attribute: 1.0}, **fields))
+
+
+def test_free_gpus() -> None:
+    """What is left free after the pod has come, of compute and of memory; broken ones are not counted."""
+    assert rated("gpu_free", 4) == 0.75
+    assert rated("gpu_free", 4, me=new("me", wants=0.5)) == 0.875
+    assert rated("gpu_free", inventory(2, unhealthy=[0])) == 0
+    assert rated("gpu_memory_free", inventory(2, memory=[20, 60])) == 0.75
+    assert rated("gpu_memory_free", inventory(2, memory=[20, 60]), me=new("me", wants=1, memory=30 * GIB)) == 0.25
+
+
+def test_what_is_not_known_is_one_half() -> None:
+    """No GPU, no facts, no preference: neither good nor bad."""
+    for attribute in ("gpu_free", "gpu_memory_free", "preference", "cpu_free", "network_free", "fragmentation"):
+        assert rated(attribute, 0, me=new("me")) == 0.5
+    assert rated("gpu_free", 0, me=new("me"), about=NodeFacts()) == 0.5
+
+
+def test_cpu_memory_and_disk_after_what_the_pod_asks_for() -> None:
+    """Of what the node can give; more than all counts as all."""
+    about = NodeFacts(
+        allocatable={"cpu": 4000, "memory": 100, "ephemeral-storage": 50}, used={"cpu": 1000, "memory": 90}
+    )
+    me = new("me", asks={"cpu": 1000, "memory": 20, "ephemeral-storage": 5})
+    assert rated("cpu_free", me=me, about=about) == 0.5
+    assert rated("memory_free", me=me, about=about) == 0
+    assert rated("disk_free", me=me, about=about) == 0.9
+
+
+@pytest.mark.parametrize(("network", "idle"), [(None, 0.5), (0.25, 0.75), (3.0, 0.0), (-1.0, 1.0)])
+def test_network(network: float | None, idle: float) -> None:
+    """The share that is idle; nonsense is cut off."""
+    assert rated("network_free", about=facts(network=network)) == idle
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wants", "near"),
+    [
+        (inventory(4), 1, 1.0),
+        (inventory(4, island=4, switch=2), 2, 1.0),
+        (inventory(4, island=4, switch=2), 4, 0.75),
+        (inventory(4, island=4), 2, 0.75),
+        (inventory(4, island=2, switch=1), 4, 0.25),
+        (inventory(4), 2, 0.25),
+        (inventory(4, switch=4), 2, 0.25),
+    ],
+)
+def test_gpus_that_are_near_each_other(gpus: Sequence[Gpu], wants: int, near: float) -> None:
+    """On one switch, on one island, or scattered."""
+    assert rated("together", gpus, me=new("me", wants=wants)) == near
+
+
+def test_preferred_models() -> None:
+    """By words of the name; the highest that matches counts, and none is in the middle."""
+    policy = Policy(models={"A100": 2, "NVIDIA A100": 8, "H100": 10, "T4": 0})
+    found = [preferred(policy, model) for model in ("NVIDIA A100-SXM4-80GB", "H100 PCIe", "T4", "L40S")]
+    assert found == [0.8, 1.0, 0.0, 0.5]
+    mixed = inventory(2, models=["H100", "T4"])
+    assert rated("preference", mixed, models={"H100": 10, "T4": 0}, me=new("me", wants=2)) == 0.5
+    assert rated("preference", mixed, models={"H100": 10, "T4": 0}, me=new("me", wants=1, model=("T4",))) == 0
+
+
+def test_fragmentation_left_behind() -> None:
+    """A part of a GPU goes best where a part is gone already, worst where it breaks a whole one of a pair."""
+    me = new("me", wants=0.5)
+    breaks = rated("fragmentation", 1, me=me)
+    fills = rated("fragmentation", 1, [pod("a", wants=0.5, has={0: 500}, node="n")], me)
+    assert breaks < 0.5 < fills
+    assert breaks > 0
+    assert fills < 1
+
+
+def test_cpu_that_strands_gpus_counts_as_fragmentation() -> None:
+    """A pod without a GPU that takes the last CPU makes the free GPUs useless."""
+    policy: dict[str, Any] = {
+        "workload": Policy.from_settings({"workload": [{"share": 1, "gpus": 1, "cpu": 2}]}).workload
+    }
+    me = new("me", asks={"cpu": 1000})
+    assert rated("fragmentation", 1, me=me, about=facts(cpu=2), **policy) < 0.5
+    assert rated("fragmentation", 1, me=me, about=facts(cpu=3), **policy) == 0.5
+
+
+def test_the_pair_is_what_is_rated() -> None:
+    """CPU is looked at where the pod is, GPUs where they are, the network at both ends."""
+    snapshot = cluster({"near": 2, "far": 8}, about={"near": facts(cpu=4, network=0.5), "far": facts(cpu=2, network=0)})
+    me = new("me", wants=2, asks={"cpu": 1000})
+
+    def says(attribute: str) -> list[float]:
+        pairs = (Pair("near", "near"), Pair("near", "far"), Pair("far", "near"))
+        return [score(snapshot, me, pair, Policy(weights={attribute: 1.0})) for pair in pairs]
+
+    assert says("local") == [1, 0, 0]
+    assert says("cpu_free") == [0.75, 0.75, 0.5]
+    assert says("gpu_free") == [0, 0.75, 0]
+    assert says("network_free") == [0.5, 0.5, 0.5]
+    assert says("fragmentation")[1] != says("fragmentation")[0]
+
+
+@pytest.mark.parametrize(
+    ("weights", "mean"),
+    [({"a": 1, "b": 1}, 0.5), ({"a": 3, "b": 1}, 0.75), ({"a": -1}, 0), ({"b": -2}, 1), ({}, 0.5), ({"a": 0}, 0.5)],
+)
+def test_the_weighted_mean(weights: Mapping[str, float], mean: float) -> None:
+    """A negative weight wants the opposite; weights of nothing say nothing."""
+    assert weighted(weights, {"a": 1.0, "b": 0.0}) == mean
+
+
+def test_scores_are_spread_over_what_is_there() -> None:
+    """The best alone gets the highest, the worst 0, and what does not fit 0 too."""
+    snapshot = cluster({"a": 8, "b": 4, "c": 2, "d": 1, "e": 4})
+    me = new("me", wants=2)
+    assert prioritize(snapshot, me, list("abcd"), only(gpu_free=1)) == {"a": 10, "b": 6, "c": 0, "d": 0}
+    assert prioritize(snapshot, me, list("be"), only(gpu_free=1)) == {"b": BEST, "e": BEST}
+    assert prioritize(snapshot, me, ["d"], only(gpu_free=1)) == {"d": 0}
+    assert prioritize(snapshot, me, [], only(gpu_free=1)) == {}
+    assert max(prioritize(snapshot, me, list("abc"), Policy()).values()) == BEST
+
+
+@pytest.mark.parametrize(("policy", "node"), [("pack", "part"), ("spread", "empty"), ("fgd", "odd")])
+def test_what_the_policies_choose(policy: str, node: str) -> None:
+    """Packing fills the fullest node, spreading takes the emptiest, FGD takes what is of no use for others."""
+    pods = [
+        pod("a", wants=7, has=range(10, 17), node="part"),
+        pod("b", wants=0.5, has={20: 500}, node="odd"),
+    ]
+    snapshot = cluster({"empty": 8, "part": 8, "odd": 8}, pods)
+    chosen = best(snapshot, new("me", wants=0.5), list(snapshot.nodes()), Policy.from_settings({"name": policy}))
+    assert chosen == node
+
+
+def test_the_best_of_equals_is_the_first_by_name() -> None:
+    """And nobody is best where nothing fits."""
+    snapshot = cluster({"b": 2, "a": 2})
+    assert best(snapshot, new("me", wants=2), ["b", "a"], Policy()) == "a"
+    assert best(snapshot, new("me", wants=3), ["b", "a"], Policy()) is None
+
+
+def test_scores_follow_changes() -> None:
+    """What was computed before is forgotten for a node that changes, and for it alone."""
+    snapshot: ClusterSnapshot = cluster({"a": 8, "b": 8})
+    me, policy = new("me", wants=1), only(gpu_free=1)
+    assert prioritize(snapshot, me, ["a", "b"], policy) == {"a": 10, "b": 10}
+    snapshot.put_pod(pod("x", wants=2, has=[0, 1], node="a"))
+    assert prioritize(snapshot, me, ["a", "b"], policy) == {"a": 0, "b": 10}
+    assert prioritize(snapshot, me, ["a", "b"], only(gpu_free=-1)) == {"a": 10, "b": 0}
+    snapshot.put_node("b", snapshot.gpus("b") or (), facts(cpu=1))
+    assert prioritize(snapshot, me, ["a", "b"], only(cpu_free=1)) == {"a": 0, "b": 10}
+
+
+def test_presets_name_every_policy() -> None:
+    """The three that the settings know."""
+    assert sorted(PRESETS) == ["fgd", "pack", "spread"]

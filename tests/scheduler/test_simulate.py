@@ -1,0 +1,58 @@
+"""Streams of new pods without a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpu_scheduler.policy import Policy
+from jupyter_gpu_scheduler.simulate import Job, Outcome, replay
+from tests.builders import cluster, facts, new
+
+
+def test_who_finds_no_place_is_refused() -> None:
+    """Two of three fit; what is left is of no use for a whole GPU."""
+    snapshot = cluster({"a": 1, "b": 1})
+    jobs = [Job(new("x", wants=0.75)), Job(new("y", wants=1)), Job(new("z", wants=1))]
+    policy = Policy.from_settings({"workload": [{"share": 1, "gpus": 1}]})
+    found = replay(snapshot, jobs, ["a", "b"], policy)
+    assert found == Outcome(2000, (750, 1750, 2750), (750, 1750, 1750), 250.0, 1)
+    assert found.part == 0.875
+
+
+def test_pods_that_end_make_room() -> None:
+    """A job ends before the one comes whose number is said; so does one that was refused."""
+    snapshot = cluster({"a": 1})
+    jobs = [
+        Job(new("x", wants=1), until=2),
+        Job(new("refused", wants=1), until=2),
+        Job(new("y", wants=1), until=3),
+        Job(new("none")),
+    ]
+    found = replay(snapshot, jobs, ["a"], Policy())
+    assert (found.arrived, found.allocated, found.refused) == ((1000, 2000, 1000, 0), (1000, 1000, 1000, 0), 1)
+
+
+def test_cpu_is_counted() -> None:
+    """What a pod asks for beside GPUs is used while it is there."""
+    snapshot = cluster({"a": 4}, about={"a": facts(cpu=3)})
+    jobs = [
+        Job(new("x", wants=1, asks={"cpu": 2000}), until=2),
+        Job(new("refused", wants=1, asks={"cpu": 2000})),
+        Job(new("y", wants=1, asks={"cpu": 2000})),
+    ]
+    assert replay(snapshot, jobs, ["a"], Policy()).refused == 1
+    assert snapshot.facts("a").used == {"cpu": 2000}
+
+
+def test_nothing_comes() -> None:
+    """No job, no node: no figure is invented."""
+    assert replay(cluster({}), [], [], Policy()) == Outcome(0, (), (), 0.0, 0)
+    assert replay(cluster({}), [], [], Policy()).part == 0
+
+
+@pytest.mark.parametrize(("name", "nodes"), [("pack", {"a"}), ("spread", {"a", "b"})])
+def test_policies_differ(name: str, nodes: set[str]) -> None:
+    """Two pods on one node, or on two."""
+    snapshot = cluster({"a": 2, "b": 2})
+    replay(snapshot, [Job(new("x", wants=1)), Job(new("y", wants=1))], ["a", "b"], Policy.from_settings({"name": name}))
+    assert {state.node for uid in "xy" if (state := snapshot.pod(uid))} == nodes

@@ -1,0 +1,33 @@
+"""Which tickets are in use."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_scheduler.tickets import Tickets
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9))))
+def test_the_last_is_the_highest_in_use(steps: list[tuple[bool, int]]) -> None:
+    """Whatever was taken and given back, by one or by several, in any order."""
+    tickets = Tickets()
+    used: list[int] = []
+    for take, ticket in steps:
+        if take:
+            tickets.take(ticket)
+            used.append(ticket)
+        elif ticket in used:
+            tickets.give_back(ticket)
+            used.remove(ticket)
+        assert tickets.last == max(used, default=0)
+
+
+def test_a_ticket_that_is_put_down_and_taken_up_often_costs_no_memory() -> None:
+    """A pod is replaced with each of its changes, and each time its ticket is given back and taken."""
+    tickets = Tickets()
+    tickets.take(9)
+    for _ in range(100):
+        tickets.take(5)
+        tickets.give_back(5)
+    assert len(tickets._heap) == 2
