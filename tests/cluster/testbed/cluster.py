@@ -13,11 +13,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.testbed import binaries, cgroups, control_plane, images, network, requirements, shims, state
+from tests.cluster.testbed import (
+    binaries,
+    cgroups,
+    control_plane,
+    images,
+    network,
+    requirements,
+    services,
+    shims,
+    state,
+)
 from tests.cluster.testbed.commands import SECONDS, ClusterError, run, until
 from tests.cluster.testbed.control_plane import ControlPlane, Layout
+from tests.cluster.testbed.daemons import Daemons
 from tests.cluster.testbed.network import Network
 from tests.cluster.testbed.node import Node
+from tests.cluster.testbed.services import Services
 
 NODE_PARTS = ("containerd", "kubelet")
 Progress = Callable[[str], None]
@@ -89,10 +101,14 @@ class Cluster:
     @property
     def parts(self) -> tuple[str, ...]:
         """Names of everything that can be started and stopped, in the order in which it starts."""
-        return (*control_plane.PARTS, *(f"{part}@{node.name}" for node in self.nodes for part in NODE_PARTS))
+        return (
+            *control_plane.PARTS,
+            *services.PARTS,
+            *(f"{part}@{node.name}" for node in self.nodes for part in NODE_PARTS),
+        )
 
     def start(self, part: str) -> None:
-        """Start `etcd`, `apiserver`, `controller-manager`, `scheduler`, `containerd@node1`, `kubelet@node1`…"""
+        """Start a part by its name, such as `etcd`, `scheduler`, `containerd@node1` or `kubelet@node1`."""
         owner, name = self._owner(part)
         owner.start(name)
 
@@ -104,7 +120,7 @@ class Cluster:
     def kill(self, part: str) -> None:
         """End a part as a crash would (signal 9)."""
         owner, name = self._owner(part)
-        owner.stop(name, grace=0)
+        owner.kill(name)
 
     def restart(self, part: str) -> None:
         """Stop and start."""
@@ -128,6 +144,10 @@ class Cluster:
         for each in [self.node(node)] if node else self.nodes:
             each.load_image(archive.absolute())
 
+    def service_ip(self, number: int) -> str:
+        """An address that a service may ask for: 16 to 255 are not given to others."""
+        return f"{self.network.prefix}.240.{number}"
+
     def helm(self, *words: str | Path, stdin: str | None = None, seconds: float = 300) -> str:
         """What helm prints; its own files lie in the cluster's folder."""
         own = {f"HELM_{kind}_HOME": str(self.folder / "helm" / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
@@ -138,8 +158,8 @@ class Cluster:
         """Start whatever does not run, and wait until all nodes are ready. Raises ClusterError."""
         self.network.up()
         progress("Starting etcd, the API server, the controllers and the scheduler")
-        for part in control_plane.PARTS:
-            self.plane.start(part)
+        for part in (*control_plane.PARTS, *services.PARTS):
+            self.start(part)
         for node in self.nodes:
             progress(f"Starting {node.name}")
             node.prepare()
@@ -209,11 +229,13 @@ class Cluster:
         }
         return ready >= {node.name for node in self.nodes}
 
-    def _owner(self, part: str) -> tuple[ControlPlane | Node, str]:
+    def _owner(self, part: str) -> tuple[Daemons, str]:
         name, _, node = part.partition("@")
         if part not in self.parts:
             raise ClusterError(f"The cluster {self.name} has no part {part!r}. Parts are: {', '.join(self.parts)}.")
-        return (self.node(node), name) if node else (self.plane, name)
+        if node:
+            return self.node(node), name
+        return (Services(self.folder, self.network.bridge) if name in services.PARTS else self.plane), name
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from tests.cluster.testbed import binaries, kubeconfig, ports, state
 from tests.cluster.testbed.commands import SECONDS, ClusterError, Hopeless, run, until
+from tests.cluster.testbed.daemons import Daemons
 from tests.cluster.testbed.pki import Authority
-from tests.cluster.testbed.processes import Process, end_of, spawn
+from tests.cluster.testbed.processes import Process, end_of
 
 PARTS = ("etcd", "apiserver", "controller-manager", "scheduler")
 """In the order in which they start."""
@@ -47,10 +48,11 @@ class Layout:
         return f"https://{self.host}:{self.port}"
 
 
-class ControlPlane:
+class ControlPlane(Daemons):
     """The control plane whose files are below `folder`."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(folder, PARTS)
         self.folder = folder
         self.authority = Authority(folder / "pki")
         self.kubeconfig = folder / "admin.kubeconfig"
@@ -103,32 +105,9 @@ class ControlPlane:
         """Start this part unless it runs; the API server is ready when this returns."""
         if self.running(part):
             return
-        process = spawn(self._command(part), self.log(part))
-        process.write(self._record(part))
+        process = self._spawn(part, self._command(part))
         if part == "apiserver":
             until(lambda: self._ready(process), SECONDS, f"the API server of {self.folder} to be ready")
-
-    def stop(self, part: str, grace: float = 10) -> None:
-        """End it in order, or kill it when the grace is over; nothing where it does not run."""
-        self.log(part)  # refuses unknown parts
-        if process := Process.read(self._record(part)):
-            process.end(grace)
-        self._record(part).unlink(missing_ok=True)
-
-    def kill(self, part: str) -> None:
-        """End it as a crash would."""
-        self.stop(part, grace=0)
-
-    def running(self, part: str) -> bool:
-        """Whether the process of this part is alive."""
-        process = Process.read(self._record(part))
-        return process is not None and process.alive
-
-    def log(self, part: str) -> Path:
-        """What the part writes."""
-        if part not in PARTS:
-            raise ClusterError(f"There is no part {part!r}. Parts are: {', '.join(PARTS)}.")
-        return self.folder / "log" / f"{part}.log"
 
     def kubectl(
         self, *words: str | Path, stdin: str | None = None, config: Path | None = None, seconds: float = SECONDS
@@ -157,9 +136,6 @@ class ControlPlane:
         path.parent.mkdir(parents=True, exist_ok=True)
         identity = self.authority.issue(name, user, groups)
         return kubeconfig.write(path, self.url, self.authority.identity.certificate, identity)
-
-    def _record(self, part: str) -> Path:
-        return self.folder / "processes" / f"{part}.json"
 
     def _ready(self, process: Process) -> bool:
         """Whether the API server answers that it is. Raises Hopeless when it has died."""

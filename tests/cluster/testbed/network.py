@@ -3,7 +3,7 @@
 All nodes and pods are in one flat network: a node has a network namespace with a bridge `cni0`, whose uplink is one end
 of a veth pair; the other is a port of the machine's bridge. So no packet is ever routed, and removing the machine's
 bridge and the namespaces removes everything. The API server listens on the address of the service `kubernetes`, which
-the machine's bridge has: pods reach it with no kube-proxy. Other service addresses do not work.
+the machine's bridge has: pods reach it with no kube-proxy. The module `services` puts those of other services there.
 
     10.x.0.1      this machine            10.x.0.10+N   node N
     10.x.240.1    the API server          10.x.N.*      pods of node N

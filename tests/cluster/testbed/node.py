@@ -5,21 +5,26 @@ a node take for granted (/var/lib/kubelet/device-plugins, /run/jupyter-gpu, pins
 each node of this machine, and none of them is this machine's own. All else is this machine's file system.
 """
 
+import itertools
 import shutil
-from collections.abc import Sequence
+import urllib.request
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from tests.cluster.testbed import binaries, cgroups, kubeconfig, node_config
 from tests.cluster.testbed.commands import SECONDS, ClusterError, CommandFailed, Hopeless, run, until
+from tests.cluster.testbed.daemons import Daemons
 from tests.cluster.testbed.network import Network
 from tests.cluster.testbed.pki import Authority
-from tests.cluster.testbed.processes import Process, end_of, spawn
+from tests.cluster.testbed.processes import Process, end_of
 
 PARTS = ("namespace", "containerd", "kubelet")
 """In the order in which they start."""
 OWN = ("run", "var/lib", "var/log")
 """Folders that are the node's own."""
+KUBELET_TRIES = 5
+HEALTH_PORT = 10248
 PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
 
 NAMESPACE = """
@@ -33,10 +38,11 @@ exec sleep infinity
 """
 
 
-class Node:
+class Node(Daemons):
     """A node of the cluster whose files are below `state`; `number` counts from 1."""
 
     def __init__(self, state: Path, network: Network, number: int, cgroup: str, url: str) -> None:
+        super().__init__(state, PARTS, f"@node{number}")
         self.name = f"node{number}"
         self.number = number
         self.network = network
@@ -45,7 +51,6 @@ class Node:
         """Name of its group in every hierarchy of control groups; the pods are below it."""
         self.folder = state / "nodes" / self.name
         self.socket = self.folder / "run" / "containerd.sock"
-        self._state = state
         self._url = url
 
     def path(self, inside: str | Path) -> Path:
@@ -63,7 +68,6 @@ class Node:
         """Start the part, and what it needs, unless it runs."""
         if self.running(part):
             return
-        self.log(part)  # refuses unknown parts
         if part == "namespace":
             self._start_namespace()
             return
@@ -71,31 +75,19 @@ class Node:
         if part == "containerd":
             self._spawn(part, ["containerd", "--config", self.folder / "containerd.toml"])
             until(self._containerd_answers, SECONDS, f"containerd of {self.name} to answer")
-        else:
-            self._spawn(part, [binaries.path("kubelet"), *self._kubelet_flags()])
-
-    def stop(self, part: str, grace: float = 10) -> None:
-        """End the part in order; with no grace, as a crash would. Its containers go on."""
-        self.log(part)
-        if process := Process.read(self._record(part)):
-            process.end(grace)
-        self._record(part).unlink(missing_ok=True)
-
-    def running(self, part: str) -> bool:
-        """Whether the process of this part is alive."""
-        process = Process.read(self._record(part))
-        return process is not None and process.alive
-
-    def log(self, part: str) -> Path:
-        """What the part writes."""
-        if part not in PARTS:
-            raise ClusterError(f"A node has no part {part!r}. Its parts are: {', '.join(PARTS)}.")
-        return self._state / "log" / f"{part}@{self.name}.log"
+            return
+        self.start("containerd")
+        tries = itertools.count(1)
+        until(lambda: self._kubelet_answers(tries), SECONDS, f"the kubelet of {self.name} to answer")
 
     def load_image(self, archive: Path) -> None:
         """Import the images of an archive (of `docker save` or OCI) for pods of this node."""
         self.start("containerd")
-        run("ctr", "--address", self.socket, "--namespace", "k8s.io", "images", "import", archive, seconds=600)
+        self._ctr("images", "import", archive, seconds=600)
+
+    def images(self) -> tuple[str, ...]:
+        """Names of the images that it has."""
+        return tuple(self._ctr("images", "list", "--quiet").split())
 
     def prepare(self) -> None:
         """Write what the programs of the node read."""
@@ -152,7 +144,7 @@ class Node:
             NAMESPACE,
             "sh",
         ]
-        process = self._spawn("namespace", [*words, self.name, self.folder, *OWN], inside=())
+        process = self._spawn("namespace", [*words, self.name, self.folder, *OWN])
 
         def made() -> bool:
             if not process.alive:
@@ -162,13 +154,11 @@ class Node:
         until(made, SECONDS, f"the namespaces of {self.name}", every=0.01)
         self.network.join(self.number, process.pid)
 
-    def _spawn(self, part: str, words: Sequence[str | Path], inside: Sequence[str] | None = None) -> Process:
-        """Start a program in the node's control group and, but for the first, its namespaces."""
+    def _spawn(self, part: str, words: Sequence[str | Path]) -> Process:
+        """Start a program in the node's control group and, but for the one that makes them, its namespaces."""
         group = cgroups.daemons(self.cgroup, make_it=True) / "cgroup.procs"
-        entered: list[str | Path] = ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', group]
-        process = spawn([*entered, *(self._inside() if inside is None else inside), *words], self.log(part))
-        process.write(self._record(part))
-        return process
+        inside = () if part == "namespace" else self._inside()
+        return super()._spawn(part, ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', group, *inside, *words])
 
     def _inside(self) -> tuple[str, ...]:
         """Words before a command that is to run on the node."""
@@ -179,7 +169,7 @@ class Node:
 
     def _survivor(self) -> int | None:
         """A process that lives in the node's namespaces: its holder, or whatever outlived that."""
-        holder = Process.read(self._record("namespace"))
+        holder = Process.read(self.record("namespace"))
         if holder is not None and holder.alive:
             return holder.pid
         with suppress(OSError):
@@ -189,14 +179,22 @@ class Node:
                         return int(pid)
         return None
 
+    def _kubelet_answers(self, tries: Iterator[int]) -> bool:
+        """Whether it is healthy. It is started again where it ended, as the kubelet does while containerd begins."""
+        if not self.running("kubelet"):
+            if next(tries) > KUBELET_TRIES:
+                raise Hopeless(f"The kubelet of {self.name} ends again and again:\n{end_of(self.log('kubelet'))}")
+            self._spawn("kubelet", [binaries.path("kubelet"), *self._kubelet_flags()])
+        with urllib.request.urlopen(f"http://{self.address}:{HEALTH_PORT}/healthz", timeout=5) as answer:
+            return bool(answer.status == 200)
+
     def _containerd_answers(self) -> bool:
         if not self.running("containerd"):
             raise Hopeless(f"containerd of {self.name} ended at once:\n{end_of(self.log('containerd'))}")
-        run("ctr", "--address", self.socket, "version")
-        return True
+        return bool(self._ctr("version"))
 
-    def _record(self, part: str) -> Path:
-        return self._state / "processes" / f"{part}@{self.name}.json"
+    def _ctr(self, *words: str | Path, seconds: float = SECONDS) -> str:
+        return run("ctr", "--address", self.socket, "--namespace", "k8s.io", *words, seconds=seconds)
 
 
 def cni_plugins() -> Path:

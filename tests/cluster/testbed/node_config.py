@@ -80,6 +80,7 @@ def kubelet(facts: Facts) -> str:
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": facts.address,
+        "healthzBindAddress": facts.address,
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
@@ -94,7 +95,9 @@ def kubelet(facts: Facts) -> str:
         "enforceNodeAllocatable": [],
         "failSwapOn": False,
         "failCgroupV1": False,
-        "resolvConf": "",  # no name service: addresses only
+        "resolvConf": "",
+        "clusterDNS": ["127.0.0.1"],  # there is none: asking fails at once
+        "clusterDomain": "cluster.local",
         "makeIPTablesUtilChains": False,
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         # a disk that is nearly full is this machine's matter; nothing of the tests is evicted or collected for it

@@ -1,0 +1,339 @@
+"""The testbed itself: clusters come up, work, stand faults, live side by side and leave nothing."""
+
+import ipaddress
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cluster.testbed import (
+    Cluster,
+    ClusterError,
+    ControlPlane,
+    binaries,
+    cgroups,
+    control_plane,
+    images,
+    network,
+    services,
+    shims,
+    temporary_cluster,
+)
+from tests.cluster.testbed.processes import Process, spawn
+
+SERVE = 'while true; do printf "HTTP/1.0 200 OK\\r\\n\\r\\n$(hostname)" | nc -l -p 8080 >/dev/null; done'
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane that nobody breaks."""
+    with control_plane() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes with a pod on each, `pod-1` and `pod-2`."""
+    with temporary_cluster(nodes=2) as made:
+        create(made, pod("pod-1", "node1"), pod("pod-2", "node2"))
+        yield made
+
+
+def pod(name: str, node: str, script: str = SERVE, **spec: Any) -> dict[str, Any]:
+    """A pod that runs a script of BusyBox."""
+    container = {"name": "main", "image": "busybox:1", "command": ["sh", "-c", script]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [container], **spec},
+    }
+
+
+def create(cluster: Cluster, *pods: dict[str, Any]) -> None:
+    """Make the pods and wait until they are ready."""
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
+    names = [f"pod/{pod['metadata']['name']}" for pod in pods]
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *names, seconds=70)
+
+
+def address(cluster: Cluster, name: str) -> str:
+    """Of a pod."""
+    return cluster.kubectl("get", "pod", name, "--output=jsonpath={.status.podIP}")
+
+
+def fetch(cluster: Cluster, name: str, host: str, port: int = 8080) -> str:
+    """What a pod gets from an address. BusyBox's own HTTP client crashes when it is linked statically."""
+    ask = f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {host} {port}"
+    return cluster.kubectl("exec", name, "--", "sh", "-c", ask)
+
+
+def traces(cluster: Cluster) -> dict[str, Any]:
+    """Everything of a cluster that this machine still has."""
+    words = str(cluster.folder).encode()
+    return {
+        "processes": [path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if words in content(path)],
+        "groups": cgroups.of_prefix(f"jg-{cluster.name}-"),
+        "links": network.key_links(cluster.key),
+        "mounts": shims.mounts(cluster.folder),
+        "files": [cluster.folder] if cluster.folder.exists() else [],
+    }
+
+
+def content(path: Path) -> bytes:
+    """Of a file that may vanish."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+# --- without nodes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cluster
+def test_users_are_who_their_files_say(plane: ControlPlane) -> None:
+    """A kubeconfig's user and groups are those that were asked for, and may do nothing that nobody allowed."""
+    config = plane.kubeconfig_for("alice/a+b", ["dev", "ops"])
+    found = json.loads(plane.kubectl("auth", "whoami", "--output=json", config=config))["status"]["userInfo"]
+    assert found["username"] == "alice/a+b"
+    assert {"dev", "ops"} <= set(found["groups"])
+    with pytest.raises(ClusterError, match="forbidden"):
+        plane.kubectl("get", "pods", config=config)
+
+
+@pytest.mark.cluster
+def test_objects_outlive_a_crash_of_the_control_plane(plane: ControlPlane) -> None:
+    """What was written is there again when etcd and the API server were killed and started."""
+    plane.namespace("kept")
+    for part in ("apiserver", "etcd"):
+        plane.kill(part)
+        assert not plane.running(part)
+    with pytest.raises(ClusterError):
+        plane.kubectl("get", "namespace", "kept")
+    for part in ("etcd", "apiserver"):
+        plane.start(part)
+    assert "kept" in plane.kubectl("get", "namespaces")
+
+
+@pytest.mark.cluster
+def test_an_abandoned_control_plane_is_removed_by_the_next() -> None:
+    """One whose process was killed leaves nothing once another one was made."""
+    code = (
+        "import os, signal\nfrom tests.cluster.testbed import control_plane\n"
+        "with control_plane(['etcd']) as made:\n"
+        "    print(made.folder, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    left = Path(ended.stdout.strip())
+    process = Process.read(left / "processes" / "etcd.json")
+    assert process is not None
+    assert process.alive
+    with control_plane(["etcd"]):
+        assert not left.exists()
+        assert not process.alive
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    """Names become parts of paths, links and control groups."""
+    for name in ("", "../x", "A", "x" * 21, "-x", "x y"):
+        with pytest.raises(ClusterError, match="name"):
+            Cluster(name)
+
+
+def test_no_such_cluster_is_said() -> None:
+    """Whoever asks for a part of a cluster that was never made is told so, and removing it is no error."""
+    nothing = Cluster("t-never-made")
+    assert not nothing.exists
+    with pytest.raises(ClusterError, match="no cluster t-never-made"):
+        nothing.start("etcd")
+
+
+def test_a_process_is_not_taken_for_a_later_one(tmp_path: Path) -> None:
+    """The same pid with another start time is somebody else, and gets no signal."""
+    real = spawn(["/bin/sleep", "60"], tmp_path / "log")
+    stranger = Process(real.pid, real.started - 1, real.boot)
+    try:
+        assert real.alive
+        assert not stranger.alive
+        stranger.end(grace=0)
+        assert real.alive
+    finally:
+        real.end(grace=0)
+    assert not real.alive
+
+
+@given(st.lists(st.sampled_from(network.CANDIDATES), unique=True))
+def test_addresses_overlap_no_route(used: list[ipaddress.IPv4Network]) -> None:
+    """The chosen range is nobody's; with none left that is said."""
+    if len(used) == len(network.CANDIDATES):
+        with pytest.raises(ClusterError, match="No range"):
+            network.choose(used)
+    else:
+        chosen = ipaddress.ip_network(f"{network.choose(used)}.0.0/16")
+        assert not any(chosen.overlaps(other) for other in used)
+
+
+def test_a_machine_with_routes_to_everything_is_told_so() -> None:
+    """Every candidate may be taken, by one wide route too."""
+    with pytest.raises(ClusterError, match="No range"):
+        network.choose([ipaddress.IPv4Network("0.0.0.0/0")])
+
+
+def test_services_lead_to_ready_pods_only() -> None:
+    """Ports are matched by name; a pod that is not ready, a service without address and UDP are left out."""
+    ports = [{"name": "web", "port": 80}, {"name": "names", "port": 53, "protocol": "UDP"}]
+    owner = {"namespace": "n", "name": "s"}
+    slices = [
+        {
+            "metadata": {"namespace": "n", "labels": {"kubernetes.io/service-name": "s"}},
+            "ports": [{"name": "web", "port": 8080}, {"name": "names", "port": 53}],
+            "endpoints": [
+                {"addresses": ["10.0.0.1"], "conditions": {"ready": True}},
+                {"addresses": ["10.0.0.2"], "conditions": {"ready": False}},
+            ],
+        }
+    ]
+    known = [
+        {"metadata": owner, "spec": {"clusterIP": "10.1.0.5", "ports": ports}},
+        {"metadata": {"namespace": "n", "name": "headless"}, "spec": {"clusterIP": "None", "ports": ports}},
+        {"metadata": {"namespace": "n", "name": "empty"}, "spec": {"clusterIP": "10.1.0.6", "ports": ports[:1]}},
+    ]
+    assert services.table(known, slices) == {("10.1.0.5", 80): (("10.0.0.1", 8080),), ("10.1.0.6", 80): ()}
+
+
+# --- with nodes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.root
+@pytest.mark.cluster
+def test_pods_run_on_each_node(cluster: Cluster) -> None:
+    """Commands run in them, logs can be read, and they reach each other across nodes."""
+    create(cluster, pod("talker", "node1", "echo said; sleep 1000000"))
+    assert cluster.kubectl("logs", "talker") == "said\n"
+    assert cluster.kubectl("exec", "pod-2", "--", "hostname").strip() == "pod-2"
+    assert fetch(cluster, "pod-1", address(cluster, "pod-2")).endswith("pod-2")
+
+
+@pytest.mark.root
+@pytest.mark.cluster
+def test_a_service_leads_to_its_pod(cluster: Cluster) -> None:
+    """Its address works from pods and from this machine, also a chosen one, and follows the pod's readiness."""
+    chosen = cluster.service_ip(200)
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "chosen"},
+        "spec": {"clusterIP": chosen, "selector": {"app": "pod-2"}, "ports": [{"port": 80, "targetPort": 8080}]},
+    }
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(service))
+    assert fetch(cluster, "pod-1", chosen, 80).endswith("pod-2")
+    with urllib.request.urlopen(f"http://{chosen}", timeout=20) as answer:
+        assert answer.read() == b"pod-2"
+
+
+@pytest.mark.root
+@pytest.mark.cluster
+def test_a_pod_reads_the_api_with_its_token(cluster: Cluster) -> None:
+    """The address, certificate and token that every pod is given are those of this API server."""
+    made = pod("reader", "node2", "sleep 1000000")
+    made["spec"]["volumes"] = [{"name": "kubectl", "hostPath": {"path": str(binaries.path("kubectl"))}}]
+    made["spec"]["containers"][0]["volumeMounts"] = [{"name": "kubectl", "mountPath": "/kubectl", "readOnly": True}]
+    create(cluster, made)
+    found = json.loads(cluster.kubectl("exec", "reader", "--", "/kubectl", "auth", "whoami", "--output=json"))
+    user = found["status"]["userInfo"]
+    assert user["username"] == "system:serviceaccount:default:default"
+    assert user["extra"]["authentication.kubernetes.io/pod-name"] == ["reader"]
+
+
+@pytest.mark.root
+@pytest.mark.cluster
+def test_nodes_do_not_share_what_a_node_has_for_itself(cluster: Cluster) -> None:
+    """Names, ports, pins of BPF and the usual folders: the other node and this machine have others."""
+    for node in cluster.nodes:
+        node.run(
+            "sh", "-c", "hostname >/var/lib/jupyter-gpu/own; hostname >/run/jupyter-gpu/own; mkdir /sys/fs/bpf/own"
+        )
+    for node in cluster.nodes:
+        for folder in ("/var/lib/jupyter-gpu", "/run/jupyter-gpu"):
+            assert node.run("cat", f"{folder}/own") == f"{node.name}\n"
+            assert node.path(f"{folder}/own").read_text() == f"{node.name}\n"
+            assert not Path(folder, "own").exists()
+    assert not Path("/sys/fs/bpf/own").exists()
+    assert all(node.path("/var/lib/kubelet/device-plugins/kubelet.sock").is_socket() for node in cluster.nodes)
+    same = [pod(f"host-{node.name}", node.name, hostNetwork=True) for node in cluster.nodes]
+    create(cluster, *same)
+    for node in cluster.nodes:
+        assert fetch(cluster, "pod-1", node.address).endswith(node.name)
+
+
+@pytest.mark.root
+@pytest.mark.cluster
+def test_containers_outlive_the_programs_of_their_node(cluster: Cluster) -> None:
+    """With containerd and the kubelet killed, even with nothing left that holds the node, a pod goes on as it was."""
+    before = cluster.kubectl("get", "pod", "pod-1", "--output=jsonpath={.status.containerStatuses[0].containerID}")
+    cluster.node("node1").kill("namespace")
+    for part in ("containerd@node1", "kubelet@node1"):
+        cluster.kill(part)
+        assert not cluster.running(part)
+    assert fetch(cluster, "pod-2", address(cluster, "pod-1")).endswith("pod-1")
+    for part in ("kubelet@node1", "containerd@node1"):
+        cluster.start(part)
+    create(cluster, pod("later", "node1"))
+    after = cluster.kubectl("get", "pod", "pod-1", "--output=jsonpath={.status.containerStatuses[0].containerID}")
+    assert after == before
+    assert fetch(cluster, "pod-1", address(cluster, "later")).endswith("later")
+
+
+@pytest.mark.root
+@pytest.mark.cluster
+def test_an_image_is_loaded_where_it_is_asked_for(cluster: Cluster, tmp_path: Path) -> None:
+    """On one node or on all; an archive that is none is refused."""
+    archive = tmp_path / "image.tar"
+    images.write_archive(archive, "localhost/own:1", {"busybox": images.static_busybox().read_bytes()}, ["/busybox"])
+    cluster.load_image(archive, "node1")
+    assert [any("localhost/own:1" in image for image in node.images()) for node in cluster.nodes] == [True, False]
+    cluster.load_image(archive)
+    made = pod("image", "node2")
+    made["spec"]["containers"][0] |= {"image": "localhost/own:1", "command": ["/busybox", "sleep", "1000000"]}
+    create(cluster, made)
+    with pytest.raises(ClusterError, match="no archive"):
+        cluster.load_image(tmp_path / "nothing.tar")
+
+
+@pytest.mark.root
+@pytest.mark.cluster
+def test_another_cluster_beside_it_leaves_nothing(cluster: Cluster) -> None:
+    """Two at once; the second is killed wholly, repaired, killed again and removed, and the first is untouched."""
+    with temporary_cluster(nodes=1) as other:
+        create(other, pod("pod-1", "node1"))
+        assert {"node1", "node2"} <= set(cluster.kubectl("get", "nodes", "--output=name").replace("node/", "").split())
+        crash(other)
+        other.up()
+        create(other, pod("pod-2", "node1"))
+        assert fetch(other, "pod-2", address(other, "pod-2")).endswith("pod-2")
+        assert all(traces(other)[kind] for kind in ("processes", "groups", "links", "files"))
+        crash(other)
+    assert not any(traces(other).values()), traces(other)
+    other.down()
+    assert fetch(cluster, "pod-2", address(cluster, "pod-1")).endswith("pod-1")
+
+
+def crash(cluster: Cluster) -> None:
+    """Kill every process of the cluster at once, and forget half of what was written down."""
+    for name in traces(cluster)["processes"]:
+        Process.of(int(name)).send(signal.SIGKILL)
+    for group in cgroups.of_prefix(f"jg-{cluster.name}-"):
+        for pid in cgroups.processes(group):
+            os.kill(pid, signal.SIGKILL)
+    for record in (cluster.folder / "processes").glob("*@*"):
+        record.unlink()
