@@ -113,8 +113,6 @@ class Settings:
     driver: Driver = field(default_factory=Driver)
     cgroup: Path | None = None
     """Where this process sees the host's ``/sys/fs/cgroup``; None: where the kernel says."""
-    cgroup_root: str | None = None
-    """The kubelet's ``--cgroup-root``; None: it is looked for."""
     system_holders: tuple[str, ...] = ()
     """Names of programs outside every pod that may have GPUs open, such as ``nvidia-persiste``."""
     system_namespaces: tuple[str, ...] = ("kube-system",)

@@ -182,10 +182,8 @@ def _answering(
         except (Refused, Unresolved) as error:
             why, code = str(error), grpc.StatusCode.FAILED_PRECONDITION
         except TimeoutError:
-            why, code = (
-                f"jupyter-gpu did not finish {name} within {seconds:g} seconds",
-                grpc.StatusCode.DEADLINE_EXCEEDED,
-            )
+            why = f"{name} took longer than {seconds:g} seconds; the kubelet tries again"
+            code = grpc.StatusCode.DEADLINE_EXCEEDED
         except Exception as error:
             _log.exception("%s failed", name)
             why, code = str(error) or type(error).__name__, grpc.StatusCode.INTERNAL

@@ -1,0 +1,190 @@
+"""The kubelet's steps, one by one, against a kubelet that has only those."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+
+from jupyter_gpu_node.kubelet import service
+from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
+from jupyter_gpu_node.settings import SLOT
+from jupyter_gpu_node.slots import Claim, PodRef
+
+from .stand_in import until
+from .worlds import world
+
+
+async def test_the_kubelet_learns_of_every_slot_and_that_it_must_ask_before_each_start() -> None:
+    """The plugin serves before it registers: this kubelet asks for the options before it answers."""
+    async with world() as w:
+        plugin = await w.kubelet.plugin()
+        assert plugin.resource == SLOT
+        assert plugin.options is not None
+        assert plugin.options.pre_start_required
+        assert plugin.options.get_preferred_allocation_available
+        assert plugin.health == {f"slot-{n:04}": "Healthy" for n in range(8)}
+        assert w.kubelet.registrations == 1
+        assert w.plugin.not_ready() == ""
+
+
+async def test_allocate_prepares_a_container_and_gives_no_right() -> None:
+    """All devices, the directory of the socket, the environment; nobody is asked to open anything."""
+    async with world() as w:
+        made = await w.kubelet.allocate("slot-0003")
+        assert [(d.host_path, d.container_path, d.permissions) for d in made.devices] == [
+            (f"{w.settings.state}/devices/gpu{i}", f"/dev/jupyter-gpu/gpu{i}", "rw") for i in range(4)
+        ]
+        assert [(m.host_path, m.container_path, m.read_only) for m in made.mounts] == [
+            (f"{w.settings.run}/slots/slot-0003", "/run/jupyter-gpu", True)
+        ]
+        assert dict(made.envs)["NVIDIA_VISIBLE_DEVICES"] == "void"
+        assert w.settings.slot_directory("slot-0003").stat().st_mode & 0o777 == 0o755
+        assert not w.guard.closed
+        assert not w.claims.known
+
+
+async def test_two_slots_for_one_container_are_refused_in_words() -> None:
+    """A slot is no GPU; the words say where the number of GPUs goes."""
+    async with world() as w:
+        with pytest.raises(grpc.aio.AioRpcError, match=r"asks for 2 slots.*jupyter-gpu.io/requested"):
+            await w.kubelet.allocate("slot-0000", "slot-0001")
+        with pytest.raises(grpc.aio.AioRpcError, match="does not exist on this node any more"):
+            await w.kubelet.allocate("slot-0900")
+
+
+async def test_before_a_container_starts_its_very_pod_is_closed() -> None:
+    """The kubelet names only the slot; who has it comes from PodResources, the checkpoint and the API server."""
+    async with world() as w:
+        w.add("uid-1", "alice")
+        await w.kubelet.allocate("slot-0002")
+        w.kubelet.give("uid-1", "alice", "slot-0002")
+        await w.kubelet.before_start("slot-0002")
+        ref = PodRef("uid-1", "team", "alice")
+        assert w.guard.closed == [(ref, "main", "slot-0002")]
+        assert w.claims.known == {"slot-0002": Claim("slot-0002", ref, "main")}
+
+
+async def test_a_guard_that_refuses_keeps_the_container_from_starting() -> None:
+    """The kubelet gets its words."""
+    async with world() as w:
+        w.add("uid-1", "alice")
+        w.kubelet.give("uid-1", "alice", "slot-0002")
+        w.guard.refuse = "the kernel has no room for another program"
+        with pytest.raises(grpc.aio.AioRpcError, match="no room for another program"):
+            await w.kubelet.before_start("slot-0002")
+        w.guard.refuse = ""
+        await w.kubelet.before_start("slot-0002")
+
+
+async def test_a_slot_that_nobody_is_known_to_have_starts_no_container() -> None:
+    """Neither PodResources nor the checkpoint tells of it."""
+    async with world() as w:
+        with pytest.raises(grpc.aio.AioRpcError, match="does not say which pod has slot-0001"):
+            await w.kubelet.before_start("slot-0001")
+        assert not w.guard.closed
+
+
+async def test_a_pod_that_the_watch_has_not_told_of_yet_is_asked_for() -> None:
+    """A container may start before our watch tells of its pod."""
+    async with world() as w:
+        w.add("uid-1", "alice", seen=False)
+        w.kubelet.give("uid-1", "alice", "slot-0002")
+        await w.kubelet.before_start("slot-0002")
+        assert w.guard.closed[0][0].uid == "uid-1"
+
+
+async def test_a_namesake_is_not_taken_for_the_pod() -> None:
+    """The API server knows a new pod of that name; the kubelet still starts a container of the old one."""
+    async with world() as w:
+        w.add("uid-2", "alice", seen=False)
+        w.kubelet.give("uid-1", "alice", "slot-0002")
+        with pytest.raises(grpc.aio.AioRpcError, match="does not exist any more"):
+            await w.kubelet.before_start("slot-0002")
+        assert not w.guard.closed
+
+
+async def test_a_lost_kubelet_checkpoint_is_made_up_for_by_the_api_server() -> None:
+    """Also one in a format that nobody knows."""
+    async with world() as w:
+        w.add("uid-1", "alice")
+        w.kubelet.give("uid-1", "alice", "slot-0002")
+        for text in (None, "{}", "not JSON", '{"Data": {"PodDeviceEntries": 7}}'):
+            if text is None:
+                w.kubelet.checkpoint.unlink()
+            else:
+                w.kubelet.checkpoint.write_text(text)
+            await w.kubelet.before_start("slot-0002")
+        assert {ref.uid for ref, _, _ in w.guard.closed} == {"uid-1"}
+        assert len(w.guard.closed) == 4
+
+
+async def test_while_the_api_server_is_away_only_known_containers_start_again() -> None:
+    """What was confirmed once is remembered, by a restarted plugin too."""
+    async with world() as w:
+        w.add("uid-1", "alice", seen=False)
+        w.kubelet.give("uid-1", "alice", "slot-0002")
+        await w.kubelet.before_start("slot-0002")
+        w.server = None
+        await w.end()
+        w.begin()
+        await until(lambda: w.kubelet.registrations == 2, "a second registration")
+        await w.kubelet.plugin()
+        await w.kubelet.before_start("slot-0002")
+        assert len(w.guard.closed) == 2
+        w.kubelet.give("uid-2", "bob", "slot-0003")
+        with pytest.raises(grpc.aio.AioRpcError, match="API server could not be asked"):
+            await w.kubelet.before_start("slot-0003")
+
+
+async def test_a_kubelet_that_is_asked_too_often_is_asked_again() -> None:
+    """PodResources answers at most 100 questions a second."""
+    async with world() as w:
+        w.add("uid-1", "alice")
+        w.kubelet.give("uid-1", "alice", "slot-0002")
+        w.kubelet.busy = 3
+        await w.kubelet.before_start("slot-0002")
+        assert w.kubelet.questions >= 4
+
+
+async def test_slots_become_unhealthy_and_healthy_again_by_a_message_of_the_same_stream() -> None:
+    """A node that can't guard its GPUs offers no slots, and prepares no container that was promised one."""
+    async with world() as w:
+        plugin = await w.kubelet.plugin()
+        w.plugin.set_problem("the kernel has no BPF")
+        await until(lambda: set(plugin.health.values()) == {"Unhealthy"}, "unhealthy slots")
+        assert w.plugin.not_ready() == "the kernel has no BPF"
+        request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=["slot-0000"])])
+        with pytest.raises(grpc.aio.AioRpcError, match="can't guard its GPUs now: the kernel has no BPF"):
+            await plugin.call("Allocate", request, api.AllocateResponse)
+        w.plugin.set_problem("")
+        await until(lambda: set(plugin.health.values()) == {"Healthy"}, "healthy slots")
+        assert plugin.messages == 3
+        assert w.kubelet.registrations == 1
+
+
+async def test_a_guard_that_hangs_ends_at_our_deadline_and_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet is answered by us, long before it would give up, and others are served meanwhile."""
+    monkeypatch.setattr(service, "START_SECONDS", 0.5)
+    async with world() as w:
+        w.add("uid-1", "alice")
+        w.kubelet.give("uid-1", "alice", "slot-0002")
+        w.guard.seconds = 1000
+        hanging = asyncio.create_task(w.kubelet.before_start("slot-0002"))
+        await w.kubelet.allocate("slot-0004")
+        with pytest.raises(grpc.aio.AioRpcError, match=r"took longer than 0.5 seconds"):
+            await hanging
+
+
+async def test_the_kubelet_is_told_to_take_the_slot_whose_last_use_is_longest_ago() -> None:
+    """So that a directory and a record do not change hands while somebody still cleans up."""
+    async with world() as w:
+        await w.kubelet.allocate("slot-0000")
+        plugin = await w.kubelet.plugin()
+        asked = api.ContainerPreferredAllocationRequest(
+            available_deviceIDs=["slot-0001", "slot-0000", "slot-0005"], allocation_size=2
+        )
+        request = api.PreferredAllocationRequest(container_requests=[asked])
+        answer = await plugin.call("GetPreferredAllocation", request, api.PreferredAllocationResponse)
+        assert list(answer.container_responses[0].deviceIDs) == ["slot-0001", "slot-0005"]

@@ -1,0 +1,191 @@
+"""Kubelet and plugin come and go, in every order."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_node.kubelet import plugin as module
+from jupyter_gpu_node.kubelet.changes import Changes
+from jupyter_gpu_node.kubelet.pod_resources import PodResources, PodResourcesError
+from jupyter_gpu_node.kubelet.registration import register
+
+from .stand_in import until
+from .worlds import world
+
+
+async def test_a_kubelet_that_restarts_gets_the_plugin_again() -> None:
+    """It removed the plugin's socket, knows of no plugin, and asks before each start as soon as it has one."""
+    async with world() as w:
+        w.add("uid-1", "alice")
+        w.kubelet.give("uid-1", "alice", "slot-0002")
+        for count in (2, 3, 4):
+            await w.kubelet.restart()
+            await w.kubelet.plugin("the plugin after the restart")
+            assert w.kubelet.registrations == count
+            await w.kubelet.before_start("slot-0002")
+        assert len(w.guard.closed) == 3
+
+
+async def test_a_kubelet_that_was_killed_and_is_away_for_long_finds_the_plugin() -> None:
+    """Its socket lies there with nobody behind it; when it comes, the plugin does not sit out a long pause."""
+    async with world() as w:
+        await w.kubelet.stop()
+        await until(lambda: "did not take the plugin" in w.plugin.not_ready(), "a registration that fails")
+        await w.kubelet.start()
+        await w.kubelet.plugin("the plugin after the restart")
+        assert w.plugin.not_ready() == ""
+
+
+async def test_the_plugin_waits_for_a_kubelet_that_was_never_there() -> None:
+    """Both start in any order when a machine boots."""
+    async with world(start=False) as w:
+        await w.kubelet.stop()
+        for path in (w.kubelet.plugins / "kubelet.sock", w.settings.plugin_socket):
+            path.unlink(missing_ok=True)
+        await until(lambda: "is not there" in w.plugin.not_ready(), "a plugin that says what it waits for")
+        await w.kubelet.start()
+        await w.kubelet.plugin()
+
+
+async def test_a_restarted_plugin_is_the_one_that_is_asked() -> None:
+    """The end of the old stream must not take the new registration with it, however often that is tried."""
+    async with world() as w:
+        for count in (2, 3):
+            await w.end()
+            w.begin()
+            await until(lambda count=count: w.kubelet.registrations >= count, "a registration")
+            await w.kubelet.plugin("the plugin after its restart")
+
+
+async def test_a_registration_that_the_end_of_an_older_stream_took_with_it_is_made_again() -> None:
+    """The kubelet drops what is registered now when any stream ends."""
+    async with world() as w:
+        plugin = await w.kubelet.plugin()
+        plugin.stopped = True
+        await plugin.channel.close()  # what the kubelet does to the wrong one
+        await until(lambda: w.kubelet.current is not plugin, "another registration")
+        assert (await w.kubelet.plugin()).stopped is False
+
+
+async def test_the_old_stream_has_ended_before_the_plugin_registers_again() -> None:
+    """A socket that vanished under a living kubelet: its old stream still stands, and would end after the new one."""
+    async with world() as w:
+        old = await w.kubelet.plugin()
+        order: list[bool] = []
+        w.kubelet.on_register = lambda: order.append(old.stopped)
+        w.settings.plugin_socket.unlink()
+        await until(lambda: order, "another registration")
+        assert order == [True]
+        await until(lambda: w.kubelet.current is not old, "another plugin")
+        await w.kubelet.plugin()
+
+
+async def test_a_kubelet_that_refuses_is_asked_again_and_the_words_are_kept() -> None:
+    """Such as one that does not know this version, or could not dial."""
+    async with world(start=False) as w:
+        refused: list[int] = []
+
+        def refuse() -> None:
+            if len(refused) < 2:
+                refused.append(1)
+                raise ValueError("requested API version is not supported")
+
+        w.kubelet.on_register = refuse
+        await until(lambda: "not supported" in w.plugin.not_ready(), "a reason")
+        await w.kubelet.plugin()
+        assert w.kubelet.registrations == 3
+
+
+async def test_a_second_plugin_of_the_node_does_not_take_the_kubelet_from_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits for a while, and then ends with a sentence."""
+    monkeypatch.setattr(module, "LOCK_SECONDS", 0.5)
+    async with world() as w:
+        first = w.task
+        w.begin()
+        with pytest.raises(TimeoutError, match="Another node plugin still runs"):
+            await w.task
+        assert w.kubelet.registrations == 1
+        first.cancel()
+        await asyncio.wait([first])
+
+
+async def test_a_plugin_that_is_stopped_turns_the_kubelet_away() -> None:
+    """Its socket is gone, its stream has ended, and no container with a slot starts."""
+    async with world() as w:
+        await w.kubelet.plugin()
+        await w.end()
+        assert not w.settings.plugin_socket.exists()
+        await until(lambda: w.kubelet.current and w.kubelet.current.stopped, "the end of the stream")
+        with pytest.raises(ConnectionError):
+            await w.kubelet.before_start("slot-0000")
+        assert w.plugin.not_ready() == "It has ended."
+
+
+async def test_between_its_restart_and_our_registration_a_kubelet_starts_containers_without_asking() -> None:
+    """A gap of the kubelet, pinned here: the program on the pod's cgroup has to hold meanwhile, and it does."""
+    async with world() as w:
+        w.add("uid-1", "alice")
+        w.kubelet.give("uid-1", "alice", "slot-0002")
+        await w.kubelet.before_start("slot-0002")
+        await w.kubelet.restart()
+        w.kubelet.current = None
+        await w.kubelet.before_start("slot-0002")
+        assert len(w.guard.closed) == 1
+        await w.kubelet.plugin()
+        await w.kubelet.before_start("slot-0002")
+        assert len(w.guard.closed) == 2
+
+
+async def test_a_socket_that_does_not_answer_any_more_ends_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet would wait for it without end."""
+    monkeypatch.setattr(module, "TRY_SECONDS", 0.1)
+    async with world() as w:
+
+        async def silent(path: Path) -> bool:
+            return await answers(path.with_name("nobody.sock"))
+
+        answers = module.answers
+        assert await answers(w.settings.plugin_socket)
+        monkeypatch.setattr(module, "answers", silent)
+        with pytest.raises(ExceptionGroup) as failure:
+            await w.task
+        assert "does not answer any more" in str(failure.value.exceptions[0])
+
+
+@pytest.mark.parametrize("hint", [True, False], ids=["inotify", "polling"])
+async def test_a_new_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hint: bool) -> None:
+    """By inotify, or by looking where the kernel has none."""
+    missing = tmp_path / "not there"
+    changes = Changes(tmp_path if hint else missing, poll=60 if hint else 0.01)
+    try:
+        waiting = asyncio.create_task(changes.wait())
+        await asyncio.sleep(0)
+        (tmp_path / "kubelet.sock").touch()
+        await asyncio.wait_for(waiting, 30)
+    finally:
+        changes.close()
+
+
+async def test_pod_resources_of_a_kubelet_that_is_away_are_an_error_in_words(tmp_path: Path) -> None:
+    """Not a hang: a container's start waits for it."""
+    with pytest.raises(PodResourcesError, match="does not say who has slots: no answer within"):
+        await PodResources(tmp_path / "kubelet.sock", timeout=0.3).list("jupyter-gpu.io/slot")
+
+
+async def test_the_stand_in_drops_the_newest_registration_as_the_kubelet_does() -> None:
+    """What the tests above rely on: without it they could not fail."""
+    async with world() as w:
+        first = await w.kubelet.plugin()
+        await register(w.settings.kubelet_socket, w.settings.plugin_socket.name, w.settings.resource)
+        second = w.kubelet.current
+        assert second is not None
+        assert second is not first
+        await first.channel.close()
+        await until(lambda: second.stopped, "the newer one to be dropped")
+        await until(lambda: w.kubelet.current is not second, "a third registration")
+        await w.kubelet.plugin()
