@@ -1,0 +1,113 @@
+"""What a container with a slot gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu_node import allocation
+from jupyter_gpu_node.allocation import CONTROL_DEVICES, DeviceNode, Mount, Refused
+from jupyter_gpu_node.settings import Driver, Settings, Simulated
+
+REAL = Settings()
+PRETENDED = Settings(simulated=Simulated(2))
+LIB = "usr/lib/x86_64-linux-gnu"
+LISTING = {
+    LIB: ["libcuda.so", "libcuda.so.1", "libcuda.so.570.1", "libnvidia-ml.so.1", "libc.so.6", "libnvidia-nvvm.so.4"],
+    "usr/bin": ["bash", "nvidia-smi"],
+}
+
+
+def real(index: int, healthy: bool = True) -> Gpu:
+    """A GPU of NVIDIA's driver."""
+    return Gpu(f"GPU-{index}", index, "H100", 2**36, Device(195, index), f"/dev/nvidia{index}", healthy=healthy)
+
+
+def pretended(index: int) -> Gpu:
+    """A simulated one."""
+    path = f"/dev/jupyter-gpu/gpu{index}"
+    return Gpu(f"GPU-{index}", index, "Simulated GPU", 2**30, Device(4, 56 + index), path, simulated=True)
+
+
+def test_real_gpus_are_there_under_their_own_names_with_the_drivers_devices() -> None:
+    """All that exist, by index, those out of order too: they may be granted while the container runs."""
+    gpus = [real(1, healthy=False), real(0)]
+    nodes = allocation.nodes(gpus, REAL)
+    wanted = ["/dev/nvidia0", "/dev/nvidia1", *CONTROL_DEVICES]
+    assert nodes == tuple(DeviceNode(path, path, "rw") for path in wanted)
+    made = allocation.prepare("slot-0001", gpus, ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"], [], REAL)
+    assert [node.host for node in made.devices] == ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"]
+
+
+def test_simulated_gpus_are_nodes_of_the_plugin_under_a_name_of_their_own() -> None:
+    """Without a driver there are no control devices."""
+    assert allocation.nodes([pretended(0), pretended(1)], PRETENDED) == (
+        DeviceNode("/var/lib/jupyter-gpu/devices/gpu0", "/dev/jupyter-gpu/gpu0"),
+        DeviceNode("/var/lib/jupyter-gpu/devices/gpu1", "/dev/jupyter-gpu/gpu1"),
+    )
+
+
+def test_a_gpu_without_a_device_is_left_out() -> None:
+    """One that is simulated by a plain file, or fell off the bus: no runtime could make a node of it."""
+    assert allocation.nodes([replace(pretended(0), device=None)], PRETENDED) == ()
+    assert allocation.prepare("slot-0001", [pretended(0)], [], [], PRETENDED).devices == ()
+
+
+def test_the_environment_keeps_the_nvidia_runtime_out_and_cuda_asleep() -> None:
+    """The loader's path is set only where there are libraries to find."""
+    made = allocation.prepare("slot-0001", [], [], [], REAL)
+    assert made.environment == {
+        "JUPYTER_GPU_NODE_SOCKET": "/run/jupyter-gpu/node.sock",
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }
+    assert made.mounts == (Mount("/run/jupyter-gpu/slots/slot-0001", "/run/jupyter-gpu"),)
+    driver = [Mount("/a", "/b")]
+    with_driver = allocation.prepare("slot-0001", [], [], driver, REAL)
+    assert with_driver.environment["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"
+    assert with_driver.mounts[1:] == (Mount("/a", "/b"),)
+
+
+def test_an_administrator_has_the_last_word_about_the_environment() -> None:
+    """Also to leave the loader's path alone."""
+    driver = Driver(library_path="", environment={"NCCL_DEBUG": "WARN"})
+    made = allocation.prepare("slot-0001", [], [], [Mount("/a", "/b")], replace(REAL, driver=driver))
+    assert "LD_LIBRARY_PATH" not in made.environment
+    assert made.environment["NCCL_DEBUG"] == "WARN"
+
+
+def test_the_drivers_files_are_found_on_the_host() -> None:
+    """Links too, and nothing else of the system."""
+    found = allocation.find_driver(LISTING, Driver())
+    names = ["libcuda.so", "libcuda.so.1", "libcuda.so.570.1", "libnvidia-ml.so.1", "libnvidia-nvvm.so.4"]
+    assert found == (
+        *(Mount(f"/{LIB}/{name}", f"/usr/local/nvidia/lib64/{name}") for name in names),
+        Mount("/usr/bin/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi"),
+    )
+
+
+def test_a_driver_in_a_container_of_its_own_is_found_below_its_root() -> None:
+    """As the GPU operator installs it; the path of the mount is the host's, wherever this process looks."""
+    driver = Driver(root=Path("/run/nvidia/driver"), seen=Path("/driver"), target=Path("/opt/nvidia"))
+    found = allocation.find_driver({LIB: ["libcuda.so.1"]}, driver)
+    assert found == (Mount(f"/run/nvidia/driver/{LIB}/libcuda.so.1", "/opt/nvidia/lib64/libcuda.so.1"),)
+
+
+def test_without_libcuda_there_is_no_driver() -> None:
+    """Other libraries of NVIDIA alone are of no use."""
+    assert allocation.find_driver({LIB: ["libnvidia-ml.so.1"], "usr/bin": ["nvidia-smi"]}, Driver()) == ()
+    assert allocation.find_driver({}, Driver()) == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [([], "asks for 0 slots"), (["slot-0000", "slot-0001"], "asks for 2 slots"), (["slot-9999"], "does not exist")],
+)
+def test_what_is_not_one_of_our_slots_is_refused(asked: list[str], words: str) -> None:
+    """With what to do."""
+    with pytest.raises(Refused, match=words):
+        allocation.one_slot(asked, {"slot-0000", "slot-0001"})
+    assert allocation.one_slot(["slot-0001"], {"slot-0000", "slot-0001"}) == "slot-0001"

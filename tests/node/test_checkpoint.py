@@ -1,0 +1,70 @@
+"""The plugin's own record of slots."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.strict import FieldError
+from jupyter_gpu_node import checkpoint
+from jupyter_gpu_node.checkpoint import Record
+from jupyter_gpu_node.slots import Claim, PodRef
+
+words = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), min_size=1, max_size=20)
+claims = st.builds(Claim, words, st.builds(PodRef, words, words, words), words)
+
+
+@given(st.lists(claims, max_size=5), st.dictionaries(words, st.integers(0, 2**40), max_size=5))
+def test_what_is_written_is_read_again(kept: list[Claim], allocated: dict[str, float]) -> None:
+    """All of it; the time of a slot that was never given away is 0."""
+    record = Record({claim.slot: claim for claim in kept}, allocated)
+    read = checkpoint.parse(checkpoint.serialize(record))
+    assert read.claims == record.claims
+    assert read.allocated == {slot: allocated.get(slot, 0) for slot in {*record.claims, *allocated}}
+
+
+@given(st.binary(max_size=200))
+def test_no_text_makes_it_fail_in_an_unforeseen_way(text: bytes) -> None:
+    """A file can hold anything after a crash of the machine."""
+    with contextlib.suppress(FieldError):
+        checkpoint.parse(text)
+
+
+def test_a_missing_record_is_an_empty_one(tmp_path: Path) -> None:
+    """The first start on a node."""
+    assert checkpoint.load(tmp_path / "slots.json") == Record()
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b'{"version": 2, "slots": []}', b'{"version": 1, "slots": [{"slot": "a"}]}']
+)
+def test_a_broken_record_is_put_aside(tmp_path: Path, text: bytes) -> None:
+    """The plugin starts all the same, and the file is kept for whoever wants to know."""
+    path = tmp_path / "slots.json"
+    path.write_bytes(text)
+    assert checkpoint.load(path) == Record()
+    assert path.with_suffix(".broken").read_bytes() == text
+    assert not path.exists()
+
+
+def test_a_record_that_cannot_be_read_is_an_empty_one(tmp_path: Path) -> None:
+    """Here a directory lies in its place."""
+    path = tmp_path / "slots.json"
+    path.mkdir()
+    assert checkpoint.load(path) == Record()
+
+
+def test_the_record_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """Who reads meanwhile finds the old one, and no draft stays behind."""
+    path = tmp_path / "new" / "slots.json"
+    checkpoint.save(path, Record(allocated={"a": 1}))
+    before = path.open("rb")
+    checkpoint.save(path, Record(allocated={"a": 2}))
+    with before:
+        assert checkpoint.parse(before.read()).allocated == {"a": 1}
+    assert checkpoint.load(path).allocated == {"a": 2}
+    assert list(path.parent.iterdir()) == [path]

@@ -1,0 +1,250 @@
+"""Whose slot is it? Every source alone can be wrong; together they must not contradict each other."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_node import slots
+from jupyter_gpu_node.kubelet.internal_checkpoint import parse
+from jupyter_gpu_node.slots import Claim, Held, Lead, Listed, PodRef, Reconciled, Unresolved
+from tests.kubelet.worlds import NODE, SLOT, pod
+
+A, B = "slot-0000", "slot-0001"
+ALICE = PodRef("uid-1", "team", "alice")
+LISTED = Listed("team", "alice", "main", (A,))
+HELD = Held("uid-1", "main", (A,))
+PODS = {"uid-1": pod("uid-1", "alice")}
+CLAIM = Claim(A, ALICE, "main")
+RUNS = {"containerStatuses": [{"name": "main", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}
+
+
+def who(listed: Any = (LISTED,), held: Any = (HELD,), pods: Any = PODS, fresh: Any = None) -> Claim:
+    """The pod that has slot A, or Unresolved."""
+    found = slots.lead(A, listed, held, pods)
+    return slots.confirm(found, pods.get(found.uid) or fresh, NODE)
+
+
+def test_all_sources_agree() -> None:
+    """The plain case."""
+    assert who() == CLAIM
+    assert str(who().pod) == "team/alice"
+
+
+def test_an_init_container_is_not_in_pod_resources() -> None:
+    """The kubelet's checkpoint and the API server are enough."""
+    made = pod("uid-1", "alice", spec={"initContainers": [{"name": "setup", "resources": {"limits": {SLOT: "1"}}}]})
+    assert who(listed=(), held=(Held("uid-1", "setup", (A,)),), pods={"uid-1": made}).container == "setup"
+
+
+def test_an_init_containers_slot_passes_on_to_a_container() -> None:
+    """Both have it in the checkpoint: it is one pod all the same."""
+    made = pod("uid-1", "alice", spec={"initContainers": [{"name": "setup", "resources": {"limits": {SLOT: "1"}}}]})
+    assert who(held=(Held("uid-1", "setup", (A,)), HELD), pods={"uid-1": made}) == CLAIM
+
+
+def test_the_api_server_makes_up_for_a_lost_checkpoint() -> None:
+    """Only where the pod of that name leaves no doubt."""
+    for held in (None, ()):
+        assert who(held=held, pods={}, fresh=PODS["uid-1"]) == CLAIM
+
+
+def test_the_checkpoint_still_has_an_entry_of_a_pod_that_ended() -> None:
+    """It is removed when the next pod is admitted; PodResources names the one that runs."""
+    old = Held("uid-0", "main", (A,))
+    assert who(held=(old, HELD)) == CLAIM
+    assert who(held=(old, HELD), pods={**PODS, "uid-0": pod("uid-0", "bob")}) == CLAIM
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        ({"listed": (), "held": ()}, "does not say which pod"),
+        ({"listed": (), "held": None}, "does not say which pod"),
+        ({"listed": (LISTED, Listed("team", "bob", "main", (A,)))}, "several pods"),
+        ({"listed": (), "held": (HELD, Held("uid-2", "main", (A,)))}, "several pods"),
+        (
+            {"held": (HELD, Held("uid-2", "main", (A,))), "pods": {**PODS, "uid-2": pod("uid-2", "alice")}},
+            "several pods",
+        ),
+        ({"pods": {}}, "does not exist any more"),
+        ({"pods": {}, "fresh": pod("uid-2", "alice")}, "does not exist any more"),
+        ({"listed": (Listed("team", "bob", "main", (A,)),)}, "two different things"),
+        ({"pods": {"uid-1": pod("uid-1", "alice", node="node2")}}, "belongs to another node"),
+        (
+            {"held": None, "pods": {}, "fresh": pod("uid-1", "alice", metadata={"deletionTimestamp": "x"})},
+            "is being deleted",
+        ),
+        ({"pods": {"uid-1": pod("uid-1", "alice", container="side")}}, "does not ask for one"),
+    ],
+)
+def test_a_contradiction_is_refused_with_a_sentence(sources: Any, words: str) -> None:
+    """Closing the wrong pod would leave the right one open."""
+    with pytest.raises(Unresolved, match=words):
+        who(**sources)
+
+
+def test_what_was_confirmed_before_counts_only_when_every_word_is_the_same() -> None:
+    """While the API server is away."""
+    lead = Lead(A, "uid-1", "team", "alice", "main")
+    assert slots.agrees(CLAIM, lead)
+    assert not slots.agrees(None, lead)
+    assert not slots.agrees(CLAIM, Lead(A, "uid-2", "team", "alice", "main"))
+    assert not slots.agrees(CLAIM, Lead(A, "", "team", "alice", "main"))
+    assert not slots.agrees(CLAIM, Lead(A, "uid-1", "", "", "main"))
+
+
+def reconcile(known: Any = (), listed: Any = (LISTED,), held: Any = (HELD,), pods: Any = PODS) -> Reconciled:
+    """All sources compared; ``known``: claims."""
+    return slots.reconcile({claim.slot: claim for claim in known}, listed, held, pods, NODE)
+
+
+def test_a_plugin_that_lost_its_record_learns_it_again() -> None:
+    """From those who kept theirs."""
+    assert reconcile() == Reconciled({A: CLAIM}, learned=(CLAIM,))
+    assert reconcile([CLAIM]) == Reconciled({A: CLAIM})
+
+
+def test_a_slot_that_has_changed_hands_is_learned() -> None:
+    """The pod that had it is gone, and the plugin was dead meanwhile."""
+    old = Claim(A, PodRef("uid-0", "team", "bob"), "main")
+    assert reconcile([old]).claims == {A: CLAIM}
+
+
+def test_what_nobody_knows_any_more_is_orphaned() -> None:
+    """The pod is gone, or has finished; while anybody still tells of it, it stays."""
+    assert reconcile([CLAIM], (), (), {}).orphaned == (CLAIM,)
+    assert reconcile([CLAIM], (), None, {"uid-1": pod("uid-1", "alice", status={"phase": "Succeeded"})}).orphaned == (
+        CLAIM,
+    )
+    assert reconcile([CLAIM], (), (), PODS).claims == {A: CLAIM}
+    assert reconcile([CLAIM], (), (HELD,), {}).claims == {A: CLAIM}
+    assert reconcile([CLAIM], (LISTED,), (), {}).claims == {A: CLAIM}
+
+
+def test_a_slot_that_is_in_doubt_is_not_learned() -> None:
+    """The next start of a container says why, to the one who starts it."""
+    assert reconcile(listed=(LISTED, Listed("team", "bob", "main", (A,)))).learned == ()
+    assert reconcile(pods={}).learned == ()
+
+
+def test_a_pod_that_was_admitted_without_allocate_is_found() -> None:
+    """The kubelet lost its checkpoint: the pod runs, asks for a slot, and has none. It can never get a GPU."""
+    pods = {"uid-1": pod("uid-1", "alice", status=RUNS)}
+    assert reconcile(listed=(), held=(), pods=pods).unguarded == ((ALICE, "main"),)
+    assert reconcile(listed=(), held=None, pods=pods).unguarded == ((ALICE, "main"),)
+    assert reconcile(pods=pods).unguarded == ()
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"phase": "Pending"},
+        {"phase": "Failed", **RUNS},
+        {"containerStatuses": [{"name": "main", "state": {"waiting": {}}}]},
+        {"containerStatuses": [{"name": "other", "state": {"running": {}}}]},
+        {"containerStatuses": "nonsense"},
+    ],
+)
+def test_what_does_not_run_is_not_missed(status: Any) -> None:
+    """It may get its slot yet, or needs none any more."""
+    assert reconcile(listed=(), held=(), pods={"uid-1": pod("uid-1", "alice", status=status)}).unguarded == ()
+
+
+def test_a_running_init_container_counts_only_where_the_checkpoint_tells_of_it() -> None:
+    """PodResources never does."""
+    init = {"initContainers": [{"name": "setup", "resources": {"limits": {SLOT: "1"}}}]}
+    status = {"initContainerStatuses": [{"name": "setup", "state": {"running": {}}}]}
+    pods = {"uid-1": pod("uid-1", "alice", spec=init, status=status)}
+    assert reconcile(listed=(), held=(), pods=pods).unguarded == ((ALICE, "setup"),)
+    assert reconcile(listed=(), held=None, pods=pods).unguarded == ()
+
+
+uids = st.sampled_from(["uid-1", "uid-2"])
+names = st.sampled_from(["alice", "bob"])
+free = st.sampled_from([(), (A,), (B,), (A, B)])
+any_listed = st.lists(st.builds(Listed, st.just("team"), names, st.just("main"), free), max_size=3)
+any_held = st.none() | st.lists(st.builds(Held, uids, st.just("main"), free), max_size=3)
+any_pods = st.dictionaries(uids, names).map(lambda found: {uid: pod(uid, name) for uid, name in found.items()})
+
+
+@given(any_listed, any_held, any_pods)
+def test_a_slot_is_never_given_to_a_pod_that_a_source_contradicts(listed: Any, held: Any, pods: Any) -> None:
+    """Whatever they say."""
+    try:
+        claim = who(listed, held, pods)
+    except Unresolved:
+        return
+    assert pods[claim.pod.uid]["metadata"]["name"] == claim.pod.name
+    assert {item.name for item in listed if A in item.slots} <= {claim.pod.name}
+    assert (
+        held is None
+        or not any(A in item.slots for item in held)
+        or claim.pod.uid in {item.uid for item in held if A in item.slots}
+    )
+
+
+@given(any_listed, any_held, any_pods)
+def test_reconciling_twice_changes_nothing_more(listed: Any, held: Any, pods: Any) -> None:
+    """Nothing is learned or lost by looking again."""
+    once = slots.reconcile({}, listed, held, pods, NODE)
+    twice = slots.reconcile(once.claims, listed, held, pods, NODE)
+    assert twice.claims == once.claims
+    assert not twice.learned
+    assert not twice.orphaned
+
+
+def test_slots_have_names_that_stay() -> None:
+    """A higher number only adds some; the kubelet's checkpoint and running pods know the old ones."""
+    assert slots.names(2) == (A, B)
+    assert slots.names(5)[:2] == slots.names(2)
+
+
+def test_the_slot_that_was_used_last_is_taken_last() -> None:
+    """What must be taken is taken first."""
+    used = {A: 200.0, B: 100.0}
+    assert slots.prefer([A, B, "slot-0002"], [], 2, used) == ("slot-0002", B)
+    assert slots.prefer([A, B, "slot-0002"], [A], 2, used) == (A, "slot-0002")
+    assert slots.prefer([A], [A], 1, used) == (A,)
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    """An entry of the kubelet's checkpoint."""
+    plain = {
+        "PodUID": "uid-1",
+        "ContainerName": "main",
+        "ResourceName": SLOT,
+        "DeviceIDs": {"-1": [A]},
+        "AllocResp": "CgA=",
+    }
+    return {**plain, **changes}
+
+
+def checkpoint(*entries: Any) -> bytes:
+    """The kubelet's checkpoint."""
+    return json.dumps({"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}}, "Checksum": 2**64 - 1}).encode()
+
+
+def test_the_kubelets_checkpoint_is_read_as_it_is_and_was() -> None:
+    """By NUMA node, or a plain list as before Kubernetes 1.20; other resources are left out."""
+    assert parse(checkpoint(entry(), entry(ResourceName="example.com/foo")), SLOT) == (HELD,)
+    assert parse(checkpoint(entry(DeviceIDs=[A])), SLOT) == (HELD,)
+    assert parse(checkpoint(entry(DeviceIDs={"0": [B], "1": [A]})), SLOT) == (Held("uid-1", "main", (A, B)),)
+    assert parse(b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}', SLOT) == ()
+
+
+@pytest.mark.parametrize("change", [{"PodUID": 7}, {"PodUID": ""}, {"ContainerName": None}])
+def test_an_entry_that_makes_no_sense_is_left_out(change: Any) -> None:
+    """The others still count."""
+    assert parse(checkpoint(entry(**change), "nonsense", entry()), SLOT) == (HELD,)
+    assert parse(checkpoint(entry(DeviceIDs=7)), SLOT) == (Held("uid-1", "main", ()),)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"Data": []}', b'{"Data": {"PodDeviceEntries": 7}}', b"\xff"])
+def test_what_is_no_such_checkpoint_is_nothing(text: bytes) -> None:
+    """Not an empty one: nothing can be concluded from it."""
+    assert parse(text, SLOT) is None
