@@ -207,3 +207,45 @@ setup_wheelhouse() {
   [ -d "$cache/wheelhouse" ] || rm -f "$cache/stamps/Wheels-for-a-clean-install"
   once "Wheels for a clean install" pyproject.toml "$("$python" --version)" -- download_wheels
 }
+
+# --- Kubernetes -------------------------------------------------------------------------------------------------------
+
+# A control plane needs no root. Nodes do, so what they need is installed for root only.
+setup_cluster() {
+  local missing=() command package
+  while read -r command package; do
+    command -v "$command" >/dev/null || missing+=("$package")
+  done < <(cluster_commands)
+  if [ "$(id -u)" = 0 ] && ! compgen -G '/*/*/cni/bridge' >/dev/null && [ ! -x /opt/cni/bin/bridge ]; then
+    missing+=(containernetworking-plugins)
+  fi
+  [ ${#missing[@]} = 0 ] || apt_install "What Kubernetes needs (${missing[*]})" "${missing[@]}"
+  if ! "$python" scripts/lib/cluster.py build --check >/dev/null; then
+    go_is_new || get_go
+    step "Kubernetes (minutes, once)" "$python" scripts/lib/cluster.py build
+  fi
+}
+
+# Each command with the package that has it.
+cluster_commands() {
+  echo openssl openssl
+  [ "$(id -u)" = 0 ] || return 0
+  printf '%s %s\n' containerd containerd runc runc ip iproute2 musl-gcc musl-tools busybox busybox-static \
+    buildah buildah debootstrap debootstrap
+}
+
+# Go 1.21 and later fetch the very version that is wanted.
+go_is_new() {
+  local version
+  version=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null) || return 1
+  printf 'go1.21\n%s\n' "$version" | sort -V -C
+}
+
+get_go() {
+  local why="Go 1.24 or newer is missing; Kubernetes is built with it. Install it from https://go.dev/dl and try again."
+  local offered
+  offered=$(apt-cache policy golang-go 2>/dev/null | sed -n 's/^ *Candidate: *\([0-9]*:\)\?//p')
+  printf '1.21\n%s\n' "${offered:-0}" | sort -V -C || die "$why"
+  apt_install "Go" golang-go
+  go_is_new || die "$why"
+}

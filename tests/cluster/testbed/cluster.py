@@ -69,8 +69,9 @@ class Cluster:
         if not 1 <= nodes <= network.MOST_NODES:
             raise ClusterError(f"A cluster has 1 to {network.MOST_NODES} nodes, not {nodes}.")
         binaries.ensure(progress=progress)
-        self._lay_out(nodes, flags or {})
-        self.up(progress)
+        with state.alone(self.folder):
+            self._lay_out(nodes, flags or {})
+            self._up(progress)
         return self
 
     @property
@@ -148,14 +149,23 @@ class Cluster:
         """An address that a service may ask for: 16 to 255 are not given to others."""
         return f"{self.network.prefix}.240.{number}"
 
-    def helm(self, *words: str | Path, stdin: str | None = None, seconds: float = 300) -> str:
-        """What helm prints; its own files lie in the cluster's folder."""
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of programs that use the cluster as administrator: where it is, and where they keep their files."""
         own = {f"HELM_{kind}_HOME": str(self.folder / "helm" / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
-        flags = ("--kubeconfig", self.kubeconfig)
-        return run(binaries.path("helm"), *flags, *words, stdin=stdin, seconds=seconds, environment=own)
+        return {**own, "KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(self.folder / "kubectl-cache")}
+
+    def helm(self, *words: str | Path, stdin: str | None = None, seconds: float = 300) -> str:
+        """What helm prints. Raises ClusterError."""
+        return run(binaries.path("helm"), *words, stdin=stdin, seconds=seconds, environment=self.environment)
 
     def up(self, progress: Progress = lambda line: None) -> None:
         """Start whatever does not run, and wait until all nodes are ready. Raises ClusterError."""
+        self._facts()
+        with state.alone(self.folder):
+            self._up(progress)
+
+    def _up(self, progress: Progress) -> None:
         self.network.up()
         progress("Starting etcd, the API server, the controllers and the scheduler")
         for part in (*control_plane.PARTS, *services.PARTS):
@@ -172,15 +182,23 @@ class Cluster:
 
     def down(self) -> None:
         """Remove all of it, however much there is; done twice is as good as once. Raises ClusterError."""
+        with state.alone(self.folder):
+            self._clear()
+            shutil.rmtree(self.folder)
+
+    def _clear(self) -> None:
+        """Remove all but the folder and whose it is."""
         control_plane.remove(self.folder, files=False)
         for group in cgroups.of_prefix(self._prefix):
             cgroups.remove(group)
         shims.end(self.folder)
         network.remove(self.key)
         shims.unmount(self.folder)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        if self.folder.exists():
-            shutil.rmtree(self.folder)  # says what cannot be removed
+        for path in self.folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path != state.owner_file(self.folder):
+                path.unlink()
 
     @property
     def _prefix(self) -> str:
@@ -200,6 +218,7 @@ class Cluster:
             if nodes > int(self._facts()["nodes"]):
                 self._write(nodes, str(self._facts()["prefix"]))
             return
+        self._clear()  # of an attempt that did not get far enough to go on with
         with network.chosen(self.key) as addresses:
             layout = Layout(
                 host=addresses.service,
@@ -253,7 +272,6 @@ def temporary_cluster(nodes: int = 2, *, flags: Mapping[str, Sequence[str]] | No
 
 def remove_abandoned() -> None:
     """Remove the clusters of processes that were killed before they could."""
-    for left in state.abandoned():
-        if left.name.startswith("t-"):
-            Cluster(left.name).down()
+    for left in state.abandoned(state.home()):
+        Cluster(left.name).down()
     control_plane.remove_abandoned()

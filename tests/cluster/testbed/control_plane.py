@@ -218,7 +218,7 @@ def control_plane(
     `ControlPlane.namespace` does, and it is done here for the namespace `default`.
     """
     remove_abandoned()
-    own = folder or state.fresh("cp-")
+    own = folder or state.fresh()
     plane = ControlPlane(own)
     try:
         plane.launch(Layout(flags=flags or {}), parts)
@@ -243,6 +243,5 @@ def remove(folder: Path, *, files: bool = True) -> None:
 
 def remove_abandoned() -> None:
     """Remove the control planes of processes that were killed before they could."""
-    for left in state.abandoned():
-        if left.name.startswith("cp-"):
-            remove(left)
+    for left in state.abandoned(state.planes()):
+        remove(left)

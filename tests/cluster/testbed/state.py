@@ -1,9 +1,11 @@
 """Where clusters keep their files: one folder each, and who it belongs to."""
 
+import fcntl
 import os
 import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.testbed.commands import ClusterError
@@ -14,8 +16,7 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?")
 
 def home() -> Path:
     """The folder that has all clusters of this user."""
-    base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return base / "jupyter-gpu" / "clusters"
+    return _base() / "clusters"
 
 
 def folder(name: str) -> Path:
@@ -25,22 +26,57 @@ def folder(name: str) -> Path:
     return home() / name
 
 
-def fresh(prefix: str) -> Path:
-    """A new folder that belongs to this process: when the process is gone, `abandoned` names it."""
-    home().mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=prefix, dir=home()))
+def planes() -> Path:
+    """The folder that has all control planes without nodes."""
+    return _base() / "planes"
+
+
+def fresh() -> Path:
+    """A new folder for a control plane that belongs to this process."""
+    planes().mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(dir=planes()))
     own(made)
     return made
 
 
 def own(state: Path) -> None:
     """Let the folder belong to this process."""
-    Process.of(os.getpid()).write(state / "owner.json")
+    Process.of(os.getpid()).write(owner_file(state))
 
 
-def abandoned() -> Iterator[Path]:
-    """Folders whose process is gone: a test was killed, say."""
-    for state in sorted(home().glob("*/owner.json")):
-        owner = Process.read(state)
+def owner_file(state: Path) -> Path:
+    """Where it is written whose the folder is; there is none in folders that stay until they are removed."""
+    return state / "owner.json"
+
+
+@contextmanager
+def alone(state: Path) -> Iterator[None]:
+    """Nobody else makes or removes this cluster during the block; the folder is there when it begins."""
+    while True:
+        state.mkdir(parents=True, exist_ok=True)
+        lock = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not state.exists() or state.stat().st_ino != os.fstat(lock).st_ino:
+                continue  # whoever had the lock removed the folder
+            yield
+            return
+        finally:
+            os.close(lock)
+
+
+def every() -> tuple[str, ...]:
+    """Names of all clusters of this user."""
+    return tuple(sorted(path.name for path in home().glob("*") if NAME.fullmatch(path.name) and path.is_dir()))
+
+
+def abandoned(folder: Path) -> Iterator[Path]:
+    """Of these clusters or control planes those whose process is gone: a test was killed, say."""
+    for state in sorted(folder.glob("*")):
+        owner = Process.read(owner_file(state))
         if owner is not None and not owner.alive:
-            yield state.parent
+            yield state
+
+
+def _base() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "jupyter-gpu"

@@ -57,13 +57,36 @@ def spans(lines: Iterable[Mapping[str, object]]) -> dict[str, list[Interval]]:
     return found
 
 
+def running(lines: Iterable[Mapping[str, object]]) -> list[Interval]:
+    """When a prober ran: of each, from the end of its first round to its last word."""
+    found: list[Interval] = []
+    begun: float | None = None
+    latest = 0.0
+    for line in lines:
+        moment = float(str(line["time"]))
+        if "started" in line:
+            if begun is not None:
+                found.append(Interval(begun, latest))
+            begun = None
+        elif begun is None and "device" not in line:
+            begun = moment
+        latest = moment
+    return [*found, Interval(begun, latest)] if begun is not None else found
+
+
+def within(needs: Iterable[Interval], ran: Sequence[Interval]) -> list[Interval]:
+    """Those parts of the intervals that lie in the others too."""
+    found = [Interval(max(need.start, run.start), min(need.end, run.end)) for need in needs for run in ran]
+    return [each for each in found if each.start < each.end]
+
+
 def judge(
     lines: Sequence[Mapping[str, object]],
     may: Mapping[str, Sequence[Interval]],
     must: Mapping[str, Sequence[Interval]],
 ) -> Verdict:
-    """``may``: when a device was allowed to open. ``must``: when it had to, in spans that a prober ran through."""
-    seen = spans(lines)
+    """``may``: when a device was allowed to open. ``must``: when it had to, as far as a prober ran."""
+    seen, ran = spans(lines), running(lines)
     wrong = [
         f"{device} opened from {span.start:.3f} to {span.end:.3f}, which nothing allows"
         for device, found in seen.items()
@@ -73,7 +96,7 @@ def judge(
     wrong += [
         f"{device} did not open all the time from {needed.start:.3f} to {needed.end:.3f}"
         for device, needs in must.items()
-        for needed in needs
+        for needed in within(needs, ran)
         if not any(span.covers(needed.start, needed.end) for span in seen.get(device, ()))
     ]
     return Verdict(_attempts(lines), sum(len(found) for found in seen.values()), tuple(wrong))

@@ -4,7 +4,7 @@
 
 Appends one JSON line to LOG when a device begins to open (``{"device", "open": true, "time"}``: when that attempt
 began), when it ceases to (``{"device", "open": false, "time"}``: when the last attempt that succeeded began), and one
-each second. Times are ``CLOCK_MONOTONIC``, which all processes of a machine share. A device that is opened is closed at
+each second, the first of these after all devices were tried once. Times are ``CLOCK_MONOTONIC``, which all processes of a machine share. A device that is opened is closed at
 once, so that it never keeps a GPU from being given back for long.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from typing import TextIO
@@ -40,6 +41,7 @@ def probe(log: TextIO, paths: list[str]) -> None:
         log.flush()
 
     tell(started=True, time=told)
+    told -= 1
     while True:
         for path in paths:
             before = time.monotonic()
@@ -56,5 +58,6 @@ def probe(log: TextIO, paths: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # the first process of a container ignores it otherwise
     with open(sys.argv[1], "a", encoding="utf-8") as file:  # noqa: PTH123 - light: nothing but what it needs
         probe(file, sys.argv[2:])

@@ -1,0 +1,203 @@
+"""What a watch told of pods, and what follows from it: rules that hold at every instant, and what a pod could open.
+
+Pure. A moment has two times of the monotonic clock: when the API server wrote it at the earliest (``managedFields`` has
+whole seconds), and when it was heard. The truth lies in between, however busy the machine is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from jupyter_gpu.kube import objects
+from jupyter_gpu.model.annotations import (
+    ALLOCATED,
+    ATTACHED,
+    REQUESTED,
+    Allocated,
+    Attached,
+    Requested,
+    decode_allocated,
+    decode_attached,
+    decode_requested,
+)
+from jupyter_gpu.model.gpu import Gpu
+from tests.cluster.whole.judge import Interval
+
+WHOLE = 1000
+
+
+@dataclass(frozen=True)
+class PodState:
+    """A pod as it was written once."""
+
+    name: str
+    uid: str
+    node: str
+    phase: str
+    deleting: bool
+    ready: bool
+    restarts: int
+    address: str
+    requested: Requested | None
+    allocated: Allocated | None
+    attached: Attached | None
+    annotations: Mapping[str, str]
+
+    @property
+    def wanted(self) -> int:
+        """Milli that are asked for."""
+        return self.requested.milli if self.requested else 0
+
+    @property
+    def granted(self) -> dict[str, int]:
+        """Milli by uuid, as decided."""
+        return {share.uuid: share.milli for share in self.allocated.shares} if self.allocated else {}
+
+    @property
+    def usable(self) -> dict[str, int]:
+        """Milli by uuid that can be opened."""
+        return {share.uuid: share.milli for share in self.attached.shares} if self.attached else {}
+
+    @property
+    def draining(self) -> dict[str, int]:
+        """Milli by uuid that are given back and still open."""
+        return {share.uuid: share.milli for share in self.attached.draining} if self.attached else {}
+
+    @property
+    def held(self) -> dict[str, int]:
+        """Milli by uuid that nobody else may have now."""
+        all_of_them = (self.granted, self.usable, self.draining)
+        return {uuid: max(each.get(uuid, 0) for each in all_of_them) for uuid in set().union(*all_of_them)}
+
+    @property
+    def settled(self) -> bool:
+        """Whether what is decided is what is so."""
+        return self.granted == self.usable and not self.draining
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One change that a watch told."""
+
+    number: int
+    kind: str
+    """added, changed, removed"""
+    written: float
+    heard: float
+    state: PodState
+
+
+def pod_state(pod: Mapping[str, Any]) -> PodState:
+    """Of the API's JSON. Annotations that cannot be read fail the test: only the product writes them."""
+
+    def decoded(key: str, decode: Any) -> Any:
+        text = objects.annotation(pod, key)
+        return None if text is None else decode(text)
+
+    status = pod.get("status") or {}
+    containers = status.get("containerStatuses") or []
+    return PodState(
+        name=objects.name(pod),
+        uid=objects.uid(pod),
+        node=objects.node_name(pod),
+        phase=objects.phase(pod),
+        deleting=objects.deleting(pod),
+        ready=objects.conditions(pod).get("Ready") == "True",
+        restarts=sum(int(each.get("restartCount", 0)) for each in containers),
+        address=str(status.get("podIP") or ""),
+        requested=decoded(REQUESTED, decode_requested),
+        allocated=decoded(ALLOCATED, decode_allocated),
+        attached=decoded(ATTACHED, decode_attached),
+        annotations=dict((pod.get("metadata") or {}).get("annotations") or {}),
+    )
+
+
+def written(pod: Mapping[str, Any], key: str) -> float:
+    """Seconds since the epoch before which this annotation was not written: to the second, and never too late."""
+    metadata = pod.get("metadata") or {}
+    times = [
+        str(entry["time"])
+        for entry in metadata.get("managedFields") or ()
+        if f"f:{key}" in (((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:annotations") or {})
+        and entry.get("time")
+    ]
+    return datetime.fromisoformat(max(times, default=str(metadata.get("creationTimestamp")))).timestamp()
+
+
+def broken_rules(pods: Iterable[PodState]) -> list[str]:
+    """What of the rules does not hold of these pods at one instant, in words."""
+    owners: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        for uuid, milli in pod.held.items():
+            owners.setdefault(uuid, {})[f"{pod.name} ({pod.uid[:8]})"] = milli
+    return [
+        f"{uuid} belongs to {', '.join(f'{name}: {milli}' for name, milli in shares.items())}"
+        for uuid, shares in owners.items()
+        if sum(shares.values()) > WHOLE
+    ]
+
+
+def unsettled(pods: Sequence[PodState], gpus: Mapping[str, Sequence[Gpu]]) -> list[str]:
+    """Why this is not yet what is wanted, in words: empty when nothing is left to do. ``gpus`` by node."""
+    used: dict[str, int] = {}
+    for pod in pods:
+        for uuid, milli in pod.held.items():
+            used[uuid] = used.get(uuid, 0) + milli
+    found = []
+    for pod in pods:
+        has = sum(pod.granted.values())
+        if not pod.settled:
+            found.append(f"{pod.name}: decided {pod.granted}, attached {pod.usable}, draining {pod.draining}")
+        elif has > pod.wanted:
+            found.append(f"{pod.name} has {has}, wants {pod.wanted}")
+        elif has < pod.wanted:
+            piece = min(WHOLE, pod.wanted - has)
+            idle = [
+                gpu.uuid
+                for gpu in gpus[pod.node]
+                if gpu.healthy and gpu.uuid not in pod.held and WHOLE - used.get(gpu.uuid, 0) >= piece
+            ]
+            if idle:
+                found.append(f"{pod.name} has {has}, wants {pod.wanted}, and {', '.join(idle)} is idle")
+    return found
+
+
+@dataclass(frozen=True)
+class Openings:
+    """When one pod's processes were allowed to open each device, and when they had to be able to. By path."""
+
+    may: Mapping[str, list[Interval]]
+    must: Mapping[str, list[Interval]]
+
+
+def openings(moments: Iterable[Moment], gpus: Iterable[Gpu]) -> Openings:
+    """Of one pod (one uid), from all its moments in order.
+
+    It may from when it was decided until the node plugin's word that it is closed was heard; it must from when the
+    node plugin's word was heard until it was decided otherwise.
+    """
+    devices = {gpu.uuid: gpu.path for gpu in gpus}
+    may: dict[str, list[Interval]] = {}
+    must: dict[str, list[Interval]] = {}
+    may_from: dict[str, float] = {}
+    must_from: dict[str, float] = {}
+    for moment in moments:
+        granted, usable = set(moment.state.granted), set(moment.state.usable)
+        for uuid in granted | usable:
+            may_from.setdefault(uuid, moment.written)
+        for uuid in (granted & usable) - must_from.keys():
+            must_from[uuid] = moment.heard
+        for uuid in must_from.keys() - (granted & usable):
+            must.setdefault(devices[uuid], []).append(Interval(must_from.pop(uuid), moment.written))
+        for uuid in may_from.keys() - granted - usable:
+            may.setdefault(devices[uuid], []).append(Interval(may_from.pop(uuid), moment.heard))
+    for uuid, start in may_from.items():
+        may.setdefault(devices[uuid], []).append(Interval(start, math.inf))
+    for uuid, start in must_from.items():
+        must.setdefault(devices[uuid], []).append(Interval(start, math.inf))
+    positive = {path: [each for each in found if each.start < each.end] for path, found in must.items()}
+    return Openings(may, positive)
