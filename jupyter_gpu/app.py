@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +14,7 @@ from traitlets import CaselessStrEnum, Float, Int, List, TraitError, Unicode, Un
 from traitlets.config.application import catch_config_error
 
 from .backend import Backend
+from .backends import choose
 from .events import SCHEMA, SCHEMA_ID, Resizes
 from .model.errors import BackendUnavailable
 from .model.quantity import MILLI_PER_GPU, parse_milli
@@ -41,6 +43,15 @@ class GpuExtension(ExtensionApp):
     name = "jupyter_gpu"
     description = "GPUs of this server's notebooks, changed while they run."
     load_other_extensions = True
+
+    backend = CaselessStrEnum(
+        ["auto", "local", "kubernetes"],
+        default_value="auto",
+        help="""Where the GPUs of this server come from.
+        local: this machine. kubernetes: the cluster whose pod this server runs in; the options simulated_gpus,
+        state_dir, enforcement and system_holders mean nothing then.
+        auto: kubernetes in a pod that has the resource jupyter-gpu.io/slot and a service account, else local.""",
+    ).tag(config=True)
 
     simulated_gpus = Int(
         0,
@@ -205,13 +216,23 @@ class GpuExtension(ExtensionApp):
             await backend.stop()
 
     def _make_backend(self) -> Backend:
-        from .backends.local import LocalBackend  # only a server needs it, and only now
+        limit = parse_milli(self.limit) if self.limit else None
+        fractions = tuple(sorted({parse_milli(text) for text in self.fractions}))
+        if choose(self.backend, os.environ) == "kubernetes":
+            try:
+                from .backends.kubernetes import KubernetesBackend  # only a server needs it, and only now
+            except ImportError as error:
+                raise BackendUnavailable(
+                    f"The Kubernetes client is not installed ({error}). Install jupyter-gpu[kubernetes]."
+                ) from None
+            return KubernetesBackend(limit=limit, fractions=fractions, priority=self.priority)
+        from .backends.local import LocalBackend
 
         return LocalBackend(
             state_dir=Path(self.state_dir) if self.state_dir else None,
             simulated_gpus=self.simulated_gpus,
-            limit=parse_milli(self.limit) if self.limit else None,
-            fractions=tuple(sorted({parse_milli(text) for text in self.fractions})),
+            limit=limit,
+            fractions=fractions,
             enforcement=self.enforcement,
             system_holders=tuple(self.system_holders),
             priority=self.priority,

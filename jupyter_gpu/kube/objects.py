@@ -27,8 +27,20 @@ def namespace(o: Any) -> str:
 
 
 def resource_version(o: Any) -> str:
-    """Of the object or of a list: to be compared for equality only."""
+    """Of the object or of a list; which of two is later, :func:`newer` tells."""
     return _text(_metadata(o), "resourceVersion")
+
+
+def newer(o: Any, known: Any) -> bool:
+    """Whether ``o`` is a later state of the same object than ``known``.
+
+    Versions are numbers that rise on every API server there is; since Kubernetes 1.35 that is promised. Where they are
+    no numbers, what came last counts.
+    """
+    one, other = resource_version(o), resource_version(known)
+    if not (one.isascii() and one.isdigit() and other.isascii() and other.isdigit()):
+        return one != other
+    return int(one) > int(other)
 
 
 def created(o: Any) -> str:

@@ -44,6 +44,7 @@ class Reflector:
     ``on_change`` is called on the event loop and must not fail: an exception of it ends :meth:`run`, because a copy
     that missed a change is worth nothing. ``on_trouble`` hears why the server cannot be heard now, and ``""`` when
     it can again. ``newest``: begin with the newest state and page by page, rather than with the server's cache.
+    ``trim``: makes smaller what is kept and told; uid, name and resource version must stay.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Reflector:
         on_trouble: Callable[[str], None] | None = None,
         newest: bool = False,
         silence: float = SILENCE,
+        trim: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self._kube = kube
         self._path = path
@@ -65,6 +67,7 @@ class Reflector:
         self._on_change = on_change
         self._on_trouble = on_trouble
         self._silence = silence
+        self._trim = trim
         self._objects: dict[str, dict[str, Any]] = {}
         self._from = "" if newest else "0"  # of the first list
         self._version = ""  # of what was told last; empty: list first
@@ -140,7 +143,7 @@ class Reflector:
         kind = _KINDS.get(event.type)
         if kind == "removed":
             if self._objects.pop(objects.uid(event.object), None) is not None:
-                self._on_change(Change(kind, event.object))
+                self._on_change(Change(kind, self._trimmed(event.object)))
         elif kind is not None:
             self._put(event.object)
         self._version = objects.resource_version(event.object) or self._version
@@ -150,8 +153,11 @@ class Reflector:
         known = self._objects.get(uid)
         if known is not None and objects.resource_version(known) == objects.resource_version(item):
             return
-        self._objects[uid] = item
-        self._on_change(Change("added" if known is None else "changed", item))
+        self._objects[uid] = kept = self._trimmed(item)
+        self._on_change(Change("added" if known is None else "changed", kept))
+
+    def _trimmed(self, item: dict[str, Any]) -> dict[str, Any]:
+        return self._trim(item) if self._trim else item
 
     def _hear(self) -> None:
         self._heard = asyncio.get_running_loop().time()

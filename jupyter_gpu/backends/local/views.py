@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jupyter_gpu.model.annotations import Allocated, Attached
-from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu.model.cards import cards
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu.model.view import Condition, GpuState, Mode, PodGpu, User, View, steps
+from jupyter_gpu.model.view import Condition, Mode, View, steps
 from jupyter_gpu_node.stock import Stock
 
 from . import conditions
@@ -91,34 +90,3 @@ def _of_state(troubles: Troubles) -> Iterator[Condition]:
         yield conditions.waiting_for_repair(troubles.unreadable)
     for repair in troubles.repairs[-MAX_REPAIRS:]:
         yield conditions.repaired(repair)
-
-
-def cards(
-    allocated: Allocated | None,
-    attached: Attached | None,
-    gpus: Mapping[str, Gpu],
-    holders: Mapping[str, Iterable[Holder]],
-) -> tuple[PodGpu, ...]:
-    """One for each GPU that the pod was granted, can open or has not given back, by index.
-
-    ``gpus``: every GPU ever seen here, by uuid. ``holders``: who had what open when somebody last looked.
-    """
-    granted = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
-    usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
-    leaving = {item.uuid: item for item in attached.draining} if attached else {}
-
-    def card(uuid: str) -> PodGpu:
-        gpu = gpus[uuid]
-        if uuid in leaving and uuid not in granted:
-            return PodGpu(gpu, leaving[uuid].milli, GpuState.DRAINING, users(leaving[uuid].holders))
-        state = GpuState.ATTACHED if uuid in usable else GpuState.ATTACHING
-        milli = usable.get(uuid) or granted[uuid]
-        return PodGpu(gpu, milli, state if gpu.healthy else GpuState.UNHEALTHY, users(holders.get(uuid, ())))
-
-    there = (uuid for uuid in granted.keys() | usable.keys() | leaving.keys() if uuid in gpus)
-    return tuple(sorted((card(uuid) for uuid in there), key=lambda card: card.gpu.index))
-
-
-def users(holders: Iterable[Holder]) -> tuple[User, ...]:
-    """The processes as the view names them; the server adds the notebooks."""
-    return tuple(User(pid=holder.pid, command=holder.command, foreign=holder.foreign) for holder in holders)

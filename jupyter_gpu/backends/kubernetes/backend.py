@@ -1,0 +1,261 @@
+"""The backend of a pod as the server sees it: it records the wish in the pod, and follows what others make of it.
+
+Nothing here decides or enforces. The pod's `requested` is written with the pod's own token; scheduler and node plugin
+answer in `allocated` and `attached`, which a watch on this one pod brings. All of it is asynchronous I/O on the
+server's event loop: there is no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpu.backend import Listener
+from jupyter_gpu.kube import Credentials, Kube, in_cluster, objects
+from jupyter_gpu.kube.credentials import NoCredentials
+from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
+from jupyter_gpu.model.view import GpuLoad, Sample, View
+
+from . import identity as identities
+from .courtesy import refuse
+from .identity import Identity
+from .node_socket import VARIABLE, NodeSocket, Unreachable
+from .settings import Settings
+from .views import Records, Sight, answered, compose, read
+from .watch import Watch
+from .writer import Writer
+
+DEADLINE = 5.0
+"""Seconds for one call of the API server."""
+FIRST_LOOK = 3.0
+"""Seconds that the start waits for the node plugin's and the watch's first word."""
+PATIENCE = 10.0
+"""Seconds that a request waits for scheduler and node plugin; they go on without it."""
+GOODBYE = 4.0
+"""Seconds that the end waits for the GPUs to be given back."""
+
+_log = logging.getLogger(__name__)
+
+
+class KubernetesBackend:
+    """Implements :class:`~jupyter_gpu.backend.Backend` for the pod that the server runs in.
+
+    ``limit``, ``fractions`` and ``priority`` are the fields of :class:`.Settings`; the rest is found in the pod.
+    """
+
+    name = "kubernetes"
+
+    def __init__(
+        self,
+        *,
+        limit: int | None = None,
+        fractions: tuple[int, ...] = (250, 500),
+        priority: int = 0,
+        credentials: Credentials | None = None,
+        identity: Identity | None = None,
+        socket: Path | None = None,
+    ) -> None:
+        self._settings = Settings(limit=limit, fractions=fractions, priority=priority)
+        self._credentials = credentials
+        self._identity = identity
+        self._path = socket
+        self._sight = Sight(instance=secrets.token_hex(8))
+        self._view = compose(0, self._sight, self._settings)
+        self._listeners: dict[int, Listener] = {}
+        self._subscriptions = 0
+        self._moved = asyncio.Event()  # replaced each time the view changes
+        self._writing = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stack = AsyncExitStack()
+        self._node: NodeSocket | None = None
+        self._writer: Writer | None = None
+
+    async def start(self) -> None:
+        """Find out who we are, and follow our pod. Passing trouble of the cluster is told in the view."""
+        path = self._socket()
+        credentials, who = self._who()
+        try:
+            kube = await self._stack.enter_async_context(Kube(credentials, deadline=DEADLINE))
+            watch = Watch(kube, who, self._saw)
+            pod = await watch.find()
+        except NoCredentials as error:
+            raise BackendUnavailable(f"The cluster can't be asked. {error}") from None
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        uid = objects.uid(pod) or who.uid
+        self._sight = replace(self._sight, instance=f"{uid[:47]}-{secrets.token_hex(8)}".removeprefix("-"))
+        self._node = NodeSocket(path, self._heard)
+        self._writer = Writer(kube, who, lambda: self._sight.pod, self._adopt)
+        if pod is not None:
+            self._adopt(pod)
+        for job in (self._node.run(), watch.follow_pod(), watch.follow_events()):
+            self._run(job)
+        waiting = [asyncio.ensure_future(event.wait()) for event in (self._node.known, watch.synced)]
+        _, late = await asyncio.wait(waiting, timeout=FIRST_LOOK)
+        for task in late:
+            task.cancel()
+        self._publish()
+
+    def await_guard(self) -> None:
+        """Nothing to wait for: the node plugin closed the pod's GPUs before its first container started."""
+
+    def view(self) -> View:
+        """The latest view; never blocks."""
+        return self._view
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Hear of each new view; the returned function ends it."""
+        self._subscriptions += 1
+        key = self._subscriptions
+        self._listeners[key] = listener
+        return lambda: self._listeners.pop(key, None) and None
+
+    async def request(self, wish: Wish, generation: int | None = None) -> View:
+        """Record the wish; the view when cluster and node have answered. See :class:`~jupyter_gpu.backend.Backend`."""
+        writer = self._ready()
+        if wish.priority is None and self._settings.priority:
+            wish = replace(wish, priority=self._settings.priority)
+        async with self._writing:  # one after the other: who came first is recorded first
+            error = self._refusal(wish, generation)
+            if error is not None:
+                raise error
+            recorded = await writer.record(wish, generation)
+        await self._until_answered(recorded.generation)
+        return self._view
+
+    async def sample(self) -> Sample:
+        """Load of the pod's GPUs now, and who has them open; no loads while the node plugin is away."""
+        self._ready()
+        assert self._node is not None
+        try:
+            use = await self._node.sample()
+        except Unreachable:  # told in the view
+            self._node.refresh()
+            return Sample(time=time.time(), loads={})
+        self._sight = replace(self._sight, holders=use.holders)
+        self._publish()
+        nothing = GpuLoad(None, None)
+        loads = {card.gpu.uuid: use.loads.get(card.gpu.uuid, nothing) for card in self._view.gpus}
+        return Sample(time=time.time(), loads=loads)  # a time to show in charts; no decision sees it
+
+    async def stop(self) -> None:
+        """Ask for nothing any more: a server that ends needs no GPUs, even if its pod stays. Safe to call twice."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        requested = read(self._sight.pod).requested
+        if requested and requested.milli and not self._sight.gone:
+            try:
+                async with asyncio.timeout(GOODBYE), self._writing:
+                    await writer.record(Wish(0), None)
+            except (GpuError, TimeoutError) as error:
+                _log.warning("The GPUs are given back when the pod ends, and not now: %s", error)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.aclose()
+        self._wake()
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    def _socket(self) -> Path:
+        path = self._path or Path(os.environ.get(VARIABLE, ""))
+        if not path.is_absolute():
+            raise BackendUnavailable(
+                f"{VARIABLE} is not set: this container has no GPU slot. Add jupyter-gpu.io/slot: 1 to its "
+                "resources.limits and create the pod again, on a node where the GPU program of the cluster runs."
+            )
+        return path
+
+    def _who(self) -> tuple[Credentials, Identity]:
+        try:
+            credentials = self._credentials or in_cluster()
+        except NoCredentials as error:
+            raise BackendUnavailable(f"The cluster can't be asked. {error}") from None
+        return credentials, self._identity or identities.here(credentials)
+
+    def _run(self, job: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(job)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            _log.critical("What follows the cluster failed: the GPUs are not looked after any more.", exc_info=error)
+            self._saw(cluster_trouble="an error inside this server, whose log says more; restart it")
+
+    def _ready(self) -> Writer:
+        if self._writer is None:
+            raise BackendUnavailable("GPUs are not available: the server is starting or stopping. Try again later.")
+        return self._writer
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _refusal(self, wish: Wish, generation: int | None) -> GpuError | None:
+        current = self._records().generation
+        if generation is not None and generation != current:
+            return StaleGeneration(current=current)
+        node = self._node.node if self._node else None
+        return refuse(wish, limit=self._settings.limit, gpus=node.gpus if node else None)
+
+    async def _until_answered(self, generation: int) -> None:
+        end = asyncio.get_running_loop().time() + PATIENCE
+        while self._writer is not None and not self._sight.gone and not answered(self._records(), generation):
+            try:
+                async with asyncio.timeout_at(end):
+                    await self._moved.wait()
+            except TimeoutError:
+                return
+
+    def _records(self) -> Records:
+        return read(self._sight.pod)
+
+    # -- what is seen --------------------------------------------------------------------------------------------------
+
+    def _adopt(self, pod: Mapping[str, Any]) -> None:
+        """A state of the pod from a watch, a read or a write. They may come in another order than they happened."""
+        known = self._sight.pod
+        if known is None or objects.newer(pod, known):
+            self._sight = replace(self._sight, pod=pod)
+            if self._node:
+                self._node.refresh()
+            self._publish()
+
+    def _saw(self, **changes: Any) -> None:
+        pod = changes.pop("pod", None)
+        if changes:
+            self._sight = replace(self._sight, **changes)
+            self._publish()
+        if pod is not None:
+            self._adopt(pod)
+
+    def _heard(self) -> None:
+        assert self._node is not None
+        self._sight = replace(self._sight, node=self._node.node, node_trouble=self._node.trouble)
+        self._publish()
+
+    def _publish(self) -> None:
+        view = compose(self._view.version, self._sight, self._settings)
+        if view == self._view:
+            return
+        self._view = replace(view, version=view.version + 1)
+        self._wake()
+        for listener in tuple(self._listeners.values()):
+            try:
+                listener(self._view)
+            except Exception:
+                _log.exception("A listener for GPU changes failed.")
+
+    def _wake(self) -> None:
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()

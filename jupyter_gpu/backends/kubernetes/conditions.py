@@ -1,0 +1,75 @@
+"""What a user in a pod should know beyond the GPUs themselves, in plain words; pure."""
+
+from __future__ import annotations
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.view import Condition
+
+MAX_MESSAGE = 1024
+
+
+def simulated(count: int) -> Condition:
+    """The GPUs are not real."""
+    what = "The GPU of this node is" if count == 1 else f"All {count} GPUs of this node are"
+    return _condition("Simulated", f"{what} simulated: they can be opened and show load, but compute nothing.")
+
+
+def looking() -> Condition:
+    """The node has not answered yet."""
+    return _condition("LookingForGpus", "Looking for the GPUs of this pod's node.")
+
+
+def no_gpu() -> Condition:
+    """The node has none."""
+    return _condition("NoGpu", "The node of this pod has no GPU that can be used. Start on another node.")
+
+
+def share_not_enforced() -> Condition:
+    """A fraction is held, and time is not shared out yet."""
+    return _condition(
+        "ShareNotEnforced",
+        "You have a share of a GPU. Shares are counted, so that a GPU is never promised to more users than it can "
+        "serve, but running time is not limited yet: another user of the same GPU can slow you down.",
+    )
+
+
+def node_unreachable(why: str) -> Condition:
+    """The node plugin does not answer."""
+    return _condition(
+        "NodePluginUnreachable",
+        f"The GPU program of this node does not answer ({why}). You keep the GPUs you have; changes wait until it is "
+        "back. It is tried again by itself.",
+    )
+
+
+def cluster_unreachable(why: str) -> Condition:
+    """The API server cannot be heard."""
+    return _condition(
+        "ClusterUnreachable",
+        f"The cluster can't be heard now, so what you see may be old and requests can't be recorded ({why}). You keep "
+        "the GPUs you have. It is tried again by itself.",
+    )
+
+
+def request_unreadable(why: str) -> Condition:
+    """Somebody wrote nonsense."""
+    return _condition("InvalidRequest", f"The request that is recorded in this pod is not understood. Ask anew. {why}")
+
+
+def state_unreadable(why: str) -> Condition:
+    """The cluster's own records are damaged."""
+    return _condition("StateDamaged", f"What the cluster recorded of your GPUs is not understood: {why}")
+
+
+def ending() -> Condition:
+    """The pod is being deleted."""
+    return _condition("PodEnding", "This pod is being deleted. Its GPUs are given back when its programs have ended.")
+
+
+def gone() -> Condition:
+    """The pod was deleted."""
+    return _condition("PodGone", "The cluster does not know this pod any more: nothing can be changed.")
+
+
+def _condition(kind: str, message: str) -> Condition:
+    return Condition(kind, strict.printable(message.strip(), MAX_MESSAGE))

@@ -1,0 +1,185 @@
+"""Ask the node plugin over the pod's socket: which GPUs the node has, and who uses the pod's own.
+
+A connection stays open: when the plugin dies it ends, and that is known at once without asking again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.gpu import MAX_GPUS, Gpu, Holder, read_uuid
+from jupyter_gpu.model.view import GpuLoad
+
+from .views import Node
+
+VARIABLE = "JUPYTER_GPU_NODE_SOCKET"
+"""Environment variable that names the socket; set by the node plugin for the containers it serves."""
+MAX_ANSWER = 2**20
+DEADLINE = 6.0
+"""Seconds for an answer; the plugin has five of its own."""
+FIRST_PAUSE, LAST_PAUSE = 0.1, 2.0
+"""Seconds between attempts to reach a plugin that is away."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class Unreachable(Exception):
+    """The plugin gave no good answer; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Of the pod's GPUs at one moment, by uuid."""
+
+    loads: Mapping[str, GpuLoad]
+    holders: Mapping[str, tuple[Holder, ...]]
+
+
+class NodeSocket:
+    """What the plugin says of its node, kept up to date by :meth:`run`; ``changed`` is called when that changes."""
+
+    def __init__(self, path: Path, changed: Callable[[], None]) -> None:
+        self._path = path
+        self._changed = changed
+        self._again = asyncio.Event()
+        self.node: Node | None = None
+        """The last answer; stays when the plugin is away."""
+        self.trouble = ""
+        """Why the plugin cannot be asked now."""
+        self.known = asyncio.Event()
+        """Set when it has answered for the first time, or could not."""
+
+    def refresh(self) -> None:
+        """Ask again soon: something about the pod changed, perhaps also about its node."""
+        self._again.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                async with self._connected() as (reader, writer):
+                    await self._learn(reader, writer)
+                    pause = FIRST_PAUSE
+                    await self._stay(reader)
+            except Unreachable as error:
+                self._tell(self.node, str(error))
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LAST_PAUSE)
+
+    async def sample(self) -> Use:
+        """Load and holders now. Raises :class:`Unreachable`."""
+        async with self._connected() as (reader, writer):
+            return _read(read_use, await _ask(reader, writer, "sample"))
+
+    async def _learn(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._again.clear()
+        self._tell(_read(read_node, await _ask(reader, writer, "node")), "")
+
+    async def _stay(self, reader: asyncio.StreamReader) -> None:
+        """Until the connection ends. What is asked meanwhile goes another way, so that this one only listens."""
+        ended = asyncio.ensure_future(reader.read(1))
+        try:
+            while not ended.done():
+                again = asyncio.ensure_future(self._again.wait())
+                try:
+                    await asyncio.wait((ended, again), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    again.cancel()
+                if self._again.is_set():
+                    async with self._connected() as (other, writer):
+                        await self._learn(other, writer)
+        finally:
+            ended.cancel()
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await ended
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> Any:
+        try:
+            async with asyncio.timeout(DEADLINE):
+                reader, writer = await asyncio.open_unix_connection(str(self._path), limit=MAX_ANSWER)
+        except OSError as error:  # TimeoutError is one
+            raise Unreachable(error.strerror or "it took too long") from None
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _tell(self, node: Node | None, trouble: str) -> None:
+        news = (node, trouble) != (self.node, self.trouble)
+        if trouble and not self.trouble:
+            _log.warning("The GPU program of this node does not answer: %s. It is tried again.", trouble)
+        self.node, self.trouble = node, trouble
+        self.known.set()
+        if news:
+            self._changed()
+
+
+async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, what: str) -> Any:
+    try:
+        async with asyncio.timeout(DEADLINE):
+            writer.write(strict.dumps({"get": what}).encode() + b"\n")
+            await writer.drain()
+            line = await reader.readline()
+    except TimeoutError:
+        raise Unreachable("it took too long") from None
+    except (OSError, ValueError) as error:  # ValueError: a line that is too long
+        raise Unreachable(str(error)) from None
+    if not line:
+        raise Unreachable("it hung up")
+    try:
+        return strict.loads(line, MAX_ANSWER)
+    except strict.FieldError as error:
+        raise Unreachable(f"its answer can't be read: {error}") from None
+
+
+def _read(read: Callable[[Any], T], answer: Any) -> T:
+    try:
+        problem = answer.get("error") if isinstance(answer, Mapping) else None
+        if problem is not None:
+            raise Unreachable(strict.printable(str(problem), 300))
+        return read(answer)
+    except strict.FieldError as error:
+        raise Unreachable(f"its answer can't be read: {error}") from None
+
+
+def read_node(answer: Any) -> Node:
+    """Checked; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    body = strict.an_object(answer, "node")
+    return Node(
+        name=strict.required(body, "node", strict.text(253)),
+        simulated=strict.required(body, "simulated", strict.boolean),
+        gpus=tuple(strict.required(body, "gpus", strict.list_of(Gpu.from_json, MAX_GPUS))),
+    )
+
+
+def read_use(answer: Any) -> Use:
+    """Checked; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    body = strict.an_object(answer, "sample")
+    loads = strict.an_object(body.get("loads"), "loads")
+    holders = strict.an_object(body.get("holders"), "holders")
+    read_holders = strict.list_of(Holder.from_json, 1024)
+    return Use(
+        {read_uuid(uuid, "loads"): _load(load) for uuid, load in loads.items()},
+        {read_uuid(uuid, "holders"): tuple(read_holders(found, "holders")) for uuid, found in holders.items()},
+    )
+
+
+def _load(value: Any) -> GpuLoad:
+    body = strict.an_object(value, "load")
+    utilisation = body.get("utilisation")
+    if utilisation is not None and (isinstance(utilisation, bool) or not isinstance(utilisation, int | float)):
+        raise strict.FieldError("'utilisation' must be a number.", "utilisation")
+    return GpuLoad(utilisation, strict.optional(body, "memory", strict.integer(0, strict.MAX_GENERATION)))

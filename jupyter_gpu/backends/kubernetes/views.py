@@ -1,0 +1,188 @@
+"""From the pod's JSON, its node's GPUs and who uses them to the view that its user sees; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from jupyter_gpu.kube import objects
+from jupyter_gpu.model.annotations import (
+    ALLOCATED,
+    ATTACHED,
+    REQUESTED,
+    Allocated,
+    Attached,
+    Requested,
+    Wish,
+    decode_allocated,
+    decode_attached,
+    decode_requested,
+)
+from jupyter_gpu.model.annotations import record as next_request
+from jupyter_gpu.model.cards import cards
+from jupyter_gpu.model.errors import InvalidAnnotation
+from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.status import status
+from jupyter_gpu.model.view import Condition, Mode, View, steps
+
+from . import conditions, news
+from .settings import Settings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What the node plugin says of its node."""
+
+    name: str
+    simulated: bool
+    gpus: tuple[Gpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The three annotations of a pod, and what could not be read of them."""
+
+    requested: Requested | None = None
+    allocated: Allocated | None = None
+    attached: Attached | None = None
+    problems: tuple[Condition, ...] = ()
+
+    @property
+    def generation(self) -> int:
+        """Of the wish as it is recorded; 0 where it was written by hand."""
+        return self.requested.generation if self.requested else 0
+
+    @property
+    def newest(self) -> int:
+        """The highest generation that anybody has seen: a wish that was written by hand hides the one before."""
+        seen = [item.observed_generation for item in (self.allocated, self.attached) if item]
+        return max([self.generation, *seen])
+
+
+def read(pod: Mapping[str, Any] | None) -> Records:
+    """The annotations of ``pod``. One that cannot be read counts as absent and is told of."""
+    problems: list[Condition] = []
+
+    def one(key: str, decode: Callable[[str], T], problem: Callable[[str], Condition]) -> T | None:
+        text = objects.annotation(pod, key)
+        if text is None:
+            return None
+        try:
+            return decode(text)
+        except InvalidAnnotation as error:
+            problems.append(problem(error.message))
+            return None
+
+    return Records(
+        one(REQUESTED, decode_requested, conditions.request_unreadable),
+        one(ALLOCATED, decode_allocated, conditions.state_unreadable),
+        one(ATTACHED, decode_attached, conditions.state_unreadable),
+        tuple(problems),
+    )
+
+
+def advance(records: Records, wish: Wish, highest: int = 0) -> Requested:
+    """``wish`` as the next generation; the very same one again changes nothing.
+
+    After one that was written by hand (generation 0) the count goes on from the ``highest`` that was ever seen.
+    """
+    previous = records.requested
+    after = next_request(previous, wish)
+    if after is previous:
+        return after
+    return Requested(max(records.newest, highest) + 1, after.wish, after.extra)
+
+
+def answered(records: Records, generation: int) -> bool:
+    """Whether cluster and node have done what can be done now about the wish of this generation."""
+    if records.generation != generation:
+        return records.generation > generation  # somebody else's wish came after it
+    allocated, attached = records.allocated, records.attached
+    given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
+    usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
+    if allocated is None or allocated.observed_generation < generation:
+        # A wish for nothing where nothing is held needs no answer.
+        wanted = records.requested.milli if records.requested else 0
+        return not (wanted or given or usable or (attached and attached.draining))
+    if given != usable:
+        return False
+    # A GPU on its way out is waited for until it is closed, or until it is known who has it open.
+    return all(item.holders for item in attached.draining) if attached else True
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """All that is known at one moment."""
+
+    instance: str
+    pod: Mapping[str, Any] | None = None
+    """The last state that was seen."""
+    gone: bool = False
+    """Whether the cluster said that there is no such pod any more."""
+    node: Node | None = None
+    holders: Mapping[str, tuple[Holder, ...]] | None = None
+    """At the last look; ``None`` before the first."""
+    events: tuple[Mapping[str, Any], ...] = ()
+    node_trouble: str = ""
+    cluster_trouble: str = ""
+
+
+def compose(version: int, sight: Sight, settings: Settings) -> View:
+    """Everything at this moment."""
+    records = read(sight.pod)
+    gpus = sight.node.gpus if sight.node else ()
+    total = len(gpus) * MILLI_PER_GPU
+    limit = total if settings.limit is None else min(settings.limit, total)
+    phase = status(records.requested, records.allocated, records.attached).phase
+    return View(
+        instance=sight.instance,
+        version=version,
+        mode=Mode.ENFORCED,
+        simulated=bool(sight.node and sight.node.simulated),
+        backend="kubernetes",
+        total=total,
+        limit=limit,
+        steps=steps(limit, settings.fractions),
+        requested=records.requested,
+        allocated=records.allocated,
+        attached=records.attached,
+        gpus=cards(records.allocated, records.attached, {gpu.uuid: gpu for gpu in gpus}, sight.holders or {}),
+        conditions=(
+            *_of_cluster(sight),
+            *records.problems,
+            *_of_node(sight),
+            *_of_shares(records),
+            *news.conditions(sight.events, phase),
+        ),
+    )
+
+
+def _of_cluster(sight: Sight) -> Iterator[Condition]:
+    if sight.gone:
+        yield conditions.gone()
+    elif objects.deleting(sight.pod):
+        yield conditions.ending()
+    if sight.cluster_trouble:
+        yield conditions.cluster_unreachable(sight.cluster_trouble)
+
+
+def _of_node(sight: Sight) -> Iterator[Condition]:
+    if sight.node_trouble:
+        yield conditions.node_unreachable(sight.node_trouble)
+    if sight.node is None:
+        if not sight.node_trouble:
+            yield conditions.looking()
+    elif not sight.node.gpus:
+        yield conditions.no_gpu()
+    elif sight.node.simulated:
+        yield conditions.simulated(len(sight.node.gpus))
+
+
+def _of_shares(records: Records) -> Iterator[Condition]:
+    shares: Iterable[Any] = records.allocated.shares if records.allocated else ()
+    if any(not share.exclusive for share in shares):
+        yield conditions.share_not_enforced()

@@ -1,0 +1,127 @@
+"""Write the wish into the pod: exactly once, on top of what was really there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jupyter_gpu.kube import Conflict, Forbidden, Invalid, Kube, KubeError, NotFound, Unavailable, objects, paths
+from jupyter_gpu.model.annotations import REQUESTED, Requested, Wish, encode
+from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
+
+from .identity import Identity
+from .views import advance, read
+
+PATIENCE = 10.0
+"""Seconds for one wish, all attempts together."""
+FIRST_PAUSE, LAST_PAUSE = 0.1, 2.0
+"""Seconds between attempts while the API server is away."""
+
+_log = logging.getLogger(__name__)
+
+Pod = Mapping[str, Any]
+
+
+class Writer:
+    """The only writer of this pod's `requested` but for whoever uses kubectl.
+
+    ``pod``: the newest state that is known. ``adopt``: take a newer one in.
+    """
+
+    def __init__(self, kube: Kube, who: Identity, pod: Callable[[], Pod | None], adopt: Callable[[Pod], None]) -> None:
+        self._kube = kube
+        self._who = who
+        self._pod = pod
+        self._adopt = adopt
+        self._highest = 0
+
+    async def record(self, wish: Wish, generation: int | None) -> Requested:
+        """What is recorded of ``wish`` in the end. One call at a time.
+
+        Raises :class:`~jupyter_gpu.model.errors.StaleGeneration` or
+        :class:`~jupyter_gpu.model.errors.BackendUnavailable`.
+        """
+        end = asyncio.get_running_loop().time() + PATIENCE
+        tried: Requested | None = None
+        pause = FIRST_PAUSE
+        while True:
+            trouble: KubeError | None = None
+            try:
+                if self._pod() is None:
+                    await self._look()
+                records = read(self._pod())
+                if tried is not None and records.requested == tried:
+                    return tried  # an answer was lost, not the wish
+                if generation is not None and generation != records.generation:
+                    raise StaleGeneration(current=records.generation)
+                after = advance(records, wish, self._highest)
+                if after == records.requested:
+                    return after
+                tried = after
+                await self._write(after)
+            except Conflict as error:
+                trouble = error
+            except KubeError as error:
+                trouble = error
+                _raise_if_final(error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LAST_PAUSE)
+            else:
+                return after
+            if asyncio.get_running_loop().time() > end:
+                raise _gave_up(trouble, sent=tried is not None)
+            await self._look_if_possible()
+
+    async def _write(self, requested: Requested) -> None:
+        pod = self._pod()
+        body = {
+            "metadata": {
+                "uid": objects.uid(pod),
+                "resourceVersion": objects.resource_version(pod),
+                "annotations": {REQUESTED: encode(requested)},
+            }
+        }
+        self._highest = max(self._highest, requested.generation)
+        self._adopt(await self._kube.patch(paths.pod(self._who.namespace, self._who.name, "status"), body))
+
+    async def _look(self) -> None:
+        pod = await self._kube.get(paths.pod(self._who.namespace, self._who.name))
+        known = self._pod()
+        if objects.uid(pod) != (objects.uid(known) or self._who.uid or objects.uid(pod)):
+            raise NotFound(404, "Replaced", "Another pod has the name of this one.")
+        self._adopt(pod)
+
+    async def _look_if_possible(self) -> None:
+        """Before the next attempt; where it is not possible, the next attempt finds out."""
+        try:
+            await self._look()
+        except NotFound as error:
+            _raise_if_final(error)
+        except KubeError as error:
+            _log.debug("The pod can't be read: %s", error.message)
+
+
+def _raise_if_final(error: KubeError) -> None:
+    """What does not get better by trying again."""
+    if isinstance(error, NotFound):
+        raise BackendUnavailable(
+            "This pod is being removed from the cluster: nothing can be changed any more."
+        ) from None
+    if isinstance(error, Forbidden | Invalid):
+        raise BackendUnavailable(
+            f"The cluster did not accept the request, and nothing was changed: {error.message} "
+            "If you should be allowed to ask for GPUs, tell your administrator."
+        ) from None
+
+
+def _gave_up(error: KubeError | None, *, sent: bool) -> BackendUnavailable:
+    why = error.message if error else "no answer"
+    unknown = sent and (not isinstance(error, Unavailable) or error.sent)
+    known = (
+        "It is not known whether the request was recorded; look before you repeat it."
+        if unknown
+        else ("Nothing was changed. Try again in a moment.")
+    )
+    return BackendUnavailable(f"The cluster can't be asked now: {why} {known}")

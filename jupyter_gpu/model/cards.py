@@ -1,0 +1,40 @@
+"""The GPUs of a pod as its user sees them: one card for each; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .annotations import Allocated, Attached
+from .gpu import Gpu, Holder
+from .view import GpuState, PodGpu, User
+
+
+def cards(
+    allocated: Allocated | None,
+    attached: Attached | None,
+    gpus: Mapping[str, Gpu],
+    holders: Mapping[str, Iterable[Holder]],
+) -> tuple[PodGpu, ...]:
+    """One for each GPU that the pod was granted, can open or has not given back, by index.
+
+    ``gpus``: every GPU ever seen here, by uuid. ``holders``: who had what open when somebody last looked.
+    """
+    granted = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
+    usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
+    leaving = {item.uuid: item for item in attached.draining} if attached else {}
+
+    def card(uuid: str) -> PodGpu:
+        gpu = gpus[uuid]
+        if uuid in leaving and uuid not in granted:
+            return PodGpu(gpu, leaving[uuid].milli, GpuState.DRAINING, users(leaving[uuid].holders))
+        state = GpuState.ATTACHED if uuid in usable else GpuState.ATTACHING
+        milli = usable.get(uuid) or granted[uuid]
+        return PodGpu(gpu, milli, state if gpu.healthy else GpuState.UNHEALTHY, users(holders.get(uuid, ())))
+
+    there = (uuid for uuid in granted.keys() | usable.keys() | leaving.keys() if uuid in gpus)
+    return tuple(sorted((card(uuid) for uuid in there), key=lambda card: card.gpu.index))
+
+
+def users(holders: Iterable[Holder]) -> tuple[User, ...]:
+    """The processes as the view names them; the server adds the notebooks."""
+    return tuple(User(pid=holder.pid, command=holder.command, foreign=holder.foreign) for holder in holders)
