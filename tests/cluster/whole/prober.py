@@ -4,8 +4,8 @@
 
 Appends one JSON line to LOG when a device begins to open (``{"device", "open": true, "time"}``: when that attempt
 began), when it ceases to (``{"device", "open": false, "time"}``: when the last attempt that succeeded began), and one
-each second, the first of these after all devices were tried once. Times are ``CLOCK_MONOTONIC``, which all processes of a machine share. A device that is opened is closed at
-once, so that it never keeps a GPU from being given back for long.
+each second, the first of these after all devices were tried once. Times are ``CLOCK_MONOTONIC``, which all processes
+of a machine share. A device that is opened is closed at once, so that it never keeps a GPU from being given back.
 """
 
 from __future__ import annotations
