@@ -64,7 +64,15 @@ class Claims:
         return claim.pod, claim.container
 
     async def given(self, slot: str) -> None:
-        """Write down that the kubelet gives ``slot`` away now. To whom, it will not say before the container starts."""
+        """Write down that the kubelet gives ``slot`` away now. To whom, it will not say before the container starts.
+
+        Raises :class:`.slots.Unresolved` if a container that runs has it: a kubelet that lost its checkpoint has
+        forgotten that, and the two would share a directory.
+        """
+        if claim := slots.in_use(slot, self.known, self._pods()):
+            raise Unresolved(
+                f"The kubelet gives {slot} away, which the pod {claim.pod} still has. Create the pod anew."
+            )
         now = time.time()
 
         def change(old: checkpoint.Record) -> checkpoint.Record:

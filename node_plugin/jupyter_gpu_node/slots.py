@@ -63,10 +63,23 @@ def names(count: int) -> tuple[str, ...]:
     return tuple(f"slot-{number:04}" for number in range(count))
 
 
-def prefer(available: Collection[str], must: Collection[str], size: int, used: Mapping[str, float]) -> tuple[str, ...]:
-    """Which slots the kubelet should take: those whose last use is longest ago, so that none changes hands quickly."""
-    free = sorted(set(available) - set(must), key=lambda slot: (used.get(slot, 0.0), slot))
+def prefer(
+    available: Collection[str], must: Collection[str], size: int, known: Collection[str], used: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Which slots the kubelet should take: none that we still know somebody to have, then that of the oldest use.
+
+    So none changes hands quickly, and a kubelet that forgot who has what gives away others.
+    """
+    free = sorted(set(available) - set(must), key=lambda slot: (slot in known, used.get(slot, 0.0), slot))
     return (*sorted(must), *free[: max(0, size - len(must))])
+
+
+def in_use(slot: str, known: Mapping[str, Claim], pods: Mapping[str, Any]) -> Claim | None:
+    """Who still has a slot that the kubelet gives away: a pod that lives. None if nobody has."""
+    claim = known.get(slot)
+    pod = pods.get(claim.pod.uid) if claim else None
+    alive = pod is not None and not objects.finished(pod) and not objects.deleting(pod)
+    return claim if alive and claim and claim.container in running(pod, init=True) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +158,7 @@ class Reconciled:
     orphaned: tuple[Claim, ...] = ()
     """Those that were known here and that nobody else knows any more: what is left of them can be removed."""
     unguarded: tuple[tuple[PodRef, str], ...] = ()
-    """Pods and containers that run with a slot in their spec which the kubelet never gave them: they see no GPU."""
+    """Pods and containers that run with a slot in their spec which they never got: they can get no GPU."""
 
 
 def reconcile(
@@ -179,7 +192,9 @@ def reconcile(
         if claims.get(slot) != claim:
             claims[slot] = claim
             learned.append(claim)
-    return Reconciled(claims, tuple(learned), tuple(orphaned), _unguarded(listed, held, pods))
+    guarded = {(claim.pod, claim.container) for claim in claims.values()}
+    unguarded = tuple(item for item in _unguarded(listed, held, pods) if item not in guarded)
+    return Reconciled(claims, tuple(learned), tuple(orphaned), unguarded)
 
 
 def _unguarded(

@@ -188,3 +188,19 @@ async def test_the_kubelet_is_told_to_take_the_slot_whose_last_use_is_longest_ag
         request = api.PreferredAllocationRequest(container_requests=[asked])
         answer = await plugin.call("GetPreferredAllocation", request, api.PreferredAllocationResponse)
         assert list(answer.container_responses[0].deviceIDs) == ["slot-0001", "slot-0005"]
+
+
+async def test_a_kubelet_that_forgot_who_has_a_slot_cannot_give_it_away_again() -> None:
+    """Its checkpoint was lost: two pods would share what the node tells them."""
+    runs = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+    async with world() as w:
+        w.add("uid-1", "alice", status=runs)
+        w.kubelet.give("uid-1", "alice", "slot-0002")
+        await w.kubelet.before_start("slot-0002")
+        w.kubelet.given.clear()
+        w.kubelet.checkpoint.unlink()
+        with pytest.raises(grpc.aio.AioRpcError, match="which the pod team/alice still has"):
+            await w.kubelet.allocate("slot-0002")
+        del w.pods["uid-1"]
+        await w.kubelet.allocate("slot-0002")
+        assert not w.claims.known

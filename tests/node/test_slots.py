@@ -138,6 +138,7 @@ def test_a_pod_that_was_admitted_without_allocate_is_found() -> None:
     assert reconcile(listed=(), held=(), pods=pods).unguarded == ((ALICE, "main"),)
     assert reconcile(listed=(), held=None, pods=pods).unguarded == ((ALICE, "main"),)
     assert reconcile(pods=pods).unguarded == ()
+    assert reconcile([CLAIM], (), (), pods).unguarded == ()  # it got its slot before the kubelet forgot
 
 
 @pytest.mark.parametrize(
@@ -207,9 +208,25 @@ def test_slots_have_names_that_stay() -> None:
 def test_the_slot_that_was_used_last_is_taken_last() -> None:
     """What must be taken is taken first."""
     used = {A: 200.0, B: 100.0}
-    assert slots.prefer([A, B, "slot-0002"], [], 2, used) == ("slot-0002", B)
-    assert slots.prefer([A, B, "slot-0002"], [A], 2, used) == (A, "slot-0002")
-    assert slots.prefer([A], [A], 1, used) == (A,)
+    assert slots.prefer([A, B, "slot-0002"], [], 2, (), used) == ("slot-0002", B)
+    assert slots.prefer([A, B, "slot-0002"], [], 3, ("slot-0002",), used) == (B, A, "slot-0002")
+    assert slots.prefer([A, B, "slot-0002"], [A], 2, (), used) == (A, "slot-0002")
+    assert slots.prefer([A], [A], 1, (), used) == (A,)
+
+
+def test_a_slot_of_a_container_that_runs_is_not_free() -> None:
+    """A kubelet that lost its checkpoint believes so."""
+    runs = pod("uid-1", "alice", status=RUNS)
+    known = {A: CLAIM}
+    assert slots.in_use(A, known, {"uid-1": runs}) == CLAIM
+    assert slots.in_use(B, known, {"uid-1": runs}) is None
+    assert slots.in_use(A, known, {}) is None
+    assert slots.in_use(A, known, PODS) is None
+    assert (
+        slots.in_use(A, known, {"uid-1": pod("uid-1", "alice", status=RUNS, metadata={"deletionTimestamp": "x"})})
+        is None
+    )
+    assert slots.in_use(A, known, {"uid-1": pod("uid-1", "alice", status={**RUNS, "phase": "Failed"})}) is None
 
 
 def entry(**changes: Any) -> dict[str, Any]:

@@ -127,9 +127,9 @@ class Service:
 
     async def prefer(self, request: api.PreferredAllocationRequest) -> api.PreferredAllocationResponse:
         """Which of the free slots to take."""
-        used = self._claims.allocated
+        known, used = self._claims.known, self._claims.allocated
         chosen = [
-            slots.prefer(asked.available_deviceIDs, asked.must_include_deviceIDs, asked.allocation_size, used)
+            slots.prefer(asked.available_deviceIDs, asked.must_include_deviceIDs, asked.allocation_size, known, used)
             for asked in request.container_requests
         ]
         answers = [api.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen]
@@ -146,8 +146,8 @@ class Service:
         present, driver = await asyncio.to_thread(_look, [node.host for node in nodes], self._settings)
         answers = []
         for slot in wanted:
-            await self._claims.directory(slot)
             await self._claims.given(slot)
+            await self._claims.directory(slot)
             answers.append(_message(allocation.prepare(slot, gpus, present, driver, self._settings)))
         return api.AllocateResponse(container_responses=answers)
 
