@@ -38,7 +38,7 @@ def images(*names: str) -> Mapping[str, Image]:
     if not (ROOT / "jupyter_gpu" / "labextension" / "package.json").is_file():
         raise RuntimeError("The JupyterLab extension is not built. Run scripts/images once.")
     words = [sys.executable, "-m", "scripts.lib.images", *names]
-    done = subprocess.run(words, cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(words, cwd=ROOT, check=False, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"scripts/images {' '.join(names)} failed:\n{done.stderr[-4000:]}")
     found = (line.split() for line in done.stdout.splitlines())
@@ -84,7 +84,17 @@ def install(cluster: Cluster, *, wait: bool = True, flags: Sequence[str] = (), *
     `more` are values of the chart beside those for a test cluster, such as `scheduler={"replicas": 2}`. Returns all.
     """
     wanted = merged(values(cluster, load(cluster, *PROGRAMS)), more)
-    words = ["upgrade", "--install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--values", "-"]
+    words = [
+        "upgrade",
+        "--install",
+        RELEASE,
+        str(CHART),
+        "--namespace",
+        NAMESPACE,
+        "--create-namespace",
+        "--values",
+        "-",
+    ]
     cluster.helm(*words, *(["--wait", "--timeout", "3m"] if wait else []), *flags, stdin=json.dumps(wanted))
     return wanted
 

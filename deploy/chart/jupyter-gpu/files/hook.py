@@ -5,6 +5,7 @@ version. `remove`: nodes are cleaned of what the node plugin left, and the polic
 the API server with the token of the hook's service account.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+ACCOUNT = Path(os.environ.get("ACCOUNT", "/var/run/secrets/kubernetes.io/serviceaccount"))
 NAMESPACE = os.environ.get("POD_NAMESPACE", "default")
 SECONDS = float(os.environ.get("WAIT_SECONDS", "60"))
 SETTLE = 2.0
@@ -49,10 +50,8 @@ def call(method: str, path: str, body: Any = None, kind: str = "application/json
             return json.load(answer)
     except urllib.error.HTTPError as error:
         text = error.read().decode(errors="replace")
-        try:
+        with contextlib.suppress(ValueError, KeyError):
             text = json.loads(text)["message"]
-        except (ValueError, KeyError):
-            pass
         raise Refused(error.code, text) from None
 
 
@@ -81,32 +80,29 @@ def apply() -> None:
     """Puts the policies into force."""
     for path, text in objects():
 
-        def done(path: str = path, text: str = text) -> bool:
+        def applied(path: str = path, text: str = text) -> bool:
             call("PATCH", f"{path}?fieldManager=jupyter-gpu&force=true", text, "application/apply-patch+yaml")
             return True
 
-        patiently(f"Applying {path}", done)
+        patiently(f"Applying {path}", applied)
         print("applied", path, flush=True)
-    for (path, mark), probe in zip(marks(), PROBES, strict=True):
-        since: list[float] = []
+    since: list[float] = []
 
-        def enforced(mark: str = mark, probe: tuple[str, Any] = probe, since: list[float] = since) -> bool:
-            if mark not in tried(*probe):
-                since.clear()
-                return False
-            since.append(time.monotonic())
-            return since[-1] - since[0] >= SETTLE
+    def enforced() -> bool:
+        if not all(mark in tried(*probe) for mark, probe in zip(marks(), PROBES, strict=True)):
+            since.clear()
+            return False
+        since.append(time.monotonic())
+        return since[-1] - since[0] >= SETTLE
 
-        patiently(f"Enforcement of {path}", enforced)
-        print("in force", path, flush=True)
+    patiently("Enforcement of the policies", enforced)
+    print("in force", flush=True)
 
 
-def marks() -> Iterator[tuple[str, str]]:
-    """By policy, the words with which this very version refuses what is only for trying."""
-    for path, text in objects():
-        found = re.search(r"jupyter-gpu policy \S+ is in force", text)
-        if found:
-            yield path, found[0]
+def marks() -> list[str]:
+    """Of each policy, the words with which this very version refuses what is only for trying."""
+    found = (re.search(r"jupyter-gpu policy \S+ is in force", text) for _, text in objects())
+    return [match[0] for match in found if match]
 
 
 PROBE = {PREFIX + "probe": "1"}

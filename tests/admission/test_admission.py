@@ -1,0 +1,116 @@
+"""Every identity tries every route to what is not its own: the chart's policies and rights on a real API server."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.admission import cases
+from tests.admission.api import MERGE, Api
+from tests.admission.cases import CASES, DONE, NOTHING, Case, Wanted
+from tests.admission.world import NOTEBOOKS, PODS, PREFIX, World, binding, slot_pod
+from tests.cluster.testbed import control_plane, until
+
+pytestmark = pytest.mark.cluster
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+NAMES = ("jupyter-gpu-bindings", "jupyter-gpu-nodes", "jupyter-gpu-pods")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One for all cases: they are tried without lasting effect."""
+    with control_plane(parts=("etcd", "apiserver", "controller-manager")) as plane:
+        world = World(plane, tmp_path_factory.mktemp("admission"))
+        world.build()
+        yield world
+        world.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_everyone_writes_only_what_is_theirs(world: World, case: Case) -> None:
+    """Each attempt ends as the table says."""
+    answer = case.attempt(world)
+    assert case.outcome(answer) is case.wanted, f"{answer.status} {answer.message}"
+
+
+def test_every_case_is_another() -> None:
+    """No line of the table stands there twice, and no route or identity is forgotten."""
+    assert len({str(case) for case in CASES}) == len(CASES) >= 98
+    assert {case.route for case in CASES} == set(cases.ROUTES)
+    assert {case.wanted for case in CASES} == set(Wanted)
+
+
+def test_every_identity_tries(world: World) -> None:
+    """Nobody is made for nothing."""
+    assert {case.who for case in CASES} == set(world.identities)
+
+
+def test_the_life_of_a_pod(world: World) -> None:
+    """Real writes by the three writers, one after the other, stay."""
+    hub, scheduler, plugin = (world.identities[who] for who in ("hub", "scheduler", "plugin"))
+    made = hub.need("POST", PODS, slot_pod("life", annotations={"requested": "1"}))
+    uid = made["metadata"]["uid"]
+    allocated = {"allocated": '{"observedGeneration":0,"shares":[]}'}
+    scheduler.need("POST", f"{PODS}/life/binding", binding("life", "node1", allocated, uid))
+    token = world.token(NOTEBOOKS, "default", made)
+    status = f"{PODS}/life/status"
+    plugin.need("PATCH", status, _annotations(uid, "attached", allocated["allocated"]), MERGE)
+    notebook = Api(world.plane.kubeconfig, token)
+    notebook.need("PATCH", status, _annotations(uid, "requested", '{"generation":1,"milli":2000}'), MERGE)
+    notebook.close()
+    scheduler.need("PATCH", status, _annotations(uid, "allocated", '{"observedGeneration":1,"shares":[]}'), MERGE)
+    found = world.admin.need("GET", f"{PODS}/life")
+    ours = {key.removeprefix(PREFIX) for key in found["metadata"]["annotations"] if key.startswith(PREFIX)}
+    assert ours == {"requested", "allocated", "attached"}
+    assert found["spec"]["nodeName"] == "node1"
+    world.kill("life")
+
+
+def test_the_token_of_a_deleted_pod_is_worth_nothing(world: World) -> None:
+    """A pod is deleted and its name used again: its token, accepted for some seconds more, writes nothing."""
+    first = world.place(slot_pod("twice"), "node1")
+    notebook = Api(world.plane.kubeconfig, world.token(NOTEBOOKS, "default", first))
+    wish = {"metadata": {"annotations": {PREFIX + "requested": "2"}}}
+    notebook.need("PATCH", f"{PODS}/twice/status", wish, MERGE)
+    world.kill("twice")
+    world.place(slot_pod("twice"), "node1")
+    answer = notebook("PATCH", f"{PODS}/twice/status", wish, MERGE)
+    assert answer.status in (401, 403), answer
+    assert PREFIX + "requested" not in world.admin.need("GET", f"{PODS}/twice")["metadata"].get("annotations", {})
+    notebook.close()
+    world.kill("twice")
+
+
+def test_policies_are_well_typed(world: World) -> None:
+    """The API server's type check has nothing to say about any expression."""
+
+    def checked() -> bool:
+        found = [world.admin.need("GET", f"{POLICIES}/{name}") for name in NAMES]
+        return all(item.get("status", {}).get("observedGeneration") == item["metadata"]["generation"] for item in found)
+
+    until(checked, 60, "the type check of the policies")
+    for name in NAMES:
+        checking = world.admin.need("GET", f"{POLICIES}/{name}")["status"].get("typeChecking", {})
+        assert not checking.get("expressionWarnings"), checking
+
+
+def test_the_hook_changes_policies_in_place(world: World) -> None:
+    """Applied again, the policies are the same objects, and enforced all the while."""
+    before = [world.admin.need("GET", f"{POLICIES}/{name}")["metadata"]["uid"] for name in NAMES]
+    assert "in force" in world.apply_policies()
+    assert [world.admin.need("GET", f"{POLICIES}/{name}")["metadata"]["uid"] for name in NAMES] == before
+
+
+def test_without_policies_forgeries_succeed(world: World) -> None:
+    """What the table calls denied is denied by our policies and by nothing else. Last: it takes them away."""
+    for name in NAMES:
+        world.admin.need("DELETE", f"{POLICIES}/{name}")
+    forged = next(case for case in CASES if case.wanted is cases.DENIED and case.who == "masters")
+    until(lambda: forged.outcome(forged.attempt(world)) is DONE, 60, "the end of the policies")
+    denied = [case for case in CASES if case.wanted is cases.DENIED]
+    still = [str(case) for case in denied if case.outcome(case.attempt(world)) not in (DONE, NOTHING)]
+    assert not still
+    assert len(denied) >= 69
+
+
+def _annotations(uid: str, key: str, value: str) -> dict[str, object]:
+    return {"metadata": {"uid": uid, "annotations": {PREFIX + key: value}}}

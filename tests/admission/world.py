@@ -1,0 +1,288 @@
+"""A cluster with the chart's policies and rights, some pods, and everybody who might want to write to them."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.admission.api import Api
+from tests.cluster.testbed import ControlPlane
+from tests.deploy import chart
+
+PREFIX = "jupyter-gpu.io/"
+SYSTEM = "jupyter-gpu"
+NOTEBOOKS = "notebooks"
+"""Namespace of the notebooks."""
+FOREIGN = "foreign"
+"""A namespace that the chart was not told of."""
+PODS = f"/api/v1/namespaces/{NOTEBOOKS}/pods"
+GRANTED = {
+    "requested": '{"generation":1,"milli":1000}',
+    "allocated": '{"observedGeneration":1,"shares":[{"uuid":"GPU-1","milli":1000}]}',
+    "attached": '{"observedGeneration":1,"shares":[{"uuid":"GPU-1","milli":1000}]}',
+}
+VALUES = {
+    "notebooks": {"namespaces": [{"namespace": NOTEBOOKS, "serviceAccounts": ["default", "greedy"]}]},
+    "hubs": [{"namespace": "hub", "serviceAccount": "hub", "notebookNamespaces": [NOTEBOOKS]}],
+}
+
+
+def slot_pod(name: str, **more: Any) -> dict[str, Any]:
+    """A pod that asks for a slot; `spec` and `container` are merged into it."""
+    container = {"name": "main", "image": "none", "resources": {"limits": {PREFIX + "slot": "1"}}}
+    container |= more.pop("container", {})
+    return plain_pod(name, container=container, **more)
+
+
+def plain_pod(name: str, **more: Any) -> dict[str, Any]:
+    """A pod that does not ask for one."""
+    container = {"name": "main", "image": "none", **more.get("container", {})}
+    annotations = {PREFIX + key: value for key, value in more.get("annotations", {}).items()}
+    metadata = {"name": name, "annotations": annotations, **more.get("metadata", {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [container], **more.get("spec", {})},
+    }
+
+
+def binding(pod: str, node: str, annotations: Mapping[str, str | None], uid: str = "") -> dict[str, Any]:
+    """Of a pod to a node."""
+    metadata: dict[str, Any] = {"name": pod, "annotations": {PREFIX + key: value for key, value in annotations.items()}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": metadata | ({"uid": uid} if uid else {}),
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+class World:
+    """All of it; `identities` by name."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self.plane = plane
+        self.folder = folder
+        self.admin = Api(plane.kubeconfig)
+        self.glass = self._user("glass", "jupyter-gpu:break-glass", "system:masters")
+        self.identities: dict[str, Api] = {"break-glass": self.glass, "masters": self.admin}
+
+    def build(self) -> None:
+        """Namespaces, policies by the chart's hook, rights, nodes, pods and identities."""
+        for namespace in (SYSTEM, NOTEBOOKS, FOREIGN, "hub"):
+            self.plane.namespace(namespace)
+        for namespace, account in ((NOTEBOOKS, "greedy"), (NOTEBOOKS, "idle"), ("hub", "hub")):
+            body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
+            self.admin.need("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body)
+        self.apply_policies()
+        rendered = chart.render(VALUES, namespace=SYSTEM)
+        kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+        objects = [item for item in rendered if item["kind"] in kinds and not chart.is_hook(item)]
+        self.apply([*objects, *_roles()])
+        self._nodes_and_pods()
+        self._people()
+        self._accounts()
+
+    def apply(self, objects: list[dict[str, Any]]) -> None:
+        """As an administrator."""
+        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+    def apply_policies(self) -> str:
+        """Runs the chart's own hook against this API server; what it says."""
+        files = chart.hook_files(VALUES, namespace=SYSTEM)
+        hook = self.folder / "hook"
+        hook.mkdir(exist_ok=True)
+        for name, text in files.items():
+            (hook / name).write_text(text)
+        return self.run_hook("apply")
+
+    def run_hook(self, what: str) -> str:
+        """`apply` or `remove`, with the rights of the chart's hook account."""
+        rendered = [item for item in chart.render(VALUES, namespace=SYSTEM) if chart.is_hook(item)]
+        kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+        self.apply([item for item in rendered if item["kind"] in kinds])
+        account = self.folder / "account"
+        account.mkdir(exist_ok=True)
+        (account / "token").write_text(self.token(SYSTEM, "jupyter-gpu-hook"))
+        config = json.loads(self.plane.kubeconfig.read_text())
+        (account / "ca.crt").write_bytes(
+            base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
+        )
+        host, _, port = self.plane.url.removeprefix("https://").rpartition(":")
+        environment = {
+            "KUBERNETES_SERVICE_HOST": host,
+            "KUBERNETES_SERVICE_PORT": port,
+            "ACCOUNT": str(account),
+            "POD_NAMESPACE": SYSTEM,
+        }
+        done = subprocess.run(
+            [sys.executable, str(self.folder / "hook" / "hook.py"), what],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def token(self, namespace: str, account: str, pod: dict[str, Any] | None = None) -> str:
+        """A real one, bound to the pod as the kubelet asks for it."""
+        spec: dict[str, Any] = {"audiences": []}
+        if pod is not None:
+            metadata = pod["metadata"]
+            spec["boundObjectRef"] = {
+                "kind": "Pod",
+                "apiVersion": "v1",
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+            }
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        answer = self.admin.need(
+            "POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        )
+        return str(answer["status"]["token"])
+
+    def place(self, pod: dict[str, Any], node: str, namespace: str = NOTEBOOKS) -> dict[str, Any]:
+        """Creates the pod on a node; annotations as an administrator with the break-glass group."""
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        made = self.glass.need("POST", pods, pod)
+        name = made["metadata"]["name"]
+        if node:
+            self.admin.need("POST", f"{pods}/{name}/binding", binding(name, node, {}))
+        return self.admin.need("GET", f"{pods}/{name}")
+
+    def kill(self, name: str) -> None:
+        """Deletes a pod at once."""
+        self.admin.need("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+
+    def close(self) -> None:
+        """Ends all connections."""
+        for api in self.identities.values():
+            api.close()
+
+    def _user(self, name: str, *groups: str) -> Api:
+        return Api(self.plane.kubeconfig_for(name, groups))
+
+    def _nodes_and_pods(self) -> None:
+        for node in ("node1", "node2"):
+            annotations = {PREFIX + "inventory": "[]"}
+            labels = {PREFIX + "gpu.count": "4", "kubernetes.io/hostname": node}
+            body = {"metadata": {"name": node, "annotations": annotations, "labels": labels}}
+            self.glass.need("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", **body})
+        greedy = {"serviceAccountName": "greedy"}
+        self.pods = {
+            "lab": self.place(slot_pod("lab", annotations=GRANTED), "node1"),
+            "other": self.place(slot_pod("other", annotations=GRANTED), "node1"),
+            "far": self.place(slot_pod("far", annotations=GRANTED), "node2"),
+            "waiting": self.place(slot_pod("waiting", annotations={"requested": "1"}), ""),
+            "blank": self.place(slot_pod("blank"), "node1"),
+            "greedy": self.place(slot_pod("greedy", annotations=GRANTED, spec=greedy), "node1"),
+            "plain": self.place(plain_pod("plain"), "node1"),
+            "stranger": self.place(slot_pod("stranger", annotations=GRANTED), "node1", FOREIGN),
+        }
+
+    def _people(self) -> None:
+        self.identities |= {
+            "editor": self._user("alice"),
+            "cluster-admin": self._user("carol"),
+            "kubelet": self._user("system:node:node1", "system:nodes"),
+            "cluster's kube-scheduler": self._user("system:kube-scheduler"),
+        }
+
+    def _accounts(self) -> None:
+        self.pods["again"] = self.place(slot_pod("again", annotations=GRANTED), "node1")
+        system = {
+            name: self.place(plain_pod(name, spec={"serviceAccountName": account}), node, SYSTEM)
+            for name, account, node in (
+                ("scheduler", "jupyter-gpu-scheduler", "node2"),
+                ("plugin1", "jupyter-gpu-node", "node1"),
+                ("plugin2", "jupyter-gpu-node", "node2"),
+                ("second", "jupyter-gpu-kube-scheduler", "node2"),
+            )
+        }
+        tokens = {
+            "notebook": self.token(NOTEBOOKS, "default", self.pods["lab"]),
+            "greedy notebook": self.token(NOTEBOOKS, "greedy", self.pods["greedy"]),
+            "account of notebooks": self.token(NOTEBOOKS, "default"),
+            "foreign notebook": self.token(FOREIGN, "default", self.pods["stranger"]),
+            "hub": self.token("hub", "hub"),
+            "scheduler": self.token(SYSTEM, "jupyter-gpu-scheduler", system["scheduler"]),
+            "plugin": self.token(SYSTEM, "jupyter-gpu-node", system["plugin1"]),
+            "plugin of node2": self.token(SYSTEM, "jupyter-gpu-node", system["plugin2"]),
+            "account of plugins": self.token(SYSTEM, "jupyter-gpu-node"),
+            "our kube-scheduler": self.token(SYSTEM, "jupyter-gpu-kube-scheduler", system["second"]),
+        }
+        self.identities |= {name: Api(self.plane.kubeconfig, token) for name, token in tokens.items()}
+        # As the API server sees the token of a pod that had this name before, for as long as it still accepts it.
+        claims = {"pod-name": "again", "pod-uid": "00000000-0000-4000-8000-000000000000", "node-name": "node1"}
+        extra = {f"Impersonate-Extra-authentication.kubernetes.io%2F{key}": value for key, value in claims.items()}
+        account = {"Impersonate-User": f"system:serviceaccount:{NOTEBOOKS}:default"}
+        self.identities["notebook of a deleted pod"] = Api(self.plane.kubeconfig, impersonate={**account, **extra})
+
+
+def _roles() -> list[dict[str, Any]]:
+    """Rights beside the chart's: editors, administrators, a hub that makes pods, a greedy notebook."""
+    edit = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
+    spawn = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "spawn", "namespace": NOTEBOOKS},
+        "rules": [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]}
+        ],
+    }
+    everything = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "everything-of-pods", "namespace": NOTEBOOKS},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "resources": ["pods/status", "pods/binding", "bindings", "pods/ephemeralcontainers", "pods/resize"],
+                "verbs": ["create", "patch", "update"],
+            }
+        ],
+    }
+    nodes = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "test-nodes"},
+        "rules": [{"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch", "update", "create"]}],
+    }
+    greedy = {"kind": "ServiceAccount", "name": "greedy", "namespace": NOTEBOOKS}
+    alice = {"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}
+    carol = {"kind": "User", "name": "carol", "apiGroup": "rbac.authorization.k8s.io"}
+    hub = {"kind": "ServiceAccount", "name": "hub", "namespace": "hub"}
+
+    def bound(name: str, role: dict[str, Any], *subjects: dict[str, str], cluster: bool = False) -> dict[str, Any]:
+        reference = {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": role["kind"],
+            "name": role.get("name") or role["metadata"]["name"],
+        }
+        return {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding" if cluster else "RoleBinding",
+            "metadata": {"name": name} | ({} if cluster else {"namespace": NOTEBOOKS}),
+            "roleRef": reference,
+            "subjects": list(subjects),
+        }
+
+    return [
+        spawn,
+        everything,
+        nodes,
+        bound("editors", edit, alice, greedy),
+        bound("everything", everything, alice, greedy),
+        bound("spawners", spawn, hub),
+        bound("test-nodes", nodes, alice, greedy, cluster=True),
+        bound("admins", {**edit, "name": "cluster-admin"}, carol, cluster=True),
+    ]

@@ -1,0 +1,47 @@
+"""The chart as helm renders it."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.testbed import binaries
+from tests.cluster.testbed.commands import run
+
+CHART = Path(__file__).parents[2] / "deploy" / "chart" / "jupyter-gpu"
+
+
+def render(values: Mapping[str, Any] | None = None, *, namespace: str = "jupyter-gpu") -> list[dict[str, Any]]:
+    """All objects, hooks included."""
+    return list(yaml.safe_load_all(text(values, namespace=namespace)))
+
+
+def text(values: Mapping[str, Any] | None = None, *, namespace: str = "jupyter-gpu") -> str:
+    """What `helm template` prints. Raises CommandFailed where helm refuses the values."""
+    return _template(json.dumps(values or {}, sort_keys=True), namespace)
+
+
+@cache
+def _template(values: str, namespace: str) -> str:
+    flags = ("--namespace", namespace, "--kube-version", binaries.version(), "--values", "-")
+    return run(binaries.path("helm"), "template", "jupyter-gpu", CHART, *flags, stdin=values)
+
+
+def is_hook(item: Mapping[str, Any]) -> bool:
+    """Whether helm makes it before or after the rest."""
+    return "helm.sh/hook" in (item["metadata"].get("annotations") or {})
+
+
+def find(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    """The one object."""
+    (found,) = (item for item in objects if item["kind"] == kind and item["metadata"]["name"] == name)
+    return found
+
+
+def hook_files(values: Mapping[str, Any] | None = None, *, namespace: str = "jupyter-gpu") -> dict[str, str]:
+    """What the hooks have in their folder: policies, their bindings, the program."""
+    found: dict[str, str] = find(render(values, namespace=namespace), "ConfigMap", "jupyter-gpu-hook")["data"]
+    return found
