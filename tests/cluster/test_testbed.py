@@ -30,6 +30,8 @@ from tests.cluster.testbed import (
 )
 from tests.cluster.testbed.processes import Process, spawn
 
+pytestmark = pytest.mark.timeout(300)  # a cluster comes up in 10 s, on a machine that does much else in 60
+
 SERVE = 'while true; do printf "HTTP/1.0 200 OK\\r\\n\\r\\n$(hostname)" | nc -l -p 8080 >/dev/null; done'
 
 
@@ -211,6 +213,37 @@ def test_services_lead_to_ready_pods_only() -> None:
     assert services.table(known, slices) == {("10.1.0.5", 80): (("10.0.0.1", 8080),), ("10.1.0.6", 80): ()}
 
 
+def test_without_go_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where nothing is built and nothing can be, a sentence says what to install."""
+    for name, value in (("XDG_CACHE_HOME", tmp_path), ("PATH", tmp_path), ("KUBEBUILDER_ASSETS", tmp_path)):
+        monkeypatch.setenv(name, str(value))
+    assert set(binaries.missing()) == set(binaries.PACKAGES)
+    with pytest.raises(ClusterError, match="Install Go"):
+        binaries.path("etcd")
+
+
+def test_programs_that_were_brought_are_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """KUBEBUILDER_ASSETS goes before what was built; what it lacks is not missed where it was built."""
+    brought = tmp_path / "etcd"
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    brought.write_text("not a program")
+    assert binaries.path("etcd") != brought
+    brought.chmod(0o755)
+    assert binaries.path("etcd") == brought
+    assert binaries.path("kubectl").parent == binaries.cache()
+
+
+@pytest.mark.root
+def test_without_root_it_is_said_what_to_do() -> None:
+    """Before anything is built or made."""
+    os.seteuid(65534)
+    try:
+        with pytest.raises(ClusterError, match="sudo"):
+            Cluster.create("t-never-made")
+    finally:
+        os.seteuid(0)
+
+
 # --- with nodes -------------------------------------------------------------------------------------------------------
 
 
@@ -308,6 +341,30 @@ def test_an_image_is_loaded_where_it_is_asked_for(cluster: Cluster, tmp_path: Pa
     create(cluster, made)
     with pytest.raises(ClusterError, match="no archive"):
         cluster.load_image(tmp_path / "nothing.tar")
+
+
+@pytest.mark.root
+@pytest.mark.cluster
+def test_the_command_shows_and_uses_a_cluster(cluster: Cluster) -> None:
+    """The exit status says whether all runs, and is kubectl's own where that is run; a missing cluster is said."""
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        script = Path(__file__).parents[2] / "scripts" / "lib" / "cluster.py"
+        return subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False, timeout=60)
+
+    shown = command("status", "--name", cluster.name)
+    assert shown.returncode == 0, shown.stderr
+    assert str(cluster.kubeconfig) in shown.stdout
+    cluster.stop("scheduler")
+    assert command("--name", cluster.name, "status").returncode == 1
+    cluster.start("scheduler")
+    used = command("--name", cluster.name, "kubectl", "--namespace=default", "get", "pod", "pod-1", "--output=name")
+    assert (used.returncode, used.stdout) == (0, "pod/pod-1\n")
+    assert command("--name", cluster.name, "kubectl", "get", "pod", "none").returncode == 1
+    assert command("--name", cluster.name, "helm", "list").returncode == 0
+    missed = command("--name", "t-never-made", "kubectl", "get", "pods")
+    assert missed.returncode == 1
+    assert "no cluster t-never-made" in missed.stderr
 
 
 @pytest.mark.root

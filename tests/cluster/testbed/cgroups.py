@@ -38,9 +38,10 @@ def hierarchies() -> tuple[Hierarchy, ...]:
 
 def make(name: str) -> Path:
     """Make the group in every hierarchy; the result is the one that daemons are started in, below it."""
-    for hierarchy in hierarchies():
+    trees = hierarchies()
+    for hierarchy in trees:
         group = hierarchy.root / name
-        if hierarchy.unified:
+        if len(trees) == 1 and hierarchy.unified:  # beside v1, controllers are there
             _pass_on_controllers(hierarchy.root)
         group.mkdir(exist_ok=True)
         for file in INHERITED:

@@ -273,5 +273,6 @@ def temporary_cluster(nodes: int = 2, *, flags: Mapping[str, Sequence[str]] | No
 def remove_abandoned() -> None:
     """Remove the clusters of processes that were killed before they could."""
     for left in state.abandoned(state.home()):
-        Cluster(left.name).down()
+        if left.name in state.every():
+            Cluster(left.name).down()
     control_plane.remove_abandoned()
