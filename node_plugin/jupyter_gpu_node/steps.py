@@ -6,6 +6,7 @@ What takes away goes: rules, look, record. What gives goes: rules, record. One w
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,11 @@ from .places import Places
 from .publisher import Publisher
 
 T = TypeVar("T")
+
+
+def _now() -> int:
+    """In clock ticks after boot, as ``/proc`` tells when a process started."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ class Steps:
         starts = (start for pid in pids if (start := proc.process_start_time(pid)) is not None)
         seen = proc.scan(proc.targets(inventory.seen.values()), pids, pod=pids) if new else None
         clean = seen is not None and not any(seen.holders.values()) and not seen.uninspectable
-        return guard, new, min(starts, default=0), clean
+        return guard, new, min(starts, default=_now()), clean
 
     def share_groups(self) -> None:
         """Let looks know where the pods are."""
