@@ -75,8 +75,13 @@ class Kube:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         transport, self._rest = self._rest, None
-        if transport is not None:
-            await transport.close()
+        if transport is None:
+            return
+        if transport.pool_manager is not None:
+            # A farewell in TLS would go on after this returns, perhaps longer than the event loop.
+            await transport.pool_manager.connector.close(abort_ssl=True)
+        await transport.close()
+        await asyncio.sleep(0)
 
     @property
     def namespace(self) -> str:
@@ -143,7 +148,7 @@ class Kube:
             async for line in _lines(response, silence):
                 yield _event(line)
         finally:
-            response.close()  # not released: what the server still wants to say must not reach the next call
+            _abort(response)  # not released: what the server still wants to say must not reach the next call
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """A new object."""
@@ -324,6 +329,14 @@ def _event(line: bytes) -> Event:
         code = found.get("code")
         raise errors.from_status(code if isinstance(code, int) else 500, found)
     return Event(kind, found)
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """End the connection now: a farewell in TLS could last longer than the event loop."""
+    transport = response.connection.transport if response.connection else None
+    if isinstance(transport, asyncio.WriteTransport):
+        transport.abort()
+    response.close()
 
 
 def _keep_alive(response: aiohttp.ClientResponse) -> None:

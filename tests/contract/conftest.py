@@ -9,16 +9,34 @@ import pytest
 from jupyter_gpu.backend import Backend
 from jupyter_gpu.backends.local import LocalBackend
 from jupyter_gpu_node import fakes
+from tests.cluster.testbed import ControlPlane, control_plane
 
 Make = Callable[..., Backend]
 """A new backend of the kind under test on a machine with three GPUs; its arguments are the backend's own."""
 
-KINDS = [pytest.param("soft"), pytest.param("required", id="enforced", marks=pytest.mark.root)]
+KINDS = [
+    pytest.param("soft"),
+    pytest.param("required", id="enforced", marks=pytest.mark.root),
+    pytest.param("kubernetes", marks=pytest.mark.cluster),
+]
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    """etcd and the API server."""
+    with control_plane() as made:
+        yield made
 
 
 @pytest.fixture(params=KINDS)
 def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Several backends made in one test are servers of the same machine."""
+    if request.param == "kubernetes":
+        from tests.backends_kubernetes.stage import Stage
+
+        with Stage(request.getfixturevalue("plane")) as stage:
+            yield stage.make
+        return
     monkeypatch.setattr(fakes, "FIRST_MINOR", 60)  # devices that nothing else on this machine simulates GPUs with
     with tempfile.TemporaryDirectory(prefix="jg-") as folder:
 

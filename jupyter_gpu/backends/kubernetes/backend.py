@@ -49,7 +49,8 @@ _log = logging.getLogger(__name__)
 class KubernetesBackend:
     """Implements :class:`~jupyter_gpu.backend.Backend` for the pod that the server runs in.
 
-    ``limit``, ``fractions`` and ``priority`` are the fields of :class:`.Settings`; the rest is found in the pod.
+    ``limit``, ``fractions`` and ``priority`` are the fields of :class:`.Settings`; ``patience`` is how many seconds a
+    request waits for the cluster. The rest is found in the pod.
     """
 
     name = "kubernetes"
@@ -63,11 +64,13 @@ class KubernetesBackend:
         credentials: Credentials | None = None,
         identity: Identity | None = None,
         socket: Path | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         self._settings = Settings(limit=limit, fractions=fractions, priority=priority)
         self._credentials = credentials
         self._identity = identity
         self._path = socket
+        self._patience = patience
         self._sight = Sight(instance=secrets.token_hex(8))
         self._view = compose(0, self._sight, self._settings)
         self._listeners: dict[int, Listener] = {}
@@ -95,7 +98,7 @@ class KubernetesBackend:
         uid = objects.uid(pod) or who.uid
         self._sight = replace(self._sight, instance=f"{uid[:47]}-{secrets.token_hex(8)}".removeprefix("-"))
         self._node = NodeSocket(path, self._heard)
-        self._writer = Writer(kube, who, lambda: self._sight.pod, self._adopt)
+        self._writer = Writer(kube, who, lambda: self._sight.pod, self._adopt, self._patience)
         if pod is not None:
             self._adopt(pod)
         for job in (self._node.run(), watch.follow_pod(), watch.follow_events()):
@@ -209,7 +212,7 @@ class KubernetesBackend:
         return refuse(wish, limit=self._settings.limit, gpus=node.gpus if node else None)
 
     async def _until_answered(self, generation: int) -> None:
-        end = asyncio.get_running_loop().time() + PATIENCE
+        end = asyncio.get_running_loop().time() + self._patience
         while self._writer is not None and not self._sight.gone and not answered(self._records(), generation):
             try:
                 async with asyncio.timeout_at(end):

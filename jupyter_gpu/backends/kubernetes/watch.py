@@ -59,7 +59,7 @@ class Watch:
         except (Forbidden, Unauthorized) as error:
             raise BackendUnavailable(
                 f"The cluster does not let this pod read itself ({error.message}). An administrator can allow it: bind "
-                f"the role for notebooks of the jupyter-gpu chart to the service account in namespace {who.namespace!r}."
+                f"the role for notebooks of jupyter-gpu's chart to the service account in namespace {who.namespace!r}."
             ) from None
         except KubeError as error:
             _log.warning("The cluster can't be asked yet: %s", error.message)

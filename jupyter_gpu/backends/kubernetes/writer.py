@@ -14,8 +14,6 @@ from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from .identity import Identity
 from .views import advance, read
 
-PATIENCE = 10.0
-"""Seconds for one wish, all attempts together."""
 FIRST_PAUSE, LAST_PAUSE = 0.1, 2.0
 """Seconds between attempts while the API server is away."""
 
@@ -27,11 +25,20 @@ Pod = Mapping[str, Any]
 class Writer:
     """The only writer of this pod's `requested` but for whoever uses kubectl.
 
-    ``pod``: the newest state that is known. ``adopt``: take a newer one in.
+    ``pod``: the newest state that is known. ``adopt``: take a newer one in. ``patience``: seconds for one wish, all
+    attempts together.
     """
 
-    def __init__(self, kube: Kube, who: Identity, pod: Callable[[], Pod | None], adopt: Callable[[Pod], None]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        who: Identity,
+        pod: Callable[[], Pod | None],
+        adopt: Callable[[Pod], None],
+        patience: float,
+    ) -> None:
         self._kube = kube
+        self._patience = patience
         self._who = who
         self._pod = pod
         self._adopt = adopt
@@ -43,7 +50,7 @@ class Writer:
         Raises :class:`~jupyter_gpu.model.errors.StaleGeneration` or
         :class:`~jupyter_gpu.model.errors.BackendUnavailable`.
         """
-        end = asyncio.get_running_loop().time() + PATIENCE
+        end = asyncio.get_running_loop().time() + self._patience
         tried: Requested | None = None
         pause = FIRST_PAUSE
         while True:
@@ -52,6 +59,7 @@ class Writer:
                 if self._pod() is None:
                     await self._look()
                 records = read(self._pod())
+                self._highest = max(self._highest, records.newest)
                 if tried is not None and records.requested == tried:
                     return tried  # an answer was lost, not the wish
                 if generation is not None and generation != records.generation:
@@ -61,6 +69,7 @@ class Writer:
                     return after
                 tried = after
                 await self._write(after)
+                self._highest = after.generation
             except Conflict as error:
                 trouble = error
             except KubeError as error:
@@ -83,7 +92,6 @@ class Writer:
                 "annotations": {REQUESTED: encode(requested)},
             }
         }
-        self._highest = max(self._highest, requested.generation)
         self._adopt(await self._kube.patch(paths.pod(self._who.namespace, self._who.name, "status"), body))
 
     async def _look(self) -> None:

@@ -1,0 +1,285 @@
+"""A cluster around the backend: the API server is real, and so are the decisions.
+
+What is played is what carries them: a loop that reads pods, calls the scheduler's `decide` and the node plugin's
+`plan`, and writes the answers; and the socket of each pod. It lives in a thread with a loop of its own, so that nothing
+of it waits for the backend or holds it up.
+"""
+
+import asyncio
+import json
+import tempfile
+import threading
+import uuid
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from jupyter_gpu.backends.kubernetes import KubernetesBackend
+from jupyter_gpu.backends.kubernetes.identity import Identity
+from jupyter_gpu.backends.kubernetes.views import read
+from jupyter_gpu.kube import Change, Conflict, Kube, KubeError, Reflector, in_cluster, kubeconfig, objects, paths
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated, Attached, encode
+from jupyter_gpu.model.gpu import Device, Gpu, Holder
+from jupyter_gpu_node.plan import Observation, plan
+from jupyter_gpu_scheduler.decide import decide
+from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+from tests.builders import GIB
+from tests.cluster.testbed import ControlPlane
+
+T = TypeVar("T")
+
+NODE = "n1"
+SECONDS = 60.0
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
+RULES = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+]
+EVENTS = {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "watch"]}
+
+
+def gpus(count: int) -> tuple[Gpu, ...]:
+    """Of the node."""
+    return tuple(
+        Gpu(f"GPU-{NODE}-{index}", index, "Simulated GPU", 80 * GIB, Device(4, 60 + index), simulated=True)
+        for index in range(count)
+    )
+
+
+class PodSocket:
+    """What the node plugin serves to one pod."""
+
+    def __init__(self, stage: "Stage", uid: str, path: Path) -> None:
+        self._stage = stage
+        self._uid = uid
+        self.path = path
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.asked: list[str] = []
+        self.answers: list[bytes] = []
+        """Said instead of the truth, one after the other."""
+
+    async def open(self) -> None:
+        """Begin to serve."""
+        self.path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, self.path)
+
+    async def close(self) -> None:
+        """As a plugin that was killed: connections end, the socket stays."""
+        if self._server:
+            self._server.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while line := await reader.readline():
+                what = json.loads(line)["get"]
+                self.asked.append(what)
+                answer = self._node() if what == "node" else self._sample()
+                writer.write(self.answers.pop(0) if self.answers else json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        except (OSError, asyncio.CancelledError):
+            return
+        finally:
+            writer.transport.abort()
+            self._tasks.discard(task)
+
+    def _node(self) -> dict[str, Any]:
+        return {"node": NODE, "simulated": True, "gpus": [gpu.to_json() for gpu in self._stage.gpus]}
+
+    def _sample(self) -> dict[str, Any]:
+        pod = self._stage.states.get(self._uid)
+        shares = pod.attached.shares if pod and pod.attached else ()
+        holders = self._stage.holders.get(self._uid, {})
+        return {
+            "loads": {share.uuid: {"utilisation": 50.0, "memory": GIB} for share in shares},
+            "holders": {uuid: [holder.to_json() for holder in found] for uuid, found in holders.items()},
+        }
+
+
+class Stage:
+    """One node with GPUs, in a namespace of its own; its methods may be called from any thread but its own."""
+
+    def __init__(self, plane: ControlPlane, count: int = 3, *, events: bool = True) -> None:
+        self.plane = plane
+        self.namespace = f"t-{uuid.uuid4().hex[:8]}"
+        self.gpus = gpus(count)
+        self.holders: dict[str, dict[str, tuple[Holder, ...]]] = {}
+        """Who has which GPU open, by the pod's uid."""
+        self.states: dict[str, PodState] = {}
+        self.sockets: dict[str, PodSocket] = {}
+        self._objects: dict[str, dict[str, Any]] = {}
+        self.deciding = True
+        """Whether the scheduler works."""
+        self.attaching = True
+        """Whether the node plugin's agent works."""
+        self._rules = [*RULES, *([EVENTS] if events else [])]
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="stage")
+        self._stack = AsyncExitStack()
+        self._work: asyncio.Event
+
+    def __enter__(self) -> "Stage":
+        self._folder = tempfile.TemporaryDirectory(prefix="jg-")
+        self._thread.start()
+        self.do(self._open())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.do(self._close())
+            self.do(asyncio.sleep(0))  # what was closed is gone
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._folder.cleanup()
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have it done by the stage; its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
+
+    async def asking(self, work: Coroutine[Any, Any, T]) -> T:
+        """The same, for whoever has a loop of their own."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def look(self) -> None:
+        """Have scheduler and agent look again: something changed that no watch tells."""
+        self._loop.call_soon_threadsafe(self._work.set)
+
+    def make(self, name: str = "", **options: Any) -> KubernetesBackend:
+        """A new pod on the node, and the backend of the server in it."""
+        name = name or f"p-{uuid.uuid4().hex[:8]}"
+        uid, folder = self.do(self.pod(name))
+        return self.backend(name, uid, folder, **options)
+
+    def backend(self, name: str, uid: str, folder: Path, **options: Any) -> KubernetesBackend:
+        """A server in that pod; ``port`` leads to the API server by another way."""
+        port = options.pop("port", self.plane.layout.port)
+        environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
+        return KubernetesBackend(
+            credentials=in_cluster(folder, environ),
+            identity=Identity(self.namespace, name, uid),
+            socket=folder / "node.sock",
+            **{"patience": SECONDS, **options},
+        )
+
+    async def pod(self, name: str, annotations: Mapping[str, str] | None = None) -> tuple[str, Path]:
+        """Make a pod that runs on the node; its uid, and the folder of its token and its socket."""
+        body = {
+            "metadata": {"name": name, "annotations": dict(annotations or {})},
+            "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": NODE},
+        }
+        uid = objects.uid(await self.kube.create(paths.pods(self.namespace), body))
+        folder = Path(self._folder.name) / uid
+        folder.mkdir()
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": uid}
+        account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default/token"
+        answer = await self.kube.create(account, {"spec": {"boundObjectRef": bound, "expirationSeconds": 3600}})
+        (folder / "token").write_text(answer["status"]["token"])
+        (folder / "ca.crt").write_bytes(self.plane.authority.identity.certificate.read_bytes())
+        (folder / "namespace").write_text(self.namespace)
+        self.sockets[uid] = PodSocket(self, uid, folder / "node.sock")
+        await self.sockets[uid].open()
+        return uid, folder
+
+    async def annotate(self, name: str, **annotations: str | None) -> None:
+        """As ``kubectl annotate`` does; keys without their prefix."""
+        body = {"metadata": {"annotations": {f"jupyter-gpu.io/{key}": text for key, text in annotations.items()}}}
+        await self.kube.patch(paths.pod(self.namespace, name), body)
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        self._work = asyncio.Event()
+        self.kube = await self._stack.enter_async_context(Kube(kubeconfig(self.plane.kubeconfig)))
+        self._pods = Reflector(self.kube, paths.pods(self.namespace), on_change=self._changed)
+        await self.kube.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        account = {"kind": "ServiceAccount", "name": "default", "namespace": self.namespace}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "notebook"}
+        await asyncio.gather(
+            self.kube.create(f"/api/v1/namespaces/{self.namespace}/serviceaccounts", {"metadata": {"name": "default"}}),
+            self.kube.create(
+                f"{RBAC}/{self.namespace}/roles", {"metadata": {"name": "notebook"}, "rules": self._rules}
+            ),
+            self.kube.create(
+                f"{RBAC}/{self.namespace}/rolebindings",
+                {"metadata": {"name": "notebook"}, "subjects": [account], "roleRef": role},
+            ),
+        )
+        self._tasks = [asyncio.create_task(self._pods.run()), asyncio.create_task(self._play())]
+
+    async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            if not task.cancelled():
+                task.result()
+        for each in self.sockets.values():
+            await each.close()
+        await self._stack.aclose()
+
+    def _changed(self, change: Change) -> None:
+        if change.kind == "removed":
+            self.states.pop(objects.uid(change.object), None)
+        else:
+            self._know(change.object)
+        self._work.set()
+
+    def _know(self, pod: dict[str, Any]) -> None:
+        uid = objects.uid(pod)
+        if uid in self._objects and not objects.newer(pod, self._objects[uid]):
+            return  # what we wrote ourselves comes by the watch as well
+        records = read(pod)
+        self.states[uid] = PodState(uid, NODE, records.requested, records.allocated, records.attached)
+        self._objects[uid] = pod
+
+    async def _play(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            with suppress(KubeError):
+                if self.deciding:
+                    await self._decide()
+                if self.attaching:
+                    await self._attach()
+
+    async def _decide(self) -> None:
+        snapshot = ClusterSnapshot()
+        snapshot.put_node(NODE, self.gpus)
+        for state in self.states.values():
+            snapshot.put_pod(state)
+        for decision in decide(snapshot, NODE):
+            await self._write(decision.uid, ALLOCATED, decision.allocated)
+
+    async def _attach(self) -> None:
+        broken = frozenset(gpu.uuid for gpu in self.gpus if not gpu.healthy)
+        for uid, state in tuple(self.states.items()):
+            if state.allocated is None:
+                continue
+            allowed = frozenset(share.uuid for share in state.allocated.shares)
+            seen = Observation(allowed, self.holders.get(uid, {}))
+            after = plan(state.allocated, state.attached, seen, broken).attached
+            if after != state.attached:
+                await self._write(uid, ATTACHED, after)
+
+    async def _write(self, uid: str, key: str, value: Allocated | Attached) -> None:
+        pod = self._objects[uid]
+        metadata: dict[str, Any] = {"uid": uid, "annotations": {key: encode(value)}}
+        if key == ALLOCATED:
+            metadata["resourceVersion"] = objects.resource_version(pod)
+        with suppress(Conflict):  # what is newer comes by the watch
+            path = paths.pod(self.namespace, objects.name(pod), "status")
+            self._know(await self.kube.patch(path, {"metadata": metadata}))
+            self._work.set()
