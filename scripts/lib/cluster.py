@@ -72,6 +72,13 @@ def helm(cluster: Cluster, words: argparse.Namespace) -> int:
     return _become(cluster, "helm", words.words)
 
 
+def lab(cluster: Cluster, _: argparse.Namespace) -> int:
+    """Build the images, install the product on the cluster, start a notebook with it, and say where it is."""
+    from scripts.lib import cluster_lab
+
+    return cluster_lab.main(cluster)
+
+
 def load_image(cluster: Cluster, words: argparse.Namespace) -> int:
     """Give nodes the images of an archive, as `docker save` or `buildah push` makes it."""
     cluster.load_image(words.archive, words.node)
@@ -109,6 +116,7 @@ def parser() -> argparse.ArgumentParser:
     add("status", status)
     for name, command in (("kubectl", kubectl), ("helm", helm)):
         add(name, command, named=False).usage = f"scripts/cluster [--name NAME] {name} …"
+    add("lab", lab)
     load = add("load-image", load_image)
     load.add_argument("archive", type=Path, metavar="ARCHIVE")
     load.add_argument("--node", help="only on this one (default: on all)")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.error
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
 
@@ -27,16 +28,17 @@ def main() -> int:
     parser.add_argument("--real", action="store_true", help="this machine's GPUs, instead of four simulated ones")
     parser.add_argument("--check", action="store_true", help="drag the slider without a person, and look at the kernel")
     parser.add_argument("--pictures", action="store_true", help="with --check: take those of the documentation, too")
+    parser.add_argument("--cluster", action="store_true", help="in a pod of a Kubernetes cluster that is made for it")
     options = parser.parse_args()
+    if options.cluster and options.real:
+        parser.error("the nodes of the demo's cluster have simulated GPUs: --cluster and --real exclude each other")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
     with tempfile.TemporaryDirectory(prefix="jupyter-gpu-demo.", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        copy_notebook(folder / "work", CHECK_SECONDS if options.check else None)
-        simulated = ["--GpuExtension.simulated_gpus=4", f"--GpuExtension.state_dir={folder}/gpu"]
-        arguments = [] if options.real else simulated
+        text = notebook(CHECK_SECONDS if options.check else None)
         try:
-            with running(folder, *arguments, "--LabApp.expose_app_in_browser=True") as lab:
+            with in_cluster(folder, text) if options.cluster else here(folder, text, real=options.real) as lab:
                 return check(lab, options.pictures) if options.check else show(lab)
         except LabError as error:
             print(f"\n{error}", file=sys.stderr)
@@ -51,14 +53,28 @@ def end(number: int, _: FrameType | None) -> None:
     raise KeyboardInterrupt(number)
 
 
-def copy_notebook(folder: Path, seconds: int | None) -> None:
+def notebook(seconds: int | None) -> str:
     """The demo notebook, with another duration of its long cell if `seconds` is given."""
     text = (ROOT / "binder" / "demo.ipynb").read_text()
-    if seconds is not None:
-        assert "seconds = 60" in text
-        text = text.replace("seconds = 60", f"seconds = {seconds}")
-    folder.mkdir()
-    (folder / "demo.ipynb").write_text(text)
+    if seconds is None:
+        return text
+    assert "seconds = 60" in text
+    return text.replace("seconds = 60", f"seconds = {seconds}")
+
+
+def here(folder: Path, text: str, *, real: bool) -> AbstractContextManager[Lab]:
+    """JupyterLab on this machine."""
+    (folder / "work").mkdir()
+    (folder / "work" / "demo.ipynb").write_text(text)
+    simulated = ["--GpuExtension.simulated_gpus=4", f"--GpuExtension.state_dir={folder}/gpu"]
+    return running(folder, *([] if real else simulated), "--LabApp.expose_app_in_browser=True")
+
+
+def in_cluster(folder: Path, text: str) -> AbstractContextManager[Lab]:
+    """JupyterLab in a pod."""
+    from scripts.lib import cluster_lab
+
+    return cluster_lab.running(folder, {"demo.ipynb": text})
 
 
 def describe(lab: Lab) -> str:
