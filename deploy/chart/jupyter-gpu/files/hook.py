@@ -146,6 +146,8 @@ def remove() -> None:
     patiently("The end of the node plugins", lambda: not call("GET", f"{pods}{ours}node")["items"])
     for path, _ in reversed(list(objects())):
         delete(path)
+    for lease in ("jupyter-gpu-scheduler", "jupyter-gpu-kube-scheduler"):
+        delete(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease}")
     template = json.loads((HERE / "cleaner.json").read_text())
     cleaners = {}
     for node in call("GET", "/api/v1/nodes")["items"]:

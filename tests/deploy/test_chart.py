@@ -1,0 +1,318 @@
+"""What the chart renders, looked at without a cluster."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jupyter_gpu import settings_file
+from jupyter_gpu_node import settings as node_settings
+from jupyter_gpu_scheduler.settings import Settings as SchedulerSettings
+from tests.cluster.testbed import binaries
+from tests.cluster.testbed.commands import CommandFailed, run
+from tests.deploy import chart
+
+REAL: dict[str, Any] = {}
+SIMULATED = {"node": {"simulated": {"count": 4, "nodes": {"node2": {"firstMinor": 44}}}}}
+FULL: dict[str, Any] = {
+    **SIMULATED,
+    "scheduler": {"replicas": 2, "service": {"clusterIP": "10.96.0.99"}, "policy": {"name": "pack"}},
+    "kubeScheduler": {"replicas": 2},
+    "notebooks": {"namespaces": [{"namespace": "alice"}], "readEvents": True},
+    "hubs": [{"namespace": "hub", "serviceAccount": "hub", "notebookNamespaces": ["alice", "bob"]}],
+    "image": {"pullSecrets": ["registry"]},
+}
+WORLDS = pytest.mark.parametrize("values", [REAL, SIMULATED, FULL], ids=["real", "simulated", "full"])
+
+
+def test_helm_lint() -> None:
+    """Helm itself finds nothing wrong."""
+    said = run(binaries.path("helm"), "lint", "--strict", "--kube-version", binaries.version(), chart.CHART)
+    assert "[WARNING]" not in said
+    assert "[ERROR]" not in said
+
+
+def test_its_version_is_the_package_s() -> None:
+    """One version for chart, images and package."""
+    package = json.loads((chart.CHART.parents[2] / "labextension" / "package.json").read_text())
+    described = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())
+    assert described["version"] == described["appVersion"] == package["version"]
+    assert described["kubeVersion"] == ">=1.30.0-0"
+
+
+@WORLDS
+def test_objects_lie_in_the_release_s_namespace(values: dict[str, Any]) -> None:
+    """Whatever it is called; only what serves notebooks and reads the API server's own settings lies elsewhere."""
+    objects = chart.render(values, namespace="elsewhere")
+    named = {"alice", "bob", "hub", "kube-system"}
+    for item in objects:
+        namespace = item["metadata"].get("namespace")
+        cluster_wide = item["kind"] in ("ClusterRole", "ClusterRoleBinding")
+        assert (namespace is None) == cluster_wide, item["metadata"]
+        assert namespace in (None, "elsewhere") or (item["kind"] == "RoleBinding" and namespace in named)
+    for subject in _subjects(objects):
+        assert subject["namespace"] in ("elsewhere", *named)
+    files = chart.hook_files(values, namespace="elsewhere")
+    assert (
+        "system:serviceaccount:elsewhere:jupyter-gpu-scheduler"
+        in files["validatingadmissionpolicies.jupyter-gpu-pods.yaml"]
+    )
+    assert not any("system:serviceaccount:jupyter-gpu:" in text for text in files.values())
+
+
+@WORLDS
+def test_names_are_used_once(values: dict[str, Any]) -> None:
+    """No object twice."""
+    keys = [
+        (item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in chart.render(values)
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_values_and_schema_name_the_same() -> None:
+    """Every value is checked, and what is checked is documented by a default."""
+    schema = json.loads((chart.CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((chart.CHART / "values.yaml").read_text())
+
+    def keys(schema: dict[str, Any], values: Any, path: str = "") -> Iterator[str]:
+        known = schema.get("properties", {})
+        if known and isinstance(values, dict):
+            if path not in (".kubeScheduler.resources", ".node.resources", ".scheduler.resources"):
+                assert set(known) - {"global"} == set(values), path
+            for key, value in values.items():
+                yield f"{path}.{key}"
+                yield from keys(known[key], value, f"{path}.{key}")
+
+    assert len(list(keys(schema, values))) > 50
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"replicas": 2}, "replicas"),
+        ({"scheduler": {"replicas": 0}}, "/scheduler/replicas"),
+        ({"scheduler": {"policy": {"name": "random"}}}, "/scheduler/policy/name"),
+        ({"scheduler": {"policy": {"weights": {"cpu": "much"}}}}, "/scheduler/policy/weights/cpu"),
+        ({"scheduler": {"service": {"clusterIP": "host"}}}, "/scheduler/service/clusterIP"),
+        ({"kubeScheduler": {"enabled": "yes"}}, "/kubeScheduler/enabled"),
+        ({"kubeScheduler": {"extenderTimeoutSeconds": 0}}, "/kubeScheduler/extenderTimeoutSeconds"),
+        ({"node": {"simulated": {"count": 25}}}, "/node/simulated/count"),
+        ({"node": {"simulated": {"nodes": {"a": {"minor": 4}}}}}, "/node/simulated/nodes/a"),
+        ({"node": {"slots": -1}}, "/node/slots"),
+        ({"node": {"kubeletDirectory": "var/lib"}}, "/node/kubeletDirectory"),
+        ({"notebooks": {"namespaces": ["alice"]}}, "/notebooks/namespaces/0"),
+        ({"hubs": [{"namespace": "hub"}]}, "/hubs/0"),
+        ({"policies": {"breakGlassGroup": "it's"}}, "/policies/breakGlassGroup"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
+    ],
+)
+def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
+    """With words that name the value."""
+    with pytest.raises(CommandFailed, match=named):
+        chart.text(values)
+
+
+@WORLDS
+def test_programs_understand_their_settings(values: dict[str, Any], tmp_path: Path) -> None:
+    """The very code that reads them accepts what is rendered, on every node."""
+    objects = chart.render(values)
+    file = tmp_path / "settings.json"
+    file.write_text(chart.find(objects, "ConfigMap", "jupyter-gpu-scheduler")["data"]["settings.json"])
+    scheduler = settings_file.read(file, SchedulerSettings)
+    assert scheduler.extender.secure
+    file.write_text(chart.find(objects, "ConfigMap", "jupyter-gpu-node")["data"]["settings.json"])
+    assert (values is REAL) == (node_settings.load(file, {"NODE_NAME": "node1"}).simulated is None)
+    if values is not REAL:
+        second = node_settings.load(file, {"NODE_NAME": "node2"}).simulated
+        assert second is not None
+        assert (second.count, second.first_minor) == (4, 44)
+    assert json.loads(file.read_text()) == json.loads(chart.hook_files(values)["settings.json"])
+
+
+@WORLDS
+def test_containers_have_no_more_rights_than_they_need(values: dict[str, Any]) -> None:
+    """Nothing is privileged, roots are read-only, capabilities are named one by one."""
+    for item in _pods(chart.render(values)):
+        spec = item["spec"]
+        assert not spec.get("hostNetwork")
+        assert not spec.get("hostIPC")
+        for container in spec["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"]
+            assert security["allowPrivilegeEscalation"] is False
+            assert not security.get("privileged")
+            assert security["capabilities"]["drop"] == ["ALL"]
+            assert not container["image"].endswith(":latest")
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        added = {
+            name
+            for container in spec["containers"]
+            for name in container["securityContext"]["capabilities"].get("add", ())
+        }
+        if item["part"] in ("node", "cleaner"):
+            needed = {"BPF", "NET_ADMIN", "SYS_PTRACE", "DAC_READ_SEARCH", "CHECKPOINT_RESTORE", "KILL"}
+            assert added == needed | (set() if values is REAL else {"MKNOD"})
+        else:
+            assert not added
+            assert not spec.get("hostPID")
+            assert spec["securityContext"]["runAsNonRoot"]
+            assert not any("hostPath" in volume for volume in spec["volumes"])
+
+
+def test_without_pins_the_plugin_may_look_programs_up() -> None:
+    """Then, and only then, it has CAP_SYS_ADMIN, and no file system of programs."""
+    (node,) = (item for item in _pods(chart.render({"node": {"withoutPins": True}})) if item["part"] == "node")
+    assert "SYS_ADMIN" in node["spec"]["containers"][0]["securityContext"]["capabilities"]["add"]
+    assert "bpf" not in {volume["name"] for volume in node["spec"]["volumes"]}
+
+
+def test_the_plugin_is_never_twice_on_a_node() -> None:
+    """The old one ends before the new one registers."""
+    daemons = chart.find(chart.render(), "DaemonSet", "jupyter-gpu-node")
+    assert daemons["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+    (container,) = daemons["spec"]["template"]["spec"]["containers"]
+    assert {"livenessProbe", "readinessProbe"} <= set(container)
+    assert daemons["spec"]["template"]["spec"]["priorityClassName"] == "system-node-critical"
+
+
+@WORLDS
+def test_rights_are_named_one_by_one(values: dict[str, Any]) -> None:
+    """No wildcard, no secret, no exec, no node proxy, nothing that makes more rights."""
+    for item in chart.render(values):
+        if item["kind"] not in ("Role", "ClusterRole"):
+            continue
+        for rule in item["rules"]:
+            assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
+            assert not {"secrets", "pods/exec", "nodes/proxy", "serviceaccounts/token"} & set(rule["resources"])
+            assert "rbac.authorization.k8s.io" not in rule["apiGroups"]
+            if "pods" in rule["resources"] and not chart.is_hook(item):
+                assert set(rule["verbs"]) <= {"get", "list", "watch"}
+
+
+def test_policies_come_before_rights_and_go_after_them() -> None:
+    """Only hooks touch the policies: before an installation or a change, and after all else is deleted."""
+    objects = chart.render(FULL)
+    assert not any(item["kind"].startswith("ValidatingAdmission") for item in objects)
+    events = {
+        item["metadata"]["name"]: item["metadata"]["annotations"]["helm.sh/hook"]
+        for item in objects
+        if item["kind"] == "Job"
+    }
+    assert events == {
+        "jupyter-gpu-hook-apply": "pre-install,pre-upgrade,pre-rollback",
+        "jupyter-gpu-hook-remove": "post-delete",
+    }
+    for item in objects:
+        if chart.is_hook(item) and item["kind"] != "Job":
+            policy = item["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+            assert set(policy.split(",")) == {"before-hook-creation", "hook-succeeded", "hook-failed"}
+
+
+def test_each_policy_says_which_version_it_is() -> None:
+    """The mark by which the hook knows that this version is in force changes with the policy."""
+    one, other = (chart.hook_files({"policies": {"breakGlassGroup": group}}) for group in ("a", "b"))
+    policies = [name for name in one if name.startswith("validatingadmissionpolicies.")]
+    assert len(policies) == 3
+    for name in policies:
+        marks = {text.split("jupyter-gpu policy ")[1].split()[0] for text in (one[name], other[name])}
+        assert len(marks) == 2
+        assert "PROBE" not in one[name]
+        bound = yaml.safe_load(one[name.replace("policies.", "policybindings.")])
+        assert bound["spec"] == {
+            "policyName": yaml.safe_load(one[name])["metadata"]["name"],
+            "validationActions": ["Deny"],
+        }
+
+
+@WORLDS
+def test_kube_scheduler_understands_its_configuration(values: dict[str, Any], tmp_path: Path) -> None:
+    """The real one reads it, strictly; and without the extender's word it places no pod with a slot."""
+    objects = chart.render(values)
+    text = chart.find(objects, "ConfigMap", "jupyter-gpu-kube-scheduler")["data"]["configuration.yaml"]
+    _write_secret(chart.find(objects, "Secret", "jupyter-gpu-extender-client"), tmp_path)
+    text = text.replace("/etc/jupyter-gpu/tls", str(tmp_path))
+    file, read = tmp_path / "configuration.yaml", tmp_path / "read.yaml"
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(_kubeconfig()))
+    body = yaml.safe_load(text)
+    file.write_text(json.dumps({**body, "clientConnection": {"kubeconfig": str(kubeconfig)}}))
+    run(binaries.path("kube-scheduler"), "--config", file, "--write-config-to", read, "--secure-port", "0")
+    seen = yaml.safe_load(read.read_text())
+    assert seen["percentageOfNodesToScore"] == 100
+    (extender,) = seen["extenders"]
+    assert not extender.get("ignorable")
+    assert extender["nodeCacheCapable"]
+    assert extender["bindVerb"] == "bind"
+    assert extender["managedResources"] == [{"name": "jupyter-gpu.io/slot"}]
+    assert seen["leaderElection"]["leaderElect"] == (values is FULL)
+    assert seen["leaderElection"]["resourceNamespace"] == "jupyter-gpu"
+    assert extender["urlPrefix"] == (
+        "https://10.96.0.99" if values is FULL else "https://jupyter-gpu-scheduler.jupyter-gpu.svc"
+    )
+
+
+def test_certificates_prove_both_sides(tmp_path: Path) -> None:
+    """Signed by one authority whose key is thrown away; the server's is for the Service's name and address."""
+    objects = chart.render(FULL)
+    server, client = tmp_path / "server", tmp_path / "client"
+    _write_secret(chart.find(objects, "Secret", "jupyter-gpu-extender"), server)
+    _write_secret(chart.find(objects, "Secret", "jupyter-gpu-extender-client"), client)
+    assert (server / "ca.crt").read_text() == (client / "ca.crt").read_text()
+    for folder in (server, client):
+        run("openssl", "verify", "-CAfile", folder / "ca.crt", "-purpose", f"ssl{folder.name}", folder / "tls.crt")
+    names = run("openssl", "x509", "-in", server / "tls.crt", "-noout", "-ext", "subjectAltName")
+    assert "DNS:jupyter-gpu-scheduler.jupyter-gpu.svc," in names
+    assert "IP Address:10.96.0.99" in names
+    assert "jupyter-gpu-kube-scheduler" in run("openssl", "x509", "-in", client / "tls.crt", "-noout", "-subject")
+
+
+def test_own_certificates_are_used() -> None:
+    """Then none is made."""
+    objects = chart.render({"certificates": {"serverSecret": "mine", "clientSecret": "theirs"}})
+    assert not any(item["kind"] == "Secret" for item in objects)
+    used = {
+        volume["secret"]["secretName"]
+        for item in _pods(objects)
+        for volume in item["spec"]["volumes"]
+        if "secret" in volume
+    }
+    assert used == {"mine", "theirs"}
+
+
+def _write_secret(secret: dict[str, Any], folder: Path) -> None:
+    """As it is mounted."""
+    folder.mkdir(exist_ok=True)
+    assert set(secret["data"]) == {"tls.crt", "tls.key", "ca.crt"}
+    for key, text in secret["data"].items():
+        (folder / key).write_bytes(base64.b64decode(text))
+
+
+def _kubeconfig() -> dict[str, Any]:
+    """Of a server that is not asked."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "none", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "none", "user": {"token": "none"}}],
+        "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
+        "current-context": "none",
+    }
+
+
+def _subjects(objects: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    for item in objects:
+        yield from item.get("subjects", ())
+
+
+def _pods(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Every pod that can come of it: its `part` and `spec`."""
+    for item in objects:
+        if item["kind"] in ("Deployment", "DaemonSet", "Job"):
+            template = item["spec"]["template"]
+            yield {"part": template["metadata"]["labels"]["app.kubernetes.io/component"], "spec": template["spec"]}
+        if item["kind"] == "ConfigMap" and "cleaner.json" in item["data"]:
+            yield {"part": "cleaner", "spec": json.loads(item["data"]["cleaner.json"])["spec"]}
