@@ -1,0 +1,51 @@
+"""What JupyterHub's KubeSpawner needs so that every user's server has GPUs on a slider.
+
+Append it to the hub's configuration (with Zero to JupyterHub: `hub.extraConfig`). The chart must let notebooks ask:
+`notebooks.namespaces=[{namespace: <namespace of the users' pods>, serviceAccounts: [notebook]}]`.
+"""
+
+c = get_config()  # noqa: F821  # type: ignore[name-defined]
+
+c.KubeSpawner.extra_resource_limits = {"jupyter-gpu.io/slot": "1"}
+c.KubeSpawner.scheduler_name = "jupyter-gpu-scheduler"  # leave it out if the cluster's own one asks our extender
+
+# The server asks for GPUs with the token of its own pod, which is good for nothing else.
+c.KubeSpawner.service_account = "notebook"
+c.KubeSpawner.automount_service_account_token = False
+c.KubeSpawner.volumes = {
+    "jupyter-gpu-token": {
+        "name": "jupyter-gpu-token",
+        "projected": {
+            "defaultMode": 0o440,
+            "sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+            ],
+        },
+    },
+}
+c.KubeSpawner.volume_mounts = {
+    "jupyter-gpu-token": {
+        "name": "jupyter-gpu-token",
+        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+        "readOnly": True,
+    },
+}
+c.KubeSpawner.environment = {
+    name: {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.{field}"}}}
+    for name, field in (("POD_NAME", "name"), ("POD_NAMESPACE", "namespace"), ("POD_UID", "uid"))
+}
+
+# Nobody needs more rights than an ordinary user; the policies refuse a slot to containers that could leave their cgroup.
+c.KubeSpawner.uid = 1000
+c.KubeSpawner.fs_gid = 100
+c.KubeSpawner.allow_privilege_escalation = False
+c.KubeSpawner.container_security_context = {"capabilities": {"drop": ["ALL"]}}
+
+# Users choose how many GPUs their server starts with. The hub writes that wish when it makes the pod, so its own service
+# account needs the right to: `hubs=[{namespace: hub, serviceAccount: hub, notebookNamespaces: [<of the pods>]}]`.
+# c.KubeSpawner.extra_annotations = {"jupyter-gpu.io/requested": "1"}
+
+# Only nodes with such GPUs:
+# c.KubeSpawner.node_selector = {"jupyter-gpu.io/gpu.model": "NVIDIA-H100-80GB-HBM3"}
