@@ -174,8 +174,9 @@ class Cluster:
             progress(f"Starting {node.name}")
             node.prepare()
             node.start("containerd")
-            for archive in images.builtin():
-                node.load_image(archive)
+            if not set(images.BUILTIN) <= set(node.images()):
+                for archive in images.builtin():
+                    node.load_image(archive)
             node.start("kubelet")
         progress("Waiting for the nodes")
         until(self._ready, 2 * SECONDS, f"the nodes of {self.name} to be ready", every=0.2)

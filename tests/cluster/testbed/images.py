@@ -18,6 +18,7 @@ from tests.cluster.testbed.commands import ClusterError, run
 from tests.cluster.testbed.node_config import PAUSE_IMAGE
 
 BUSYBOX_IMAGE = "docker.io/library/busybox:1"
+BUILTIN = (PAUSE_IMAGE, BUSYBOX_IMAGE)
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 Content = bytes | str | None

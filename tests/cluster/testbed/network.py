@@ -101,9 +101,9 @@ class Network:
         if not BRIDGE_FILTERS.exists() or BRIDGE_FILTERS.read_text().strip() != "1" or not shutil.which("iptables"):
             return
         try:
-            run("iptables", "-C", *_rule(self.bridge))
+            run("iptables", "-w", "-C", *_rule(self.bridge))
         except CommandFailed:
-            run("iptables", "-I", *_rule(self.bridge))
+            run("iptables", "-w", "-I", *_rule(self.bridge))
 
 
 def key_links(key: str) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def remove(key: str) -> None:
     if shutil.which("iptables"):
         try:
             while True:  # as often as it is there
-                run("iptables", "-D", *_rule(bridge))
+                run("iptables", "-w", "-D", *_rule(bridge))
         except CommandFailed:
             return
 

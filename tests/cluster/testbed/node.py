@@ -29,7 +29,7 @@ PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
 
 NAMESPACE = """
 set -eu
-hostname "$1"; folder=$2; shift 2
+echo "$1" >/proc/sys/kernel/hostname; folder=$2; shift 2
 for own in "$@"; do mount --bind "$folder/$own" "/$own"; done
 mount -t bpf bpf /sys/fs/bpf
 mount --make-rshared /
@@ -91,8 +91,7 @@ class Node(Daemons):
 
     def prepare(self) -> None:
         """Write what the programs of the node read."""
-        for own in (*OWN, "cni", "var/lib/kubelet", "var/lib/jupyter-gpu", "run/jupyter-gpu", "run/lock"):
-            (self.folder / own).mkdir(parents=True, exist_ok=True)
+        self._make_folders()
         authority = Authority(self._state / "pki")
         user = authority.issue(self.name, f"system:node:{self.name}", ["system:nodes"], [self.name, self.address])
         kubeconfig.write(self.folder / "kubeconfig", self._url, authority.identity.certificate, user)
@@ -115,6 +114,10 @@ class Node(Daemons):
         (self.folder / "kubelet.json").write_text(node_config.kubelet(facts))
         (self.folder / "cni" / "10-bridge.conflist").write_text(node_config.cni(facts))
 
+    def _make_folders(self) -> None:
+        for own in (*OWN, "cni", "var/lib/kubelet", "var/lib/jupyter-gpu", "run/jupyter-gpu", "run/lock"):
+            (self.folder / own).mkdir(parents=True, exist_ok=True)
+
     def _kubelet_flags(self) -> list[str]:
         return [
             f"--config={self.folder / 'kubelet.json'}",
@@ -128,9 +131,10 @@ class Node(Daemons):
         """Make the namespaces; or, where something of the node still lives in them, only forget who held them."""
         if self._survivor() is not None:
             return
-        shutil.rmtree(self.folder / "run" / "netns", ignore_errors=True)  # mounts of a namespace that is gone
+        if (self.folder / "run").exists():
+            shutil.rmtree(self.folder / "run")  # as after a restart of a machine
+        self._make_folders()
         ready = self.folder / "run" / ".ready"
-        ready.unlink(missing_ok=True)
         cgroups.make(self.cgroup)
         words: list[str | Path] = [
             "unshare",

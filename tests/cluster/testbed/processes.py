@@ -107,7 +107,10 @@ def spawn(words: Sequence[str | Path], log: Path, environment: Mapping[str, str]
         pid = os.posix_spawn(command[0], command, own, file_actions=actions, setsid=True)
     except OSError as error:
         raise ClusterError(f"{command[0]} cannot be started: {error.strerror}.") from error
-    return Process.of(pid)
+    try:
+        return Process.of(pid)
+    except ProcessLookupError:
+        return Process(pid, 0, _boot())  # ended already: a process that never lives
 
 
 def end_of(log: Path, lines: int = 12) -> str:
