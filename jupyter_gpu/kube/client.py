@@ -7,6 +7,7 @@ for each list costs more than all our decisions about them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import socket
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode
+from weakref import WeakSet
 
 import aiohttp
 from kubernetes.aio.client import rest
@@ -32,6 +34,8 @@ PAGE = 500
 """Objects of one page of a list."""
 SILENCE = 90.0
 """Seconds after which a watch without a word is taken for dead: bookmarks come every minute."""
+FAREWELL = 2.0
+"""Seconds for connections to end when the client is closed."""
 WATCH_SECONDS = (240, 360)
 """How long a watch may last before the server ends it; not all at the same time."""
 
@@ -64,11 +68,19 @@ class Kube:
         self._token = Token(credentials.token) if credentials.token else None
         self._configuration: Any = None
         self._rest: Any = None
+        self._sockets: WeakSet[socket.socket] = WeakSet()
 
     async def __aenter__(self) -> Kube:
         self._configuration = await self._credentials.configuration()
         client: Any = rest.RESTClientObject
         self._rest = client(self._configuration)
+        # Proxies of the environment are for the user's programs: the way to our own cluster leads through none.
+        self._configuration.client_session_kwargs = {
+            "connector": aiohttp.TCPConnector(
+                limit=self._rest.maxsize, ssl=self._rest.ssl_context, socket_factory=self._socket
+            ),
+            "trust_env": False,
+        }
         return self
 
     async def __aexit__(
@@ -77,11 +89,27 @@ class Kube:
         transport, self._rest = self._rest, None
         if transport is None:
             return
-        if transport.pool_manager is not None:
-            # A farewell in TLS would go on after this returns, perhaps longer than the event loop.
-            await transport.pool_manager.connector.close(abort_ssl=True)
         await transport.close()
-        await asyncio.sleep(0)
+        await self._configuration.client_session_kwargs["connector"].close(abort_ssl=True)
+        # The farewells of connections that were given up before could last longer than the event loop: cut them short.
+        clock = asyncio.get_running_loop().time
+        end = clock() + FAREWELL
+        while (left := [link for link in self._sockets if link.fileno() >= 0]) and clock() < end:
+            for link in left:
+                with contextlib.suppress(OSError):
+                    link.shutdown(socket.SHUT_RDWR)
+            await asyncio.sleep(0.001)
+
+    def _socket(self, address: Any) -> socket.socket:
+        """For one connection. A server that vanished without a word is noticed in some 25 s."""
+        family, kind, protocol, _, _ = address
+        link = socket.socket(family, kind, protocol)
+        link.setblocking(False)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, seconds in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
+            link.setsockopt(socket.IPPROTO_TCP, option, seconds)
+        self._sockets.add(link)
+        return link
 
     @property
     def namespace(self) -> str:
@@ -142,13 +170,12 @@ class Kube:
         response = await self._send("GET", path, query, None, "", self._deadline)
         try:
             await _raise_for_status(response)
-            _keep_alive(response)
             if opened:
                 opened()
             async for line in _lines(response, silence):
                 yield _event(line)
         finally:
-            _abort(response)  # not released: what the server still wants to say must not reach the next call
+            response.close()  # not released: what the server still wants to say must not reach the next call
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """A new object."""
@@ -329,20 +356,3 @@ def _event(line: bytes) -> Event:
         code = found.get("code")
         raise errors.from_status(code if isinstance(code, int) else 500, found)
     return Event(kind, found)
-
-
-def _abort(response: aiohttp.ClientResponse) -> None:
-    """End the connection now: a farewell in TLS could last longer than the event loop."""
-    transport = response.connection.transport if response.connection else None
-    if isinstance(transport, asyncio.WriteTransport):
-        transport.abort()
-    response.close()
-
-
-def _keep_alive(response: aiohttp.ClientResponse) -> None:
-    """A server that vanished without a word is noticed in some 25 s, and not only after the silence."""
-    transport = response.connection.transport if response.connection else None
-    link = transport.get_extra_info("socket") if transport else None
-    if link is not None:
-        for option, seconds in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
-            link.setsockopt(socket.IPPROTO_TCP, option, seconds)

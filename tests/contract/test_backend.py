@@ -332,7 +332,7 @@ def test_whoever_cannot_await_can_wait_for_the_guard(make: Make) -> None:
         await starting
         try:
             view = backend.view()
-            assert (f"jupyter-gpu-{view.instance}" in groups) == (view.mode is Mode.ENFORCED)
+            assert (f"jupyter-gpu-{view.instance}" in groups) == (own and view.mode is Mode.ENFORCED)
         finally:
             await backend.stop()
 
