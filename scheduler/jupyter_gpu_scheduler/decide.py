@@ -17,6 +17,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_gpus
 
 from .desk import Desk
 from .snapshot import ClusterSnapshot, PodState
+from .verdict import has_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,13 @@ def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
         return ()
     desk = Desk(snapshot, gpus, (*snapshot.pods(node), *snapshot.nominated(node)))
     desk.serve()
-    return _decisions(desk, snapshot.last_ticket)
+    return _decisions(snapshot, desk)
 
 
-def _decisions(desk: Desk, last: int) -> tuple[Decision, ...]:
-    """What changed, with reasons and places in line; ``last`` is the highest ticket taken."""
+def _decisions(snapshot: ClusterSnapshot, desk: Desk) -> tuple[Decision, ...]:
+    """What changed, with reasons and places in line."""
     decisions = []
+    last = snapshot.last_ticket
     line = 0
     for pod in desk.pods:
         if pod.pending and pod.uid in desk.refused:
@@ -68,7 +70,7 @@ def _decisions(desk: Desk, last: int) -> tuple[Decision, ...]:
             if ticket is None:
                 last += 1
                 ticket = last
-        reason, message = _reason(pod, desk)
+        reason, message = _reason(snapshot, pod, desk)
         generation = pod.requested.generation if pod.requested else before.observed_generation
         after = replace(
             before,
@@ -84,10 +86,10 @@ def _decisions(desk: Desk, last: int) -> tuple[Decision, ...]:
     return tuple(sorted(decisions, key=lambda decision: (not decision.removed, not decision.added)))
 
 
-def _reason(pod: PodState, desk: Desk) -> tuple[Reason | None, str]:
+def _reason(snapshot: ClusterSnapshot, pod: PodState, desk: Desk) -> tuple[Reason | None, str]:
     """Why the pod has less than it wants; only what concerns this pod, so that others' changes do not rewrite it."""
     if pod.pending:
-        return Reason.DEFERRED, outlook(pod, room=not desk.owed.get(pod.uid))
+        return Reason.DEFERRED, outlook(pod, room=has_room(snapshot, pod))
     error = desk.refused.get(pod.uid)
     if error is not None:
         return Reason(error.reason), error.message

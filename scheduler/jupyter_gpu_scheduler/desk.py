@@ -129,11 +129,6 @@ class Prospect:
     refused: GpuError | None = None
     """Why the node can never serve it."""
 
-    @property
-    def fits(self) -> bool:
-        """Whether it could start there now."""
-        return not self.owed and self.refused is None
-
 
 def prospect(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Prospect:
     """How ``pod``, which is pending, fares in the line of ``node``, whose inventory must be known; its limit aside."""

@@ -20,7 +20,7 @@ from .policy import Policy
 from .score import rate
 from .shape import shape_of
 from .snapshot import NOMINATED, ClusterSnapshot, PodState
-from .verdict import standings, verdict, wanted
+from .verdict import has_room, standings, verdict, wanted
 
 
 def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> Decision | None:
@@ -72,10 +72,11 @@ def _moved(snapshot: ClusterSnapshot, pod: PodState, with_room: Sequence[str], p
     here = pod.nominated
     known = standings(snapshot, pod)
     now, _ = verdict(snapshot, pod, here, known)
-    if snapshot.gpus(here) is None or now.never or not acceptable(pod, snapshot.facts(here)):
-        return nominate(
-            snapshot, pod, [name for name in sorted(snapshot.nodes()) if _open(snapshot, pod, name)], policy
-        )
+    lost = snapshot.gpus(here) is None or now.never
+    if lost or not acceptable(pod, snapshot.facts(here)):
+        able = [name for name in sorted(snapshot.nodes()) if _open(snapshot, pod, name)]
+        able = [name for name in able if not verdict(snapshot, pod, name, known)[0].never]
+        return nominate(snapshot, pod, able, policy) if able or lost else None
     if now.fits:
         return None
     able = [name for name in with_room if name != here and _open(snapshot, pod, name)]
@@ -117,9 +118,8 @@ def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated:
         extra={**before.extra, NOMINATED: node},
     )
     me = replace(pod, allocated=after)
-    found, _ = verdict(snapshot, me, node, standings(snapshot, me))
     ahead = sum(other.rank < me.rank for other in snapshot.line(node) if other.uid != pod.uid)
-    return replace(after, message=outlook(me, room=found.fits), position=ahead + 1)
+    return replace(after, message=outlook(me, room=has_room(snapshot, me)), position=ahead + 1)
 
 
 def _refused(pod: PodState, error: GpuError) -> Allocated:

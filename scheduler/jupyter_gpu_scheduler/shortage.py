@@ -68,7 +68,8 @@ def _enough(wish: Wish, shape: Shape, gpus: Iterable[Gpu], topology: str | None)
 def _counted(free: Sequence[Gpu], able: Sequence[Gpu], wish: Wish) -> str:
     big = wish.pieces[0]
     what = "free" if big == MILLI_PER_GPU else f"free by {format_gpus(big)}"
-    return f"{len(free)} of {len(able)} {_noun(len(able))}{_kind(wish)} {'is' if 1 in (len(free), len(able)) else 'are'} {what}"
+    verb = "is" if 1 in (len(free), len(able)) else "are"
+    return f"{len(free)} of {len(able)} {_noun(len(able))}{_kind(wish)} {verb} {what}"
 
 
 def _kind(wish: Wish) -> str:

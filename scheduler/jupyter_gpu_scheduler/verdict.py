@@ -1,7 +1,7 @@
 """How a pending pod fares on a node now: computed once for equal questions and equal nodes.
 
-Where nobody waits on a node, the answer depends on the wish and the node's shape. Else it depends on how many of
-those who wait there come before the pod, too.
+What the node's shape does not allow is not asked further. Where it allows the wish and others wait, the answer
+depends on how many of them come before the pod, too.
 """
 
 from __future__ import annotations
@@ -74,6 +74,11 @@ def verdict(snapshot: ClusterSnapshot, pod: PodState, node: str, known: dict[str
     return found, place
 
 
+def has_room(snapshot: ClusterSnapshot, pod: PodState) -> bool:
+    """Whether ``pod`` could start now on the node that it is nominated to."""
+    return not pod.blocked and verdict(snapshot, pod, pod.nominated, standings(snapshot, pod))[0].fits
+
+
 def _rivals(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
     """The ranks of those who wait on ``node`` or may wait when it is decided next, in line order."""
     there = {gpu.uuid for gpu in snapshot.gpus(node) or ()}
@@ -92,7 +97,7 @@ def _look(snapshot: ClusterSnapshot, pod: PodState, node: str, *, calm: bool) ->
         return Verdict(why="the GPUs of the node are not known: no node plugin has reported them")
     wish = wanted(pod)
     seen = Verdict() if wish is None else _of_shape(wish, shape)
-    if wish is not None and not calm and not seen.never:
+    if wish is not None and not calm and seen.fits:  # others in line leave less room, never more
         seen = _in_line(snapshot, pod, node, wish, shape)
     return seen if seen.never else _with_slot(snapshot, pod, node, seen)
 
