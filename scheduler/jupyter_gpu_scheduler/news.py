@@ -19,8 +19,8 @@ EVENTS: Final[dict[Reason, tuple[Literal["Normal", "Warning"], str]]] = {
 
 
 def announce(recorder: Recorder, pod: PodState, allocated: Allocated) -> None:
-    """Tell of ``allocated`` if it says something that ``pod`` was not told before."""
+    """Tell of ``allocated`` if it says something that ``pod`` was not told before; of faults is told elsewhere."""
     before = (pod.allocated.reason, pod.allocated.message) if pod.allocated else (None, "")
-    if allocated.reason in EVENTS and (allocated.reason, allocated.message) != before:
+    if allocated.reason in EVENTS and (allocated.reason, allocated.message) != before and not pod.fault:
         kind, reason = EVENTS[allocated.reason]
         recorder.event(about_pod(pod), kind, reason, allocated.message)

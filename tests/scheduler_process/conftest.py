@@ -1,0 +1,36 @@
+"""One control plane for the module; a stage of its own for each test."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.testbed import ControlPlane, control_plane
+from tests.scheduler_process.stage import Loop, Stage
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """etcd and the API server."""
+    with control_plane() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[Loop]:
+    """An event loop beside the tests."""
+    made = Loop()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stage(plane: ControlPlane, loop: Loop, tmp_path: Path) -> Iterator[Stage]:
+    """An empty stage; at the end nobody may ever have had a GPU that was another's."""
+    made = Stage(plane, loop, tmp_path, f"s{next(_numbers)}")
+    yield made
+    made.close()
+    assert not made.watcher.attached_twice

@@ -1,0 +1,279 @@
+"""New pods through the real kube-scheduler, which asks our process over mutual TLS."""
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jupyter_gpu import faults
+from jupyter_gpu.kube import objects
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated
+from tests.cluster.testbed import ControlPlane, control_plane, until
+from tests.cluster.testbed.pki import Identity
+from tests.cluster.testbed.ports import free
+from tests.scheduler_process.stage import Scheduler, Stage
+
+pytestmark = pytest.mark.cluster
+
+(PORT,) = free(1)
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd, the API server, and a kube-scheduler that asks an extender on a fixed port."""
+    folder = tmp_path_factory.mktemp("plane")
+    flags = {"scheduler": [f"--config={folder / 'scheduler.json'}"]}
+    with control_plane(folder=folder, flags=flags) as made:
+        (folder / "scheduler.json").write_text(json.dumps(_configuration(made)))
+        made.start("scheduler")
+        yield made
+
+
+def _identity(plane: ControlPlane, user: str) -> Identity:
+    return plane.authority.issue(f"extender-{user}", user, addresses=["127.0.0.1"])
+
+
+def _configuration(plane: ControlPlane) -> dict[str, Any]:
+    client = _identity(plane, "kube-scheduler")
+    extender = {
+        "urlPrefix": f"https://127.0.0.1:{PORT}",
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "bindVerb": "bind",
+        "weight": 1,
+        "enableHTTPS": True,
+        "tlsConfig": {
+            "caFile": str(plane.authority.identity.certificate),
+            "certFile": str(client.certificate),
+            "keyFile": str(client.key),
+        },
+        "httpTimeout": "5s",
+        "nodeCacheCapable": True,
+        "managedResources": [{"name": "jupyter-gpu.io/slot", "ignoredByScheduler": False}],
+    }
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(plane.folder / "scheduler.kubeconfig")},
+        "leaderElection": {"leaderElect": False},
+        "percentageOfNodesToScore": 100,
+        "podInitialBackoffSeconds": 1,
+        "podMaxBackoffSeconds": 1,
+        "extenders": [extender],
+    }
+
+
+def _start(stage: Stage, **environ: str) -> Scheduler:
+    server = _identity(stage.plane, "extender")
+    extender = {
+        "port": PORT,
+        "certificate": str(server.certificate),
+        "key": str(server.key),
+        "clientCa": str(stage.plane.authority.identity.certificate),
+        "clientNames": ["kube-scheduler"],
+    }
+    return stage.scheduler(settings={"extender": extender}, environ=environ)
+
+
+def _node_of(stage: Stage, name: str) -> str:
+    return objects.node_name(stage.get(name))
+
+
+def test_place_and_gpus_come_in_one_write(stage: Stage) -> None:
+    """The version of the pod that first names its node names its GPUs; then they are attached."""
+    node = stage.node(gpus=4)
+    _start(stage)
+    uid = stage.pod("a", requested=2)
+    stage.until_count("a", 2)
+    versions = [pod for _, _, pod in stage.watcher.seen if objects.uid(pod) == uid]
+    bound = next(pod for pod in versions if objects.node_name(pod))
+    assert objects.node_name(bound) == node
+    assert len(json.loads(objects.annotation(bound, ALLOCATED) or "{}")["shares"]) == 2
+    assert len(stage.watcher.writes(uid)) == 1
+    stage.pod("none")
+    until(lambda: _node_of(stage, "none"), what="a pod that wants none to be bound")
+    stage.request("none", 1)
+    stage.until_count("none", 1)
+
+
+def test_no_room_says_what_was_missing_and_waits_in_line(stage: Stage) -> None:
+    """FailedScheduling tells of GPUs; the pod has a ticket; it starts when a resize frees its GPUs."""
+    stage.node(gpus=2)
+    _start(stage)
+    stage.pod("owner", requested=2)
+    stage.until_count("owner", 2)
+    stage.pod("late", requested={"generation": 1, "milli": 2000, "priority": 3})
+    assert "GPU" in stage.until_event("late", "FailedScheduling")
+    assert stage.until_reason("late", "Deferred").ticket is not None
+    assert not _node_of(stage, "late")
+    stage.request("owner", 1)
+    stage.until_count("owner", 1)
+    assert not _node_of(stage, "late")
+    stage.request("owner", "0")
+    stage.until_count("late", 2)
+    assert (stage.allocated("late") or Allocated(0)).ticket is None
+
+
+def test_what_no_node_can_ever_serve(stage: Stage) -> None:
+    """More GPUs than any node has, or a wish that cannot be read: the reason is in the Event."""
+    stage.node(gpus=2)
+    _start(stage)
+    stage.pod("huge", requested=9)
+    assert "only 2 GPUs, 9 wanted" in stage.until_event("huge", "FailedScheduling")
+    stage.pod("garbled", requested="{")
+    assert "requested" in stage.until_event("garbled", "FailedScheduling")
+    stage.request("garbled", 1)
+    stage.until_count("garbled", 1)
+
+
+def test_the_best_node_is_taken(stage: Stage) -> None:
+    """Models are found where they are; two halves share a GPU."""
+    stage.node("n1", gpus=2, model="NVIDIA A100-SXM4-80GB")
+    rare = stage.node("n2", gpus=2, model="NVIDIA H100 80GB HBM3")
+    _start(stage)
+    stage.pod("picky", requested={"generation": 1, "milli": 500, "model": ["H100"]})
+    stage.until_count("picky", 1)
+    stage.pod("too", requested={"generation": 1, "milli": 500, "model": ["H100"]})
+    stage.until_count("too", 1)
+    assert _node_of(stage, "picky") == _node_of(stage, "too") == rare
+    assert stage.has("picky") == stage.has("too")
+
+
+def test_a_waiting_pod_starts_when_an_annotation_frees_its_room(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No polling: the write that proves the GPUs closed is what starts it. The time is told, not judged."""
+    stage.node(gpus=1)
+    _start(stage)
+    samples = []
+    for turn in range(3):
+        names = owner, late = f"owner{turn}", f"late{turn}"
+        freed = stage.pod(owner, requested=1)
+        stage.until_count(owner, 1)
+        uid = stage.pod(late, requested=1)
+        stage.until_reason(late, "Deferred")
+        settled = until(lambda: stage.events(late).get("FailedScheduling"), what="a refusal")  # noqa: B023
+        assert settled
+        _rest(stage, late)
+        stage.request(owner, "0")
+        stage.until_count(late, 1)
+        seen = stage.watcher.seen
+        closed = max(when for _, when, pod in seen if objects.uid(pod) == freed and ATTACHED in str(pod))
+        bound = min(when for _, when, pod in seen if objects.uid(pod) == uid and objects.node_name(pod))
+        assert bound > closed
+        samples.append(bound - closed)
+        for name in names:
+            stage.delete(name)
+    with capsys.disabled():
+        print(f"\n  room to bound: {', '.join(f'{1000 * sample:.0f} ms' for sample in samples)}")
+
+
+def _rest(stage: Stage, name: str) -> None:
+    """Until kube-scheduler has nothing to do with a pod for longer than its back-off: it waits for an event."""
+    versions: list[str] = []
+
+    def quiet() -> bool:
+        versions.append(objects.resource_version(stage.get(name)))
+        return len(versions) > 25 and len(set(versions[-25:])) == 1
+
+    until(quiet, what="the pod to be left alone")
+
+
+def test_a_resize_and_a_new_pod_compete_by_the_same_rules(stage: Stage) -> None:
+    """Who waits with the higher priority is served, whether its pod runs already or not."""
+    stage.node(gpus=2)
+    _start(stage)
+    stage.pod("owner", requested=1)
+    stage.pod("runs", requested=1)
+    stage.until_count("owner", 1)
+    stage.until_count("runs", 1)
+    stage.pod("new", requested={"generation": 1, "milli": 1000, "priority": 5})
+    stage.until_reason("new", "Deferred")
+    stage.request("runs", {"generation": 2, "milli": 2000, "priority": 1})
+    stage.until_reason("runs", "Partial")
+    stage.request("owner", "0")
+    stage.until_count("new", 1)
+    assert len(stage.has("runs")) == 1
+    stage.delete("new")
+    stage.until_count("runs", 2)
+
+
+@pytest.mark.parametrize("point", ["scheduler:reserved", "scheduler:bound"])
+def test_killed_while_it_binds(stage: Stage, point: str) -> None:
+    """Whether or not the Binding was sent: the pod has its GPUs once, and the others are free."""
+    assert point in faults.SCHEDULER_POINTS
+    stage.node(gpus=2)
+    first = _start(stage, **{faults.VARIABLE: point})
+    stage.pod("a", requested=1)
+    until(lambda: first.process.poll() is not None, what="it to die")
+    _start(stage)
+    stage.until_count("a", 1)
+    stage.pod("b", requested=1)
+    stage.until_count("b", 1)
+    assert not stage.watcher.decided_twice
+
+
+def test_nothing_is_placed_while_nobody_leads(stage: Stage) -> None:
+    """Without us kube-scheduler places no pod that asks for a slot, and goes on when we are there."""
+    stage.node(gpus=1)
+    stage.pod("a", requested=1)
+    assert stage.until_event("a", "FailedScheduling")
+    assert not _node_of(stage, "a")
+    _start(stage)
+    stage.until_count("a", 1)
+
+
+def test_only_kube_scheduler_is_answered(stage: Stage) -> None:
+    """Without a certificate there is no connection; with another name no answer; nonsense is an Error."""
+    stage.node(gpus=1)
+    _start(stage)
+    authority = stage.plane.authority.identity.certificate
+
+    def ask(user: str, body: bytes, verb: str = "filter") -> tuple[int, Any]:
+        context = ssl.create_default_context(cafile=str(authority))
+        if user:
+            client = _identity(stage.plane, user)
+            context.load_cert_chain(client.certificate, client.key)
+        request = urllib.request.Request(f"https://127.0.0.1:{PORT}/{verb}", data=body)
+        try:
+            with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, None
+
+    with pytest.raises((urllib.error.URLError, ConnectionError, ssl.SSLError)):
+        ask("", b"{}")
+    assert ask("mallory", b"{}") == (403, None)
+    status, answer = ask("kube-scheduler", b"{}")
+    assert status == 200
+    assert "Pod" in answer["Error"]
+    assert "JSON" in ask("kube-scheduler", b"{", "bind")[1]["Error"]
+    assert ask("kube-scheduler", b"{}", "prioritize")[0] == 503
+    missing = {"PodName": "x", "PodNamespace": stage.namespace, "PodUID": "u", "Node": "n"}
+    assert "gone" in ask("kube-scheduler", json.dumps(missing).encode(), "bind")[1]["Error"]
+
+
+def test_bind_is_the_same_however_often_it_is_asked(stage: Stage) -> None:
+    """Repeated for the same pod and node: success and no second write; for another node: an error."""
+    node = stage.node(gpus=1)
+    _start(stage)
+    uid = stage.pod("a", requested=1)
+    stage.until_count("a", 1)
+    client = _identity(stage.plane, "kube-scheduler")
+    context = ssl.create_default_context(cafile=str(stage.plane.authority.identity.certificate))
+    context.load_cert_chain(client.certificate, client.key)
+
+    def bind(onto: str) -> str:
+        body = {"PodName": "a", "PodNamespace": stage.namespace, "PodUID": uid, "Node": onto}
+        request = urllib.request.Request(f"https://127.0.0.1:{PORT}/bind", data=json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+            return str(json.load(answer)["Error"])
+
+    assert bind(node) == bind(node) == ""
+    assert "already" in bind("another")
+    assert len(stage.watcher.writes(uid)) == 1
