@@ -99,10 +99,10 @@ def judge(
         for needed in within(needs, ran)
         if not any(span.covers(needed.start, needed.end) for span in seen.get(device, ()))
     ]
-    return Verdict(_attempts(lines), sum(len(found) for found in seen.values()), tuple(wrong))
+    return Verdict(attempts(lines), sum(len(found) for found in seen.values()), tuple(wrong))
 
 
-def _attempts(lines: Sequence[Mapping[str, object]]) -> int:
+def attempts(lines: Sequence[Mapping[str, object]]) -> int:
     """Of all probers that wrote to the log: the last count of each."""
     counts: list[int] = []
     for line in lines:

@@ -9,6 +9,8 @@ from typing import Any
 from jupyter_gpu.kube.objects import SLOT
 from jupyter_gpu.model.annotations import REQUESTED
 
+Files = Mapping[str, str | Mapping[str, Any]]
+
 SCHEDULER = "jupyter-gpu-scheduler"
 BUSYBOX = "busybox:1"
 HOST = "kubernetes.io/hostname"
@@ -21,6 +23,7 @@ CONFINED: Mapping[str, Any] = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 """As in the example of a notebook."""
+QUIET: Mapping[str, str] = {"JUPYTERLAB_SETTINGS_DIR": "/settings"}
 IDLE = ("sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait; done")
 """Ends as soon as it is asked to."""
 PROGRAMS = "/programs"
@@ -38,10 +41,10 @@ def pod(
     selector: Mapping[str, str] | None = None,
     slot: bool = True,
     security: Mapping[str, Any] | None = CONFINED,
-    files: Mapping[str, str] | None = None,
+    files: Files | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A pod of one container. ``wants``: the wish that it is created with. ``files``: folder → name of a ConfigMap."""
+    """A pod of one container. ``wants``: the wish that it begins with. ``files``: folder → ConfigMap (or its name)."""
     chosen = {**({HOST: node} if node else {}), **(selector or {})}
     volumes = [
         {"name": f"files-{number}", "configMap": {"name": of}} for number, of in enumerate((files or {}).values())
@@ -70,6 +73,27 @@ def pod(
             "volumes": [*volumes, {"name": "logs", "emptyDir": {}}],
         },
     }
+
+
+def notebook(
+    name: str,
+    image: str,
+    *,
+    wants: object = None,
+    node: str = "",
+    files: Files | None = None,
+    probe: Sequence[str] = (),
+) -> dict[str, Any]:
+    """JupyterLab, as the deployment's example has it. ``probe``: devices that a prober tries beside it."""
+    options = ["--ip=0.0.0.0", "--no-browser", f"--IdentityProvider.token={TOKEN}"]
+    lab = ["jupyter", "lab", *options, "--LabApp.expose_app_in_browser=True"]
+    command = probing(probe, " ".join(lab)) if probe else tuple(lab)
+    made = pod(name, command, image=image, wants=wants, node=node, files=files, environment=QUIET)
+    (container,) = made["spec"]["containers"]
+    own = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}
+    container["env"] += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in own.items()]
+    container["readinessProbe"] = {"tcpSocket": {"port": 8888}, "periodSeconds": 1}
+    return made
 
 
 def wish(wants: object) -> str:

@@ -17,11 +17,11 @@ from jupyter_gpu.kube.objects import SLOT
 from jupyter_gpu.model.annotations import INVENTORY, REQUESTED, decode_inventory
 from jupyter_gpu.model.gpu import Gpu
 from tests.cluster.testbed import Cluster, binaries, temporary_cluster, until
-from tests.cluster.testbed.commands import CommandFailed
+from tests.cluster.testbed.commands import CommandFailed, run
 from tests.cluster.testbed.node import Node
 from tests.cluster.whole import pods, prober
 from tests.cluster.whole.history import History, watching
-from tests.cluster.whole.judge import Verdict, judge
+from tests.cluster.whole.judge import Verdict, attempts, judge
 from tests.cluster.whole.states import PodState, openings
 from tests.deploy import product as chart
 
@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 SECONDS = 90.0
 """Patience with what should take less than one: two busy cores."""
+CLUSTER = "JUPYTER_GPU_TEST_CLUSTER"
 NOTEBOOKS = ("notebooks",)
 """Namespaces whose pods may ask for themselves, with their own tokens."""
 
@@ -38,7 +39,6 @@ class Product:
     """What is installed."""
 
     cluster: Cluster
-    values: Mapping[str, Any]
 
     @property
     def gpus(self) -> dict[str, tuple[Gpu, ...]]:
@@ -61,6 +61,15 @@ class Product:
         gpus, slots = self.gpus, self.slots
         return all(len(gpus.get(node.name, ())) == chart.GPUS and slots.get(node.name) for node in self.cluster.nodes)
 
+    @property
+    def notebook(self) -> str:
+        """The product's notebook image, which is large: on node1 only."""
+        image = chart.images("notebook")["notebook"]
+        node = self.cluster.node("node1")
+        if image.reference not in run("ctr", "--address", node.socket, "-n", "k8s.io", "images", "ls", "-q").split():
+            self.cluster.load_image(image.archive, node.name)
+        return image.reference
+
     def component(self, name: str) -> list[dict[str, Any]]:
         """Pods of a part of the product: node, scheduler, kube-scheduler."""
         words = ("get", "pods", "-n", chart.NAMESPACE, "-l", f"app.kubernetes.io/component={name}", "-o", "json")
@@ -78,14 +87,26 @@ class Product:
 
 
 @contextmanager
+def some_cluster() -> Iterator[Cluster]:
+    """With two nodes. One that is kept (`scripts/cluster up`) if CLUSTER names it, else one for the tests alone."""
+    kept = os.environ.get(CLUSTER)
+    if kept:
+        yield Cluster.create(kept, nodes=2)
+    else:
+        with temporary_cluster(nodes=2) as cluster:
+            yield cluster
+
+
+@contextmanager
 def installed() -> Iterator[Product]:
-    """The product on a cluster of its own with two nodes, until the end of the block."""
-    with temporary_cluster(nodes=2) as cluster:
-        for namespace in NOTEBOOKS:
-            cluster.namespace(namespace)
-        allowed = {"namespaces": [{"namespace": namespace} for namespace in NOTEBOOKS]}
-        values = chart.install(cluster, notebooks=allowed, scheduler={"replicas": 2})
-        product = Product(cluster, values)
+    """The product on a cluster with two nodes, until the end of the block; as it is, where it is installed already."""
+    with some_cluster() as cluster:
+        if chart.RELEASE not in cluster.helm("list", "--short", "--namespace", chart.NAMESPACE).split():
+            for name in NOTEBOOKS:
+                namespace(cluster, name)
+            allowed = {"namespaces": [{"namespace": name} for name in NOTEBOOKS]}
+            chart.install(cluster, notebooks=allowed, scheduler={"replicas": 2})
+        product = Product(cluster)
         try:
             until(lambda: product.ready, SECONDS, "both nodes to tell of their GPUs")
         except Exception as error:
@@ -149,7 +170,8 @@ class World:
         command = f"exec 3<>{path}; echo held; read line"
         flags = ["--kubeconfig", str(self.cluster.kubeconfig), "--namespace", self.namespace]
         words = [str(binaries.path("kubectl")), *flags, "exec", "-i", name, "--", "sh", "-c", command]
-        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(words, **pipes, text=True) as process:
             timer = threading.Timer(SECONDS, process.kill)
             timer.start()
             try:
@@ -230,6 +252,10 @@ class World:
         text = self.cluster.node(state.node).path(folder).read_text()
         return [json.loads(line) for line in text[: text.rindex("\n")].splitlines()]
 
+    def attempts(self, state: PodState) -> int:
+        """How often the prober of a pod has tried a device."""
+        return attempts(self.probe_log(state))
+
     def probed(self, name: str) -> Verdict:
         """The judge's word about the prober of a pod, once it has said something after what was heard last."""
         state, now = self.pod(name), time.monotonic()
@@ -259,12 +285,19 @@ class World:
         return "\n".join(found)
 
 
+def namespace(cluster: Cluster, name: str) -> None:
+    """Make it, unless it is there, and wait for the account that pods need."""
+    with suppress(CommandFailed):
+        cluster.kubectl("create", "namespace", name)
+    until(lambda: cluster.kubectl("get", "serviceaccount", "default", "-n", name), what=f"the namespace {name}")
+
+
 @contextmanager
-def world(product: Product, namespace: str) -> Iterator[World]:
+def world(product: Product, name: str) -> Iterator[World]:
     """A namespace of its own; at the end its pods are gone, their GPUs free, and the rules held all the time."""
-    product.cluster.namespace(namespace)
-    with watching(product.cluster.kubeconfig, namespace) as history:
-        found = World(product, namespace, history)
+    namespace(product.cluster, name)
+    with watching(product.cluster.kubeconfig, name) as history:
+        found = World(product, name, history)
         try:
             yield found
             assert not history.broken, f"{history.broken[:10]}\n{found.report()}"

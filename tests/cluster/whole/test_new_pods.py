@@ -1,0 +1,141 @@
+"""New pods beside running ones: who is served first, what is said where there is no room, nodes and pods that go."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.cluster.testbed import until
+from tests.cluster.whole import pods
+from tests.cluster.whole.world import SECONDS, World
+
+pytestmark = [pytest.mark.root, pytest.mark.cluster]
+
+
+def test_a_waiting_pod_starts_when_another_shrinks(corner: World) -> None:
+    """What wakes kube-scheduler is the very annotation that says that the GPU is closed."""
+    corner.run(pods.pod("rich", wants=4, node="node1"))
+    corner.create(pods.pod("waiting", wants=1, node="node1"))
+    corner.event("waiting", "there is no room", lambda reason, _: reason == "FailedScheduling")
+    before = corner.history.moments[-1].number
+    corner.ask("rich", 3)
+    corner.has("waiting", 1000)
+    freed = corner.history.first("rich", lambda state: len(state.held) == 3, after=before)
+    bound = corner.history.first("waiting", lambda state: state.node, after=before)
+    assert freed.number < bound.number, "It was bound before the GPU was free."
+    assert bound.state.granted, "Place and GPUs are one transaction."
+    print(f"\nfreeing annotation → bound: {(bound.heard - freed.heard) * 1000:.0f} ms")
+
+
+def test_new_pods_and_resizes_stand_in_one_line(corner: World) -> None:
+    """Higher priority first, then who asked first, whether the pod runs or is new."""
+    names = ("running", "important", "later")
+    corner.run(pods.pod("rich", wants=4, node="node1"), pods.pod("running", node="node1"))
+    corner.ask("running", {"generation": 1, "milli": 1000})
+    corner.until(lambda: corner.pod("running").allocated, "the resize to stand in line")
+    for name, wants in (("important", {"generation": 1, "milli": 1000, "priority": 5}), ("later", 1)):
+        corner.create(pods.pod(name, wants=wants, node="node1"))
+        corner.event(name, "there is no room", lambda reason, _: reason == "FailedScheduling")
+    for left in (3, 2, 1):
+        corner.ask("rich", left)
+        corner.until(lambda left=left: _served(corner, names) == 4 - left, f"{4 - left} to be served")  # type: ignore[misc]
+    order = sorted(names, key=lambda name: corner.history.first(name, lambda state: state.granted).number)
+    assert order == ["important", "running", "later"]
+
+
+def _served(corner: World, names: tuple[str, ...]) -> int:
+    return sum(bool(corner.pod(name).granted) for name in names)
+
+
+def test_without_room_the_event_says_what_is_missing_where(corner: World) -> None:
+    """For each node in words; what can never be is said at once too."""
+    corner.run(pods.pod("one", wants=3, node="node1"), pods.pod("two", wants=2, node="node2"))
+    corner.create(pods.pod("much", wants=3), pods.pod("never", wants=9))
+    said = corner.event("much", "what is missing", lambda reason, _: reason == "FailedScheduling")
+    assert "2" in said, said
+    assert "1" in said, said
+    never = corner.event("never", "that no node is large enough", lambda reason, _: reason == "FailedScheduling")
+    print(f"\n{said}\n{never}")
+    assert "4" in never, never
+    corner.delete("two")
+    corner.has("much", 3000)
+    assert corner.pod("much").node == "node2"
+
+
+def test_a_pod_is_deleted_while_it_grows(corner: World) -> None:
+    """Whatever it was given on the way comes back: the next one gets all."""
+    corner.run(pods.pod("gone", wants=1, node="node1"))
+    corner.ask("gone", 3)
+    corner.delete("gone", wait=False)
+    corner.run(pods.pod("next", wants=4, node="node1"))
+
+
+def test_the_same_name_again_is_another_pod(corner: World) -> None:
+    """Deleted by force while it holds a GPU open: the next of that name gets that GPU only when it is closed."""
+    corner.run(pods.pod("twin", wants=4, node="node1"))
+    first = corner.pod("twin")
+    kept = min(first.usable)
+    with corner.holding("twin", corner.path_of(kept)):
+        corner.kubectl("delete", "pod", "twin", "--force", "--grace-period=0")
+        corner.create(pods.pod("twin", wants=4, node="node1"))
+    second = corner.has("twin", 4000)
+    assert second.uid != first.uid
+    assert all(corner.opens("twin", path) for path in corner.devices("node1"))
+
+
+@contextmanager
+def cordoned(corner: World, node: str) -> Iterator[None]:
+    """Drained as an administrator does it, open again at the end."""
+    words = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--grace-period=1", "--disable-eviction=false")
+    try:
+        corner.cluster.kubectl(
+            "drain",
+            node,
+            *words,
+            "--pod-selector=!app.kubernetes.io/component",
+            f"--timeout={SECONDS:.0f}s",
+            seconds=SECONDS + 10,
+        )
+        yield
+    finally:
+        corner.cluster.kubectl("uncordon", node)
+
+
+def test_a_node_is_drained(corner: World) -> None:
+    """Its pods are evicted, new ones go elsewhere or wait, and come when it is open again."""
+    corner.run(pods.pod("evicted", wants=4, node="node2"))
+    with cordoned(corner, "node2"):
+        corner.until(lambda: not corner.history.pods("evicted"), "the pod to be evicted")
+        corner.run(pods.pod("elsewhere", wants=4))
+        assert corner.pod("elsewhere").node == "node1"
+        corner.create(pods.pod("later", wants=4))
+        corner.event("later", "there is no room", lambda reason, _: reason == "FailedScheduling")
+        assert not corner.pod("later").node
+    corner.has("later", 4000)
+    assert corner.pod("later").node == "node2"
+
+
+@contextmanager
+def without(corner: World, node: str) -> Iterator[None]:
+    """The node's object is deleted while its kubelet is away; it comes back at the end."""
+    corner.cluster.stop(f"kubelet@{node}")
+    try:
+        corner.cluster.kubectl("delete", "node", node)
+        yield
+    finally:
+        corner.cluster.start(f"kubelet@{node}")
+        until(lambda: corner.product.ready, SECONDS, f"{node} to come back with its GPUs")
+
+
+def test_a_node_is_deleted_and_comes_back(corner: World) -> None:
+    """Nothing is placed on it while it is gone; after that it serves again."""
+    corner.run(pods.pod("lost", wants=2, node="node2"))
+    with without(corner, "node2"):
+        corner.kubectl("delete", "pod", "lost", "--force", "--grace-period=0")
+        corner.run(pods.pod("full", wants=4, node="node1"))
+        corner.create(pods.pod("later", wants=4))
+        said = corner.event("later", "there is no room", lambda reason, _: reason == "FailedScheduling")
+        assert "node2" not in said
+    corner.has("later", 4000)
+    assert corner.pod("later").node == "node2"
+    assert all(corner.opens("later", path) for path in corner.devices("node2"))

@@ -1,0 +1,166 @@
+"""Running pods: what is given back while it is in use, what is missing and comes later, who sees which GPU."""
+
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+
+from tests.cluster.testbed.commands import CommandFailed, until
+from tests.cluster.whole import pods
+from tests.cluster.whole.states import PodState
+from tests.cluster.whole.world import NOTEBOOKS, SECONDS, Product, World, world
+from tests.deploy import product as chart
+
+pytestmark = [pytest.mark.root, pytest.mark.cluster]
+
+
+def test_what_is_in_use_drains_and_nobody_else_gets_it(corner: World) -> None:
+    """A shrunk pod keeps what a process of it has open; another that wants all gets it when it is closed."""
+    corner.run(pods.pod("first", wants=2, node="node1"), pods.pod("second", node="node1"))
+    kept, closed = sorted(corner.pod("first").usable)
+    with corner.holding("first", corner.path_of(kept)):
+        corner.ask("first", 0)
+
+        def drains() -> bool:
+            state = corner.pod("first")
+            return set(state.draining) == {kept} and not state.usable
+
+        corner.until(drains, "the GPU that is held to drain")
+        assert not corner.opens("first", corner.path_of(kept)), "A GPU that drains must not be opened again."
+        corner.ask("second", 4)
+        second = corner.has("second", 3000)
+        assert closed in second.usable
+        assert second.allocated
+        assert second.allocated.reason == "Partial"
+        corner.event("second", "that less is there", lambda reason, _: reason == "GpusPartial")
+        assert kept in corner.pod("first").draining
+    corner.has("second", 4000)
+    corner.until(lambda: not corner.pod("first").held, "the first pod to have nothing")
+    released = corner.history.first("first", lambda state: not state.draining, after=_last_drain(corner))
+    given = corner.history.first("second", lambda state: kept in state.granted)
+    assert released.number < given.number, "It was given away before it was closed."
+    print(f"\nclosed → decided for the next: {(given.heard - released.heard) * 1000:.0f} ms")
+
+
+def _last_drain(corner: World) -> int:
+    return next(moment.number for moment in corner.history.moments if moment.state.draining)
+
+
+def test_a_shrink_that_is_cancelled(corner: World) -> None:
+    """What drains comes back to the pod that wants it again; the process that holds it noticed nothing."""
+    corner.run(pods.pod("one", wants=1, node="node1"))
+    (uuid,) = corner.pod("one").usable
+    with corner.holding("one", corner.path_of(uuid)):
+        corner.ask("one", 0)
+        corner.until(lambda: uuid in corner.pod("one").draining, "the GPU to drain")
+        corner.ask("one", 1)
+        assert set(corner.has("one", 1000).usable) == {uuid}
+        assert corner.opens("one", corner.path_of(uuid))
+    assert corner.opens("one", corner.path_of(uuid))
+
+
+def test_a_part_now_and_the_rest_when_another_shrinks(corner: World) -> None:
+    """The other's `attached` is what completes it: nobody polls."""
+    corner.run(pods.pod("rich", wants=3, node="node1"), pods.pod("poor", node="node1"))
+    corner.ask("poor", {"generation": 1, "milli": 2000})
+    partial = corner.has("poor", 1000)
+    assert partial.allocated
+    assert partial.allocated.reason == "Partial"
+    assert "GPU" in corner.event("poor", "that one is owed", lambda reason, _: reason == "GpusPartial")
+    before = corner.history.moments[-1].number
+    corner.ask("rich", 2)
+    whole = corner.has("poor", 2000)
+    assert whole.allocated
+    assert whole.allocated.reason is None
+    assert all(corner.opens("poor", corner.path_of(uuid)) for uuid in whole.usable)
+    closed = corner.history.first("rich", lambda state: len(state.held) == 2, after=before)
+    given = corner.history.first("poor", lambda state: len(state.granted) == 2, after=before)
+    assert closed.number < given.number
+    print(f"\nclosed → decided for who was owed: {(given.heard - closed.heard) * 1000:.0f} ms")
+
+
+def test_half_a_gpu_beside_another_half(corner: World) -> None:
+    """Two shares of one GPU: both pods can open it, a third pod cannot."""
+    corner.run(*(pods.pod(name, wants="500m", node="node1") for name in ("left", "right")))
+    corner.run(pods.pod("none", node="node1"))
+    left, right = (set(corner.pod(name).usable) for name in ("left", "right"))
+    assert left == right, "Two halves fit on one GPU."
+    path = corner.path_of(left.pop())
+    assert [corner.opens(name, path) for name in ("left", "right", "none")] == [True, True, False]
+
+
+def test_selection_by_model(corner: World) -> None:
+    """By the node's label and by the wish; of a model that nobody has, the pod's event says so."""
+    corner.create(
+        pods.pod("labelled", wants=1, selector={"jupyter-gpu.io/gpu.model": "Simulated-GPU"}),
+        pods.pod("wished", wants={"generation": 1, "milli": 1000, "model": ["Simulated GPU"]}),
+        pods.pod("elsewhere", wants=1, selector={"jupyter-gpu.io/gpu.model": "Other"}),
+        pods.pod("unknown", wants={"generation": 1, "milli": 1000, "model": ["Unheard-of"]}),
+    )
+    for name in ("labelled", "wished"):
+        corner.has(name, 1000)
+    said = corner.event("unknown", "no such model", lambda reason, text: "FailedScheduling" in reason and bool(text))
+    assert "Unheard-of" in said, said
+    assert not corner.pod("unknown").node
+    assert not corner.pod("elsewhere").node
+
+
+def test_pods_without_a_slot_see_no_gpu(corner: World) -> None:
+    """No node of a GPU is there; one that a pod makes does not open, and without capabilities it makes none."""
+    root = {"runAsUser": 0}
+    corner.run(
+        pods.pod("user", slot=False, node="node1"),
+        pods.pod("root", slot=False, node="node1", security=root),
+        pods.pod("slot", node="node1"),
+    )
+    for name in ("user", "root"):
+        assert "jupyter-gpu" not in corner.exec(name, "ls", "/dev")
+        assert "NVIDIA_VISIBLE_DEVICES" not in corner.exec(name, "env")
+    make = "mknod /tmp/gpu c 4 40"
+    with pytest.raises(CommandFailed, match=r"not permitted|ermission denied"):
+        corner.exec("user", "sh", "-c", make)
+    corner.exec("root", "sh", "-c", make)
+    assert not corner.opens("root", "/tmp/gpu")
+    # A pod with a slot has the nodes and not the right.
+    assert corner.exec("slot", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES").strip() == "void"
+    assert [corner.opens("slot", path) for path in corner.devices("node1")] == [False] * chart.GPUS
+
+
+def rest(state: PodState, method: str, path: str, body: object = None) -> dict[str, Any]:
+    """The answer of the Jupyter server in a pod to a request from outside."""
+    request = urllib.request.Request(
+        f"http://{state.address}:8888/jupyter-gpu/api/v1/{path}",
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"token {pods.TOKEN}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+    return found
+
+
+def test_the_server_in_the_pod_and_kubectl_say_the_same(product: Product) -> None:
+    """A wish by REST with the pod's own token, one by `kubectl annotate`; each sees what the other did."""
+    with world(product, NOTEBOOKS[0]) as found:
+        found.run(pods.notebook("rest", product.notebook, node="node1"))
+
+        def status() -> dict[str, Any]:
+            return rest(found.pod("rest"), "GET", "status")
+
+        until(status, SECONDS, "the Jupyter server to answer")
+        rest(found.pod("rest"), "PUT", "request", {"gpus": 1})
+        state = found.has("rest", 1000)
+        assert state.requested
+        assert state.requested.generation >= 1
+        found.until(lambda: status()["amounts"] == settled(1000), "the server to see it")
+        found.ask("rest", 2)
+        found.has("rest", 2000)
+        found.until(lambda: status()["amounts"] == settled(2000), "the server to see the other")
+        rest(found.pod("rest"), "PUT", "request", {"gpus": 0})
+        found.has("rest", 0)
+
+
+def settled(milli: int) -> dict[str, int]:
+    """What a server says where all that was asked for is there."""
+    return {"requested": milli, "allocated": milli, "attached": milli, "draining": 0}
