@@ -11,7 +11,9 @@ from tests.cluster.testbed import ControlPlane, control_plane
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
     """etcd and the API server."""
-    with control_plane(flags={"apiserver": ["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"]}) as made:
+    with control_plane(
+        flags={"apiserver": ["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"]}
+    ) as made:
         yield made
 
 

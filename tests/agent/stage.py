@@ -6,6 +6,7 @@ processes that do what they are told.
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import secrets
@@ -17,16 +18,23 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
 from jupyter_gpu import faults
 from jupyter_gpu.kube import Kube, KubeError, NotFound, kubeconfig, paths
-from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, Allocated, Attached, decode_attached, encode
-from jupyter_gpu.model.annotations import decode_inventory
+from jupyter_gpu.model.annotations import (
+    ALLOCATED,
+    ATTACHED,
+    INVENTORY,
+    Allocated,
+    Attached,
+    decode_attached,
+    decode_inventory,
+    encode,
+)
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu_node import cgroup, fakes
 from tests.cluster.testbed import ControlPlane, until
@@ -36,6 +44,19 @@ T = TypeVar("T")
 FIRST_MINOR, COUNT = 48, 4
 PATIENCE = float(os.environ.get("PATIENCE", "60"))
 SLOT = "jupyter-gpu.io/slot"
+
+
+CAPABILITIES = {2: "DAC_READ_SEARCH", 5: "KILL", 12: "NET_ADMIN", 19: "SYS_PTRACE", 27: "MKNOD", 39: "BPF"}
+CAPABILITIES |= {40: "CHECKPOINT_RESTORE"}
+"""Those that the plugin's container has, by the kernel's number."""
+
+
+def confine() -> None:
+    """Give up all other capabilities, for this process and what it starts."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for number in range(41):
+        if number not in CAPABILITIES:
+            libc.prctl(24, number, 0, 0, 0)  # PR_CAPBSET_DROP
 
 
 class Api:
@@ -220,6 +241,7 @@ class Node:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "jupyter_gpu_node", "--settings", str(self.file)],
                 env=environment,
+                preexec_fn=confine,
                 stdout=log,
                 stderr=log,
             )
@@ -230,7 +252,11 @@ class Node:
         """Whether it is past its start: only the kubelet is missing."""
         if self.process is None or self.process.poll() is not None:
             raise RuntimeError(f"the plugin ended: {self.log()[-3000:]}")
-        return "GPU" in self.get("/metrics") and "not known" not in self.get("/readyz") and "hands" not in self.get("/readyz")
+        return (
+            "GPU" in self.get("/metrics")
+            and "not known" not in self.get("/readyz")
+            and "hands" not in self.get("/readyz")
+        )
 
     def get(self, path: str) -> str:
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}")
@@ -316,7 +342,10 @@ class Node:
         gone = {pod.uid for pod in self.pods}
         self.pods.clear()
         if self.process is not None:
-            until(lambda: not any(name.split("_")[0] in gone for name in self.pins()), what="pods to be forgotten")
+            try:
+                until(lambda: not any(name.split("_")[0] in gone for name in self.pins()), PATIENCE, "pods to be forgotten")
+            except Exception as error:
+                raise AssertionError(f"{error}: {gone} {self.pins()} {self.get('/metrics')}\n{self.log()}") from None
 
     def close(self) -> None:
         """Leave nothing behind."""

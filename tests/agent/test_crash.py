@@ -1,0 +1,114 @@
+"""The plugin dies at any point: rules hold meanwhile, and the next one ends where the first was going."""
+
+import pytest
+
+from jupyter_gpu_node import agent, bpf
+from jupyter_gpu_node.pins import Pins
+from tests.agent.stage import COUNT, Node, Pod
+from tests.cluster.testbed import until
+from tests.node.conftest import Child
+
+pytestmark = [pytest.mark.root, pytest.mark.cluster]
+
+DURING = [point for point in agent.POINTS if point != "agent:closed"]  # that one needs a kubelet: test_start
+
+
+@pytest.mark.parametrize("point", [*DURING, "only then"])
+def test_killed_in_the_middle_of_a_change(node: Node, point: str) -> None:
+    """One GPU goes, one stays, one comes; never is one open that was not given, and all of it comes about."""
+    pod, child = node.running()
+    pod.allocate(node.uuids[0], node.uuids[1])
+    pod.until_has(node.uuids[0], node.uuids[1])
+    node.stop()
+    pod.allocate(node.uuids[1], node.uuids[2], generation=2)
+    if point == "only then":
+        node.start()
+        pod.until_has(node.uuids[1], node.uuids[2])
+        node.kill()
+    else:
+        node.start(point, wait=False)
+        node.died()
+    if point == "agent:frozen":
+        assert frozen(pod)
+    else:
+        assert child.probe(*node.nodes) in ("++--", "-++-")
+    other = node.pod()  # while the plugin is away
+    node.start()
+    pod.until_has(node.uuids[1], node.uuids[2])
+    assert not frozen(pod)
+    assert child.probe(*node.nodes) == "-++-"
+    assert len([name for name in node.pins() if name.startswith(pod.uid)]) == 1
+    assert other.spawn().probe(*node.nodes) == "-" * COUNT
+
+
+def frozen(pod: Pod) -> bool:
+    return "frozen 1" in (pod.group / "cgroup.events").read_text()
+
+
+def test_a_gpu_opened_before_the_crash_is_not_given_to_another(node: Node) -> None:
+    """The rules were in force, `attached` did not tell of it, and the scheduler gave the GPU to somebody else."""
+    pod, child = node.running()
+    node.stop()
+    pod.allocate(node.uuids[0])
+    node.start("agent:rules", wait=False)
+    node.died()
+    assert child.probe(*node.nodes) == "+---"
+    child.run(f"global held; held = open_device({str(node.nodes[0])!r})")
+    pod.allocate(generation=2)
+    other = node.pod()
+    twin = other.spawn()
+    other.allocate(node.uuids[0])
+    node.start()
+    pod.until_has(draining=(node.uuids[0],))
+    assert child.probe(*node.nodes) == "----"
+    assert twin.probe(*node.nodes) == "----"
+    child.run("os.close(held)")
+    other.until_has(node.uuids[0])
+    assert twin.probe(*node.nodes) == "+---"
+
+
+def test_a_plugin_that_is_dead_opens_nothing(node: Node) -> None:
+    """Killed: what was granted stays, what was not stays closed, and the API server's word changes nothing."""
+    pod, child = node.running()
+    pod.allocate(node.uuids[3])
+    pod.until_has(node.uuids[3])
+    node.kill()
+    pod.allocate(*node.uuids, generation=2)
+    assert child.probe(*node.nodes) == "---+"
+    node.start()
+    pod.until_has(*node.uuids)
+
+
+def test_pins_of_pods_that_are_gone_are_removed(node: Node) -> None:
+    """Pods that ended while the plugin was dead leave nothing behind."""
+    pod, _ = node.running()
+    node.kill()
+    pod.remove_group()
+    pod.delete()
+    assert any(name.startswith(pod.uid) for name in node.pins())
+    node.start()
+    until(lambda: not any(name.startswith(pod.uid) for name in node.pins()), what="its pins to be removed")
+
+
+def test_a_pod_without_its_pin_is_found_and_guarded_anew(node: Node) -> None:
+    """Somebody emptied the bpffs: nothing opens, and another program is put beside the one that is lost."""
+    pod, child = node.running()
+    pod.allocate(node.uuids[0])
+    pod.until_has(node.uuids[0])
+    node.kill()
+    Pins(node.bpffs / "jupyter-gpu").discard(pod.uid)
+    assert child.probe(*node.nodes) == "+---"
+    node.start()
+    pod.until_has(node.uuids[0])
+    pod.allocate(node.uuids[0], node.uuids[1], generation=2)
+    assert child.probe(*node.nodes) == "+---"  # the lost program has its say until the pod ends
+    assert len(bpf.attached(pod.group)) == 2
+
+
+def test_a_child_sees_the_same(node: Node) -> None:
+    """A process that was started by one in the pod is in the pod."""
+    pod, child = node.running()
+    pod.allocate(node.uuids[0])
+    pod.until_has(node.uuids[0])
+    inner: Child = pod.spawn()
+    assert inner.probe(*node.nodes) == child.probe(*node.nodes) == "+---"
