@@ -28,7 +28,7 @@ look() { seen=; for n in 0 1 2 3; do
 done; echo "$1 $seen"; }
 look first
 """
-STAY = "while true; do sleep 0.2; look later; done"
+STAY = "until [ -e /crash ]; do sleep 0.2; look later; done; exit 1"
 
 
 class Node:
@@ -112,14 +112,23 @@ class Node:
 
     def calls(self, name: str) -> list[list[str]]:
         """What the guard was told about the pod."""
-        file = self.state / "calls"
+        file, uid = self.state / "calls", self.get(name)["metadata"]["uid"]
         found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        return [call for call in found if call[1] == name]
+        return [call for call in found if call[0] == uid]
 
     def events(self, name: str) -> str:
         """Messages of the pod's events."""
         words = ["get", "events", f"--field-selector=involvedObject.name={name}", "-o", "jsonpath={.items[*].message}"]
         return self.cluster.kubectl(*words)
+
+    def hears(self, name: str, words: str) -> None:
+        """Wait for an event of the pod."""
+
+        def told() -> bool:
+            assert words in (text := self.events(name)), f"{text} {self.get(name)['status']}"
+            return True
+
+        until(told, SECONDS, f"the event {words!r}")
 
     def restarts(self, name: str) -> int:
         """How often the pod's container was started again and runs."""
@@ -128,7 +137,7 @@ class Node:
 
     def crash(self, name: str) -> None:
         """End the pod's container from inside."""
-        self.cluster.kubectl("exec", name, "--", "sh", "-c", "kill -9 -1 || true")
+        self.cluster.kubectl("exec", name, "--", "sh", "-c", "(sleep 0.2; touch /crash) >/dev/null 2>&1 &")
 
     def reconciled(self) -> Any:
         """The last comparison of all slots."""
@@ -162,7 +171,7 @@ def create(node: Node) -> Iterator[Callable[..., None]]:
     if node.process is None:
         node.start()
     for name in names:
-        node.cluster.kubectl("delete", "pod", name, "--wait=false", "--ignore-not-found")
+        node.cluster.kubectl("delete", "pod", name, "--ignore-not-found")
 
 
 Create = Callable[..., None]
@@ -172,8 +181,7 @@ def test_a_container_has_all_devices_and_can_open_none_from_its_first_line_on(no
     """Nor after it starts again; the guard was told of that very pod each time."""
     create("first")
     assert node.first("first") == "first ----"
-    uid = node.get("first")["metadata"]["uid"]
-    assert [call[0] for call in node.calls("first")] == [uid]
+    assert [call[1:3] for call in node.calls("first")] == [["first", "main"]]
     script = "echo $JUPYTER_GPU_NODE_SOCKET $NVIDIA_VISIBLE_DEVICES; touch /run/jupyter-gpu/x 2>&1 || echo read-only"
     answer = node.cluster.kubectl("exec", "first", "--", "sh", "-c", script)
     assert answer.startswith("/run/jupyter-gpu/node.sock void\n")
@@ -198,7 +206,7 @@ def test_a_guard_that_refuses_keeps_the_container_from_starting(node: Node, crea
     refuse.write_text("the pod cannot be closed today")
     try:
         create("refused", wait=False)
-        until(lambda: "cannot be closed today" in node.events("refused"), SECONDS, "an event")
+        node.hears("refused", "cannot be closed today")
         assert not node.get("refused")["status"]["containerStatuses"][0]["state"].get("running")
     finally:
         refuse.unlink()
@@ -239,7 +247,7 @@ def test_while_the_plugin_is_dead_no_container_with_a_slot_starts(node: Node, cr
     assert node.end(signal.SIGKILL) == -signal.SIGKILL
     node.wait_for_slots(0)
     node.crash("survivor")
-    until(lambda: "endpoint has been stopped" in node.events("survivor"), SECONDS, "a start that fails")
+    node.hears("survivor", "has been stopped")
     (node.state / "reconciled").unlink(missing_ok=True)
     node.start()
     until(lambda: "survivor" in node.reconciled()["known"].values(), SECONDS, "the record")
