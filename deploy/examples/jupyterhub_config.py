@@ -37,13 +37,13 @@ c.KubeSpawner.environment = {
     for name, field in (("POD_NAME", "name"), ("POD_NAMESPACE", "namespace"), ("POD_UID", "uid"))
 }
 
-# Nobody needs more rights than an ordinary user; the policies refuse a slot to containers that could leave their cgroup.
+# An ordinary user's rights are enough. The policies refuse a slot to containers that could leave their cgroup.
 c.KubeSpawner.uid = 1000
 c.KubeSpawner.fs_gid = 100
 c.KubeSpawner.allow_privilege_escalation = False
 c.KubeSpawner.container_security_context = {"capabilities": {"drop": ["ALL"]}}
 
-# Users choose how many GPUs their server starts with. The hub writes that wish when it makes the pod, so its own service
+# How many GPUs servers start with. The hub writes that wish when it makes the pod, so its own service
 # account needs the right to: `hubs=[{namespace: hub, serviceAccount: hub, notebookNamespaces: [<of the pods>]}]`.
 # c.KubeSpawner.extra_annotations = {"jupyter-gpu.io/requested": "1"}
 

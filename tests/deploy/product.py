@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.testbed.cluster import Cluster
+from tests.deploy.archives import together
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart" / "jupyter-gpu"
@@ -45,11 +46,10 @@ def images(*names: str) -> Mapping[str, Image]:
     return {name: Image(reference, Path(archive)) for name, reference, archive in found}
 
 
-def load(cluster: Cluster, *names: str) -> Mapping[str, Image]:
-    """The images, on all nodes of the cluster."""
+def load(cluster: Cluster, *names: str, node: str | None = None) -> Mapping[str, Image]:
+    """The images, on one node of the cluster or all."""
     found = images(*names)
-    for image in found.values():
-        cluster.load_image(image.archive)
+    cluster.load_image(together([image.archive for image in found.values()]), node)
     return found
 
 
