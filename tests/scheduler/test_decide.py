@@ -436,3 +436,12 @@ def test_a_large_node_is_decided_in_full() -> None:
     pods = [pod(f"p{number:03}", wants=wish(1.5)) for number in range(170)]
     found = decided(world(inventory(256, island=8, switch=4), pods))
     assert sum(milli for has in found.values() for milli in has.values()) == 170 * 1500
+
+
+def test_a_wish_that_cannot_be_read_takes_nothing() -> None:
+    """The pod keeps what it has and is told; who comes after is served meanwhile."""
+    bad = replace(pod("a", has=[0], ticket=1), fault="requested cannot be read.")
+    found = answers(world(2, [bad, pod("b", wants=1)]))
+    assert found["a"].removed == ()
+    assert found["a"].allocated == Allocated(1, shares([0]), Reason.INFEASIBLE, "requested cannot be read.")
+    assert found["b"].added == shares([1])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
-from tests.builders import allocated, attached, gpus_of, inventory, pod, requested, uuid, world
+from jupyter_gpu_scheduler.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
+from tests.builders import allocated, attached, cluster, facts, gpus_of, inventory, new, pod, requested, uuid, world
 
 
 def test_free_counts_the_most_of_allocated_attached_and_draining() -> None:
@@ -84,3 +84,123 @@ def test_a_bare_pod_holds_nothing() -> None:
     assert bare.rank > replace(bare, allocated=allocated(ticket=5)).rank
     assert replace(bare, requested=requested(1, priority=2)).rank < bare.rank
     assert replace(bare, attached=attached({0: 100}, draining={1: 200})).held == {uuid(0): 100, uuid(1): 200}
+
+
+def test_a_pending_pod_holds_nothing() -> None:
+    """Whatever its record says: nobody gets a GPU before its node is decided."""
+    snapshot = world(1, [PodState("a", allocated=allocated([0]), attached=attached([0]))])
+    assert snapshot.free(uuid(0)) == 1000
+    assert [state.uid for state in snapshot.pending()] == ["a"]
+
+
+def test_the_dead_hold_what_they_have_until_it_is_closed() -> None:
+    """A promise to a dead pod is void once its node says that nothing is left; before, nobody knows."""
+    dead = replace(pod("a", has=[0]), gone=True)
+    for attaches, free in ((None, 0), (attached([0]), 0), (attached(draining=[0]), 0), (attached(), 1000)):
+        assert world(1, [replace(dead, attached=attaches)]).free(uuid(0)) == free
+    assert world(1, [replace(dead, attached=attached(), gone=False)]).free(uuid(0)) == 0
+
+
+def test_nominated_pods_are_in_the_line_of_their_node_only() -> None:
+    """By the record that they carry themselves; without a ticket, or once bound, they are in none."""
+    waiting = new("a", wants=1, ticket=2, on="n")
+    snapshot = cluster({"n": 1, "m": 1}, [waiting, pod("b", wants=2, has=[0], ticket=1, node="n")])
+    assert [state.uid for state in snapshot.line("n")] == ["b", "a"]
+    assert [state.uid for state in snapshot.nominated("n")] == ["a"]
+    assert snapshot.nominated("m") == snapshot.line("m") == ()
+    snapshot.put_pod(new("a", wants=1, ticket=2, on="m"))
+    assert (snapshot.nominated("n"), [state.uid for state in snapshot.line("m")]) == ((), ["a"])
+    snapshot.remove_pod("a")
+    assert snapshot.line("m") == ()
+    for extra in ({NOMINATED: 7}, {}):
+        assert replace(waiting, allocated=allocated(ticket=1, extra=extra)).nominated == ""
+    assert replace(waiting, allocated=allocated(extra={NOMINATED: "n"})).nominated == ""
+    assert replace(waiting, node="n").nominated == ""
+
+
+def test_who_is_in_line_or_may_be_soon() -> None:
+    """Until its newest wish is decided, nobody knows whether a pod must wait."""
+    assert [state.waits for state in (pod("a"), pod("b", wants=1), pod("c", wants=1, has=[0]))] == [False, True, False]
+    assert pod("a", wants=1, has=[0], ticket=1).waits
+    assert not pod("a", wants=1, ticket=1, gone=True).waits
+    assert replace(pod("a", has=[0]), requested=requested(1, 2)).waits
+
+
+def test_the_last_ticket_of_the_cluster() -> None:
+    """Through all nodes and pending pods, so that lines can be compared."""
+    snapshot = cluster({"n": 1, "m": 1}, [pod("a", wants=1, ticket=3, node="n"), new("b", wants=1, ticket=7)])
+    assert snapshot.last_ticket == 7
+    snapshot.put_pod(new("b", wants=1))
+    assert snapshot.last_ticket == 3
+    snapshot.remove_pod("a")
+    assert snapshot.last_ticket == 0
+
+
+def test_facts_and_slots() -> None:
+    """What is not known is empty; slots are counted here, and by whoever told the facts."""
+    snapshot = cluster(
+        {"n": 1}, [pod("a", node="n"), replace(pod("b", node="n"), slots=2), pod("c", node="n", gone=True)]
+    )
+    assert snapshot.slots_taken("n") == 3
+    snapshot.put_node("n", gpus_of(snapshot, "n"), facts(9, used={SLOT: 5}))
+    assert snapshot.slots_taken("n") == 5
+    assert snapshot.facts("unknown") == NodeFacts()
+
+
+def test_where_a_gpu_is() -> None:
+    """It follows a GPU that is put into another node, whichever of the two is heard of first."""
+    snapshot = cluster({"n": 2})
+    assert [snapshot.home(uuid(index)) for index in range(3)] == ["n", "n", ""]
+    snapshot.put_node("m", inventory(2)[1:])
+    assert [snapshot.home(uuid(index)) for index in range(2)] == ["n", "m"]
+    snapshot.put_node("n", inventory(1))
+    assert snapshot.home(uuid(1)) == "m"
+    snapshot.remove_node("n")
+    assert (snapshot.home(uuid(0)), snapshot.home(uuid(1))) == ("", "m")
+    snapshot.put_node("n", inventory(2))
+    snapshot.remove_node("m")
+    assert snapshot.home(uuid(1)) == "n"
+
+
+def test_answers_are_kept_until_the_node_changes() -> None:
+    """Equal records change nothing; what is held of a node's GPUs from elsewhere does."""
+    snapshot = cluster({"n": 1, "m": 1}, [pod("a", has=[0], node="n")])
+
+    def kept() -> list[str]:
+        found = sorted(snapshot.memo("question"))
+        snapshot.memo("question").update({"n": 1, "m": 1})
+        return found
+
+    kept()
+    snapshot.put_pod(pod("a", has=[0], node="n"))
+    snapshot.put_node("n", gpus_of(snapshot, "n"), facts())
+    assert kept() == ["m", "n"]
+    snapshot.put_pod(pod("a", has=[], node="n"))
+    assert kept() == ["m"]
+    snapshot.put_pod(pod("b", has=[10], node="elsewhere"))
+    assert kept() == ["n"]
+    snapshot.put_node("n", gpus_of(snapshot, "n"), facts(1))
+    assert kept() == ["m"]
+    snapshot.put_pod(new("c", wants=1, ticket=1, on="m"))
+    assert kept() == ["n"]
+    snapshot.remove_node("n")
+    assert kept() == ["m"]
+
+
+def test_only_so_many_questions_are_kept() -> None:
+    """Those asked least recently are forgotten, so that odd wishes don't fill the memory."""
+    snapshot = cluster({"n": 1})
+    snapshot.memo("first")["n"] = snapshot.memo("second")["n"] = 1
+    for number in range(254):
+        snapshot.memo(number)
+    assert snapshot.memo("first") == {"n": 1}
+    snapshot.memo("one more")
+    assert snapshot.memo("first") == {"n": 1}
+    assert snapshot.memo("second") == {}
+
+
+def test_contested_gpus() -> None:
+    """More than all of it is held."""
+    snapshot = world(2, [pod("a", has={0: 500, 1: 500}), pod("b", has={0: 501, 1: 500})])
+    assert snapshot.contested("node") == (uuid(0),)
+    assert snapshot.contested("elsewhere") == ()
