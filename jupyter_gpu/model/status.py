@@ -71,7 +71,8 @@ def _phase(
     usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
     if attached and attached.reason is Reason.UNHEALTHY:
         return Phase.DEGRADED, Reason.UNHEALTHY
-    if requested and (allocated is None or allocated.observed_generation < requested.generation):
+    # Another one, not only a later one: a wish that was written by hand has generation 0 whatever came before.
+    if requested and (allocated is None or allocated.observed_generation != requested.generation):
         # A wish for nothing where nothing is held needs no answer.
         if wanted or granted or usable:
             return Phase.PENDING, None

@@ -69,6 +69,7 @@ def test_pending() -> None:
     assert status(None, None, None).phase is Phase.IDLE
     bare = Requested(0, Wish(1000))  # a bare quantity has generation 0
     assert status(bare, Allocated(0, (A,)), Attached(0, (A,))).phase is Phase.READY
+    assert status(bare, Allocated(NEW, (A, B)), Attached(NEW, (A, B))).phase is Phase.PENDING  # by hand, after others
 
 
 def test_degraded() -> None:

@@ -104,7 +104,7 @@ def answered(records: Records, generation: int) -> bool:
     allocated, attached = records.allocated, records.attached
     given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
     usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
-    if allocated is None or allocated.observed_generation < generation:
+    if allocated is None or allocated.observed_generation != generation:
         # A wish for nothing where nothing is held needs no answer.
         wanted = records.requested.milli if records.requested else 0
         return not (wanted or given or usable or (attached and attached.draining))

@@ -1,0 +1,437 @@
+"""The backend of a pod against a real API server: what goes wrong between it, the cluster and the node."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.backends.kubernetes import KubernetesBackend
+from jupyter_gpu.backends.kubernetes.identity import Identity
+from jupyter_gpu.kube import Kube, in_cluster, kubeconfig, objects, paths
+from jupyter_gpu.model.annotations import REQUESTED, Reason, Wish, decode_requested
+from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
+from jupyter_gpu.model.gpu import Holder
+from jupyter_gpu.model.status import Phase
+from jupyter_gpu.model.view import GpuState, Mode, View
+from tests.backends_kubernetes.stage import SECONDS, Stage
+from tests.cluster.testbed import ControlPlane
+from tests.kube.proxy import Proxy
+
+pytestmark = pytest.mark.cluster
+
+
+async def reaches(backend: KubernetesBackend, condition: Callable[[View], bool]) -> View:
+    """The first view for which it is true."""
+    found: asyncio.Queue[View] = asyncio.Queue()
+    stop = backend.subscribe(found.put_nowait)
+    try:
+        view = backend.view()
+        while not condition(view):
+            view = await asyncio.wait_for(found.get(), SECONDS)
+        return view
+    finally:
+        stop()
+
+
+def said(view: View) -> dict[str, str]:
+    """Messages of the conditions by type."""
+    return {condition.type: condition.message for condition in view.conditions}
+
+
+@asynccontextmanager
+async def running(backend: KubernetesBackend) -> AsyncIterator[KubernetesBackend]:
+    """Started, its node known, and stopped in the end."""
+    await backend.start()
+    try:
+        await reaches(backend, lambda view: view.total > 0)
+        yield backend
+    finally:
+        await backend.stop()
+
+
+def run(stage: Stage, play: Callable[[KubernetesBackend], Awaitable[None]], **options: Any) -> None:
+    """One test with one pod, named ``p``."""
+
+    async def whole() -> None:
+        async with running(await asyncio.to_thread(stage.make, "p", **options)) as backend:
+            await play(backend)
+
+    asyncio.run(whole())
+
+
+@pytest.fixture
+def shared(plane: ControlPlane) -> Iterator[Stage]:
+    """A stage for tests that need none of their own."""
+    with Stage(plane) as made:
+        yield made
+
+
+def test_a_wish_by_kubectl_works_as_well_and_the_count_goes_on(stage: Stage) -> None:
+    """A bare quantity is followed; whoever looked before is told so; the next wish is a new generation."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        assert (await backend.request(Wish(1000))).generation == 1
+        assert (await backend.request(Wish(3000))).generation == 2
+        await stage.asking(stage.annotate("p", requested="2"))
+        view = await reaches(backend, lambda view: view.status.requested == 2000 and view.status.phase is Phase.READY)
+        assert (view.generation, len(view.gpus)) == (0, 2)
+        with pytest.raises(StaleGeneration) as caught:
+            await backend.request(Wish(3000), generation=2)
+        assert caught.value.current == 0
+        assert (await backend.request(Wish(3000), generation=0)).generation == 3
+        await stage.asking(stage.annotate("p", requested=None))
+        assert (await reaches(backend, lambda view: view.requested is None)).generation == 0
+
+    run(stage, play)
+
+
+def test_what_cannot_be_read_is_said_and_mended_by_a_new_wish(stage: Stage) -> None:
+    """Nonsense in the annotation changes nothing; the next wish replaces it."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        await backend.request(Wish(1000))
+        stage.deciding = False  # a scheduler keeps what is there
+        await stage.asking(stage.annotate("p", requested="many"))
+        view = await reaches(backend, lambda view: "InvalidRequest" in said(view))
+        assert len(view.gpus) == 1
+        stage.deciding = True
+        view = await backend.request(Wish(2000))
+        assert (view.status.phase, said(view).keys() & {"InvalidRequest"}) == (Phase.READY, set())
+        assert view.generation > 1
+
+    run(stage, play)
+
+
+def test_others_who_write_the_pod_lose_nothing_and_break_nothing(stage: Stage) -> None:
+    """Labels, status and other annotations change all the time: each wish is recorded on top of what is there."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        async def disturb() -> None:
+            for number in range(10_000):
+                body = {"metadata": {"labels": {"n": str(number)}}}
+                await stage.kube.patch(paths.pod(stage.namespace, "p"), body)
+
+        noise = asyncio.run_coroutine_threadsafe(disturb(), stage._loop)
+        try:
+            for amount in (1000, 2000, 0, 3000):
+                view = await backend.request(Wish(amount))
+                assert view.status.attached == amount
+            assert view.generation == 4
+        finally:
+            noise.cancel()
+
+    run(stage, play)
+
+
+def test_an_answer_that_was_lost_is_no_second_wish(stage: Stage) -> None:
+    """The connection is cut when the wish is under way: recorded once, whether or not it had arrived."""
+
+    async def whole() -> None:
+        uid, folder = await stage.asking(stage.pod("p"))
+        async with Proxy(stage.plane.layout.port) as proxy:
+            backend = stage.backend("p", uid, folder, port=proxy.port)
+            async with running(backend):
+                for number in range(1, 13):
+                    asking = asyncio.create_task(backend.request(Wish(1000 * (number % 3))))
+                    await asyncio.sleep(0.002 * (number % 7))
+                    proxy.cut()
+                    view = await asking
+                    assert view.generation == number
+                    assert view.status.attached == 1000 * (number % 3)
+
+    asyncio.run(whole())
+
+
+def test_an_api_server_that_is_away_is_said_and_found_again(stage: Stage) -> None:
+    """Notebooks keep what they have; requests say why they cannot be; afterwards all goes on."""
+
+    async def whole() -> None:
+        uid, folder = await stage.asking(stage.pod("p"))
+        async with Proxy(stage.plane.layout.port) as proxy:
+            backend = stage.backend("p", uid, folder, port=proxy.port, patience=1.5)
+            async with running(backend):
+                await reaches(backend, lambda view: view.status.phase is Phase.IDLE)
+                while (await backend.request(Wish(1000))).status.phase is not Phase.READY:
+                    await asyncio.sleep(0.1)
+                proxy.refusing = True
+                proxy.cut()
+                view = await reaches(backend, lambda view: "ClusterUnreachable" in said(view))
+                assert (view.status.phase, len(view.gpus)) == (Phase.READY, 1)
+                with pytest.raises(BackendUnavailable) as caught:
+                    await backend.request(Wish(2000))
+                assert "can't be asked now" in caught.value.message
+                await stage.asking(stage.annotate("p", requested="3"))
+                proxy.refusing = False
+                view = await reaches(backend, lambda view: view.status.attached == 3000)
+                assert "ClusterUnreachable" not in said(await reaches(backend, lambda v: len(said(v)) == 1))
+
+    asyncio.run(whole())
+
+
+def test_a_server_may_start_while_the_cluster_cannot_be_heard(stage: Stage) -> None:
+    """Passing trouble is no reason to be without GPUs until the next start."""
+
+    async def whole() -> None:
+        uid, folder = await stage.asking(stage.pod("p"))
+        async with Proxy(stage.plane.layout.port) as proxy:
+            proxy.refusing = True
+            backend = stage.backend("p", uid, folder, port=proxy.port)
+            await backend.start()
+            try:
+                await reaches(backend, lambda view: "ClusterUnreachable" in said(view))
+                proxy.refusing = False
+                assert (await backend.request(Wish(1000))).status.phase is Phase.READY
+            finally:
+                await backend.stop()
+
+    asyncio.run(whole())
+
+
+def test_a_node_plugin_that_dies_is_noticed_at_once_and_found_again(stage: Stage) -> None:
+    """Without asking again and again: the connection ends. Loads are missing meanwhile, cards stay."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        await backend.request(Wish(1000))
+        (socket,) = stage.sockets.values()
+        await stage.asking(socket.close())
+        view = await reaches(backend, lambda view: "NodePluginUnreachable" in said(view))
+        assert len(view.gpus) == 1
+        assert (await backend.sample()).loads == {}
+        await stage.asking(socket.open())
+        await reaches(backend, lambda view: "NodePluginUnreachable" not in said(view))
+        assert len((await backend.sample()).loads) == 1
+
+    run(stage, play)
+
+
+def test_who_has_a_gpu_open_is_named_and_what_drains_is_told(stage: Stage) -> None:
+    """Holders of a sample become users of cards; a shrink that waits for them is answered at once."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        view = await backend.request(Wish(1000))
+        uid, gpu = next(iter(stage.states)), view.gpus[0].gpu.uuid
+        stage.holders[uid] = {gpu: (Holder(42, "python"),)}
+        sample = await backend.sample()
+        assert sample.loads[gpu].utilisation == 50
+        assert [user.pid for card in backend.view().gpus for user in card.users] == [42]
+        view = await backend.request(Wish(0))
+        assert (view.status.phase, view.gpus[0].state) == (Phase.RELEASING, GpuState.DRAINING)
+        assert view.gpus[0].users[0].command == "python"
+        stage.holders.clear()
+        stage.look()
+        assert (await reaches(backend, lambda view: not view.gpus)).status.phase is Phase.IDLE
+
+    run(stage, play)
+
+
+def test_a_gpu_that_breaks_is_told(stage: Stage) -> None:
+    """By the node plugin in `attached`, and by the node's own list."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        await backend.request(Wish(1000))
+        stage.gpus = tuple(replace(gpu, healthy=False, health="fell off the bus") for gpu in stage.gpus)
+        stage.look()
+        view = await reaches(
+            backend, lambda view: view.status.phase is Phase.DEGRADED and view.gpus[0].state is GpuState.UNHEALTHY
+        )
+        assert view.gpus[0].gpu.health == "fell off the bus"
+
+    run(stage, play)
+
+
+def test_a_scheduler_that_does_not_answer_is_waited_for_in_reason(stage: Stage) -> None:
+    """The wish stands, the view says that it is pending, and it is served when the scheduler is back."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        stage.deciding = False
+        view = await backend.request(Wish(1000))
+        assert (view.generation, view.status.phase) == (1, Phase.PENDING)
+        stage.deciding = True
+        stage.look()
+        await reaches(backend, lambda view: view.status.phase is Phase.READY)
+
+    run(stage, play, patience=0.5)
+
+
+def test_what_the_scheduler_refuses_is_an_answer(stage: Stage) -> None:
+    """What only the scheduler knows, such as a topology, is refused by it: the view says so."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        view = await backend.request(Wish(3000, topology="island"))
+        assert (view.status.phase, view.status.reason) == (Phase.REFUSED, Reason.INFEASIBLE)
+
+    run(stage, play)
+
+
+def test_a_pod_that_was_deleted_is_gone(stage: Stage) -> None:
+    """Its server says so while it ends; nobody takes the next pod of that name for it."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        pod = paths.pod(stage.namespace, "p")
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+        await stage.asking(stage.kube._call("DELETE", pod, {}, body))
+        view = await reaches(backend, lambda view: "PodGone" in said(view))
+        await stage.asking(stage.pod("p"))
+        with pytest.raises(BackendUnavailable):
+            await backend.request(Wish(1000))
+        assert view.requested is None
+
+    run(stage, play)
+
+
+def test_events_about_the_pod_are_shown_in_plain_words(stage: Stage) -> None:
+    """Only those about this very pod."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        uid = next(iter(stage.states))
+        for about, name in ((uid, "mine"), ("other", "theirs")):
+            await stage.asking(
+                stage.kube.create(
+                    paths.events(stage.namespace),
+                    {
+                        "metadata": {"name": name, "namespace": stage.namespace},
+                        "involvedObject": {"kind": "Pod", "namespace": stage.namespace, "name": "p", "uid": about},
+                        "reason": "Evicted",
+                        "message": f"about {name}",
+                        "type": "Warning",
+                    },
+                )
+            )
+        message = said(await reaches(backend, lambda view: "Evicted" in said(view)))["Evicted"]
+        assert message.startswith("Kubernetes is removing this pod")
+        assert message.endswith("Kubernetes says: about mine")
+
+    run(stage, play)
+
+
+def test_without_the_right_to_read_events_all_else_works(plane: ControlPlane) -> None:
+    """They are a help, no more; nothing is said about it."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        view = await backend.request(Wish(1000))
+        assert (view.status.phase, said(view).keys()) == (Phase.READY, {"Simulated"})
+
+    with Stage(plane, events=False) as stage:
+        run(stage, play)
+
+
+def test_priority_limit_and_fractions_are_those_of_the_server(stage: Stage) -> None:
+    """As on one machine."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        view = await backend.request(Wish(500))
+        assert view.requested is not None
+        assert (view.requested.wish.priority, view.limit, view.steps) == (7, 2000, (0, 125, 1000, 2000))
+        assert (view.mode, view.simulated, view.total) == (Mode.ENFORCED, True, 3000)
+        assert "ShareNotEnforced" in said(view)
+        view = await backend.request(Wish(1000, priority=1))
+        assert view.requested is not None
+        assert view.requested.wish.priority == 1
+
+    run(stage, play, priority=7, limit=2000, fractions=(125,))
+
+
+def test_the_end_asks_for_nothing_any_more(stage: Stage) -> None:
+    """A server that ends gives its GPUs back, even if its pod stays."""
+
+    async def whole() -> None:
+        async with running(await asyncio.to_thread(stage.make, "p")) as backend:
+            await backend.request(Wish(2000))
+        pod = await stage.asking(stage.kube.get(paths.pod(stage.namespace, "p")))
+        requested = decode_requested(objects.annotation(pod, REQUESTED) or "")
+        assert (requested.milli, requested.generation) == (0, 2)
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [
+        ({"name": "nobody"}, "there is none of that name"),
+        ({"uid": "another"}, "belongs to another pod"),
+        ({"namespace": "default"}, "does not let this pod read itself"),
+    ],
+)
+def test_a_server_that_is_mistaken_about_itself_says_what_to_do(stage: Stage, who: dict[str, str], words: str) -> None:
+    """Waiting would not help: the message says what to change."""
+
+    async def whole() -> None:
+        uid, folder = await stage.asking(stage.pod("p"))
+        environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(stage.plane.layout.port)}
+        identity = Identity(**{"namespace": stage.namespace, "name": "p", "uid": uid, **who})
+        backend = KubernetesBackend(
+            credentials=in_cluster(folder, environ), identity=identity, socket=folder / "node.sock"
+        )
+        with pytest.raises(BackendUnavailable, match=words):
+            await backend.start()
+        with pytest.raises(BackendUnavailable):
+            await backend.request(Wish(1000))
+        await backend.stop()
+
+    asyncio.run(whole())
+
+
+def test_who_may_not_write_is_told_that_nothing_was_changed(stage: Stage) -> None:
+    """A policy or a missing right: the cluster's own sentence, and no second attempt."""
+
+    async def whole() -> None:
+        uid, folder = await stage.asking(stage.pod("p"))
+        await stage.asking(
+            stage.kube.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stage.namespace}/roles/notebook")
+        )
+        role = {"metadata": {"name": "notebook"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]}
+        await stage.asking(
+            stage.kube.create(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stage.namespace}/roles", role)
+        )
+        async with Kube(in_cluster(folder, environment(stage))) as kube:
+            await until_forbidden(kube, paths.pod(stage.namespace, "p", "status"))
+        async with running(stage.backend("p", uid, folder)) as backend:
+            with pytest.raises(BackendUnavailable) as caught:
+                await backend.request(Wish(1000))
+            assert "did not accept" in caught.value.message
+            assert "cannot patch resource" in caught.value.message
+            assert backend.view().requested is None
+
+    asyncio.run(whole())
+
+
+def environment(stage: Stage) -> dict[str, str]:
+    """Where a pod finds the API server."""
+    return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(stage.plane.layout.port)}
+
+
+async def until_forbidden(kube: Kube, path: str) -> None:
+    """RBAC changes take a moment to be known."""
+    from jupyter_gpu.kube import Forbidden
+
+    async with asyncio.timeout(SECONDS):
+        while True:
+            try:
+                await kube.patch(path, {})
+            except Forbidden:
+                return
+            await asyncio.sleep(0.05)
+
+
+def test_a_container_without_a_slot_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No socket, no service account: each with what to add to the pod."""
+    monkeypatch.delenv("JUPYTER_GPU_NODE_SOCKET", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    async def whole() -> None:
+        with pytest.raises(BackendUnavailable, match=r"Add jupyter-gpu.io/slot: 1 to its resources.limits"):
+            await KubernetesBackend().start()
+        with pytest.raises(BackendUnavailable, match="KUBERNETES_SERVICE_HOST is not set"):
+            await KubernetesBackend(socket=tmp_path / "s").start()
+        broken = tmp_path / "config"
+        broken.write_text("{}")
+        with pytest.raises(BackendUnavailable, match="can't be used"):
+            await KubernetesBackend(
+                socket=tmp_path / "s", credentials=kubeconfig(broken), identity=Identity("n", "p")
+            ).start()
+
+    asyncio.run(whole())
