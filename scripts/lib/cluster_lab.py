@@ -1,9 +1,9 @@
 """JupyterLab in a pod of a test cluster, for the demo and `scripts/cluster lab`."""
 
 import json
+import re
 import secrets
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -98,7 +98,7 @@ def _adapted(body: dict[str, Any], image: str, token: str) -> dict[str, Any]:
     container.setdefault("volumeMounts", []).extend(
         [{"name": "files", "mountPath": "/files"}, {"name": "settings", "mountPath": "/settings"}]
     )
-    items = [{"key": key.replace("/", "."), "path": key} for key in _settings()]
+    items = [{"key": _key(path), "path": path} for path in _settings()]
     pod.setdefault("volumes", []).extend(
         [
             {"name": "files", "configMap": {"name": "notebook-files"}},
@@ -109,16 +109,18 @@ def _adapted(body: dict[str, Any], image: str, token: str) -> dict[str, Any]:
 
 
 def _files(name: str, files: Mapping[str, str]) -> dict[str, Any]:
-    data = {key.replace("/", "."): text for key, text in files.items()}
+    data = {_key(path): text for path, text in files.items()}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
+def _key(path: str) -> str:
+    """Of a file in a ConfigMap, where names have neither slashes nor most other signs."""
+    return re.sub(r"[^\w.-]", "-", path)
+
+
 def _settings() -> dict[str, str]:
-    """No questions and no requests to the outside, as on one machine."""
-    return {
-        f"{plugin.split(':')[0]}/{plugin.split(':')[1]}.jupyterlab-settings": json.dumps(values)
-        for plugin, values in QUIET.items()
-    }
+    """Settings of JupyterLab by path: no questions and no requests to the outside, as on one machine."""
+    return {f"{plugin}.jupyterlab-settings": json.dumps(values) for plugin, values in QUIET.items()}
 
 
 def _pod(cluster: Cluster) -> dict[str, Any]:
@@ -151,5 +153,5 @@ def main(cluster: Cluster) -> int:
 
     text = (product.ROOT / "binder" / "demo.ipynb").read_text()
     found = open_notebook(cluster, {"demo.ipynb": text}, progress)
-    print(f"\nJupyterLab is here:\n\n    {found.url}lab/tree/demo.ipynb?token={found.token}\n", file=sys.stdout)
+    print(f"\nJupyterLab is here:\n\n    {found.url}lab/tree/demo.ipynb?token={found.token}\n")
     return 0
