@@ -1,14 +1,21 @@
-"""How long one resize request takes to decide, in synthetic clusters of 100, 1,000 and 5,000 nodes with 8 GPUs each."""
+"""How long one resize takes to decide, and one new pod to filter and rate.
+
+In synthetic clusters of 100, 1,000 and 5,000 nodes with 8 GPUs each.
+"""
 
 import random
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jupyter_gpu.model.annotations import Attached, Requested, Wish
+from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_scheduler.admit import allocate
+from jupyter_gpu_scheduler.candidates import filter_nodes
 from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.policy import Policy
+from jupyter_gpu_scheduler.score import prioritize
+from jupyter_gpu_scheduler.snapshot import CPU, SLOT, ClusterSnapshot, NodeFacts, PodState
 
 from .figures import Figure
 
@@ -17,16 +24,19 @@ _GPUS = 8
 _PODS = 4  # on each node
 _REQUESTS = 2_000
 _REBUILDS = 7  # of the whole snapshot: slow where the cluster is large
+_NEW = 200  # new pods, of which the first of each kind are not counted: what they ask is asked anew
+_KINDS = (Wish(0), Wish(500), Wish(1000), Wish(2000), Wish(4000, topology="island"))
+_FACTS = NodeFacts(allocatable={SLOT: 50, CPU: 128_000})
 _COMMAND = "scripts/bench decide"
 _AMOUNTS = (0, 250, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000)
 
 
 def run() -> Sequence[Figure]:
     """Milliseconds from a changed wish to the decisions written down; the baseline builds the snapshot anew."""
-    return [_measure(nodes, goal) for nodes, goal in _GOALS.items()]
+    return [figure for nodes, goal in _GOALS.items() for figure in _measure(nodes, goal)]
 
 
-def _measure(nodes: int, goal: float) -> Figure:
+def _measure(nodes: int, goal: float) -> list[Figure]:
     chance = random.Random(nodes)
     inventories = {f"node-{number}": _inventory(number) for number in range(nodes)}
     snapshot = _build(inventories, [_pod(chance, number, nodes) for number in range(nodes * _PODS)])
@@ -35,7 +45,7 @@ def _measure(nodes: int, goal: float) -> Figure:
     samples = [_request(chance, snapshot, nodes) for _ in range(_REQUESTS)]
     pods = [pod for name in inventories for pod in snapshot.pods(name)]
     baseline = [_rebuild(inventories, pods, f"node-{chance.randrange(nodes)}") for _ in range(_REBUILDS)]
-    return Figure.of(
+    resize = Figure.of(
         f"decide: one request, {nodes:,} nodes with {nodes * _PODS:,} pods",
         "ms",
         samples,
@@ -43,6 +53,11 @@ def _measure(nodes: int, goal: float) -> Figure:
         goal=goal,
         baseline=baseline,
     )
+    first, again = _new_pods(chance, snapshot, list(inventories))
+    new = Figure.of(
+        f"filter and prioritize: one new pod, {nodes:,} nodes", "ms", again, _COMMAND, goal=goal, baseline=first
+    )
+    return [resize, new]
 
 
 def _inventory(node: int) -> tuple[Gpu, ...]:
@@ -98,6 +113,34 @@ def _request(chance: random.Random, snapshot: ClusterSnapshot, nodes: int) -> fl
     snapshot.put_pod(changed)
     _step(snapshot, pod.node)
     return (time.perf_counter() - began) * 1000
+
+
+def _new_pods(
+    chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str]
+) -> tuple[list[float], list[float]]:
+    """Milliseconds of filter and prioritize: of wishes asked for the first time, and of those asked before.
+
+    Each pod is bound to its best node, so what was computed for that node is void for the next.
+    """
+    policy = Policy()
+    for name in names:
+        snapshot.put_node(name, snapshot.gpus(name) or (), _FACTS)
+    first: list[float] = []
+    again: list[float] = []
+    for number in range(_NEW):
+        wish = _KINDS[number % len(_KINDS)]
+        pod = PodState(f"new-{number}", requested=Requested(1, wish), asks={CPU: 1000}, created=chance.random())
+        began = time.perf_counter()
+        fitting = filter_nodes(snapshot, pod, names).fitting
+        scores = prioritize(snapshot, pod, fitting, policy)
+        took = (time.perf_counter() - began) * 1000
+        (again if number >= len(_KINDS) else first).append(took)
+        if fitting:
+            _, best = max((score, name) for name, score in scores.items())
+            granted = allocate(snapshot, pod, best)
+            assert isinstance(granted, Allocated)
+            snapshot.put_pod(replace(pod, node=best, allocated=granted, attached=Attached(1, granted.shares)))
+    return first, again
 
 
 def _rebuild(inventories: dict[str, tuple[Gpu, ...]], pods: Sequence[PodState], node: str) -> float:
