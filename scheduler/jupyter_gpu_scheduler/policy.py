@@ -37,7 +37,7 @@ ATTRIBUTES = (
 _COMMON = {"together": 2.0, "preference": 2.0, "network_free": 0.5, "local": 5.0}
 PRESETS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
-        "fgd": {**_COMMON, "fragmentation": 10.0, "gpu_free": -0.5, "cpu_free": 0.2, "memory_free": 0.2},
+        "fgd": {**_COMMON, "fragmentation": 10.0, "gpu_free": -0.05, "cpu_free": -0.05},
         "pack": {**_COMMON, "fragmentation": 1.0, "gpu_free": -10.0, "gpu_memory_free": -1.0},
         "spread": {**_COMMON, "gpu_free": 10.0, "gpu_memory_free": 1.0, "cpu_free": 3.0, "memory_free": 3.0,
                    "disk_free": 1.0},
