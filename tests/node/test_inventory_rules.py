@@ -1,0 +1,74 @@
+"""What a Node tells of its GPUs."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.annotations import INVENTORY, decode_inventory
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_node import inventory_rules as rules
+
+
+def gpu(number: int, model: str = "NVIDIA A100-SXM4-80GB", memory: int = 80 * 2**30) -> Gpu:
+    return Gpu(f"GPU-{number}", number, model, memory)
+
+
+def written(node: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    """The node after the patch."""
+    metadata = dict(node.get("metadata", {}))
+    for key in ("annotations", "labels"):
+        items = {**metadata.get(key, {}), **body["metadata"].get(key, {})}
+        metadata[key] = {name: value for name, value in items.items() if value is not None}
+    return {"metadata": metadata}
+
+
+def test_labels_of_one_model() -> None:
+    """Model, number and MiB, for a `nodeSelector`."""
+    assert rules.labels((gpu(0), gpu(1))) == {
+        rules.MODEL: "NVIDIA-A100-SXM4-80GB",
+        rules.COUNT: "2",
+        rules.MEMORY: "81920",
+    }
+
+
+def test_labels_of_several_models_and_of_none() -> None:
+    """A mixed node says so; one without GPUs has no model and no memory."""
+    assert rules.labels((gpu(0), gpu(1, "L4", 2**30)))[rules.MODEL] == rules.MIXED
+    assert rules.labels(()) == {rules.MODEL: None, rules.COUNT: "0", rules.MEMORY: None}
+
+
+@given(st.text(max_size=200))
+def test_any_model_becomes_a_label(text: str) -> None:
+    """What Kubernetes accepts as a value, or nothing."""
+    assert re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?", rules.label_value(text))
+
+
+def test_nothing_is_written_twice() -> None:
+    """After the patch there is nothing to write; a change of health is one."""
+    gpus = (gpu(0), gpu(1))
+    body = rules.patch({"metadata": {"uid": "u"}}, gpus)
+    assert body is not None
+    node = written({"metadata": {"uid": "u"}}, body)
+    assert decode_inventory(node["metadata"]["annotations"][INVENTORY]) == gpus
+    assert rules.patch(node, gpus) is None
+    assert rules.patch(node, rules.sick(gpus, {"GPU-1": "broken"})) is not None
+    assert rules.patch(written(node, rules.removal()), gpus) is not None
+
+
+def test_sick_gpus_say_everything_that_is_wrong() -> None:
+    """What the driver said stays."""
+    first = rules.sick((gpu(0),), {"GPU-0": "One thing."})
+    (both,) = rules.sick(first, {"GPU-0": "Another."})
+    assert not both.healthy
+    assert both.health == "One thing. Another."
+
+
+@pytest.mark.parametrize(
+    ("xid", "fatal"), [(13, False), (31, False), (48, True), (79, True), (94, False), (4711, True)]
+)
+def test_errors_of_the_driver(xid: int, fatal: bool) -> None:
+    """What a program did is harmless; what nobody listed is not."""
+    assert bool(rules.problem_of(xid)) is fatal
