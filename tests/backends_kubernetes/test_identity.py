@@ -1,0 +1,59 @@
+"""Which pod a server runs in."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.backends.kubernetes.identity import Identity, here, identify
+from jupyter_gpu.kube import Credentials
+from jupyter_gpu.model.errors import BackendUnavailable
+
+ENVIRON = {"POD_NAME": "p", "POD_NAMESPACE": "n", "POD_UID": "u"}
+
+
+def token(claims: Any) -> str:
+    """Made up, as far as somebody looks into it."""
+    body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"head.{body}.signature\n"
+
+
+BOUND = token({"kubernetes.io": {"namespace": "tn", "pod": {"name": "tp", "uid": "tu"}}})
+
+
+@pytest.mark.parametrize(
+    ("environ", "text", "namespace", "expected"),
+    [
+        (ENVIRON, BOUND, "file", Identity("n", "p", "u")),
+        ({}, BOUND, "file", Identity("tn", "tp", "tu")),
+        ({"POD_NAME": "p"}, BOUND, "file", Identity("tn", "p", "")),
+        ({"POD_NAME": "tp"}, BOUND, "file", Identity("tn", "tp", "tu")),
+        ({}, "", "file", Identity("file", "host", "")),
+        ({}, token({"kubernetes.io": {"namespace": "tn"}}), "", Identity("tn", "host", "")),
+        ({}, token([]), "file", Identity("file", "host", "")),
+        ({}, token({"kubernetes.io": 7}), "file", Identity("file", "host", "")),
+        ({}, "a.!!.c", "file", Identity("file", "host", "")),
+        ({}, "a.b", "file", Identity("file", "host", "")),
+    ],
+)
+def test_who_says_it(environ: dict[str, str], text: str, namespace: str, expected: Identity) -> None:
+    """The downward API, else the token, else the host name; odd tokens are no tokens."""
+    assert identify(environ, text, namespace, "host") == expected
+
+
+def test_nobody_says_it() -> None:
+    """The message is what to paste into the pod's spec."""
+    with pytest.raises(BackendUnavailable, match=r"fieldPath: metadata\.name"):
+        identify({}, "", "", "host")
+
+
+def test_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From this process's environment and token; a token that cannot be read says nothing."""
+    for key in ENVIRON:
+        monkeypatch.delenv(key, raising=False)
+    (tmp_path / "token").write_text(BOUND)
+    assert here(Credentials(token=tmp_path / "token")) == Identity("tn", "tp", "tu")
+    monkeypatch.setenv("POD_NAME", "p")
+    assert here(Credentials(token=tmp_path / "none", namespace="n")) == Identity("n", "p", "")

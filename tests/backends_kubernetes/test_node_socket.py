@@ -1,0 +1,185 @@
+"""The pod's socket: what the node plugin says, and how it can fail to."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.backends.kubernetes import node_socket
+from jupyter_gpu.backends.kubernetes.node_socket import NodeSocket, Unreachable
+from jupyter_gpu.model.gpu import Holder
+from tests.builders import inventory
+
+SECONDS = 60.0
+NODE = {"node": "n1", "simulated": True, "gpus": [gpu.to_json() for gpu in inventory(2)]}
+SAMPLE = {
+    "loads": {"GPU-0": {"utilisation": 12.5, "memory": 7}, "GPU-1": {"utilisation": None, "memory": None}},
+    "holders": {"GPU-0": [{"pid": 3, "command": "python"}]},
+}
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """Of the socket: short, as such paths have to be."""
+    with tempfile.TemporaryDirectory(prefix="jg-") as folder:
+        yield Path(folder) / "node.sock"
+
+
+class Plugin:
+    """The other end: answers what a test sets."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writers: list[asyncio.StreamWriter] = []
+        self.answers: dict[str, Any] = {"node": NODE, "sample": SAMPLE}
+        self.asked = 0
+
+    async def open(self) -> None:
+        """Begin to serve."""
+        self._path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, self._path)
+
+    async def close(self) -> None:
+        """All connections end."""
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        with suppress(OSError):
+            while line := await reader.readline():
+                self.asked += 1
+                answer = self.answers[json.loads(line)["get"]]
+                if answer is None:
+                    return writer.close()
+                writer.write(answer if isinstance(answer, bytes) else json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        return writer.close()
+
+
+class Listener:
+    """A socket that is asked, and what it told."""
+
+    def __init__(self, path: Path) -> None:
+        self._news = asyncio.Event()
+        self.socket = NodeSocket(path, self._news.set)
+
+    async def until(self, condition: Callable[[NodeSocket], bool]) -> None:
+        """Wait for it."""
+        async with asyncio.timeout(SECONDS):
+            while not condition(self.socket):
+                await self._news.wait()
+                self._news.clear()
+
+
+@asynccontextmanager
+async def listening(path: Path) -> AsyncIterator[Listener]:
+    """It runs."""
+    listener = Listener(path)
+    task = asyncio.create_task(listener.socket.run())
+    try:
+        yield listener
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def test_the_node_is_known_and_known_anew(path: Path) -> None:
+    """Asked once and when it is said that something changed; a plugin that comes back is found by itself."""
+
+    async def play() -> None:
+        plugin = Plugin(path)
+        await plugin.open()
+        async with listening(path) as listener:
+            await listener.until(lambda socket: socket.node is not None)
+            assert listener.socket.node is not None
+            assert (listener.socket.node.name, listener.socket.node.gpus) == ("n1", inventory(2))
+            plugin.answers["node"] = {**NODE, "gpus": []}
+            listener.socket.refresh()
+            await listener.until(lambda socket: socket.node is not None and not socket.node.gpus)
+            await plugin.close()
+            await listener.until(lambda socket: bool(socket.trouble))
+            assert listener.socket.node is not None
+            plugin.answers["node"] = NODE
+            await plugin.open()
+            await listener.until(lambda socket: not socket.trouble)
+            await listener.until(lambda socket: socket.node is not None and len(socket.node.gpus) == 2)
+        await plugin.close()
+
+    asyncio.run(play())
+
+
+def test_a_sample_is_loads_and_holders(path: Path) -> None:
+    """By uuid; a device that does not tell is None."""
+
+    async def play() -> None:
+        plugin = Plugin(path)
+        await plugin.open()
+        use = await NodeSocket(path, lambda: None).sample()
+        assert (use.loads["GPU-0"].utilisation, use.loads["GPU-1"].memory) == (12.5, None)
+        assert use.holders == {"GPU-0": (Holder(3, "python"),)}
+        await plugin.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, "hung up"),
+        ({"error": "this slot is nobody's"}, "this slot is nobody's"),
+        (b"no json\n", "can't be read"),
+        ([], "must be a JSON object"),
+        ({"loads": {}}, "must be a JSON object"),
+        ({"loads": {"GPU-0": {"utilisation": "much", "memory": 1}}, "holders": {}}, "utilisation"),
+        ({"loads": {"": {}}, "holders": {}}, "loads"),
+        ({"loads": {}, "holders": {"GPU-0": [{"pid": "x"}]}}, "pid"),
+        (b"x" * (node_socket.MAX_ANSWER + 10), "limit"),
+    ],
+)
+def test_a_bad_answer_is_none(path: Path, answer: Any, words: str) -> None:
+    """What comes over the socket is checked like all that comes from outside."""
+
+    async def play() -> None:
+        plugin = Plugin(path)
+        plugin.answers["sample"] = answer
+        await plugin.open()
+        with pytest.raises(Unreachable, match=words):
+            await NodeSocket(path, lambda: None).sample()
+        await plugin.close()
+
+    asyncio.run(play())
+
+
+def test_a_plugin_that_says_nothing_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every answer has its time."""
+    monkeypatch.setattr(node_socket, "DEADLINE", 0.2)
+
+    async def play() -> None:
+        plugin = Plugin(path)
+        plugin.answers["node"] = b" "
+        await plugin.open()
+        async with listening(path) as listener:
+            await listener.until(lambda socket: socket.trouble == "it took too long")
+        await plugin.close()
+
+    asyncio.run(play())
+
+
+def test_nobody_at_the_socket_is_said(path: Path) -> None:
+    """No file, or a file that nobody listens at."""
+
+    async def play() -> None:
+        async with listening(path) as listener:
+            await listener.until(lambda socket: socket.trouble == "No such file or directory")
+            assert listener.socket.known.is_set()
+
+    asyncio.run(play())

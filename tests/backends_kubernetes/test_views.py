@@ -1,0 +1,165 @@
+"""From the pod's JSON to the view: pure, whatever stands there."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.backends.kubernetes import news
+from jupyter_gpu.backends.kubernetes.settings import Settings
+from jupyter_gpu.backends.kubernetes.views import Node, Records, Sight, advance, answered, compose, read
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED, Requested, Wish, encode
+from jupyter_gpu.model.gpu import Holder
+from jupyter_gpu.model.status import Phase
+from jupyter_gpu.model.view import View
+from tests.builders import allocated, attached, inventory, requested, uuid
+
+
+def a_pod(**texts: str) -> dict[str, Any]:
+    """With these annotations, as text."""
+    return {"metadata": {"uid": "u", "annotations": {f"jupyter-gpu.io/{key}": text for key, text in texts.items()}}}
+
+
+def sight(**fields: Any) -> Sight:
+    """Of a pod on a node with two GPUs."""
+    return Sight(**{"instance": "i", "node": Node("n1", False, inventory(2)), **fields})
+
+
+def types(view: View) -> list[str]:
+    """Of its conditions."""
+    return [condition.type for condition in view.conditions]
+
+
+def test_a_pod_with_everything() -> None:
+    """Each annotation is where it belongs; the card has its user."""
+    texts = {
+        "requested": encode(requested(2)),
+        "allocated": encode(allocated([0, 1])),
+        "attached": encode(attached([0, 1])),
+    }
+    seen = sight(pod=a_pod(**texts), holders={uuid(1): (Holder(7, "python"),)})
+    view = compose(3, seen, Settings(limit=1500, fractions=(250,)))
+    assert (view.version, view.instance, view.backend, view.total, view.limit) == (3, "i", "kubernetes", 2000, 1500)
+    assert view.steps == (0, 250, 1000, 1500)
+    assert (view.status.phase, types(view)) == (Phase.READY, [])
+    assert [len(card.users) for card in view.gpus] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"node": None}, ["LookingForGpus"]),
+        ({"node": None, "node_trouble": "it hung up"}, ["NodePluginUnreachable"]),
+        ({"node_trouble": "it hung up"}, ["NodePluginUnreachable"]),
+        ({"node": Node("n", True, ())}, ["NoGpu"]),
+        ({"node": Node("n", True, inventory(1))}, ["Simulated"]),
+        ({"cluster_trouble": "refused"}, ["ClusterUnreachable"]),
+        ({"gone": True}, ["PodGone"]),
+        ({"pod": {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}}, ["PodEnding"]),
+        ({"pod": a_pod(requested="many")}, ["InvalidRequest"]),
+        ({"pod": a_pod(allocated="{}", attached="[")}, ["StateDamaged", "StateDamaged"]),
+        ({"pod": a_pod(allocated=encode(allocated({0: 500})))}, ["ShareNotEnforced"]),
+        ({"events": ({"reason": "Killing", "message": "Stopping container"},)}, ["Killing"]),
+    ],
+)
+def test_what_is_out_of_the_ordinary_is_said(fields: dict[str, Any], expected: list[str]) -> None:
+    """One condition for each thing."""
+    assert types(compose(0, sight(**fields), Settings())) == expected
+
+
+ANNOTATION = st.text(max_size=30) | st.sampled_from(
+    [encode(requested(2)), encode(allocated([0, 7])), encode(attached([1], draining=[0]))]
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from([REQUESTED, ALLOCATED, ATTACHED]), ANNOTATION),
+    st.text(max_size=40),
+    st.lists(
+        st.dictionaries(st.sampled_from(["reason", "message", "lastTimestamp"]), st.text(max_size=30)), max_size=6
+    ),
+)
+def test_whatever_stands_there_the_view_can_be_sent(
+    annotations: dict[str, str], trouble: str, events: list[dict[str, str]]
+) -> None:
+    """Nobody can break the panel by what they write into a pod."""
+    pod = {"metadata": {"annotations": annotations}}
+    seen = sight(pod=pod, node_trouble=trouble, cluster_trouble=trouble, events=tuple(events))
+    view = compose(0, seen, Settings())
+    assert View.from_json(view.to_json()).to_json() == view.to_json()
+
+
+@pytest.mark.parametrize(
+    ("records", "wish", "highest", "generation"),
+    [
+        (Records(), Wish(1000), 0, 1),
+        (Records(requested(1, generation=3)), Wish(2000), 0, 4),
+        (Records(requested(1, generation=3)), Wish(1000), 0, 3),
+        (Records(Requested(0, Wish(1000))), Wish(1000), 0, 1),
+        (Records(Requested(0, Wish(1000)), allocated(generation=7)), Wish(2000), 0, 8),
+        (Records(Requested(0, Wish(1000)), None, attached(generation=7)), Wish(2000), 0, 8),
+        (Records(Requested(0, Wish(1000)), allocated(generation=0)), Wish(2000), 5, 6),
+        (Records(None, allocated(generation=7)), Wish(2000), 0, 8),
+    ],
+)
+def test_generations_count_on(records: Records, wish: Wish, highest: int, generation: int) -> None:
+    """From the highest that anybody has seen, whatever was written by hand between."""
+    after = advance(records, wish, highest)
+    assert (after.generation, after.wish) == (generation, wish)
+
+
+@pytest.mark.parametrize(
+    ("records", "generation", "expected"),
+    [
+        (Records(requested(0)), 1, True),  # nothing wanted, nothing held
+        (Records(requested(1)), 1, False),
+        (Records(requested(1), allocated([0])), 1, False),
+        (Records(requested(1), allocated([0]), attached([0])), 1, True),
+        (Records(requested(2), allocated([0]), attached([0])), 1, True),  # waits for the rest
+        (Records(requested(1, generation=2), allocated([0]), attached([0])), 2, False),  # of the wish before
+        (Records(requested(1, generation=3), allocated([0]), attached([0])), 2, True),  # somebody else's came after
+        (Records(requested(0), allocated([]), attached([0])), 1, False),  # revoked, not yet closed
+        (Records(requested(0), allocated([]), attached([], draining=[0])), 1, False),  # nobody looked yet
+        (Records(requested(0), allocated([]), attached([], draining=[0], holders=[Holder(1, "x")])), 1, True),
+        (Records(requested(0), None, attached([], draining=[0])), 1, False),
+        (Records(), 1, False),
+    ],
+)
+def test_when_a_request_is_answered(records: Records, generation: int, expected: bool) -> None:
+    """When cluster and node have done what can be done now."""
+    assert answered(records, generation) is expected
+
+
+def test_a_pod_that_was_never_seen_has_no_records() -> None:
+    """Before the first word of the cluster."""
+    assert read(None) == Records()
+
+
+def event(reason: str, message: str, time: str) -> dict[str, Any]:
+    """As the API has it."""
+    return {"reason": reason, "message": message, "lastTimestamp": time}
+
+
+def test_news_are_the_latest_of_each_kind_and_only_what_matters() -> None:
+    """Plain words first, then Kubernetes' own; unknown kinds are left out, but for those of a newer version of ours."""
+    events = [
+        event("GpusPartial", "1 of 2", "2026-01-01T00:00:05Z"),
+        event("GpusPartial", "0 of 2", "2026-01-01T00:00:01Z"),
+        event("Pulled", "image", "2026-01-01T00:00:09Z"),
+        event("GpuNews", "of tomorrow", "2026-01-01T00:00:02.123456Z"),
+        event("Evicted", "", "2026-01-01T00:00:07Z"),
+    ]
+    waiting = news.conditions(events, Phase.WAITING)
+    assert [condition.type for condition in waiting] == ["Evicted", "GpusPartial", "GpuNews"]
+    assert waiting[0].message.endswith("Save your work now.")
+    assert waiting[1].message.endswith("Kubernetes says: 1 of 2")
+    assert waiting[2].message == "Kubernetes says: of tomorrow"
+    assert [condition.type for condition in news.conditions(events, Phase.READY)] == ["Evicted", "GpuNews"]
+
+
+def test_there_is_never_too_much_news() -> None:
+    """A panel is no log; odd times are no error."""
+    events = [{"reason": f"Gpu{n}", "series": {"lastObservedTime": f"2026-01-01T00:00:0{n}Z"}} for n in range(9)]
+    told = news.conditions([*events, {}, {"reason": None, "lastTimestamp": 7}], Phase.READY)
+    assert [condition.type for condition in told] == ["Gpu8", "Gpu7", "Gpu6", "Gpu5"]
