@@ -9,7 +9,8 @@ from typing import Any
 from jupyter_gpu.kube.objects import SLOT
 from jupyter_gpu.model.annotations import REQUESTED
 
-Files = Mapping[str, str | Mapping[str, Any]]
+Files = Mapping[str, Any]
+"""Folder in the container → ConfigMap: its name, or a volume's ``configMap``."""
 
 SCHEDULER = "jupyter-gpu-scheduler"
 BUSYBOX = "busybox:1"
@@ -44,7 +45,7 @@ def pod(
     files: Files | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A pod of one container. ``wants``: the wish that it begins with. ``files``: folder → ConfigMap (or its name)."""
+    """A pod of one container. ``wants``: the wish that it begins with."""
     chosen = {**({HOST: node} if node else {}), **(selector or {})}
     volumes = [
         {"name": f"files-{number}", "configMap": {"name": of}} for number, of in enumerate((files or {}).values())

@@ -3,9 +3,10 @@
     python3 prober.py LOG DEVICE…
 
 Appends one JSON line to LOG when a device begins to open (``{"device", "open": true, "time"}``: when that attempt
-began), when it ceases to (``{"device", "open": false, "time"}``: when the last attempt that succeeded began), and one
-each second, the first of these after all devices were tried once. Times are ``CLOCK_MONOTONIC``, which all processes
-of a machine share. A device that is opened is closed at once, so that it never keeps a GPU from being given back.
+began), when it ceases to (``{"device", "open": false, "time", "error"}``: when the last attempt that succeeded began,
+and why the next failed), and one each second, the first of these after all devices were tried once. Times are
+``CLOCK_MONOTONIC``, which all processes of a machine share. A device that is opened is closed at once, so that it never
+keeps a GPU from being given back.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from typing import TextIO
 FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def opens(path: str) -> bool:
-    """One attempt."""
+def attempt(path: str) -> int:
+    """Opens and closes; 0, or the number of the error."""
     try:
         descriptor = os.open(path, FLAGS)
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno or -1
     os.close(descriptor)
-    return True
+    return 0
 
 
 def probe(log: TextIO, paths: list[str]) -> None:
@@ -46,12 +47,13 @@ def probe(log: TextIO, paths: list[str]) -> None:
         for path in paths:
             before = time.monotonic()
             attempts += 1
-            if opens(path):
+            error = attempt(path)
+            if not error:
                 if path not in succeeded:
                     tell(device=path, open=True, time=before)
                 succeeded[path] = before
             elif path in succeeded:
-                tell(device=path, open=False, time=succeeded.pop(path))
+                tell(device=path, open=False, time=succeeded.pop(path), error=error)
         if before - told >= 1:
             tell(time=before)
             told = before

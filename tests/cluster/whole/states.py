@@ -41,6 +41,8 @@ class PodState:
     deleting: bool
     ready: bool
     restarts: int
+    ended: str
+    """How the containers ended last time, in the kubelet's words."""
     address: str
     requested: Requested | None
     allocated: Allocated | None
@@ -69,8 +71,12 @@ class PodState:
 
     @property
     def held(self) -> dict[str, int]:
-        """Milli by uuid that nobody else may have now."""
-        all_of_them = (self.granted, self.usable, self.draining)
+        """Milli by uuid that nobody else may have now. A pod that is deleted keeps only what it has not closed; of one
+        that is finished the kubelet itself says that no process is left.
+        """
+        if self.phase in ("Succeeded", "Failed"):
+            return {}
+        all_of_them = ({} if self.deleting else self.granted, self.usable, self.draining)
         return {uuid: max(each.get(uuid, 0) for each in all_of_them) for uuid in set().union(*all_of_them)}
 
     @property
@@ -108,12 +114,18 @@ def pod_state(pod: Mapping[str, Any]) -> PodState:
         deleting=objects.deleting(pod),
         ready=objects.conditions(pod).get("Ready") == "True",
         restarts=sum(int(each.get("restartCount", 0)) for each in containers),
+        ended=" ".join(map(_ending, containers)).strip(),
         address=str(status.get("podIP") or ""),
         requested=decoded(REQUESTED, decode_requested),
         allocated=decoded(ALLOCATED, decode_allocated),
         attached=decoded(ATTACHED, decode_attached),
         annotations=dict((pod.get("metadata") or {}).get("annotations") or {}),
     )
+
+
+def _ending(container: Mapping[str, Any]) -> str:
+    last = (container.get("lastState") or {}).get("terminated") or {}
+    return f"{last.get('reason')} {last.get('exitCode')} at {last.get('finishedAt')}" if last else ""
 
 
 def written(pod: Mapping[str, Any], key: str) -> float:

@@ -1,5 +1,6 @@
 """Two nodes, five pods, random resizes, and everything is killed by and by: the rules hold, and all converges."""
 
+import json
 import os
 import random
 import threading
@@ -9,13 +10,15 @@ from contextlib import contextmanager
 
 import pytest
 
+from jupyter_gpu.kube import objects
+from jupyter_gpu.model.annotations import REQUESTED
+from tests.cluster.testbed import until
 from tests.cluster.testbed.commands import CommandFailed
 from tests.cluster.whole import pods
 from tests.cluster.whole.faults import FAULTS
 from tests.cluster.whole.judge import spans, within
 from tests.cluster.whole.states import unsettled
 from tests.cluster.whole.world import SECONDS, World
-from tests.deploy import product as chart
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 
@@ -58,12 +61,21 @@ def resizing(corner: World, chance: random.Random) -> Iterator[list[str]]:
             writer.join(SECONDS)
 
 
+def wishes(corner: World) -> dict[str, str | None]:
+    """What is asked for, by the API server's last word."""
+    found = json.loads(corner.kubectl("get", "pods", "--output", "json"))["items"]
+    return {objects.name(pod): objects.annotation(pod, REQUESTED) for pod in found}
+
+
 def converge(corner: World, what: str) -> None:
     """Wait until nothing is left to do, and the node plugins and slots are there again."""
 
+    wanted = until(lambda: wishes(corner), SECONDS, "the API server to answer")
+
     def done() -> bool:
         found = corner.history.pods()
-        return len(found) == len(AMOUNTS) and not unsettled(found, corner.gpus)
+        heard = {pod.name: pod.annotations.get(REQUESTED) for pod in found}
+        return heard == wanted and not unsettled(found, corner.gpus)
 
     try:
         corner.until(done, f"all to converge after: {what}")
@@ -76,7 +88,7 @@ def test_everything_is_killed_by_and_by(corner: World) -> None:
     """After each fault what is wanted comes about; no GPU ever had two owners, by the API and by the devices."""
     print(f"\nseed {SEED}")
     chance = random.Random(SEED)
-    image = chart.images(*chart.PROGRAMS)["node"].reference
+    image = corner.product.component("node")[0]["spec"]["containers"][0]["image"]  # it has Python, and is there already
     corner.programs()
     files = {pods.PROGRAMS: "programs"}
     probed = [
@@ -110,7 +122,8 @@ def look_at_probers(corner: World) -> None:
     for name in PROBED:
         verdict = corner.probed(name)
         attempts += verdict.attempts
-        assert not verdict.wrong, f"{name}: {verdict.wrong[:10]}\n{corner.report()}"
+        told = [line for line in corner.probe_log(corner.pod(name)) if "device" in line or "started" in line]
+        assert not verdict.wrong, f"{name}: {verdict.wrong[:10]}\n{told[-100:]}\n{corner.report()}"
     print(f"{attempts} attempts to open a device, none wrong")
     for one, other in (("a1", "b1"), ("a2", "b2")):
         mine, theirs = (spans(corner.probe_log(corner.pod(name))) for name in (one, other))

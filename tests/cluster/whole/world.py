@@ -201,11 +201,11 @@ class World:
         return state.ready and done and (state.requested is None or state.attached is not None or not state.wanted)
 
     def has(self, name: str, milli: int) -> PodState:
-        """Wait until this is decided for the pod and so."""
+        """Wait until the pod runs, and this is decided for it and so."""
 
         def condition() -> PodState | None:
             state = self.pod(name)
-            return state if state.settled and sum(state.usable.values()) == milli else None
+            return state if state.ready and state.settled and sum(state.usable.values()) == milli else None
 
         found = self.until(condition, f"{name} to have {milli} milli of GPUs")
         assert found
@@ -277,7 +277,7 @@ class World:
         for state in self.history.pods():
             about = f"{state.node} {state.phase}{' deleting' if state.deleting else ''}, {state.restarts} restarts"
             notes = "".join(f"\n    {key}: {text}" for key, text in sorted(state.annotations.items()))
-            found.append(f"  {state.name} ({state.uid[:8]}) {about}{notes}")
+            found.append(f"  {state.name} ({state.uid[:8]}) {about} {state.ended}{notes}")
         with suppress(Exception):
             words = ("get", "events", "--sort-by=.lastTimestamp", "--no-headers")
             found += ["Events:", *self.kubectl(*words).splitlines()[-30:]]
