@@ -1,5 +1,6 @@
 """The testbed itself: clusters come up, work, stand faults, live side by side and leave nothing."""
 
+import contextlib
 import ipaddress
 import json
 import os
@@ -393,10 +394,11 @@ def test_another_cluster_beside_it_leaves_nothing(cluster: Cluster) -> None:
 
 def crash(cluster: Cluster) -> None:
     """Kill every process of the cluster at once, and forget half of what was written down."""
-    for name in traces(cluster)["processes"]:
-        Process.of(int(name)).send(signal.SIGKILL)
-    for group in cgroups.of_prefix(f"jg-{cluster.name}-"):
-        for pid in cgroups.processes(group):
+    pids = {int(name) for name in traces(cluster)["processes"]}
+    pids.update(*map(cgroups.processes, cgroups.of_prefix(f"jg-{cluster.name}-")))
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    until(lambda: not pids & {int(name) for name in traces(cluster)["processes"]}, what="the killed to be gone")
     for record in (cluster.folder / "processes").glob("*@*"):
         record.unlink()

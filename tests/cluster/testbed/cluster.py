@@ -239,7 +239,9 @@ class Cluster:
         scratch.replace(self._file)
 
     def _ready(self) -> bool:
-        """Whether every node is ready and pods may be put on it."""
+        """Whether every node is ready for pods. What was about to end when it was looked at is started here."""
+        for part in self.parts:
+            self.start(part)
         found = json.loads(self.kubectl("get", "nodes", "--output", "json"))["items"]
         ready = {
             node["metadata"]["name"]

@@ -105,5 +105,8 @@ def kubelet(facts: Facts) -> str:
         "imageGCHighThresholdPercent": 100,
         "localStorageCapacityIsolation": False,
         "nodeStatusUpdateFrequency": "2s",
+        # tests end programs on purpose, again and again: the wait before they are started anew stays short
+        "featureGates": {"KubeletCrashLoopBackOffMax": True},
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "2s"},
     }
     return json.dumps(config, indent=2)
