@@ -181,8 +181,12 @@ class _Look(Generic[K]):
         return held
 
     def stashed(self, directory: str) -> set[K]:
-        """Descriptors in flight in a socket, which may be anything, and files of io_uring, which are named."""
+        """Descriptors in flight in a socket, which may be anything, and files of io_uring, which are named.
+
+        In another mount namespace a name says nothing here: there any file of io_uring may be anything.
+        """
         held: set[K] = set()
+        elsewhere = os.stat(f"{directory}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino
         for name in os.listdir(f"{directory}/fd"):
             try:
                 kind = os.readlink(f"{directory}/fd/{name}")
@@ -195,14 +199,14 @@ class _Look(Generic[K]):
             if _IN_FLIGHT.search(text):
                 held.update(*self.devices.values(), *self.files.values())
             for path in _REGISTERED.findall(text):
-                held.update(self.registered(path))
+                held.update(self.registered(path, elsewhere=elsewhere))
         return held
 
-    def registered(self, path: bytes) -> Iterable[K]:
+    def registered(self, path: bytes, *, elsewhere: bool) -> Iterable[K]:
         """What a file of io_uring is, by its name; one whose name leads nowhere here may be anything."""
         if not path.startswith(b"/"):  # a socket or pipe
             return ()
-        found = syscalls.status_at(syscalls.AT_FDCWD, path)
+        found = None if elsewhere else syscalls.status_at(syscalls.AT_FDCWD, path)
         return self.match(found) if found else (*chain(*self.devices.values(), *self.files.values()),)
 
     def mappings(self, pid: int, path: str) -> set[K]:

@@ -330,6 +330,11 @@ class Node:
         text = (self.json["metadata"].get("annotations") or {}).get(INVENTORY)
         return decode_inventory(text) if text else ()
 
+    def events(self) -> list[str]:
+        """Reasons of the node's events."""
+        found = self.api.run(self.api.kube.list(paths.events("default"), fields="involvedObject.kind=Node"))
+        return [item["reason"] for item in found.items if item["involvedObject"]["name"] == self.name]
+
     def pins(self) -> list[str]:
         directory = self.bpffs / "jupyter-gpu"
         return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
@@ -343,7 +348,11 @@ class Node:
         self.pods.clear()
         if self.process is not None:
             try:
-                until(lambda: not any(name.split("_")[0] in gone for name in self.pins()), PATIENCE, "pods to be forgotten")
+                until(
+                    lambda: not any(name.split("_")[0] in gone for name in self.pins()),
+                    PATIENCE,
+                    "pods to be forgotten",
+                )
             except Exception as error:
                 raise AssertionError(f"{error}: {gone} {self.pins()} {self.get('/metrics')}\n{self.log()}") from None
 

@@ -1,6 +1,5 @@
 """From `allocated` to what a process can open to `attached`, on real control groups and a real API server."""
 
-
 import pytest
 
 from tests.agent.stage import Node
