@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,15 @@ from traitlets.config import Config
 
 from benchmarks._server import Server, simulated
 from jupyter_gpu.app import PROVISIONER, GpuExtension
+from jupyter_gpu.backends import choose
 from jupyter_gpu.backends.local import LocalBackend
 from jupyter_gpu.model.errors import BackendUnavailable
+from jupyter_gpu.routes import STARTING, VIEWERS
 
 from .conftest import Call, Connect
 
 OURS = (
-    *("simulated_gpus", "limit", "fractions", "state_dir", "enforcement"),
+    *("backend", "simulated_gpus", "limit", "fractions", "state_dir", "enforcement"),
     *("system_holders", "sample_interval", "history", "priority"),
 )
 
@@ -40,6 +44,7 @@ def test_every_setting_is_documented(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
+        ("backend", "slurm", "backend"),
         ("simulated_gpus", -1, "simulated_gpus"),
         ("simulated_gpus", 25, "simulated_gpus"),
         ("simulated_gpus", "two", "simulated_gpus"),
@@ -220,3 +225,45 @@ def test_our_provisioner_is_the_default_only_where_it_is_installed(
     finally:
         factory.provisioners = known
         KernelProvisionerFactory.clear_instance()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "slot", "host", "token", "expected"),
+    [
+        ("auto", True, True, True, "kubernetes"),
+        ("auto", False, True, True, "local"),
+        ("auto", True, False, True, "local"),
+        ("auto", True, True, False, "local"),
+        ("local", True, True, True, "local"),
+        ("kubernetes", False, False, False, "kubernetes"),
+    ],
+)
+def test_where_gpus_come_from(tmp_path: Path, wanted: str, slot: bool, host: bool, token: bool, expected: str) -> None:
+    """By itself a server asks the cluster only where it has a slot and can ask; else one says so."""
+    if token:
+        (tmp_path / "token").write_text("x")
+    environ = {
+        **({"JUPYTER_GPU_NODE_SOCKET": "/run/jupyter-gpu/node.sock"} if slot else {}),
+        **({"KUBERNETES_SERVICE_HOST": "10.96.0.1"} if host else {}),
+    }
+    assert choose(wanted, environ, tmp_path) == expected
+
+
+async def test_a_server_outside_of_a_pod_says_why_it_cannot_ask_the_cluster(
+    jp_configurable_serverapp: Callable[..., ServerApp], jp_server_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts, and every question is answered with what is missing."""
+    monkeypatch.delenv("JUPYTER_GPU_NODE_SOCKET", raising=False)
+    app = jp_configurable_serverapp(config=jp_server_config, argv=["--GpuExtension.backend=kubernetes"])
+    (extension,) = app.extension_manager.extension_apps["jupyter_gpu"]
+    await extension.settings[STARTING]
+    error = extension.settings[VIEWERS]
+    assert isinstance(error, BackendUnavailable)
+    assert "this container has no GPU slot" in error.message
+
+
+def test_the_kubernetes_client_is_loaded_only_where_it_is_used() -> None:
+    """It takes half a second, and a notebook on one machine has no use for it."""
+    code = "import sys, jupyter_gpu.app, jupyter_gpu.backends.local; print('kubernetes' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
