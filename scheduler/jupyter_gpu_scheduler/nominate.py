@@ -44,16 +44,17 @@ def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], pol
 def review(snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | None = None) -> tuple[Decision, ...]:
     """Nominations that must change, next in line first: the node is gone or can't serve any more, or another can now.
 
-    ``changed``: look for room only on these nodes; ``None``: on all. To be called after changes and before `decide`,
-    so that what comes free goes to who waits longest, wherever it waits. Deciding again gives nothing.
+    ``changed``: the nodes where anything changed, also in the pods nominated to them; ``None``: all. To be called after
+    changes and before `decide`, so that what comes free goes to who waits longest, wherever it waits. Deciding again
+    gives nothing.
     """
-    there = sorted(snapshot.nodes() if changed is None else set(changed) & set(snapshot.nodes()))
-    with_room = [name for name in there if any(cell.free for cell in shape_of(snapshot, name) or ())]
+    dirty = set(snapshot.nodes() if changed is None else changed)
+    with_room = sorted(name for name in dirty if any(cell.free for cell in shape_of(snapshot, name) or ()))
     decisions = []
     before: list[PodState] = []
     try:
         for pod in snapshot.pending():
-            if pod.ticket is None or pod.gone:
+            if pod.ticket is None or pod.gone or _untouched(pod, dirty, with_room, everything=changed is None):
                 continue
             found = _moved(snapshot, pod, with_room, policy)
             if found is not None:
@@ -64,6 +65,11 @@ def review(snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | N
         for pod in before:
             snapshot.put_pod(pod)
     return tuple(decisions)
+
+
+def _untouched(pod: PodState, dirty: set[str], with_room: Sequence[str], *, everything: bool) -> bool:
+    """Whether nothing can have changed for a pod: neither where it waits, nor is there room elsewhere."""
+    return not everything and not with_room and bool(pod.nominated) and pod.nominated not in dirty
 
 
 def _moved(snapshot: ClusterSnapshot, pod: PodState, with_room: Sequence[str], policy: Policy) -> Decision | None:
@@ -95,15 +101,15 @@ def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy
     Where it is nominated it stays, unless it fits elsewhere and not there.
     """
     known = standings(snapshot, pod)
-    best = None
+    prospects: dict[tuple[bool, bool, int, int], list[str]] = {}
     for name in names:
         found, place = verdict(snapshot, pod, name, known)
-        if found.never or snapshot.gpus(name) is None:
-            continue
-        here = name == pod.nominated
-        rank = (not found.fits, not here, found.owed, place, -rate(snapshot, pod, name, policy), name)
-        best = rank if best is None else min(best, rank)
-    return best[-1] if best else None
+        if not found.never and snapshot.gpus(name) is not None:
+            rank = (not found.fits, name != pod.nominated, found.owed, place)
+            prospects.setdefault(rank, []).append(name)
+    if not prospects:
+        return None
+    return min(prospects[min(prospects)], key=lambda name: (-rate(snapshot, pod, name, policy), name))
 
 
 def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated:

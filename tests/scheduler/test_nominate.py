@@ -197,12 +197,25 @@ def test_who_can_be_served_nowhere_any_more_leaves_the_line() -> None:
         new("lost", wants=1, ticket=5),
     ]
     snapshot = cluster({"n": 1}, pods)
-    assert reviewed(snapshot, "") == {"x": "", "zero": "", "over": "", "lost": "n"}
+    assert reviewed(snapshot, "n") == {"x": "", "zero": "", "over": "", "lost": "n"}
     reasons = {state.uid: state.allocated.reason for state in snapshot.pending() if state.allocated}
     assert reasons == {
         "x": Reason.INFEASIBLE, "zero": None, "over": Reason.LIMIT_EXCEEDED, "dead": None, "lost": Reason.DEFERRED,
     }  # fmt: skip
     assert [state.uid for state in snapshot.line("n")] == ["lost"]
+
+
+def test_only_what_can_have_changed_is_looked_at() -> None:
+    """Who waits where nothing changed is left alone, unless there is room on a node that did change."""
+    pods = [
+        pod("a", wants=2, has=[0, 1], node="n"),
+        pod("b", wants=2, has=[10, 11], node="m"),
+        new("x", wants=3, ticket=1, on="n"),
+        new("y", wants=2, ticket=2),
+    ]
+    snapshot = cluster({"n": 2, "m": 2}, pods)
+    assert reviewed(snapshot, "m") == {"y": "m"}
+    assert reviewed(snapshot, "n") == {"x": ""}
 
 
 def test_it_is_told_its_place_and_when_there_is_room() -> None:
