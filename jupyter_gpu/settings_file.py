@@ -138,8 +138,9 @@ def _number(kind: type[int] | type[float], least: float | None, most: float | No
         low, high = (-math.inf if least is None else least), (math.inf if most is None else most)
         if isinstance(value, bool) or not isinstance(value, wanted) or not low <= value <= high:
             noun = "whole number" if kind is int else "number"
-            limits = [f"at least {least:g}"] * (least is not None) + [f"at most {most:g}"] * (most is not None)
-            raise strict.FieldError(f"{key!r} must be a {noun}{' of ' if limits else ''}{' and '.join(limits)}.", key)
+            bounds = (("at least", least), ("at most", most))
+            limits = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+            raise strict.FieldError(f"{key!r} must be a {noun}{' of ' if limits else ''}{limits}.", key)
         return kind(value)
 
     return read_number

@@ -161,6 +161,8 @@ class Controller:
             announce(self._recorder, record.state, flight.allocated)
         elif outcome.kind != "conflict" or self._stuck(record):
             self._rest(record.state, outcome)
+        else:
+            self._waiting.enqueue(uid)  # kube-scheduler writes its own condition of a pod just when we do
         for node in (*places, *self._mirror.places(uid)):
             if node in self._postponed:
                 self._postponed.discard(node)

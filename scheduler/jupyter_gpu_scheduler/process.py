@@ -114,7 +114,7 @@ class Process:
         fields: str = "",
     ) -> Reflector:
         return Reflector(
-            self._kube, path, fields=fields, on_change=on_change, on_trouble=partial(self._trouble, what)
+            self._kube, path, fields=fields, on_change=on_change, on_trouble=partial(self._trouble, what), trim=trim
         )
 
     def _changed(self) -> None:

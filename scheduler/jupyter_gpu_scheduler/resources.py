@@ -7,7 +7,7 @@ only weigh. Slots are counted by the kubelet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
 
@@ -42,7 +42,7 @@ def quantity(text: str, scale: int = 1) -> int:
         amount = value * factor * scale
     except InvalidOperation:
         return 0
-    return min(_MOST, max(0, -int(-amount // 1)))
+    return min(_MOST, max(0, int(amount.to_integral_value(ROUND_CEILING))))
 
 
 def amounts(quantities: Any) -> dict[str, int]:
@@ -59,11 +59,11 @@ def pod_requests(pod: Mapping[str, Any]) -> dict[str, int]:
     The larger of all containers together and of the largest init container; an init container that keeps running
     (``restartPolicy: Always``) counts with both.
     """
-    spec = pod.get("spec") or {}
-    running = _sum(_requests(container) for container in spec.get("containers") or ())
+    spec = _map(pod, "spec")
+    running = _sum(_requests(container) for container in _list(spec, "containers"))
     largest: dict[str, int] = {}
     sidecars: dict[str, int] = {}
-    for container in spec.get("initContainers") or ():
+    for container in _list(spec, "initContainers"):
         if container.get("restartPolicy") == "Always":
             sidecars = _sum((sidecars, _requests(container)))
             largest = _larger(largest, sidecars)
@@ -74,7 +74,7 @@ def pod_requests(pod: Mapping[str, Any]) -> dict[str, int]:
 
 def _requests(container: Mapping[str, Any]) -> dict[str, int]:
     """A limit is a request where there is no other."""
-    resources = container.get("resources") or {}
+    resources = _map(container, "resources")
     return {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
 
 
@@ -88,3 +88,13 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {*one, *other}}
+
+
+def _map(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _list(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = value.get(key)
+    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []

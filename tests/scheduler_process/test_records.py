@@ -1,0 +1,164 @@
+"""From JSON of Pods and Nodes to records: whatever stands there, never an exception and never too much."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
+from jupyter_gpu.model.gpu import Gpu, GpuShare
+from jupyter_gpu_scheduler.records import matters, read_node, read_pod, trim_node, trim_pod, usage
+from jupyter_gpu_scheduler.resources import pod_requests, quantity
+
+
+def a_pod(annotations: dict[str, str] | None = None, *, slots: int = 1, **metadata: Any) -> dict[str, Any]:
+    """A Pod on node n."""
+    limits = {"jupyter-gpu.io/slot": str(slots), "cpu": "500m"} if slots else {}
+    return {
+        "metadata": {
+            "name": "p",
+            "namespace": "ns",
+            "uid": "u",
+            "resourceVersion": "7",
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+            "annotations": {"other": "x", **(annotations or {})},
+            **metadata,
+        },
+        "spec": {
+            "nodeName": "n",
+            "nodeSelector": {"zone": "a"},
+            "containers": [{"name": "c", "resources": {"limits": limits}, "env": [{"name": "A", "value": "b"}]}],
+        },
+        "status": {"phase": "Running", "conditions": []},
+    }
+
+
+def test_a_pod_is_read_whole() -> None:
+    """All that decisions look at."""
+    words = {
+        REQUESTED: "2",
+        ALLOCATED: encode(Allocated(1, (GpuShare("g", 1000),))),
+        ATTACHED: encode(Attached(1, (GpuShare("g", 1000),))),
+    }
+    record = read_pod(a_pod(words))
+    state = record.state
+    assert (state.uid, state.name, state.namespace, state.node, record.resource_version) == ("u", "p", "ns", "n", "7")
+    assert state.requested
+    assert state.requested.milli == 2000
+    assert state.held == {"g": 1000}
+    assert state.created == 1767323045
+    assert state.asks == {"cpu": 500}
+    assert state.selector == {"zone": "a"}
+    assert state.slots == 1
+    assert not state.gone
+    assert not record.problem
+    assert not record.opaque
+
+
+def test_what_cannot_be_read_fails_closed() -> None:
+    """A wish: a fault; a decision: none; what is attached: its node is closed."""
+    assert read_pod(a_pod({REQUESTED: "{"})).state.fault
+    assert read_pod(a_pod({REQUESTED: "{"})).problem
+    assert read_pod(a_pod({ALLOCATED: "[]"})).state.allocated is None
+    assert read_pod(a_pod({ATTACHED: "[]"})).opaque
+    pending = a_pod({ATTACHED: "[]"})
+    del pending["spec"]["nodeName"]
+    assert not read_pod(pending).opaque
+
+
+def test_without_a_slot_nothing_is_wished() -> None:
+    """Nobody could enforce what such a pod is given; its user is told."""
+    record = read_pod(a_pod({REQUESTED: "2"}, slots=0))
+    assert record.state.requested is None
+    assert "jupyter-gpu.io/slot" in record.problem
+    assert not matters(a_pod(slots=0))
+    assert matters(a_pod({ATTACHED: "x"}, slots=0))
+    assert matters(a_pod())
+
+
+def test_a_pod_on_its_way_out_gets_nothing() -> None:
+    """Deleted or finished."""
+    assert read_pod(a_pod(deletionTimestamp="2026-01-02T03:04:05Z")).state.gone
+    done = a_pod()
+    done["status"]["phase"] = "Failed"
+    assert read_pod(done).state.gone
+
+
+def test_a_node_is_read_whole() -> None:
+    """Inventory, labels, what it has; one that can't be read is not known."""
+    gpu = Gpu("g", 0, "m", 1)
+    node: dict[str, Any] = {
+        "metadata": {"name": "n", "uid": "u", "labels": {"a": "b"}, "annotations": {INVENTORY: encode((gpu,))}},
+        "spec": {"unschedulable": True},
+        "status": {"allocatable": {"cpu": "8", "memory": "1Gi", "pods": "110"}, "images": [1]},
+    }
+    record = read_node(node)
+    assert record.gpus == (gpu,)
+    assert not record.schedulable
+    assert record.facts({"cpu": 5}).allocatable == {"cpu": 8000, "memory": 1024**3}
+    assert read_node(trim_node(node)) == record
+    node["metadata"]["annotations"][INVENTORY] = "?"
+    assert read_node(node).gpus is None
+    assert read_node(node).problem
+    assert read_node({}).gpus is None
+
+
+def test_trimming_loses_nothing_that_is_read() -> None:
+    """And most of what is not."""
+    pod = a_pod({REQUESTED: "2", ATTACHED: "x"})
+    pod["spec"]["overhead"] = {"cpu": "1"}
+    assert read_pod(trim_pod(pod)) == read_pod(pod)
+    assert usage(trim_pod(pod)) == usage(pod)
+    assert len(str(trim_pod({**pod, "managedFields": ["x"] * 1000}))) < 700
+    assert trim_pod({}) == {"metadata": {"annotations": {}}}
+
+
+odd = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["metadata", "spec", "status", "containers", "resources", "limits", "annotations", "phase", REQUESTED]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), odd))
+def test_odd_json_never_raises(item: dict[str, Any]) -> None:
+    """Whatever it is."""
+    read_pod(item)
+    read_node(item)
+    read_pod(trim_pod(item))
+    read_node(trim_node(item))
+    usage(item)
+    matters(item)
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("2", 2), ("500m", 1), ("1Gi", 1024**3), ("1.5G", 15 * 10**8), ("1e3", 1000), ("0", 0), ("-3", 0), ("x", 0),
+     ("1e99", 0), ("NaN", 0), ("", 0), ("9Ei", 2**63 - 1), ("128974848", 128974848), ("1k", 1000)],
+)  # fmt: skip
+def test_quantities(text: str, amount: int) -> None:
+    """As Kubernetes writes them; rounded up; what is none is nothing."""
+    assert quantity(text) == amount
+
+
+def test_cpu_is_counted_in_thousandths_and_init_containers_as_kubernetes_does() -> None:
+    """The most at any moment: side-cars beside all, others one after the other before."""
+    spec = {
+        "containers": [{"resources": {"requests": {"cpu": "1"}}}, {"resources": {"limits": {"cpu": "500m"}}}],
+        "initContainers": [
+            {"resources": {"requests": {"cpu": "250m"}}, "restartPolicy": "Always"},
+            {"resources": {"requests": {"cpu": "4"}}},
+        ],
+        "overhead": {"cpu": "100m"},
+    }
+    assert pod_requests({"spec": spec}) == {"cpu": 4350}

@@ -1,0 +1,87 @@
+"""What travels between kube-scheduler and us, and the bodies of our writes."""
+
+import json
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.annotations import ALLOCATED, Allocated
+from jupyter_gpu_scheduler import wire
+from jupyter_gpu_scheduler.snapshot import PodState
+
+POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}
+STATE = PodState(uid="u", namespace="ns", name="p")
+
+
+@pytest.mark.parametrize("spell", [str, str.lower, str.upper])
+def test_fields_are_read_in_any_case(spell: Any) -> None:
+    """Go writes its own names, and reads any."""
+    body = json.dumps({spell("Pod"): POD, spell("NodeNames"): ["a", "b"], spell("Nodes"): None}).encode()
+    question = wire.read_question(body, 10_000)
+    assert question.nodes == ("a", "b")
+    assert question.pod == POD
+    fields = {spell("PodName"): "p", spell("PodNamespace"): "ns", spell("PodUID"): "u", spell("Node"): "a"}
+    assert wire.read_bind(json.dumps(fields).encode(), 1000) == wire.BindQuestion("ns", "p", "u", "a")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{", "not valid JSON"),
+        (b"[]", "JSON object"),
+        (b"{}", "Pod must be a JSON object"),
+        (b'{"Pod": {}}', "no name"),
+        (json.dumps({"Pod": POD}).encode(), "nodeCacheCapable"),
+        (json.dumps({"Pod": POD, "NodeNames": [1]}).encode(), "list"),
+        (b" " * 200, "at most 150"),
+        (b"[" * 149, "not valid JSON"),
+    ],
+)
+def test_questions_that_are_none(body: bytes, words: str) -> None:
+    """A sentence each, which becomes the `Error` of the answer."""
+    with pytest.raises(strict.FieldError) as error:
+        wire.read_question(body, 150)
+    assert words in str(error.value)
+
+
+def test_bind_needs_all_of_it() -> None:
+    """And no name may be longer than names are."""
+    with pytest.raises(strict.FieldError):
+        wire.read_bind(b'{"PodName": "p", "PodNamespace": "ns", "PodUID": "u"}', 1000)
+    with pytest.raises(strict.FieldError):
+        wire.read_bind(b'{"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "%s"}' % (b"n" * 254), 1000)
+
+
+def test_answers() -> None:
+    """With Go's names, all of them; no reason is empty."""
+    assert wire.filter_result(["a"], {"b": ""}, {"c": "never"}) == {
+        "NodeNames": ["a"],
+        "FailedNodes": {"b": "not suitable"},
+        "FailedAndUnresolvableNodes": {"c": "never"},
+        "Error": "",
+    }
+    assert wire.filter_error("why")["Error"] == "why"
+    assert wire.host_priorities({"a": 3}) == [{"Host": "a", "Score": 3}]
+    assert wire.bind_result("") == {"Error": ""}
+
+
+def test_writes_carry_their_preconditions() -> None:
+    """The very pod, in the very version that was decided about."""
+    patch = wire.allocated_patch("u", "7", Allocated(3))
+    assert patch["metadata"]["uid"] == "u"
+    assert patch["metadata"]["resourceVersion"] == "7"
+    assert json.loads(patch["metadata"]["annotations"][ALLOCATED]) == {"observedGeneration": 3, "shares": []}
+    binding = wire.binding(STATE, "n", "7", Allocated(3))
+    assert binding["target"]["name"] == "n"
+    assert (binding["metadata"]["uid"], binding["metadata"]["resourceVersion"]) == ("u", "7")
+    assert wire.about_pod(STATE, "7")["metadata"]["resourceVersion"] == "7"
+
+
+def test_versions() -> None:
+    """Counters of the store are compared as such; anything else is new if it is another."""
+    assert wire.newer("10", "9")
+    assert not wire.newer("9", "10")
+    assert not wire.newer("9", "9")
+    assert wire.newer("a", "b")
+    assert not wire.newer("a", "a")
