@@ -1,0 +1,220 @@
+"""The kubelet's call before a container starts, and the pod's socket: the plugin's own parts, in this process."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpu import faults
+from jupyter_gpu.kube import Kube, kubeconfig
+from jupyter_gpu_node import settings as settings_module
+from jupyter_gpu_node import uninstall
+from jupyter_gpu_node.__main__ import Plugin
+from jupyter_gpu_node.agent import CannotGuard
+from jupyter_gpu_node.slots import PodRef
+from tests.agent.stage import COUNT, Api, Node, Pod
+from tests.cluster.testbed import ControlPlane
+
+pytestmark = [pytest.mark.root, pytest.mark.cluster]
+SLOT = "slot-0000"
+
+
+@pytest.fixture(scope="module")
+def machine(plane: ControlPlane, api: Api) -> Iterator[Node]:
+    """A node."""
+    made = Node(plane, api)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def quiet(machine: Node) -> Iterator[Node]:
+    """The node, with no plugin of its own running."""
+    yield machine
+    machine.stop()
+    machine.clear()
+
+
+@asynccontextmanager
+async def running(node: Node) -> AsyncIterator[Plugin]:
+    """Agent and inventory of a plugin, without a kubelet."""
+    settings = settings_module.load(node.file, {"NODE_NAME": node.name})
+    async with Kube(kubeconfig(node.plane.kubeconfig), deadline=10) as kube:
+        plugin = Plugin(settings, kube)
+        await plugin.inventory.begin()
+        tasks = [asyncio.create_task(part.run()) for part in (plugin.agent, plugin.inventory)]
+        await asyncio.wait_for(plugin.agent.synced.wait(), 60)
+        try:
+            yield plugin
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await plugin.sockets.close()
+            await plugin.recorder.close()
+            plugin.eyes.close()
+            plugin.inventory.close()
+
+
+def ref(pod: Pod) -> PodRef:
+    return PodRef(pod.uid, "default", pod.name)
+
+
+async def ask(path: Path, *questions: Any) -> list[Any]:
+    """Answers to JSON lines on one connection."""
+    reader, writer = await asyncio.open_unix_connection(path, limit=2**20)
+    answers = []
+    for question in questions:
+        writer.write((question if isinstance(question, bytes) else json.dumps(question).encode()) + b"\n")
+        answers.append(json.loads(await asyncio.wait_for(reader.readline(), 60)))
+    writer.close()
+    return answers
+
+
+async def test_a_pod_is_closed_before_its_first_container(quiet: Node) -> None:
+    """When the call returns, nothing can be opened; and a second call, after a grant, leaves the grant."""
+    pod = quiet.pod()
+    child = pod.spawn()  # stands for the sandbox
+    async with running(quiet) as plugin:
+        await plugin.agent.before_start(ref(pod), "main", SLOT)
+        assert child.probe(*quiet.nodes) == "-" * COUNT
+        pod.allocate(quiet.uuids[0])
+        await asyncio.to_thread(pod.until_has, quiet.uuids[0])
+        await plugin.agent.before_start(ref(pod), "main", SLOT)
+        assert child.probe(*quiet.nodes) == "+---"
+        assert "GpusNotGuarded" not in pod.events()
+
+
+async def test_the_order_of_kubelet_and_api_server_does_not_matter(quiet: Node) -> None:
+    """A decision that came first is carried out as soon as there is something to guard."""
+    pod = quiet.pod(group=False)
+    pod.allocate(quiet.uuids[2])
+    async with running(quiet) as plugin:
+        pod.make_group()
+        child = pod.spawn()
+        await plugin.agent.before_start(ref(pod), "main", SLOT)
+        await asyncio.to_thread(pod.until_has, quiet.uuids[2])
+        assert child.probe(*quiet.nodes) == "--+-"
+
+
+async def test_a_pod_whose_group_is_not_there_does_not_start(quiet: Node) -> None:
+    """What cannot be guarded is not started; the text is for the user."""
+    pod = quiet.pod(group=False)
+    async with running(quiet) as plugin:
+        with pytest.raises(CannotGuard, match="control group of pod default/"):
+            await plugin.agent.before_start(ref(pod), "main", SLOT)
+        with pytest.raises(CannotGuard, match="not the uid"):
+            await plugin.agent.before_start(PodRef("../..", "default", "x"), "main", SLOT)
+
+
+async def test_a_group_that_was_made_anew_is_closed_anew(quiet: Node) -> None:
+    """The kubelet removed it and made it again under the same name: no rules are left on it."""
+    pod = quiet.pod()
+    async with running(quiet) as plugin:
+        await plugin.agent.before_start(ref(pod), "main", SLOT)
+        pod.remove_group()
+        pod.make_group()
+        child = pod.spawn()
+        assert child.probe(*quiet.nodes) == "+" * COUNT
+        await plugin.agent.before_start(ref(pod), "main", SLOT)
+        assert child.probe(*quiet.nodes) == "-" * COUNT
+
+
+async def test_the_pod_asks_about_the_node_and_itself(quiet: Node) -> None:
+    """All GPUs of the node, and load and users of its own ones; any user of the container may ask."""
+    pod, other = quiet.pod(), quiet.pod()
+    child = pod.spawn()
+    async with running(quiet) as plugin:
+        await plugin.agent.before_start(ref(pod), "main", SLOT)
+        await plugin.agent.before_start(ref(other), "main", "slot-0001")
+        pod.allocate(quiet.uuids[1])
+        await asyncio.to_thread(pod.until_has, quiet.uuids[1])
+        child.run(f"global held; held = open_device({str(quiet.nodes[1])!r})")
+        path = plugin.settings.slot_directory(SLOT) / "node.sock"
+        assert path.stat().st_mode & 0o777 == 0o666
+        about, sample, odd, worse = await ask(path, {"get": "node"}, {"get": "sample"}, {"get": "all"}, b"{")
+        assert about["node"] == quiet.name
+        assert about["simulated"] is True
+        assert [gpu["uuid"] for gpu in about["gpus"]] == list(quiet.uuids)
+        assert list(sample["loads"]) == [quiet.uuids[1]]
+        assert [holder["pid"] for holder in sample["holders"][quiet.uuids[1]]] == [child.pid]
+        assert "error" in odd
+        assert "error" in worse
+        (nothing,) = await ask(path.parent.parent / "slot-0001" / "node.sock", {"get": "sample"})
+        assert nothing == {"loads": {}, "holders": {}}
+        (long,) = await ask(path, b"x" * 10_000)
+        assert "at most" in long["error"]
+
+
+async def test_a_slot_that_goes_to_the_next_pod(quiet: Node) -> None:
+    """The same directory then speaks for the new pod, and is silent when that is gone."""
+    first, second = quiet.pod(), quiet.pod()
+    async with running(quiet) as plugin:
+        path = plugin.settings.slot_directory(SLOT) / "node.sock"
+        await plugin.agent.before_start(ref(first), "main", SLOT)
+        await plugin.agent.before_start(ref(second), "main", SLOT)
+        second.allocate(quiet.uuids[0])
+        await asyncio.to_thread(second.until_has, quiet.uuids[0])
+        (sample,) = await ask(path, {"get": "sample"})
+        assert list(sample["loads"]) == [quiet.uuids[0]]
+        second.remove_group()
+        second.delete()
+        async with asyncio.timeout(60):
+            while path.exists():
+                await asyncio.sleep(0.05)
+
+
+def test_killed_right_after_the_pod_was_closed(quiet: Node) -> None:
+    """The kubelet got no answer and asks the next process: the pod has been closed all the time."""
+    pod = quiet.pod()
+    child = pod.spawn()
+    code = (
+        "import asyncio, sys; from pathlib import Path; from tests.agent import test_start as t\n"
+        "from types import SimpleNamespace as N; from jupyter_gpu_node.slots import PodRef\n"
+        "async def main():\n"
+        " node = N(file=Path(sys.argv[1]), name=sys.argv[2], plane=N(kubeconfig=Path(sys.argv[3])))\n"
+        " async with t.running(node) as plugin:\n"
+        "  await plugin.agent.before_start(PodRef(sys.argv[4], 'default', 'x'), 'main', 'slot-0000')\n"
+        "asyncio.run(main())\n"
+    )
+    words = [str(quiet.file), quiet.name, str(quiet.plane.kubeconfig), pod.uid]
+    environment = {**os.environ, faults.VARIABLE: "agent:closed", "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert child.probe(*quiet.nodes) == "-" * COUNT
+    quiet.start()
+    pod.allocate(quiet.uuids[0])
+    pod.until_has(quiet.uuids[0])
+    assert "GpusNotGuarded" not in pod.events()
+
+
+def test_uninstalling_opens_nothing(quiet: Node) -> None:
+    """Pins and files are gone; a pod that still runs keeps what it has, and gets no more."""
+    quiet.start()
+    pod, child = quiet.running()
+    pod.allocate(quiet.uuids[0])
+    pod.until_has(quiet.uuids[0])
+    quiet.stop()
+    settings = settings_module.load(quiet.file, {"NODE_NAME": quiet.name})
+    lines = uninstall.uninstall(settings)
+    assert any("still run" in line for line in lines)
+    assert quiet.pins() == []
+    assert child.probe(*quiet.nodes) == "+---"
+    assert settings.device_directory.exists()
+    pod.remove_group()
+    uninstall.uninstall(settings)
+    assert not settings.device_directory.exists()
+    assert uninstall.uninstall(settings) == []
+    with contextlib.suppress(OSError):
+        settings.state.rmdir()
