@@ -136,7 +136,7 @@ def test_an_answer_that_was_lost_is_no_second_wish(stage: Stage) -> None:
             backend = stage.backend("p", uid, folder, port=proxy.port)
             async with running(backend):
                 for number in range(1, 13):
-                    asking = asyncio.create_task(backend.request(Wish(1000 * (number % 3))))
+                    asking = asyncio.create_task(backend.request(Wish(1000 * (number % 3)), generation=number - 1))
                     await asyncio.sleep(0.002 * (number % 7))
                     proxy.cut()
                     view = await asking
@@ -272,8 +272,7 @@ def test_a_pod_that_was_deleted_is_gone(stage: Stage) -> None:
 
     async def play(backend: KubernetesBackend) -> None:
         pod = paths.pod(stage.namespace, "p")
-        body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-        await stage.asking(stage.kube._call("DELETE", pod, {}, body))
+        await stage.asking(stage.kube.delete(pod, grace=0))
         view = await reaches(backend, lambda view: "PodGone" in said(view))
         await stage.asking(stage.pod("p"))
         with pytest.raises(BackendUnavailable):

@@ -215,7 +215,7 @@ def test_a_server_that_says_nothing_is_given_up_in_time(through: Through) -> Non
             heard = [event async for event in kube.watch(MAPS, resource_version=version, silence=0.3)]
             assert heard == []
             proxy.stall()
-            slow = Kube(kube._credentials, deadline=0.3)
+            slow = Kube(kube._transport._credentials, deadline=0.3)
             async with slow:
                 with pytest.raises(Unavailable) as caught:
                     await slow.get(MAPS)

@@ -190,6 +190,24 @@ def test_a_server_that_was_away_and_forgot_is_listed_again(plane: ControlPlane, 
     run(plane, play)
 
 
+def test_what_nobody_reads_need_not_be_kept(plane: ControlPlane) -> None:
+    """A trimmed object is what is told and what is kept, from the list and from the watch."""
+
+    def trim(item: dict[str, Any]) -> dict[str, Any]:
+        return {"metadata": {key: item["metadata"][key] for key in ("uid", "name", "resourceVersion")}}
+
+    async def play(kube: Kube) -> None:
+        await write(kube, "trim", "trim-a", "1")
+        await kube.list(MAPS)
+        async with following(kube, "trim", trim=trim) as (_, follower):
+            await write(kube, "trim", "trim-b", "1")
+            await kube.delete(f"{MAPS}/trim-a")
+            await follower.until(lambda: len(follower.told) == 3)
+            assert all(item.keys() == {"metadata"} for item in follower.there.values())
+
+    run(plane, play)
+
+
 def test_a_mistake_of_whoever_listens_is_not_hidden(plane: ControlPlane) -> None:
     """A copy that missed a change is worth nothing: the reflector ends with the exception."""
 

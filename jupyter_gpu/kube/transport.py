@@ -1,0 +1,170 @@
+"""Connections to the API server: identity, deadlines, and every way in which an answer can fail to come.
+
+Below is the transport of the official asyncio client. Its models are not used: to build thousands of typed objects
+for each list costs more than all our decisions about them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import urlencode
+from weakref import WeakSet
+
+import aiohttp
+from kubernetes.aio.client import rest
+
+from . import errors
+from .credentials import Credentials, Token
+from .errors import Unavailable
+
+CONNECT = 5.0
+"""Seconds for a connection."""
+FAREWELL = 2.0
+"""Seconds for connections to end when the client is closed."""
+
+
+class Transport:
+    """Sends one request and returns the answer as it comes."""
+
+    def __init__(self, credentials: Credentials, user_agent: str) -> None:
+        self._credentials = credentials
+        self._agent = user_agent
+        self._token = Token(credentials.token) if credentials.token else None
+        self._configuration: Any = None
+        self._rest: Any = None
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+
+    async def open(self) -> None:
+        """Before the first request. Raises :class:`~.credentials.NoCredentials`."""
+        self._configuration = await self._credentials.configuration()
+        client: Any = rest.RESTClientObject
+        self._rest = client(self._configuration)
+        # Proxies of the environment are for the user's programs: the way to our own cluster leads through none.
+        self._configuration.client_session_kwargs = {
+            "connector": aiohttp.TCPConnector(
+                limit=self._rest.maxsize, ssl=self._rest.ssl_context, socket_factory=self._socket
+            ),
+            "trust_env": False,
+        }
+
+    async def close(self) -> None:
+        """No connection is left when this returns."""
+        client, self._rest = self._rest, None
+        if client is None:
+            return
+        await client.close()
+        await self._configuration.client_session_kwargs["connector"].close(abort_ssl=True)
+        # The farewells of connections that were given up before could last longer than the event loop: cut them short.
+        clock = asyncio.get_running_loop().time
+        end = clock() + FAREWELL
+        while (left := [link for link in self._sockets if link.fileno() >= 0]) and clock() < end:
+            for link in left:
+                with contextlib.suppress(OSError):
+                    link.shutdown(socket.SHUT_RDWR)
+            await asyncio.sleep(0.001)
+
+    def renew(self) -> bool:
+        """Read the token again although its file looks the same: a clock that was set can hide that it is new.
+
+        Whether there is a token to read.
+        """
+        if self._token is None:
+            return False
+        self._token.read(again=True)
+        return True
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Any,
+        content_type: str,
+        seconds: float,
+        *,
+        total: bool = False,
+    ) -> aiohttp.ClientResponse:
+        """The answer's head, within ``seconds``; with ``total`` its body must come within them too."""
+        if self._rest is None:
+            raise Unavailable(0, "Closed", "The client is not open.", sent=False)
+        url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        headers = {"Accept": "application/json", "User-Agent": self._agent, **await self._authorization()}
+        if content_type:
+            headers["Content-Type"] = content_type
+        limit = aiohttp.ClientTimeout(total=max(seconds, 0.001) if total else None, sock_connect=CONNECT)
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self._rest.request(method, url, headers, body, _request_timeout=limit)
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
+            raise _no_answer(error) from None
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+    async def _authorization(self) -> dict[str, str]:
+        if self._token is not None:
+            return {"Authorization": f"Bearer {self._token.read()}"}
+        value = await self._configuration.get_api_key_with_prefix("BearerToken")
+        return {"Authorization": value} if value else {}
+
+    def _socket(self, address: Any) -> socket.socket:
+        """For one connection. A server that vanished without a word is noticed in some 25 s."""
+        family, kind, protocol, _, _ = address
+        link = socket.socket(family, kind, protocol)
+        link.setblocking(False)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, seconds in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
+            link.setsockopt(socket.IPPROTO_TCP, option, seconds)
+        self._sockets.add(link)
+        return link
+
+
+def _no_answer(error: Exception) -> Unavailable:
+    refused = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    why = str(error) or ("it took too long" if isinstance(error, TimeoutError) else type(error).__name__)
+    return Unavailable(0, type(error).__name__, f"The API server can't be reached: {why}", sent=not refused)
+
+
+async def read(response: aiohttp.ClientResponse) -> bytes:
+    """The body."""
+    try:
+        return await response.read()
+    except (aiohttp.ClientError, OSError) as error:
+        raise _no_answer(error) from None
+
+
+async def raise_for_status(response: aiohttp.ClientResponse) -> None:
+    """An error of the API server, as what it means."""
+    if response.status < 300:
+        return
+    text = await read(response)
+    try:
+        body = json.loads(text)
+    except ValueError:  # a proxy between us and it, or an API server that starts
+        body = {"message": f"The API server answered {response.status}: {text[:200].decode(errors='replace').strip()}"}
+    raise errors.from_status(response.status, body, response.headers.get("Retry-After", ""))
+
+
+async def lines(response: aiohttp.ClientResponse, silence: float) -> AsyncIterator[bytes]:
+    """Whole lines. Half of one is that of a cut connection: the change it tells of comes again."""
+    rest_of_line = b""
+    while True:
+        try:
+            async with asyncio.timeout(silence):
+                chunk = await response.content.readany()
+        except TimeoutError:
+            return
+        except (aiohttp.ClientError, OSError) as error:
+            raise _no_answer(error) from None
+        if not chunk:
+            if rest_of_line:
+                raise Unavailable(0, "Cut", "The API server's watch was cut off in the middle of a word.")
+            return
+        *whole, rest_of_line = (rest_of_line + chunk).split(b"\n")
+        for line in whole:
+            if line:
+                yield line
