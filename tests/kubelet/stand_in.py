@@ -56,7 +56,12 @@ class Plugin:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=answer.FromString,
         )
-        return await stub(request, timeout=seconds)
+        try:
+            return await stub(request, timeout=seconds)
+        except asyncio.CancelledError:
+            if self.stopped:  # the connection was closed under the call
+                raise ConnectionError("the client connection is closing") from None
+            raise
 
 
 @dataclass(frozen=True)
@@ -211,7 +216,8 @@ class Kubelet:
             request_serializer=api.Empty.SerializeToString,
             response_deserializer=api.ListAndWatchResponse.FromString,
         )
-        with contextlib.suppress(grpc.aio.AioRpcError):
+        # gRPC says either, as it happens, when the channel is closed here
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
             async for message in stub(api.Empty()):
                 plugin.health = {device.ID: device.health for device in message.devices}
                 plugin.messages += 1

@@ -177,6 +177,15 @@ async def test_a_guard_that_hangs_ends_at_our_deadline_and_blocks_nobody(monkeyp
             await hanging
 
 
+async def test_allocate_has_a_deadline_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet has none, and does nothing else while it waits."""
+    monkeypatch.setattr(service, "QUICK_SECONDS", 0.0)
+    async with world() as w:
+        with pytest.raises(grpc.aio.AioRpcError) as failure:
+            await w.kubelet.allocate("slot-0000")
+        assert failure.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 async def test_the_kubelet_is_told_to_take_the_slot_whose_last_use_is_longest_ago() -> None:
     """So that a directory and a record do not change hands while somebody still cleans up."""
     async with world() as w:

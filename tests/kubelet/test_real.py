@@ -137,7 +137,9 @@ class Node:
 
     def crash(self, name: str) -> None:
         """End the pod's container from inside."""
-        self.cluster.kubectl("exec", name, "--", "sh", "-c", "(sleep 0.2; touch /crash) >/dev/null 2>&1 &")
+        script = "(sleep 0.2; touch /crash) >/dev/null 2>&1 & echo soon"
+        words = ["exec", name, "--", "sh", "-c", script]
+        until(lambda: self.cluster.kubectl(*words), SECONDS, f"{name} to be told to crash")
 
     def reconciled(self) -> Any:
         """The last comparison of all slots."""
