@@ -1,0 +1,146 @@
+"""How long kube-scheduler waits for us: filter and prioritize of one new pod, with bodies as they really are."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jupyter_gpu.kube import Change
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, Allocated, Attached, encode
+from jupyter_gpu.model.gpu import Gpu, GpuShare
+from jupyter_gpu_scheduler.decide import Decision
+from jupyter_gpu_scheduler.extender import Extender
+from jupyter_gpu_scheduler.mirror import Mirror
+from jupyter_gpu_scheduler.policy import Policy
+from jupyter_gpu_scheduler.settings import ExtenderSettings
+from jupyter_gpu_scheduler.waiting import WaitingPods
+
+from .figures import Figure
+
+_GOALS = {100: 1.0, 1_000: 5.0, 5_000: 25.0}  # nodes: milliseconds
+_GPUS = 8
+_PODS = 4  # on each node
+_QUESTIONS = 200
+_COMMAND = "scripts/bench extender"
+_WISHES = (250, 500, 1000, 1000, 1000, 2000, 2000, 4000)
+
+
+def run() -> Sequence[Figure]:
+    """Milliseconds of filter and prioritize together; the baseline only reads the body and names every node again."""
+    return [asyncio.run(_measure(nodes, goal)) for nodes, goal in _GOALS.items()]
+
+
+async def _measure(nodes: int, goal: float) -> Figure:
+    chance = random.Random(nodes)
+    mirror, extender = world(nodes, chance)
+    names = [f"node-{number}" for number in range(nodes)]
+    samples, baseline = [], []
+    for number in range(_QUESTIONS):
+        pod = new_pod(number, chance.choice(_WISHES))
+        mirror.pod_changed(Change("added", pod))
+        question = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode()
+        began = time.perf_counter()
+        _, found = await extender.filter(question)
+        json.dumps(found)
+        seconds = time.perf_counter() - began
+        second = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": found["NodeNames"]}).encode()
+        began = time.perf_counter()
+        _, scores = await extender.prioritize(second)
+        json.dumps(scores)
+        samples.append((seconds + time.perf_counter() - began) * 1000)
+        baseline.append(_exchange(question) + _exchange(second))
+        mirror.pod_changed(Change("removed", pod))
+        _churn(mirror, chance, nodes)
+    return Figure.of(
+        f"extender: filter and prioritize, {nodes:,} nodes", "ms", samples, _COMMAND, goal=goal, baseline=baseline
+    )
+
+
+def _exchange(question: bytes) -> float:
+    """Milliseconds to read a question and to name all its nodes again, with nothing decided."""
+    began = time.perf_counter()
+    json.dumps({"NodeNames": json.loads(question)["NodeNames"]})
+    return (time.perf_counter() - began) * 1000
+
+
+def _churn(mirror: Mirror, chance: random.Random, nodes: int) -> None:
+    """Between two questions something changes, as it does."""
+    number = chance.randrange(nodes * _PODS)
+    mirror.pod_changed(Change("changed", running_pod(number, nodes, chance, version=chance.randrange(10, 10**9))))
+
+
+def world(nodes: int, chance: random.Random) -> tuple[Mirror, Extender]:
+    """A mirror of a synthetic cluster, and who answers from it."""
+    mirror = Mirror(lambda: None)
+    for number in range(nodes):
+        mirror.node_changed(Change("added", node(number)))
+    for number in range(nodes * _PODS):
+        mirror.pod_changed(Change("added", running_pod(number, nodes, chance)))
+    policy = Policy()
+    waiting = WaitingPods(mirror, _nobody_leads, policy, wake_seconds=3600)
+    binder: Any = None
+    return mirror, Extender(mirror, waiting, binder, policy, lambda: "", ExtenderSettings())
+
+
+def _nobody_leads(decisions: Iterable[Decision], kind: str) -> None:
+    """What is decided about lines is not written here."""
+
+
+def node(number: int) -> dict[str, Any]:
+    """A Node with eight GPUs in two islands."""
+    gpus = tuple(
+        Gpu(
+            uuid=f"GPU-{number}-{index}",
+            index=index,
+            model="NVIDIA H100 80GB HBM3" if number % 4 else "NVIDIA A100-SXM4-80GB",
+            memory=80 * 1024**3,
+            island=f"island-{index // 4}",
+            switch=f"switch-{index // 2}",
+        )
+        for index in range(_GPUS)
+    )
+    name = f"node-{number}"
+    return {
+        "metadata": {"name": name, "uid": name, "resourceVersion": "1", "annotations": {INVENTORY: encode(gpus)}},
+        "status": {"allocatable": {"cpu": "64", "memory": "512Gi", "jupyter-gpu.io/slot": "32"}},
+    }
+
+
+def running_pod(number: int, nodes: int, chance: random.Random, version: int = 1) -> dict[str, Any]:
+    """A pod that has nothing, a part of a GPU, or one."""
+    place, slot = number % nodes, number // nodes
+    milli = chance.choice((0, 250, 500, 1000))
+    shares = (GpuShare(f"GPU-{place}-{2 * slot}", milli),) if milli else ()
+    pod = new_pod(number, milli)
+    pod["metadata"] |= {"name": f"old-{number}", "uid": f"old-{number}", "resourceVersion": str(version)}
+    pod["metadata"]["annotations"] |= {
+        ALLOCATED: encode(Allocated(1, shares)),
+        ATTACHED: encode(Attached(1, shares)),
+    }
+    pod["spec"]["nodeName"] = f"node-{place}"
+    return pod
+
+
+def new_pod(number: int, milli: int) -> dict[str, Any]:
+    """A notebook's pod, with what such a pod usually carries."""
+    variables = [{"name": f"JUPYTERHUB_SETTING_{index}", "value": "x" * 40} for index in range(30)]
+    limits = {"cpu": "2", "memory": "8Gi", "jupyter-gpu.io/slot": "1"}
+    return {
+        "metadata": {
+            "name": f"new-{number}",
+            "namespace": "hub",
+            "uid": f"new-{number}",
+            "resourceVersion": "5",
+            "labels": {"app": "jupyterhub", "component": "singleuser-server"},
+            "annotations": {"jupyter-gpu.io/requested": json.dumps({"generation": 1, "milli": milli})},
+        },
+        "spec": {
+            "containers": [
+                {"name": "notebook", "image": "notebook:1", "env": variables, "resources": {"limits": limits}}
+            ],
+            "volumes": [{"name": "home", "persistentVolumeClaim": {"claimName": f"claim-{number}"}}],
+        },
+        "status": {"phase": "Pending"},
+    }
