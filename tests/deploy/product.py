@@ -1,6 +1,7 @@
 """Installs the product on a test cluster by its own images and its own chart, with simulated GPUs."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,8 +22,9 @@ SCHEDULER = "jupyter-gpu-scheduler"
 PROGRAMS = ("node", "scheduler", "kube-scheduler")
 GPUS = 4
 """Simulated ones on each node."""
-FIRST_MINOR = 40
-"""Of the devices of node1; node2 has the next ones, as all nodes share this machine's devices."""
+FIRST_MINOR = int(os.environ.get("JUPYTER_GPU_FIRST_MINOR", "40"))
+"""Of the devices of node1; node2 has the next ones, as all nodes share this machine's devices. Two clusters at once need
+numbers of their own: the audit of each would end the other's processes."""
 
 
 @dataclass(frozen=True)
