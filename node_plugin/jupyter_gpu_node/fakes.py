@@ -26,7 +26,7 @@ from jupyter_gpu.model.view import GpuLoad
 
 from . import loads
 
-MAJOR, FIRST_MINOR, MAX_COUNT = 4, 40, 24
+MAJOR, FIRST_MINOR, MINORS_END, MAX_COUNT = 4, 40, 64, 24
 MEMORY = 24 * 2**30
 MODEL = "Simulated GPU"
 VARIABLE = "JUPYTER_GPU_SIMULATED"
@@ -52,15 +52,16 @@ class SimulatedGpus:
         directory: str | os.PathLike[str],
         count: int,
         *,
-        first: int = FIRST_MINOR,
+        first: int | None = None,
         node: str = "",
         devices: Path | None = None,
     ) -> None:
-        if not 0 <= count <= FIRST_MINOR + MAX_COUNT - first <= MAX_COUNT:
-            raise ValueError(f"{count} simulated GPUs are not possible; choose 0 to {FIRST_MINOR + MAX_COUNT - first}.")
+        self._first = FIRST_MINOR if first is None else first
+        most = min(MAX_COUNT, MINORS_END - self._first)
+        if not 0 <= count <= most:
+            raise ValueError(f"{count} simulated GPUs are not possible; choose 0 to {most}.")
         self.directory = Path(directory)
         self.count = count
-        self._first = first
         self._node = node
         self._devices = devices
         self.note = "" if count else "There are no simulated GPUs: their number is set to 0."
@@ -69,8 +70,8 @@ class SimulatedGpus:
         for index in range(count):
             if devices is None:
                 _provide(self.directory, index)
-            elif not _is_node(devices / f"gpu{index}", device_of(index, first)):
-                _make_node(devices / f"gpu{index}", device_of(index, first), must_open=False)
+            elif not _is_node(devices / f"gpu{index}", device_of(index, self._first)):
+                _make_node(devices / f"gpu{index}", device_of(index, self._first), must_open=False)
 
     def inventory(self) -> tuple[Gpu, ...]:
         """All that are plugged in."""
@@ -124,9 +125,9 @@ def uuid_of(index: int, node: str = "") -> str:
     return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def device_of(index: int, first: int = FIRST_MINOR) -> Device:
+def device_of(index: int, first: int | None = None) -> Device:
     """The character device behind simulated GPU ``index`` where there is one."""
-    return Device(MAJOR, first + index)
+    return Device(MAJOR, (FIRST_MINOR if first is None else first) + index)
 
 
 def write_load(directory: str | os.PathLike[str], uuid: str, busy: float, memory: int) -> None:

@@ -19,8 +19,6 @@ MAX_REQUEST = 4096
 MAX_ANSWER = 2**20
 DEADLINE = 5.0
 """Seconds for an answer."""
-IDLE = 60.0
-"""Seconds after which a silent connection is closed."""
 MAX_CONNECTIONS = 8
 """Of one slot."""
 
@@ -79,14 +77,13 @@ class PodSockets:
             server.close()
 
     async def _converse(self, uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
+        with contextlib.suppress(TimeoutError, OSError):
             while True:
-                async with asyncio.timeout(IDLE):
-                    try:
-                        line = await reader.readline()
-                    except ValueError:  # longer than the limit
-                        await _send(writer, {"error": f"A request has at most {MAX_REQUEST} bytes."})
-                        return
+                try:
+                    line = await reader.readline()  # a connection may be silent for ever: it tells that we live
+                except ValueError:  # longer than the limit
+                    await _send(writer, {"error": f"A request has at most {MAX_REQUEST} bytes."})
+                    return
                 if not line:
                     return
                 async with asyncio.timeout(DEADLINE):
