@@ -1,0 +1,198 @@
+"""The mirror: the snapshot is always what the objects say, and never freer than what is confirmed."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.kube import Change
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
+from jupyter_gpu.model.gpu import Gpu, GpuShare
+from jupyter_gpu_scheduler.mirror import Mirror
+from jupyter_gpu_scheduler.snapshot import ClusterSnapshot
+
+NODES = ("n0", "n1")
+
+
+def mirror() -> Mirror:
+    """An empty one that tells nobody."""
+    return Mirror(lambda: None)
+
+
+def node(name: str, gpus: int = 2, uid: str = "") -> dict[str, Any]:
+    """A Node whose GPUs are named by it."""
+    inventory = encode(tuple(Gpu(f"{name}-{index}", index, "m", 1) for index in range(gpus)))
+    return {
+        "metadata": {"name": name, "uid": uid or f"uid-{name}", "annotations": {INVENTORY: inventory}},
+        "status": {"allocatable": {"cpu": "4"}},
+    }
+
+
+def pod(
+    uid: str,
+    version: int,
+    on: str = "",
+    has: tuple[str, ...] | None = None,
+    attaches: tuple[str, ...] | str | None = None,
+    **metadata: Any,
+) -> dict[str, Any]:
+    """A Pod with whole GPUs; `attaches` as text is an annotation that nobody can read."""
+    words = {REQUESTED: "1"}
+    if has is not None:
+        words[ALLOCATED] = encode(Allocated(1, tuple(GpuShare(uuid, 1000) for uuid in has)))
+    if isinstance(attaches, str):
+        words[ATTACHED] = attaches
+    elif attaches is not None:
+        words[ATTACHED] = encode(Attached(1, tuple(GpuShare(uuid, 1000) for uuid in attaches)))
+    limits = {"jupyter-gpu.io/slot": "1", "cpu": "1"}
+    return {
+        "metadata": {
+            "uid": uid,
+            "name": uid,
+            "namespace": metadata.pop("namespace", "ns"),
+            "resourceVersion": str(version),
+            "annotations": words,
+            **metadata,
+        },
+        "spec": {"nodeName": on, "containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
+
+
+def picture(snapshot: ClusterSnapshot) -> dict[str, Any]:
+    """All that decisions can see."""
+    return {
+        "pods": [snapshot.pods(name) for name in ("", *NODES)],
+        "gpus": {name: snapshot.gpus(name) for name in NODES},
+        "free": {f"{name}-{index}": snapshot.free(f"{name}-{index}") for name in NODES for index in range(2)},
+        "used": {name: {k: v for k, v in snapshot.facts(name).used.items() if v} for name in NODES},
+    }
+
+
+gpus = st.sampled_from([f"{name}-{index}" for name in NODES for index in range(2)])
+some = st.none() | st.lists(gpus, max_size=2, unique=True).map(tuple)
+steps = st.one_of(
+    st.tuples(st.just("pod"), st.sampled_from("abc"), st.sampled_from(("", *NODES)), some, some | st.just("?")),
+    st.tuples(st.just("gone"), st.sampled_from("abc")),
+    st.tuples(st.just("node"), st.sampled_from(NODES), st.integers(0, 2)),
+    st.tuples(st.just("no node"), st.sampled_from(NODES)),
+)
+
+
+@given(st.lists(steps, max_size=25))
+def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any, ...]]) -> None:
+    """The same as if it were made anew of all that is there at the end."""
+    lived = mirror()
+    pods: dict[str, Any] = {}
+    nodes: dict[str, Any] = {}
+    for version, (what, *rest) in enumerate(changes, 1):
+        if what == "pod":
+            uid, *fields = rest
+            pods[uid] = pod(uid, version, *fields)
+            lived.pod_changed(Change("changed", pods[uid]))
+        elif what == "gone" and rest[0] in pods:
+            lived.pod_changed(Change("removed", pods.pop(rest[0])))
+        elif what == "node":
+            nodes[rest[0]] = node(*rest)
+            lived.node_changed(Change("changed", nodes[rest[0]]))
+        elif what == "no node" and rest[0] in nodes:
+            lived.node_changed(Change("removed", nodes.pop(rest[0])))
+    fresh = mirror()
+    for item in nodes.values():
+        fresh.node_changed(Change("added", item))
+    for item in pods.values():
+        fresh.pod_changed(Change("added", item))
+    assert picture(lived.snapshot) == picture(fresh.snapshot)
+
+
+@given(before=some, attaches=some, after=some)
+def test_a_write_on_its_way_frees_nothing_and_takes_all(before: Any, attaches: Any, after: Any) -> None:
+    """Until it is confirmed both what was and what will be is held; then only what the API server says."""
+    found = mirror()
+    for name in NODES:
+        found.node_changed(Change("added", node(name)))
+    found.pod_changed(Change("added", pod("a", 1, "n0", before, attaches)))
+    held = {*(before or ()), *(attaches or ())}
+    will = set(after or ())
+    flight = found.assume("a", Allocated(2, tuple(GpuShare(uuid, 1000) for uuid in after or ())))
+    assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == held | will
+    assert found.in_flight("a")
+    found.settle("a", flight, pod("a", 2, "n0", after or (), attaches))
+    assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == will | set(attaches or ())
+    assert not found.in_flight("a")
+
+
+def test_old_news_is_no_news() -> None:
+    """What an answer told already is not undone by a watch that is behind; a removal always counts."""
+    found = mirror()
+    found.node_changed(Change("added", node("n0")))
+    found.pod_changed(Change("added", pod("a", 9, "n0", ("n0-0",))))
+    found.pod_changed(Change("changed", pod("a", 8, "n0", ())))
+    assert found.snapshot.free("n0-0") == 0
+    found.pod_changed(Change("removed", pod("a", 8)))
+    assert found.snapshot.free("n0-0") == 1000
+    assert found.take_news() == ("a",)
+
+
+def test_a_binding_is_assumed_until_the_watch_shows_it() -> None:
+    """Also where the watch was faster than the answer; and an older write that ends late changes nothing."""
+    found = mirror()
+    found.node_changed(Change("added", node("n0")))
+    found.pod_changed(Change("added", pod("a", 1)))
+    ticket = found.assume("a", Allocated(1, ticket=1))
+    flight = found.assume("a", Allocated(1, (GpuShare("n0-0", 1000),)), "n0")
+    found.settle("a", ticket)
+    found.bound("a", flight)
+    assert found.uncertain() == ()
+    assert found.snapshot.free("n0-0") == 0
+    found.pod_changed(Change("changed", pod("a", 2, "n0", ("n0-0",))))
+    assert not found.in_flight("a")
+    assert found.snapshot.free("n0-0") == 0
+    found.pod_changed(Change("added", pod("b", 3)))
+    flight = found.assume("b", Allocated(1, (GpuShare("n0-1", 1000),)), "n0")
+    found.pod_changed(Change("changed", pod("b", 4, "n0", ("n0-1",))))
+    found.bound("b", flight)
+    assert found.flights == 0
+
+
+def test_a_node_with_a_pod_that_cannot_be_read_gives_nothing() -> None:
+    """Its GPUs count as broken until the record can be read, or its pod is gone."""
+    found = mirror()
+    found.node_changed(Change("added", node("n0")))
+    found.pod_changed(Change("added", pod("a", 1, "n0", (), "?")))
+    assert not any(gpu.healthy for gpu in found.snapshot.gpus("n0") or ())
+    found.pod_changed(Change("removed", pod("a", 1)))
+    assert all(gpu.healthy for gpu in found.snapshot.gpus("n0") or ())
+
+
+def test_a_node_of_the_same_name_is_another() -> None:
+    """The late removal of the old one does not take the new one away."""
+    found = mirror()
+    found.node_changed(Change("added", node("n0", uid="old")))
+    found.node_changed(Change("added", node("n0", uid="new")))
+    found.node_changed(Change("removed", node("n0", uid="old")))
+    assert found.snapshot.gpus("n0")
+    assert found.take_dirty() == ("n0",)
+
+
+def test_only_the_chosen_namespaces_have_gpus() -> None:
+    """Pods of others only use up a node."""
+    found = Mirror(lambda: None, namespaces=["mine"])
+    found.node_changed(Change("added", node("n0")))
+    found.pod_changed(Change("added", pod("a", 1, "n0", ("n0-0",), namespace="other")))
+    assert found.record("a") is None
+    assert found.snapshot.facts("n0").used["cpu"] == 1000
+
+
+def test_a_blocked_pod_is_marked() -> None:
+    """And no more when it is asked for again; one that is not known is no error."""
+    found = mirror()
+    found.pod_changed(Change("added", pod("a", 1)))
+    found.block("a", True)
+    found.block("nobody", True)
+    state = found.snapshot.pod("a")
+    assert state
+    assert state.blocked
+    found.block("a", False)
+    state = found.snapshot.pod("a")
+    assert state
+    assert not state.blocked
