@@ -36,7 +36,7 @@ def run() -> Sequence[Figure]:
         bpf.attach(group, program)
         guarded = _timed(_open_and_close)
         swap = _Swap(group, program)
-        asked = _timed(lambda: bpf._attached(group))  # a bpf(2) call that changes nothing, by the same way
+        asked = _timed(lambda: bpf.attached(group))  # a bpf(2) call that changes nothing, by the same way
         replace = _timed(swap.between_two())
         change = _timed(swap.rules_of_eight)
     return [

@@ -18,6 +18,8 @@ from .audit_rules import Suspect
 from .guarded_pod import frozen
 from .places import pod_of
 
+KTHREADD = 2
+"""The parent of the kernel's threads is in the machine's first namespaces, and may always be looked at."""
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
 
 
@@ -146,8 +148,9 @@ def _beside_us(pid: int) -> bool:
 
 def _escaped(pid: int, groups: Mapping[str, Path]) -> bool:
     """Whether it has a namespace of a managed pod's container that the machine itself has not."""
-    own = namespaces(pid) - namespaces(1)
-    if not own:
+    machine = namespaces(KTHREADD) | namespaces(1)
+    own = namespaces(pid) - machine
+    if not own or not machine:
         return False
     return any(own & namespaces(member) for group in groups.values() for member in cgroup.processes(group))
 

@@ -1,0 +1,135 @@
+"""The node's side of a resize: rules changed as the agent does it, and what an idle agent costs."""
+
+import asyncio
+import os
+import random
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import cycle
+from pathlib import Path
+
+from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu_node import bpf, cgroup
+from jupyter_gpu_node.device_filter import compile as compile_rules
+from jupyter_gpu_node.device_rules import DeviceRules
+from jupyter_gpu_node.guarded_pod import GuardedPod
+from jupyter_gpu_node.pins import Pins
+
+from .figures import CannotRunError, Figure
+
+COMMAND = "scripts/bench agent"
+SAMPLES = 500
+PODS = 20
+IDLE = 30.0
+"""Seconds for which an idle agent is watched."""
+GPUS = {
+    f"GPU-{number}": Gpu(f"GPU-{number}", number, "Simulated GPU", 2**30, device=Device(1, 100 + 2 * number))
+    for number in range(8)
+}
+DEVICES = frozenset(gpu.device for gpu in GPUS.values() if gpu.device)
+
+
+def run() -> Sequence[Figure]:
+    """One change of rules, pinned and in force, asked for from an event loop; memory and CPU of an agent at rest."""
+    if os.geteuid():
+        raise CannotRunError("attaching programs needs root")
+    hierarchy = cgroup.mounts().unified
+    if hierarchy is None:
+        raise CannotRunError("there is no cgroup v2 hierarchy")
+    return [*_changes(hierarchy.directory(cgroup.membership()[""])), *_idle()]
+
+
+def _changes(parent: Path) -> Iterator[Figure]:
+    with _bpffs() as mount:
+        group = cgroup.create(parent, f"bench-{os.getpid()}")
+        try:
+            rules = DeviceRules.closed(DEVICES)
+            hold = Pins.at(mount / "pins").create("bench", group, compile_rules(rules))
+            guard = GuardedPod(hold, rules)
+            spent = asyncio.run(_timed(guard))
+            bare = _bare(group)
+            guard.close()
+        finally:
+            cgroup.remove(group)
+    name = "Node: rules changed, pinned and in force"
+    yield Figure.of(name, "ms", spent, COMMAND, at=99, goal=5, baseline=bare)
+
+
+async def _timed(guard: GuardedPod) -> list[float]:
+    """Milliseconds of each change, from the event loop and back."""
+    loop = asyncio.get_running_loop()
+    rng, spent = random.Random(1), []
+    with ThreadPoolExecutor(1) as hands:
+        for count in cycle(range(len(GPUS))):
+            uuids = rng.sample(sorted(GPUS), count)
+            begin = time.perf_counter()
+            if await loop.run_in_executor(hands, guard.apply, uuids, GPUS, DEVICES):
+                spent.append((time.perf_counter() - begin) * 1000)
+            if len(spent) == SAMPLES:
+                return spent
+    return spent
+
+
+def _bare(group: Path) -> list[float]:
+    """The same without compiling, pins and threads: load and attach beside it."""
+    code, spent = compile_rules(DeviceRules.closed(DEVICES)), []
+    current = bpf.load(code, "jupyter_gpu_b")
+    bpf.attach(group, current)
+    for _ in range(SAMPLES):
+        begin = time.perf_counter()
+        program = bpf.load(code, "jupyter_gpu_b")
+        bpf.attach(group, program, replaces=current)
+        spent.append((time.perf_counter() - begin) * 1000)
+        current.close()
+        current = program
+    return spent
+
+
+def _idle() -> Iterator[Figure]:
+    """With its usual looks at processes and GPUs, and pods that have GPUs."""
+    from tests.agent.stage import Api, Node
+    from tests.cluster.testbed import control_plane
+
+    flags = {"apiserver": ["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"]}
+    with control_plane(flags=flags) as plane:
+        api = Api(plane.kubeconfig)
+        node = Node(plane, api, auditSeconds=5, inventorySeconds=10)
+        try:
+            node.start()
+            for number in range(PODS):
+                pod, _ = node.running()
+                if number < len(node.uuids):
+                    pod.allocate(node.uuids[number])
+                    pod.until_has(node.uuids[number])
+            assert node.process is not None
+            pid = node.process.pid
+            before = _cpu(pid)
+            time.sleep(IDLE)
+            share = (_cpu(pid) - before) / IDLE * 100
+            status = Path(f"/proc/{pid}/status").read_text()
+            memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+        finally:
+            node.close()
+            api.close()
+    yield Figure(f"Node plugin at rest, {PODS} pods: CPU", "% of a core", share, COMMAND)
+    yield Figure(f"Node plugin at rest, {PODS} pods: memory", "MiB", memory / 1024, COMMAND)
+
+
+def _cpu(pid: int) -> float:
+    """Seconds of CPU that the process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def _bpffs() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["mount", "-t", "bpf", "bpf", folder], check=True)
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run(["umount", folder], check=True)
