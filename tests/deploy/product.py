@@ -23,8 +23,8 @@ PROGRAMS = ("node", "scheduler", "kube-scheduler")
 GPUS = 4
 """Simulated ones on each node."""
 FIRST_MINOR = int(os.environ.get("JUPYTER_GPU_FIRST_MINOR", "40"))
-"""Of the devices of node1; node2 has the next ones, as all nodes share this machine's devices. Two clusters at once need
-numbers of their own: the audit of each would end the other's processes."""
+"""Of the devices of node1; node2 has the next ones, as all nodes share this machine's devices. Clusters side by side
+need numbers of their own: the audit of each would end the other's processes."""
 
 
 @dataclass(frozen=True)
