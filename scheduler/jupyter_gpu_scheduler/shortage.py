@@ -1,6 +1,7 @@
-"""What a node lacks for a wish, in a few words for the event of a pod: "1 of 4 GPUs is free, 2 wanted".
+"""What a node lacks for a wish, in a few words for the event of a pod: "only 1 of 4 GPUs is free, 2 wanted".
 
-No node is named, so that nodes which lack the same can be counted together.
+No node is named, so that nodes which lack the same can be counted together. Kubernetes writes their number before the
+words, so these never start with one.
 """
 
 from __future__ import annotations
@@ -45,14 +46,16 @@ def now(wish: Wish, shape: Shape) -> str:
     free = [gpu for gpu in working if shape[gpu.index].free >= big]
     broken = len(able) - len(working)
     tail = f" ({broken} {_do(broken)} not work)" if broken else ""
+    counted = _counted(free, able, wish)
     if _enough(wish, shape, working, wish.topology):
-        return f"{_counted(free, able, wish)}, but kept for who came first{tail}"
+        return f"what is free is kept for who came first ({counted}){tail}"
     if _enough(wish, shape, working, None):
-        return f"{_counted(free, able, wish)}, but not {pieces} {_JOINED[wish.topology or 'island']}{tail}"
+        return f"no {pieces} free GPUs are {_JOINED[wish.topology or 'island']} ({counted}){tail}"
     if pieces == 1 and big < MILLI_PER_GPU:
         most = max((shape[gpu.index].free for gpu in working), default=0)
         return f"no GPU{_kind(wish)} has {format_gpus(big)} free, the most is {format_gpus(most)}{tail}"
-    return f"{_counted(free, able, wish)}, {format_gpus(wish.milli) if wish.each is None else pieces} wanted{tail}"
+    few = f"only {counted}" if free else counted
+    return f"{few}, {format_gpus(wish.milli) if wish.each is None else pieces} wanted{tail}"
 
 
 def _enough(wish: Wish, shape: Shape, gpus: Iterable[Gpu], topology: str | None) -> bool:
@@ -68,8 +71,8 @@ def _enough(wish: Wish, shape: Shape, gpus: Iterable[Gpu], topology: str | None)
 def _counted(free: Sequence[Gpu], able: Sequence[Gpu], wish: Wish) -> str:
     big = wish.pieces[0]
     what = "free" if big == MILLI_PER_GPU else f"free by {format_gpus(big)}"
-    verb = "is" if 1 in (len(free), len(able)) else "are"
-    return f"{len(free)} of {len(able)} {_noun(len(able))}{_kind(wish)} {verb} {what}"
+    verb = "is" if len(free) < 2 or len(able) == 1 else "are"
+    return f"{len(free) or 'none'} of {len(able)} {_noun(len(able))}{_kind(wish)} {verb} {what}"
 
 
 def _kind(wish: Wish) -> str:

@@ -18,19 +18,24 @@ A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 PCIe"
 Case = tuple[int | Sequence[Gpu], list[PodState], dict[str, Any], str]
 
 FAILED: dict[str, Case] = {
-    "too few are free": (4, [pod("a", wants=2, has=[0, 1], node="n")], {"wants": 3}, "2 of 4 GPUs are free, 3 wanted"),
-    "one is free": (2, [pod("a", wants=1, has=[0], node="n")], {"wants": 2}, "1 of 2 GPUs is free, 2 wanted"),
+    "too few are free": (
+        4,
+        [pod("a", wants=2, has=[0, 1], node="n")],
+        {"wants": 3},
+        "only 2 of 4 GPUs are free, 3 wanted",
+    ),
+    "one is free": (2, [pod("a", wants=1, has=[0], node="n")], {"wants": 2}, "only 1 of 2 GPUs is free, 2 wanted"),
     "of that model": (
         inventory(4, models=[A100, H100]),
         [pod("a", wants=1, has=[0], node="n")],
         {"wants": 2, "model": ("A100",)},
-        "1 of 2 GPUs (A100) is free, 2 wanted",
+        "only 1 of 2 GPUs (A100) is free, 2 wanted",
     ),
     "a whole and a half": (
         2,
         [pod("a", wants=1, each=500, has={0: 500, 1: 500}, node="n")],
         {"wants": 1.5},
-        "0 of 2 GPUs are free, 1.5 wanted",
+        "none of 2 GPUs is free, 1.5 wanted",
     ),
     "a half": (
         2,
@@ -48,13 +53,13 @@ FAILED: dict[str, Case] = {
         3,
         [pod("a", wants=2, has=[0, 1], node="n")],
         {"wants": 1, "each": 500},
-        "1 of 3 GPUs is free by 0.5, 2 wanted",
+        "only 1 of 3 GPUs is free by 0.5, 2 wanted",
     ),
     "one is broken": (
         inventory(2, unhealthy=[0]),
         [],
         {"wants": 2},
-        "1 of 2 GPUs is free, 2 wanted (1 does not work)",
+        "only 1 of 2 GPUs is free, 2 wanted (1 does not work)",
     ),
     "two are broken": (
         inventory(2, unhealthy=[0, 1]),
@@ -66,31 +71,31 @@ FAILED: dict[str, Case] = {
         inventory(4, island=2),
         [pod("a", wants=2, has=[0, 2], node="n")],
         {"wants": 2, "topology": "island"},
-        "2 of 4 GPUs are free, but not 2 joined by NVLink",
+        "no 2 free GPUs are joined by NVLink (2 of 4 GPUs are free)",
     ),
     "the switch": (
         inventory(4, switch=2),
         [pod("a", wants=2, has=[0, 2], node="n")],
         {"wants": 2, "topology": "switch"},
-        "2 of 4 GPUs are free, but not 2 on one PCIe switch",
+        "no 2 free GPUs are on one PCIe switch (2 of 4 GPUs are free)",
     ),
     "others came first": (
         4,
         [pod("a", wants=2, has=[0, 1], node="n"), new("b", wants=4, ticket=1, on="n")],
         {"wants": 1},
-        "2 of 4 GPUs are free, but kept for who came first",
+        "what is free is kept for who came first (2 of 4 GPUs are free)",
     ),
     "what drains is not free": (
         1,
         [pod("a", wants=0, has=[], draining=[0], node="n")],
         {"wants": 1},
-        "0 of 1 GPU is free, 1 wanted",
+        "none of 1 GPU is free, 1 wanted",
     ),
     "what is about to be given back is not free yet": (
         1,
         [pod("a", wants=0, has=[0], attaches=[], node="n")],
         {"wants": 1},
-        "0 of 1 GPU is free, 1 wanted",
+        "none of 1 GPU is free, 1 wanted",
     ),
 }
 
@@ -178,7 +183,7 @@ def test_a_node_that_is_not_known() -> None:
 def test_nodes_are_sorted_in_the_order_asked() -> None:
     """Into those that fit, those that may later and those that never can."""
     found = ask({"c": 2, "a": 4, "b": 2, "d": 1}, [pod("x", wants=1, has=[20], node="b")], {"wants": 2})
-    assert found == Filtered(("c", "a"), {"b": "1 of 2 GPUs is free, 2 wanted"}, {"d": "only 1 GPU, 2 wanted"})
+    assert found == Filtered(("c", "a"), {"b": "only 1 of 2 GPUs is free, 2 wanted"}, {"d": "only 1 GPU, 2 wanted"})
 
 
 def test_a_pod_without_a_wish_fits_wherever_a_slot_is() -> None:
@@ -219,6 +224,13 @@ def test_new_pods_and_resizes_stand_in_one_line(
     filler = [] if running else [pod("x", wants=1, has=[0], node="n")]
     snapshot = cluster({"n": 2}, [other, *filler])
     assert filter_nodes(snapshot, new("me", wants=1, **mine), ["n"]).fitting == (("n",) if fits else ())
+
+
+def test_what_somebody_will_get_when_it_is_decided_is_not_free() -> None:
+    """GPU 1 is about to be given back and GPU 0 is owed to who waits: a new pod can't be bound with either now."""
+    pods = [pod("r", wants=0, has=[1], attaches=[], node="n"), pod("y", wants=1, ticket=1, node="n")]
+    found = filter_nodes(cluster({"n": 2}, pods), new("me", wants=1), ["n"])
+    assert found.failed == {"n": "what is free is kept for who came first (1 of 2 GPUs is free)"}
 
 
 def test_who_waits_for_something_else_keeps_nothing_back() -> None:
