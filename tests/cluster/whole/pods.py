@@ -47,9 +47,8 @@ def pod(
 ) -> dict[str, Any]:
     """A pod of one container. ``wants``: the wish that it begins with."""
     chosen = {**({HOST: node} if node else {}), **(selector or {})}
-    volumes = [
-        {"name": f"files-{number}", "configMap": {"name": of}} for number, of in enumerate((files or {}).values())
-    ]
+    sources = [{"name": of} if isinstance(of, str) else of for of in (files or {}).values()]
+    volumes = [{"name": f"files-{number}", "configMap": source} for number, source in enumerate(sources)]
     mounts = [{"name": f"files-{number}", "mountPath": path} for number, path in enumerate(files or {})]
     container = {
         "name": "main",
