@@ -1,7 +1,7 @@
 """The backend of a pod against a real API server: what goes wrong between it, the cluster and the node."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +11,9 @@ import pytest
 
 from jupyter_gpu.backends.kubernetes import KubernetesBackend
 from jupyter_gpu.backends.kubernetes.identity import Identity
+from jupyter_gpu.backends.kubernetes.writer import Writer
 from jupyter_gpu.kube import Kube, in_cluster, kubeconfig, objects, paths
-from jupyter_gpu.model.annotations import REQUESTED, Reason, Wish, decode_requested
+from jupyter_gpu.model.annotations import REQUESTED, Reason, Requested, Wish, decode_requested, encode
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import Holder
 from jupyter_gpu.model.status import Phase
@@ -61,13 +62,6 @@ def run(stage: Stage, play: Callable[[KubernetesBackend], Awaitable[None]], **op
             await play(backend)
 
     asyncio.run(whole())
-
-
-@pytest.fixture
-def shared(plane: ControlPlane) -> Iterator[Stage]:
-    """A stage for tests that need none of their own."""
-    with Stage(plane) as made:
-        yield made
 
 
 def test_a_wish_by_kubectl_works_as_well_and_the_count_goes_on(stage: Stage) -> None:
@@ -127,21 +121,63 @@ def test_others_who_write_the_pod_lose_nothing_and_break_nothing(stage: Stage) -
     run(stage, play)
 
 
+def test_a_wish_that_was_not_seen_yet_is_not_overwritten(stage: Stage) -> None:
+    """Somebody wrote after we looked: the write is refused, and decided again on top of what is there now."""
+
+    async def whole() -> None:
+        _, folder = await stage.asking(stage.pod("p"))
+        async with Kube(in_cluster(folder, environment(stage))) as kube:
+            known = [await kube.get(paths.pod(stage.namespace, "p"))]
+            await stage.asking(stage.annotate("p", requested=encode(Requested(5, Wish(3000)))))
+            who = Identity(stage.namespace, "p")
+            writer = Writer(kube, who, lambda: known[-1], lambda pod: known.append(dict(pod)), patience=SECONDS)
+            with pytest.raises(StaleGeneration) as caught:
+                await writer.record(Wish(1000), 0)
+            assert caught.value.current == 5
+            del known[1:]
+            assert (await writer.record(Wish(1000), None)).generation == 6
+
+    asyncio.run(whole())
+
+
 def test_an_answer_that_was_lost_is_no_second_wish(stage: Stage) -> None:
-    """The connection is cut when the wish is under way: recorded once, whether or not it had arrived."""
+    """The wish arrives and its answer does not: found out by looking, and not taken for somebody else's."""
 
     async def whole() -> None:
         uid, folder = await stage.asking(stage.pod("p"))
-        async with Proxy(stage.plane.layout.port) as proxy:
-            backend = stage.backend("p", uid, folder, port=proxy.port)
-            async with running(backend):
-                for number in range(1, 13):
-                    asking = asyncio.create_task(backend.request(Wish(1000 * (number % 3)), generation=number - 1))
-                    await asyncio.sleep(0.002 * (number % 7))
-                    proxy.cut()
-                    view = await asking
-                    assert view.generation == number
-                    assert view.status.attached == 1000 * (number % 3)
+        async with (
+            Proxy(stage.plane.layout.port) as proxy,
+            running(stage.backend("p", uid, folder, port=proxy.port)) as (backend),
+        ):
+            for number in (1, 3, 5):
+                await backend.request(Wish(1000))
+                proxy.swallowing = True
+                asking = asyncio.create_task(backend.request(Wish(2000), generation=number))
+                async with asyncio.timeout(SECONDS):
+                    while (wish := stage.states[uid].requested) is None or wish.milli != 2000:
+                        await asyncio.sleep(0.01)
+                proxy.swallowing = False
+                view = await asking
+                assert (view.generation, view.status.attached) == (number + 1, 2000)
+
+    asyncio.run(whole())
+
+
+def test_connections_that_are_cut_while_a_wish_is_on_its_way_do_no_harm(stage: Stage) -> None:
+    """At any moment: recorded once, whether or not it had arrived."""
+
+    async def whole() -> None:
+        uid, folder = await stage.asking(stage.pod("p"))
+        async with (
+            Proxy(stage.plane.layout.port) as proxy,
+            running(stage.backend("p", uid, folder, port=proxy.port)) as (backend),
+        ):
+            for number in range(1, 13):
+                asking = asyncio.create_task(backend.request(Wish(1000 * (number % 3)), generation=number - 1))
+                await asyncio.sleep(0.002 * (number % 7))
+                proxy.cut()
+                view = await asking
+                assert (view.generation, view.status.attached) == (number, 1000 * (number % 3))
 
     asyncio.run(whole())
 

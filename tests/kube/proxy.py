@@ -19,6 +19,8 @@ class Proxy:
         """New connections are cut at once."""
         self.chop = 0
         """Cut each connection after about so many bytes of answers; 0: never."""
+        self.swallowing = False
+        """What the server answers is lost, and the connection with it."""
         self.connections = 0
 
     async def __aenter__(self) -> "Proxy":
@@ -61,7 +63,7 @@ class Proxy:
             self._writers |= {writer, far_writer}
             budget = random.randint(self.chop // 4, self.chop) if self.chop else 0
             with suppress(OSError):
-                await asyncio.gather(self._pipe(reader, far_writer, 0), self._pipe(far_reader, writer, budget))
+                await asyncio.gather(self._pipe(reader, far_writer, None), self._pipe(far_reader, writer, budget))
             far_writer.transport.abort()
             self._writers -= {writer, far_writer}
         except (OSError, asyncio.CancelledError):
@@ -70,10 +72,13 @@ class Proxy:
             writer.transport.abort()
             self._tasks.discard(task)
 
-    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: int) -> None:
+    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: int | None) -> None:
+        """``budget``: bytes of answers until the cut, 0 for no end; None for what is asked."""
         passed = 0
         while data := await reader.read(8192):
             await self._flowing.wait()
+            if self.swallowing and budget is not None:
+                raise ConnectionAbortedError
             if budget and passed + len(data) >= budget:
                 writer.write(data[: budget - passed])
                 writer.close()  # in order, so that what was sent before arrives
