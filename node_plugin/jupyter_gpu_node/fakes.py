@@ -118,8 +118,11 @@ class SimulatedGpus:
 
 
 def uuid_of(index: int, node: str = "") -> str:
-    """The same for every user of this machine, another on each machine and for each ``node`` of a cluster."""
-    owner = f"{_machine()} {node}" if node else _machine()
+    """The same for every user of this machine, another on each machine; in a cluster, of the ``node`` by its name alone.
+
+    A container knows its machine only by its own name, which another plugin's pod of the same node does not share.
+    """
+    owner = f"node {node}" if node else _machine()
     digest = hashlib.sha256(f"jupyter-gpu simulated {owner} {index}".encode()).hexdigest()
     text = f"5ea1{digest[:28]}"
     return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

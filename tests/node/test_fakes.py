@@ -264,3 +264,11 @@ def test_drafts_of_the_dead_are_removed(home: Path, spawn: Spawn) -> None:
     assert mine.exists()
     assert not dead.exists()
     assert loads.read(home / "nowhere") == ()
+
+
+def test_gpus_of_a_node_stay_the_same_in_another_pod_of_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its container takes for the machine is another one with each pod."""
+    before = uuid_of(0), uuid_of(0, "node1")
+    monkeypatch.setattr(fakes, "_machine", lambda: "another-pod")
+    assert (uuid_of(0) != before[0], uuid_of(0, "node1") == before[1]) == (True, True)
+    assert uuid_of(0, "node2") != before[1]
