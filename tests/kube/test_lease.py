@@ -59,7 +59,7 @@ async def standing(lease: Lease, lead: Callable[[], Awaitable[None]]) -> AsyncIt
 
 def candidate(kube: Kube, name: str, identity: str, **times: float) -> Lease:
     """With short times."""
-    return Lease(kube, "default", name, identity, **{**TIMES, **times})
+    return Lease(kube, "default", name, identity, **{**TIMES, **times})  # type: ignore[arg-type]
 
 
 def run(plane: ControlPlane, play: Callable[[Kube], Awaitable[None]]) -> None:
@@ -214,4 +214,4 @@ def test_times_that_allow_two_leaders_are_refused(times: dict[str, float]) -> No
     """The leader must stop before another may begin."""
     kube: Kube = object.__new__(Kube)
     with pytest.raises(ValueError, match="retry < renew < duration"):
-        Lease(kube, "n", "l", "i", **times)
+        Lease(kube, "n", "l", "i", **times)  # type: ignore[arg-type]

@@ -51,7 +51,7 @@ class Plugin:
 
     async def call(self, method: str, request: Any, answer: Any, seconds: float = 30) -> Any:
         """One call of the plugin."""
-        stub = self.channel.unary_unary(
+        stub: Any = self.channel.unary_unary(
             f"/v1beta1.DevicePlugin/{method}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=answer.FromString,
@@ -180,13 +180,13 @@ class Kubelet:
             }
             for given in self.given
         ]
-        data = {"PodDeviceEntries": entries or None, "RegisteredDevices": {SLOT: []}}
+        data: dict[str, Any] = {"PodDeviceEntries": entries or None, "RegisteredDevices": {SLOT: []}}
         self.checkpoint.write_text(json.dumps({"Data": data, "Checksum": 11284738299123456789}))
 
     async def _serve(self, path: Path, service: str, methods: dict[str, Any]) -> None:
         path.unlink(missing_ok=True)
         server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
-        handlers = {
+        handlers: dict[str, Any] = {
             name: grpc.unary_unary_rpc_method_handler(
                 call, request_deserializer=request.FromString, response_serializer=lambda a: a.SerializeToString()
             )

@@ -81,11 +81,11 @@ async def test_a_plugin_that_was_killed_is_followed_by_another_at_once() -> None
         async with running(base / "kubelet") as kubelet:
             for count in (1, 2, 3):
                 child = begin(base, "pass")
-                await until(lambda count=count: kubelet.registrations >= count, "a registration")
+                await until(lambda count=count: kubelet.registrations >= count, "a registration")  # type: ignore[misc]
                 plugin = await kubelet.plugin()
                 child.kill()
                 assert await ended(child) == -signal.SIGKILL
-                await until(lambda plugin=plugin: plugin.stopped, "the end of the stream")
+                await until(lambda plugin=plugin: plugin.stopped, "the end of the stream")  # type: ignore[misc]
             assert (base / "kubelet/device-plugins/jupyter-gpu-slot.sock").exists()
 
 

@@ -54,7 +54,7 @@ class Node:
 
     def start(self) -> None:
         """Start the plugin, and wait until the kubelet offers its slots."""
-        words = [*self.node._inside(), sys.executable, "-m", "tests.kubelet.host", self.settings]
+        words = [*map(str, self.node._inside()), sys.executable, "-m", "tests.kubelet.host", str(self.settings)]
         with self.log.open("ab") as log:
             here = {**os.environ, "NODE_NAME": self.node.name}
             self.process = subprocess.Popen(words, stdout=log, stderr=log, env=here)
@@ -73,7 +73,7 @@ class Node:
         def there() -> bool:
             assert self.process is None or self.process.poll() is None, self.log.read_text()
             text = self.cluster.kubectl("get", "node", "node1", "-o", "jsonpath={.status.allocatable}")
-            return json.loads(text).get(SLOT, "0") == str(count)
+            return bool(json.loads(text).get(SLOT, "0") == str(count))
 
         until(there, SECONDS, f"{count} slots; the plugin says {self.log.read_text()[-2000:]}")
 

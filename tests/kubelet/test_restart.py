@@ -56,7 +56,7 @@ async def test_a_restarted_plugin_is_the_one_that_is_asked() -> None:
         for count in (2, 3):
             await w.end()
             w.begin()
-            await until(lambda count=count: w.kubelet.registrations >= count, "a registration")
+            await until(lambda count=count: w.kubelet.registrations >= count, "a registration")  # type: ignore[misc]
             await w.kubelet.plugin("the plugin after its restart")
 
 

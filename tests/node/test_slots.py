@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node import slots
 from jupyter_gpu_node.kubelet.internal_checkpoint import parse
+from jupyter_gpu_node.settings import SLOT
 from jupyter_gpu_node.slots import Claim, Held, Lead, Listed, PodRef, Reconciled, Unresolved
-from tests.kubelet.worlds import NODE, SLOT, pod
+from tests.kubelet.worlds import NODE, pod
 
 A, B = "slot-0000", "slot-0001"
 ALICE = PodRef("uid-1", "team", "alice")
