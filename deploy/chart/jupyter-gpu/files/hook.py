@@ -148,6 +148,8 @@ def remove() -> None:
         delete(path)
     for lease in ("jupyter-gpu-scheduler", "jupyter-gpu-kube-scheduler"):
         delete(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease}")
+    for left in call("GET", f"{pods}{ours}cleaner")["items"]:  # by an attempt that did not come to its end
+        delete(f"{pods}/{left['metadata']['name']}?gracePeriodSeconds=0")
     template = json.loads((HERE / "cleaner.json").read_text())
     cleaners = {}
     for node in call("GET", "/api/v1/nodes")["items"]:
@@ -159,7 +161,12 @@ def remove() -> None:
         template["spec"]["nodeName"] = name
         cleaners[name] = f"{pods}/{call('POST', pods, template)['metadata']['name']}"
         patch = {"annotations": dict.fromkeys(annotations), "labels": dict.fromkeys(labels)}
-        call("PATCH", f"/api/v1/nodes/{name}", {"metadata": patch}, "application/merge-patch+json")
+
+        def forgotten(name: str = name, patch: Any = patch) -> bool:
+            call("PATCH", f"/api/v1/nodes/{name}", {"metadata": patch}, "application/merge-patch+json")
+            return True
+
+        patiently(f"Taking our annotation from node {name}", forgotten)  # the policy is enforced for a second more
     failed = [name for name, path in cleaners.items() if not cleaned(name, path)]
     if failed:
         print(f"Not cleaned: {', '.join(failed)}. What is left there goes with a restart of the node.", flush=True)
