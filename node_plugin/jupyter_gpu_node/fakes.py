@@ -118,7 +118,7 @@ class SimulatedGpus:
 
 
 def uuid_of(index: int, node: str = "") -> str:
-    """The same for every user of this machine, another on each; in a cluster, by the name of the ``node`` alone.
+    """The same for every user of this machine, another on each; in a cluster, by the ``node`` alone.
 
     A container knows its machine only by its own name, which another plugin's pod of the same node does not share.
     """

@@ -204,12 +204,12 @@ def openings(moments: Iterable[Moment], gpus: Iterable[Gpu]) -> Openings:
         for uuid in (granted & usable) - must_from.keys():
             must_from[uuid] = moment.heard
         for uuid in must_from.keys() - (granted & usable):
-            must.setdefault(devices[uuid], []).append(Interval(must_from.pop(uuid), moment.written))
+            must.setdefault(devices.get(uuid, uuid), []).append(Interval(must_from.pop(uuid), moment.written))
         for uuid in may_from.keys() - granted - usable:
-            may.setdefault(devices[uuid], []).append(Interval(may_from.pop(uuid), moment.heard))
+            may.setdefault(devices.get(uuid, uuid), []).append(Interval(may_from.pop(uuid), moment.heard))
     for uuid, start in may_from.items():
-        may.setdefault(devices[uuid], []).append(Interval(start, math.inf))
+        may.setdefault(devices.get(uuid, uuid), []).append(Interval(start, math.inf))
     for uuid, start in must_from.items():
-        must.setdefault(devices[uuid], []).append(Interval(start, math.inf))
+        must.setdefault(devices.get(uuid, uuid), []).append(Interval(start, math.inf))
     positive = {path: [each for each in found if each.start < each.end] for path, found in must.items()}
     return Openings(may, positive)

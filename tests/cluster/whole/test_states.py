@@ -1,0 +1,66 @@
+"""What follows from the states that a watch tells: rules, rest, and when a device may and must open."""
+
+from typing import Any
+
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED
+from tests.builders import gpu, uuid
+from tests.cluster.whole.judge import Interval
+from tests.cluster.whole.states import Moment, PodState, broken_rules, openings, pod_state, unsettled, written
+
+
+def pod(name: str = "a", wants: str = "", has: str = "", opens: str = "", **metadata: Any) -> PodState:
+    """From the API's JSON; ``has`` and ``opens`` are numbers of GPUs."""
+    return pod_state(
+        {
+            "metadata": {"name": name, "uid": f"uid-{name}", "annotations": notes(wants, has, opens), **metadata},
+            "spec": {"nodeName": "n"},
+            "status": {"phase": "Running"},
+        }
+    )
+
+
+def notes(wants: str, has: str, opens: str) -> dict[str, str]:
+    """Annotations."""
+    found = {REQUESTED: wants} if wants else {}
+    for key, numbers in ((ALLOCATED, has), (ATTACHED, opens)):
+        shares = ",".join(f'{{"uuid":"{uuid(int(number))}","milli":1000}}' for number in numbers)
+        found[key] = f'{{"observedGeneration":0,"shares":[{shares}]}}'
+    return found
+
+
+def test_a_gpu_with_two_owners_breaks_the_rules() -> None:
+    """Decided, attached or draining: whoever has it keeps it from others; a pod that is deleted wants nothing more."""
+    assert broken_rules([pod("a", "1", "0", "0"), pod("b", "1", "1")]) == []
+    assert len(broken_rules([pod("a", "1", "0", "0"), pod("b", "1", "0")])) == 1
+    assert len(broken_rules([pod("a", "0", "", "0"), pod("b", "1", "0")])) == 1
+    ending = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert broken_rules([pod("a", "1", "0", "", **ending), pod("b", "1", "0")]) == []
+    assert len(broken_rules([pod("a", "1", "0", "0", **ending), pod("b", "1", "0")])) == 1
+
+
+def test_rest_means_that_nothing_is_left_to_do() -> None:
+    """Not while something is decided and not so, nor while somebody lacks what is idle."""
+    gpus = {"n": (gpu(0), gpu(1))}
+    assert unsettled([pod("a", "1", "0", "0"), pod("b", "2", "1", "1")], gpus) == []
+    assert len(unsettled([pod("a", "1", "0")], gpus)) == 1
+    assert len(unsettled([pod("a", "0", "0", "0")], gpus)) == 1
+    assert len(unsettled([pod("a", "2", "0", "0")], gpus)) == 1
+
+
+def test_when_a_device_may_open_and_when_it_must() -> None:
+    """May: from the decision at the earliest to the word that it is closed. Must: from word to decision."""
+    states = (pod("a", "1"), pod("a", "1", "0"), pod("a", "1", "0", "0"), pod("a", "0", "", "0"), pod("a", "0"))
+    moments = [Moment(n, "changed", 10.0 * n, 10.0 * n + 1, state) for n, state in enumerate(states)]
+    found = openings(moments, [gpu(0)])
+    assert found.may == {gpu(0).path: [Interval(10.0, 41.0)]}
+    assert found.must == {gpu(0).path: [Interval(21.0, 30.0)]}
+
+
+def test_when_an_annotation_was_written() -> None:
+    """The API tells it to the second; without a word of it, not before the pod was created."""
+    fields = {"f:metadata": {"f:annotations": {f"f:{ALLOCATED}": {}}}}
+    metadata: dict[str, Any] = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    created = written({"metadata": metadata}, ALLOCATED)
+    metadata["managedFields"] = [{"time": "2026-01-01T00:00:07Z", "fieldsV1": fields}]
+    assert written({"metadata": metadata}, ALLOCATED) == created + 7
+    assert written({"metadata": metadata}, ATTACHED) == created
