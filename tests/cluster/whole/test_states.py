@@ -58,7 +58,7 @@ def test_when_a_device_may_open_and_when_it_must() -> None:
 
 def test_when_an_annotation_was_written() -> None:
     """The API tells it to the second; without a word of it, not before the pod was created."""
-    fields = {"f:metadata": {"f:annotations": {f"f:{ALLOCATED}": {}}}}
+    fields: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{ALLOCATED}": {}}}}
     metadata: dict[str, Any] = {"creationTimestamp": "2026-01-01T00:00:00Z"}
     created = written({"metadata": metadata}, ALLOCATED)
     metadata["managedFields"] = [{"time": "2026-01-01T00:00:07Z", "fieldsV1": fields}]
