@@ -19,6 +19,8 @@ from .snapshot import PodState
 MAX_NODES = 50_000
 _MAX_NAME = 253
 _MOST_DETAILS = 1024
+NAMED = 8
+"""Up to so many nodes that do not fit are named in their reasons; of more, kube-scheduler counts equal reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,11 @@ def filter_result(
     fitting: Iterable[str], failed: Mapping[str, str] | None = None, never: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """An ``ExtenderFilterResult``: each node that does not fit has its reason, or the pod's Event would have none."""
+    named = len(failed or {}) + len(never or {}) <= NAMED
     return {
         "NodeNames": list(fitting),
-        "FailedNodes": _short(failed or {}),
-        "FailedAndUnresolvableNodes": _short(never or {}),
+        "FailedNodes": _short(failed or {}, named),
+        "FailedAndUnresolvableNodes": _short(never or {}, named),
         "Error": "",
     }
 
@@ -156,5 +159,8 @@ def _loads(body: bytes, most: int) -> Any:
         raise strict.FieldError(f"The question is not valid JSON: {strict.printable(str(error), 200)}.") from None
 
 
-def _short(reasons: Mapping[str, str]) -> dict[str, str]:
-    return {name: strict.printable(text or "not suitable", _MOST_DETAILS) for name, text in reasons.items()}
+def _short(reasons: Mapping[str, str], named: bool) -> dict[str, str]:
+    return {
+        name: strict.printable(f"{name}: {text or 'not suitable'}" if named else text or "not suitable", _MOST_DETAILS)
+        for name, text in reasons.items()
+    }

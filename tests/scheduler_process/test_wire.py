@@ -54,13 +54,15 @@ def test_bind_needs_all_of_it() -> None:
 
 
 def test_answers() -> None:
-    """With Go's names, all of them; no reason is empty."""
+    """With Go's names, all of them; no reason is empty, and few nodes are named."""
     assert wire.filter_result(["a"], {"b": ""}, {"c": "never"}) == {
         "NodeNames": ["a"],
-        "FailedNodes": {"b": "not suitable"},
-        "FailedAndUnresolvableNodes": {"c": "never"},
+        "FailedNodes": {"b": "b: not suitable"},
+        "FailedAndUnresolvableNodes": {"c": "c: never"},
         "Error": "",
     }
+    many = {f"n{number}": "full" for number in range(wire.NAMED + 1)}
+    assert wire.filter_result([], many)["FailedNodes"] == many
     assert wire.filter_error("why")["Error"] == "why"
     assert wire.host_priorities({"a": 3}) == [{"Host": "a", "Score": 3}]
     assert wire.bind_result("") == {"Error": ""}
