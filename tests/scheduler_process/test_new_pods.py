@@ -25,10 +25,9 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """etcd, the API server, and a kube-scheduler that asks an extender on a fixed port."""
-    folder = tmp_path_factory.mktemp("plane")
-    flags = {"scheduler": [f"--config={folder / 'scheduler.json'}"]}
-    with control_plane(folder=folder, flags=flags) as made:
-        (folder / "scheduler.json").write_text(json.dumps(_configuration(made)))
+    file = tmp_path_factory.mktemp("configuration") / "scheduler.json"
+    with control_plane(flags={"scheduler": [f"--config={file}"]}) as made:
+        file.write_text(json.dumps(_configuration(made)))
         made.start("scheduler")
         yield made
 
