@@ -1,0 +1,203 @@
+"""A resize in a pod of a real cluster against what there is without us, all in one run.
+
+The floor is what any such design must pay: two hops through the API server, each a PATCH that a watch tells somebody
+else, with no work in between. The alternatives are Kubernetes' own in-place resize of a CPU, and what people do today:
+delete the notebook's pod and make it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jupyter_gpu.kube import Change, Kube, Reflector, credentials, objects, paths
+
+from . import _in_pod
+from .figures import CannotRunError, Figure, percentile
+
+if TYPE_CHECKING:
+    from tests.cluster.whole.world import World
+
+COMMAND = "scripts/bench cluster"
+BLOCKS, TURNS = 10, 20
+"""Ours and the floor take turns, a block each."""
+CPU_TURNS, POD_TURNS = 10, 3
+SECONDS = 120.0
+NAMESPACE, POD, BARE = "bench", "notebook", "bare"
+KEYS = ("example.com/asked", "example.com/decided")
+
+
+def run() -> Sequence[Figure]:
+    """Some minutes, most of them for making the cluster."""
+    if os.geteuid():
+        raise CannotRunError("a cluster runs containers, which needs root")
+    from tests.cluster.whole import pods
+    from tests.cluster.whole.world import installed, namespace, world
+    from tests.deploy import product as chart
+
+    with installed() as product:
+        namespace(product.cluster, NAMESPACE)
+        allowed = {"namespaces": [{"namespace": NAMESPACE}]}
+        chart.install(product.cluster, notebooks=allowed)
+        image = chart.load(product.cluster, "notebook")["notebook"].reference
+        with world(product, NAMESPACE) as here:
+            here.programs(**{"measure.py": Path(_in_pod.__file__).read_text()})
+            notebook = pods.notebook(POD, image, node="node1", files={pods.PROGRAMS: "programs"})
+            here.run(notebook, pods.pod(BARE, slot=False, node="node1"))
+            return _measure(here, notebook)
+
+
+def _measure(here: World, notebook: dict[str, Any]) -> Sequence[Figure]:
+    from tests.cluster.whole import pods
+
+    devices = here.devices("node1")
+    grow: list[float] = []
+    shrink: list[float] = []
+    floor: list[float] = []
+    words = ("python3", f"{pods.PROGRAMS}/measure.py")
+    here.exec(POD, *words, "3", pods.TOKEN, *devices)  # warm
+    before = len(here.history.of(here.pod(POD).uid))
+    for _ in range(BLOCKS):
+        found = json.loads(here.exec(POD, *words, str(TURNS), pods.TOKEN, *devices))
+        grow += found["grow"]
+        shrink += found["shrink"]
+        floor += asyncio.run(_floor(here.cluster.kubeconfig))
+    writes = (len(here.history.of(here.pod(POD).uid)) - before) / (len(grow) + len(shrink))
+    cpu = [_cpu_resize(here) for _ in range(CPU_TURNS)]
+    again = [_again(here, notebook) for _ in range(POD_TURNS)]
+    ours = sorted(grow)[len(grow) // 2]
+    return [
+        Figure.of(
+            "gpu.resize until open() succeeds in the pod, p50",
+            "ms",
+            grow,
+            COMMAND,
+            goal=_goal(floor, 50, 1.2),
+            baseline=floor,
+        ),
+        Figure.of(
+            "gpu.resize until open() succeeds in the pod, p99",
+            "ms",
+            grow,
+            COMMAND,
+            at=99,
+            goal=_goal(floor, 99, 2),
+            baseline=floor,
+        ),
+        Figure.of("gpu.resize until open() fails in the pod, p50", "ms", shrink, COMMAND, baseline=floor),
+        Figure(
+            "the same, against an in-place CPU resize",
+            "ms",
+            ours,
+            COMMAND,
+            goal=_middle(cpu) / 40,
+            baseline=_middle(cpu),
+        ),
+        Figure("the same, against a new pod", "ms", ours, COMMAND, goal=_middle(again) / 150, baseline=_middle(again)),
+        Figure("writes to the API server for a resize", "", writes, COMMAND, goal=3),
+    ]
+
+
+def _goal(floor: Sequence[float], percent: float, times: float) -> float:
+    return times * percentile(floor, percent)
+
+
+def _middle(samples: Sequence[float]) -> float:
+    return sorted(samples)[len(samples) // 2]
+
+
+async def _floor(kubeconfig: Path) -> list[float]:
+    """Milliseconds of two hops: this client asks, a second one hears and answers, a third one hears that."""
+    asked, decided = KEYS
+    path = paths.pod(NAMESPACE, BARE, "status")
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    found: list[float] = []
+    async with (
+        Kube(credentials.load(kubeconfig)) as one,
+        Kube(credentials.load(kubeconfig)) as two,
+        Kube(credentials.load(kubeconfig)) as three,
+        asyncio.TaskGroup() as tasks,
+    ):
+        answering: set[str] = set()
+
+        def decide(change: Change) -> None:
+            text = objects.annotation(change.object, asked)
+            if text and text not in answering:
+                answering.add(text)
+                tasks.create_task(two.patch(path, {"metadata": {"annotations": {decided: text}}}))
+
+        def hear(change: Change) -> None:
+            heard.put_nowait(objects.annotation(change.object, decided) or "")
+
+        watches = [
+            Reflector(kube, paths.pods(NAMESPACE), fields=f"metadata.name={BARE}", on_change=told)
+            for kube, told in ((two, decide), (three, hear))
+        ]
+        running = [tasks.create_task(watch.run()) for watch in watches]
+        for watch in watches:
+            await watch.synced.wait()
+        await asyncio.sleep(0.5)  # both watches follow now
+        for number in range(TURNS):
+            word = f"{time.monotonic_ns()}-{number}"
+            began = time.monotonic()
+            await asyncio.gather(
+                one.patch(path, {"metadata": {"annotations": {asked: word}}}), _until(heard, word, began, found)
+            )
+        for task in running:
+            task.cancel()
+    return found
+
+
+async def _until(heard: asyncio.Queue[str], word: str, began: float, found: list[float]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while await heard.get() != word:
+            pass
+    found.append((time.monotonic() - began) * 1000)
+
+
+def _cpu_resize(here: World) -> float:
+    """Milliseconds until the pod's status says that its CPU was resized, from any moment of the kubelet's second."""
+    time.sleep(random.uniform(0, 1))
+    now = json.loads(here.kubectl("get", "pod", BARE, "-o", "json"))["spec"]["containers"][0]
+    cpu = "20m" if now["resources"]["requests"]["cpu"] == "10m" else "10m"
+    body = {"spec": {"containers": [{"name": now["name"], "resources": {"requests": {"cpu": cpu}}}]}}
+    return asyncio.run(_resized(here.cluster.kubeconfig, body, cpu))
+
+
+async def _resized(kubeconfig: Path, body: dict[str, Any], cpu: str) -> float:
+    done = asyncio.Event()
+
+    def hear(change: Change) -> None:
+        for each in (change.object.get("status") or {}).get("containerStatuses") or ():
+            if (each.get("resources") or {}).get("requests", {}).get("cpu") == cpu:
+                done.set()
+
+    async with Kube(credentials.load(kubeconfig)) as kube:
+        watch = Reflector(kube, paths.pods(NAMESPACE), fields=f"metadata.name={BARE}", on_change=hear)
+        task = asyncio.create_task(watch.run())
+        await watch.synced.wait()
+        done.clear()
+        began = time.monotonic()
+        await kube.patch(
+            paths.pod(NAMESPACE, BARE, "resize"), body, content_type="application/strategic-merge-patch+json"
+        )
+        async with asyncio.timeout(SECONDS):
+            await done.wait()
+        took = (time.monotonic() - began) * 1000
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    return took
+
+
+def _again(here: World, notebook: dict[str, Any]) -> float:
+    """Milliseconds to delete the notebook's pod and to have it ready again, empty."""
+    began = time.monotonic()
+    here.delete(POD)
+    here.run(notebook)
+    return (time.monotonic() - began) * 1000
