@@ -2,11 +2,12 @@
 
     python3 prober.py LOG DEVICE…
 
-Appends one JSON line to LOG when a device begins to open (``{"device", "open": true, "time"}``: when that attempt
-began), when it ceases to (``{"device", "open": false, "time", "error"}``: when the last attempt that succeeded began,
-and why the next failed), and one each second, the first of these after all devices were tried once. Times are
-``CLOCK_MONOTONIC``, which all processes of a machine share. A device that is opened is closed at once, so that it never
-keeps a GPU from being given back.
+Appends one JSON line to LOG when a device begins to open
+(``{"device", "open": true, "time", "failed"}``: when the first attempt that succeeded had ended; when the last failed one before it began), when it ceases to (``{"device",
+"open": false, "time", "failed", "error"}``: when the last attempt that succeeded began; when the first failed one had ended,
+and why), and one each second, the first of these after all devices were tried once. So what a line says is proved,
+however long this process was not run in between. Times are ``CLOCK_MONOTONIC``, which all processes of a machine share.
+A device that is opened is closed at once, so that it never keeps a GPU from being given back.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def attempt(path: str) -> int:
 def probe(log: TextIO, paths: list[str]) -> None:
     """Until it is ended."""
     succeeded: dict[str, float] = {}
+    failed: dict[str, float] = {}
     attempts = 0
     told = time.monotonic()
 
@@ -50,10 +52,13 @@ def probe(log: TextIO, paths: list[str]) -> None:
             error = attempt(path)
             if not error:
                 if path not in succeeded:
-                    tell(device=path, open=True, time=before)
+                    tell(device=path, open=True, time=time.monotonic(), failed=failed.get(path))
                 succeeded[path] = before
-            elif path in succeeded:
-                tell(device=path, open=False, time=succeeded.pop(path), error=error)
+                continue
+            if path in succeeded:
+                last = succeeded.pop(path)
+                tell(device=path, open=False, time=last, failed=time.monotonic(), error=error)
+            failed[path] = before
         if before - told >= 1:
             tell(time=before)
             told = before

@@ -7,17 +7,19 @@ import time
 from pathlib import Path
 
 from tests.cluster.whole import prober
-from tests.cluster.whole.judge import Interval, judge, spans
+from tests.cluster.whole.judge import Interval, failures, judge, spans
 
 LINES: list[dict[str, object]] = [
     {"started": True, "time": 1.0, "attempts": 0},
-    {"device": "/dev/a", "open": True, "time": 2.0, "attempts": 10},
+    {"time": 1.1, "attempts": 2},
+    {"device": "/dev/a", "open": True, "time": 2.0, "failed": 1.9, "attempts": 10},
     {"time": 3.0, "attempts": 20},
-    {"device": "/dev/a", "open": False, "time": 4.0, "attempts": 30},
-    {"device": "/dev/b", "open": True, "time": 5.0, "attempts": 40},
+    {"device": "/dev/a", "open": False, "time": 4.0, "failed": 4.1, "attempts": 30},
+    {"device": "/dev/b", "open": True, "time": 5.0, "failed": 4.9, "attempts": 40},
     {"time": 6.0, "attempts": 50},
     {"started": True, "time": 7.0, "attempts": 0},
     {"time": 8.0, "attempts": 5},
+    {"time": 9.0, "attempts": 5},
 ]
 A, B = Interval(2.0, 4.0), Interval(5.0, 6.0)
 
@@ -41,9 +43,12 @@ def test_a_success_outside_of_a_grant_is_wrong() -> None:
 
 
 def test_a_failure_within_a_grant_is_wrong() -> None:
-    """A device has to open all the time that it is attached."""
+    """A device has to open all the time that it is attached, as far as somebody tries."""
     allowed = {"/dev/a": [A], "/dev/b": [B]}
-    assert len(judge(LINES, allowed, {"/dev/a": [Interval(3.0, 4.5)]}).wrong) == 1
+    assert failures(LINES, "/dev/a") == [Interval(1.1, 1.9), Interval(4.1, 6.0), Interval(8.0, 9.0)]
+    assert failures(LINES, "/dev/b") == [Interval(1.1, 4.9), Interval(8.0, 9.0)]
+    for start, end, wrong in ((1.9, 4.1, 0), (3.0, 4.5, 1), (1.5, 3.0, 1), (6.0, 8.0, 0), (6.0, 8.5, 1)):
+        assert len(judge(LINES, allowed, {"/dev/a": [Interval(start, end)]}).wrong) == wrong, (start, end)
 
 
 def test_the_prober_tells_of_each_change(tmp_path: Path) -> None:
