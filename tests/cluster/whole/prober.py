@@ -2,12 +2,12 @@
 
     python3 prober.py LOG DEVICE…
 
-Appends one JSON line to LOG when a device begins to open
-(``{"device", "open": true, "time", "failed"}``: when the first attempt that succeeded had ended; when the last failed one before it began), when it ceases to (``{"device",
-"open": false, "time", "failed", "error"}``: when the last attempt that succeeded began; when the first failed one had ended,
-and why), and one each second, the first of these after all devices were tried once. So what a line says is proved,
-however long this process was not run in between. Times are ``CLOCK_MONOTONIC``, which all processes of a machine share.
-A device that is opened is closed at once, so that it never keeps a GPU from being given back.
+Appends one JSON line to LOG when a device begins to open (``{"device", "open": true, "time", "failed"}``: when the
+first attempt that succeeded had ended; when the last failed one before it began), when it ceases to (``"open": false``:
+when the last attempt that succeeded began; when the first failed one had ended, and its ``error``), and one each
+second, the first of these after all devices were tried once. So what a line says is proved, however long this process
+had to wait for a processor. Times are ``CLOCK_MONOTONIC``, which all processes of a machine share. A device that is
+opened is closed at once, so that it never keeps a GPU from being given back.
 """
 
 from __future__ import annotations

@@ -190,13 +190,16 @@ def openings(moments: Iterable[Moment], gpus: Iterable[Gpu]) -> Openings:
     """Of one pod (one uid), from all its moments in order.
 
     It may from when it was decided until the node plugin's word that it is closed was heard; it must from when the
-    node plugin's word was heard until it was decided otherwise.
+    node plugin's word was heard until it was decided otherwise. What is taken back before the node plugin said that it
+    is attached may be open until the node plugin's next word: no pod on that node gets it before.
     """
     devices = {gpu.uuid: gpu.path for gpu in gpus}
     may: dict[str, list[Interval]] = {}
     must: dict[str, list[Interval]] = {}
     may_from: dict[str, float] = {}
     must_from: dict[str, float] = {}
+    unsaid: dict[str, Attached | None] = {}
+    before: set[str] = set()
     for moment in moments:
         granted, usable = set(moment.state.granted), set(moment.state.usable)
         for uuid in granted | usable:
@@ -206,7 +209,11 @@ def openings(moments: Iterable[Moment], gpus: Iterable[Gpu]) -> Openings:
         for uuid in must_from.keys() - (granted & usable):
             must.setdefault(devices.get(uuid, uuid), []).append(Interval(must_from.pop(uuid), moment.written))
         for uuid in may_from.keys() - granted - usable:
+            if uuid not in before and unsaid.setdefault(uuid, moment.state.attached) == moment.state.attached:
+                continue
             may.setdefault(devices.get(uuid, uuid), []).append(Interval(may_from.pop(uuid), moment.heard))
+        unsaid = {uuid: word for uuid, word in unsaid.items() if uuid in may_from.keys() - granted - usable}
+        before = usable
     for uuid, start in may_from.items():
         may.setdefault(devices.get(uuid, uuid), []).append(Interval(start, math.inf))
     for uuid, start in must_from.items():

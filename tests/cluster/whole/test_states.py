@@ -56,6 +56,13 @@ def test_when_a_device_may_open_and_when_it_must() -> None:
     assert found.must == {gpu(0).path: [Interval(21.0, 30.0)]}
 
 
+def test_what_is_taken_back_before_it_was_attached_may_open_until_the_next_word() -> None:
+    """The decision alone closes nothing."""
+    states = (pod("a", "2", "1", "1"), pod("a", "2", "10", "1"), pod("a", "0", "", "1"), pod("a", "0"), pod("a", "0"))
+    moments = [Moment(n, "changed", 10.0 * n, 10.0 * n + 1, state) for n, state in enumerate(states)]
+    assert openings(moments, [gpu(0)]).may[gpu(0).path] == [Interval(10.0, 31.0)]
+
+
 def test_when_an_annotation_was_written() -> None:
     """The API tells it to the second; without a word of it, not before the pod was created."""
     fields: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{ALLOCATED}": {}}}}
