@@ -9,7 +9,7 @@ from tests.cluster.testbed import until
 from tests.cluster.whole import pods
 from tests.cluster.whole.world import SECONDS, World
 
-pytestmark = [pytest.mark.root, pytest.mark.cluster]
+pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
 
 def test_a_waiting_pod_starts_when_another_shrinks(corner: World) -> None:

@@ -12,7 +12,7 @@ from tests.cluster.whole.states import PodState
 from tests.cluster.whole.world import NOTEBOOKS, SECONDS, Product, World, world
 from tests.deploy import product as chart
 
-pytestmark = [pytest.mark.root, pytest.mark.cluster]
+pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
 
 def test_what_is_in_use_drains_and_nobody_else_gets_it(corner: World) -> None:

@@ -17,7 +17,7 @@ from tests.cluster.whole.judge import Verdict
 from tests.cluster.whole.world import NOTEBOOKS, SECONDS, Product, World, world
 from tests.deploy import product as chart
 
-pytestmark = [pytest.mark.root, pytest.mark.cluster]
+pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
 ROOT = Path(__file__).parents[3]
 ITEMS = [{"key": str(number), "path": f"{plugin}.jupyterlab-settings"} for number, plugin in enumerate(QUIET)]
