@@ -20,7 +20,7 @@ from tests.cluster.testbed import Cluster, ClusterError, binaries, temporary_clu
 from tests.deploy import product
 
 EXAMPLE = product.ROOT / "deploy" / "examples" / "notebook.yaml"
-NAMESPACE, NAME = "default", "notebook"
+NAMESPACE, NAME, ACCOUNT = "default", "notebook", "notebook"
 SECONDS = 180
 """For the pod to start and to answer: a small machine is busy with a whole cluster."""
 
@@ -40,7 +40,7 @@ def open_notebook(cluster: Cluster, files: Mapping[str, str], progress: Progress
     progress("Building the container images (minutes the first time)")
     images = product.load(cluster, "notebook")
     progress("Installing the chart")
-    product.install(cluster)
+    product.install(cluster, notebooks={"namespaces": [{"namespace": NAMESPACE, "serviceAccounts": [ACCOUNT]}]})
     progress("Starting the notebook's pod")
     token = secrets.token_urlsafe(16)
     objects = [_files("notebook-files", files), _files("notebook-settings", _settings())]
