@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.annotations import Attached
+from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu_node import roster
 from jupyter_gpu_node.roster import Holding, permitted
 
@@ -75,6 +76,14 @@ def test_never_more_than_a_whole_gpu_is_given_anew(others: list[Holding], wanted
     for share in permitted(shares, ME, others, {A, B}):
         assert share.milli + sum(other.claim(share.uuid) for other in others) <= 1000
         assert all(other.settled for other in others)
+
+
+def test_what_drains_is_held_too() -> None:
+    """A pod of which nothing was ever told holds nothing."""
+    assert not roster.holds(None)
+    assert not roster.holds(Attached(1))
+    assert roster.holds(Attached(1, whole(A)))
+    assert roster.holds(Attached(1, draining=(DrainingShare(A, 1000),)))
 
 
 def test_odd_pods_are_read_without_an_exception() -> None:

@@ -68,6 +68,14 @@ def test_answers() -> None:
     assert wire.bind_result("") == {"Error": ""}
 
 
+def test_events_name_the_very_pod() -> None:
+    """In the version that they are about, where that is known."""
+    about = wire.about_pod(STATE)
+    assert (about["kind"], about["metadata"]["uid"]) == ("Pod", STATE.uid)
+    assert "resourceVersion" not in about["metadata"]
+    assert wire.about_pod(STATE, "7")["metadata"] == {**about["metadata"], "resourceVersion": "7"}
+
+
 def test_writes_carry_their_preconditions() -> None:
     """The very pod, in the very version that was decided about."""
     patch = wire.allocated_patch("u", "7", Allocated(3))
