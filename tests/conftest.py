@@ -23,10 +23,10 @@ def missing(marker: str) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test on a cluster has a second chance: dozens of processes share the machine with it. The summary names it."""
+    """A test on a cluster has two more chances: dozens of processes share the machine with it. The summary names it."""
     for item in items:
         if item.get_closest_marker("cluster"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
