@@ -153,10 +153,13 @@ class Lease:
         """After a conflict: an earlier renewal of ours may have arrived without our knowing."""
         try:
             async with asyncio.timeout(max(0.001, renewed + self._renew - asyncio.get_running_loop().time())):
-                self._lease = await self._kube.get(paths.lease(self._namespace, self._name))
+                found = await self._kube.get(paths.lease(self._namespace, self._name))
         except (KubeError, TimeoutError) as error:
             return isinstance(error, NotFound | TimeoutError)
-        return self.holder != self._identity
+        if _holder(found) != self._identity:
+            return True  # what we know stays the version that was ours: to release another's must fail
+        self._lease = found
+        return False
 
     async def _end(self, leading: asyncio.Future[None]) -> bool:
         """See to it that nothing of ours goes on when another may begin."""

@@ -144,6 +144,7 @@ def test_a_lease_that_is_taken_away_ends_the_lead(plane: ControlPlane) -> None:
             async with asyncio.timeout(SECONDS):
                 while leaders.now:
                     await asyncio.sleep(0.02)
+            assert (await kube.get(path))["spec"]["holderIdentity"] == "thief"  # who lost it does not give it away
             await leaders.until("one")
             await kube.delete(path)
             async with asyncio.timeout(SECONDS):
