@@ -68,12 +68,18 @@ class PodSocket:
 
     async def close(self) -> None:
         """As a plugin that was killed: connections end, the socket stays."""
-        if self._server:
-            self._server.close()
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        aside = self.path.rename(self.path.with_suffix(".aside"))
+        await asyncio.sleep(0.02)  # asyncio loses a connection that it accepts just when its server is closed
+        server.close()
+        aside.rename(self.path)
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await asyncio.sleep(0.02)  # what was aborted ends
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -96,8 +102,8 @@ class PodSocket:
         return {"node": NODE, "simulated": True, "gpus": [gpu.to_json() for gpu in self._stage.gpus]}
 
     def _sample(self) -> dict[str, Any]:
-        pod = self._stage.states.get(self._uid)
-        shares = pod.attached.shares if pod and pod.attached else ()
+        attached = self._stage.attached.get(self._uid)
+        shares = attached.shares if attached else ()
         holders = self._stage.holders.get(self._uid, {})
         return {
             "loads": {share.uuid: {"utilisation": 50.0, "memory": GIB} for share in shares},
@@ -115,6 +121,8 @@ class Stage:
         self.holders: dict[str, dict[str, tuple[Holder, ...]]] = {}
         """Who has which GPU open, by the pod's uid."""
         self.states: dict[str, PodState] = {}
+        self.attached: dict[str, Attached] = {}
+        """What the node plugin made so, told or not yet, by the pod's uid."""
         self.sockets: dict[str, PodSocket] = {}
         self._objects: dict[str, dict[str, Any]] = {}
         self.deciding = True
@@ -271,6 +279,7 @@ class Stage:
             allowed = frozenset(share.uuid for share in state.allocated.shares)
             seen = Observation(allowed, self.holders.get(uid, {}))
             after = plan(state.allocated, state.attached, seen, broken).attached
+            self.attached[uid] = after
             if after != state.attached:
                 await self._write(uid, ATTACHED, after)
 
