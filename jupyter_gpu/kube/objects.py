@@ -79,11 +79,6 @@ def finished(pod: Any) -> bool:
     return phase(pod) in ("Succeeded", "Failed")
 
 
-def qos(pod: Any) -> str:
-    """``Guaranteed``, ``Burstable`` or ``BestEffort``; part of the path of its cgroup."""
-    return _text(_map(pod, "status"), "qosClass")
-
-
 def slots(pod: Any) -> dict[str, int]:
     """How many slots each container asks for; containers that ask for none are left out."""
     found = {}

@@ -1,8 +1,7 @@
 """The backend of a pod against a real API server: what goes wrong between it, the cluster and the node."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,38 +19,15 @@ from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, Mode, View
 from tests.backends_kubernetes.stage import SECONDS, Stage
 from tests.cluster.testbed import ControlPlane
+from tests.contract.playing import reaches, running
 from tests.kube.proxy import Proxy
 
 pytestmark = pytest.mark.cluster
 
 
-async def reaches(backend: KubernetesBackend, condition: Callable[[View], bool]) -> View:
-    """The first view for which it is true."""
-    found: asyncio.Queue[View] = asyncio.Queue()
-    stop = backend.subscribe(found.put_nowait)
-    try:
-        view = backend.view()
-        while not condition(view):
-            view = await asyncio.wait_for(found.get(), SECONDS)
-        return view
-    finally:
-        stop()
-
-
 def said(view: View) -> dict[str, str]:
     """Messages of the conditions by type."""
     return {condition.type: condition.message for condition in view.conditions}
-
-
-@asynccontextmanager
-async def running(backend: KubernetesBackend) -> AsyncIterator[KubernetesBackend]:
-    """Started, its node known, and stopped in the end."""
-    await backend.start()
-    try:
-        await reaches(backend, lambda view: view.total > 0)
-        yield backend
-    finally:
-        await backend.stop()
 
 
 def run(stage: Stage, play: Callable[[KubernetesBackend], Awaitable[None]], **options: Any) -> None:

@@ -1,8 +1,7 @@
 """What every backend promises, whatever is behind it: the same tests on each."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -14,32 +13,7 @@ from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, Mode, View
 
 from .conftest import Make
-
-PATIENCE = 60.0
-
-
-@asynccontextmanager
-async def running(backend: Backend) -> AsyncIterator[Backend]:
-    """Started, its GPUs found, and stopped in the end."""
-    await backend.start()
-    try:
-        await reaches(backend, lambda view: view.total > 0)
-        yield backend
-    finally:
-        await backend.stop()
-
-
-async def reaches(backend: Backend, condition: Callable[[View], bool]) -> View:
-    """The first view for which it is true."""
-    found: asyncio.Queue[View] = asyncio.Queue()
-    stop = backend.subscribe(found.put_nowait)
-    try:
-        view = backend.view()
-        while not condition(view):
-            view = await asyncio.wait_for(found.get(), PATIENCE)
-        return view
-    finally:
-        stop()
+from .playing import reaches, running
 
 
 def run(make: Make, play: Callable[[Backend], Awaitable[None]], **options: object) -> None:

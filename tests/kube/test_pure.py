@@ -63,7 +63,7 @@ def test_what_is_read_of_a_pod() -> None:
     )
     assert objects.labels(POD) == {"l": "x"}
     assert objects.slots(POD) == {"i": 1, "c": 2}
-    assert (objects.node_name(POD), objects.phase(POD), objects.qos(POD)) == ("n1", "Failed", "Burstable")
+    assert (objects.node_name(POD), objects.phase(POD)) == ("n1", "Failed")
     assert objects.finished(POD)
     assert objects.deleting(POD)
     assert objects.conditions(POD) == {"Ready": "False", "PodScheduled": "True"}
@@ -74,7 +74,7 @@ def test_odd_input_gives_the_empty_answer(odd: Any) -> None:
     """Whatever somebody stores, reading it never fails."""
     for read in (objects.uid, objects.name, objects.namespace, objects.resource_version, objects.created):
         assert isinstance(read(odd), str)
-    for text in (objects.node_name, objects.phase, objects.qos):
+    for text in (objects.node_name, objects.phase):
         assert isinstance(text(odd), str)
     assert isinstance(objects.labels(odd), dict)
     assert all(isinstance(name, str) and count > 0 for name, count in objects.slots(odd).items())

@@ -1,0 +1,37 @@
+"""A backend that runs while a test plays with it, and views that are waited for: of whatever kind it is."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from jupyter_gpu.backend import Backend
+from jupyter_gpu.model.view import View
+
+PATIENCE = 60.0
+
+B = TypeVar("B", bound=Backend)
+
+
+@asynccontextmanager
+async def running(backend: B) -> AsyncIterator[B]:
+    """Started, its GPUs found, and stopped in the end."""
+    await backend.start()
+    try:
+        await reaches(backend, lambda view: view.total > 0)
+        yield backend
+    finally:
+        await backend.stop()
+
+
+async def reaches(backend: Backend, condition: Callable[[View], bool]) -> View:
+    """The first view for which it is true."""
+    found: asyncio.Queue[View] = asyncio.Queue()
+    stop = backend.subscribe(found.put_nowait)
+    try:
+        view = backend.view()
+        while not condition(view):
+            view = await asyncio.wait_for(found.get(), PATIENCE)
+        return view
+    finally:
+        stop()
