@@ -10,7 +10,7 @@ from tests.cluster.whole.world import Product, World, installed, world
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def product() -> Iterator[Product]:
     """Two nodes with four simulated GPUs each; installed by the chart, from the product's own images."""
     with installed() as found:

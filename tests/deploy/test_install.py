@@ -70,6 +70,7 @@ def test_upgrade_while_the_notebook_runs(cluster: Cluster) -> None:
     certificate = get(cluster, "secrets", "-n", product.NAMESPACE)[0]["data"]
     name = before["metadata"]["name"]
     cluster.kubectl("exec", "-i", name, "--", "sh", "-c", "cat > /tmp/prober.py", stdin=PROBER.read_text())
+    python(cluster, "import pathlib; pathlib.Path('/tmp/stop').unlink(missing_ok=True)")  # of an earlier attempt
     words = [binaries.path("kubectl"), "--kubeconfig", cluster.kubeconfig, "exec", name, "--"]
     words += ["python", "/tmp/prober.py", str(product.GPUS), "/tmp/stop"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as prober:
