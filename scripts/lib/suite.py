@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -24,9 +24,16 @@ class Counts:
     passed: int = 0
     failed: int = 0
     not_run: int = 0
+    names: tuple[str, ...] = field(default=(), compare=False)
+    """Of those that failed, where the report tells them."""
 
     def __add__(self, other: "Counts") -> "Counts":
-        return Counts(self.passed + other.passed, self.failed + other.failed, self.not_run + other.not_run)
+        return Counts(
+            self.passed + other.passed,
+            self.failed + other.failed,
+            self.not_run + other.not_run,
+            self.names + other.names,
+        )
 
 
 def of_status(status: int, _: Path) -> Counts:
@@ -36,18 +43,25 @@ def of_status(status: int, _: Path) -> Counts:
 
 def of_junit(_: int, report: Path) -> Counts:
     """From JUnit XML, as pytest and Playwright write it."""
-    suites = list(ET.parse(report).iter("testsuite"))
+    tree = ET.parse(report)
+    suites = list(tree.iter("testsuite"))
     tests, failures, errors, skipped = (
         sum(int(suite.get(key) or 0) for suite in suites) for key in ("tests", "failures", "errors", "skipped")
     )
-    return Counts(tests - failures - errors - skipped, failures + errors, skipped)
+    cases = (
+        case for case in tree.iter("testcase") if case.find("failure") is not None or case.find("error") is not None
+    )
+    names = (" ".join(filter(None, (case.get("classname"), case.get("name")))) for case in cases)
+    return Counts(tests - failures - errors - skipped, failures + errors, skipped, tuple(dict.fromkeys(names)))
 
 
 def of_jest(_: int, report: Path) -> Counts:
     """From `jest --json`; a file that does not compile counts as one failed test."""
     found = json.loads(report.read_text())
     failed = found["numFailedTests"] + found["numRuntimeErrorTestSuites"]
-    return Counts(found["numPassedTests"], failed, found["numPendingTests"] + found["numTodoTests"])
+    cases = [case for file in found.get("testResults", ()) for case in file.get("assertionResults", ())]
+    names = tuple(case["fullName"] for case in cases if case["status"] == "failed")
+    return Counts(found["numPassedTests"], failed, found["numPendingTests"] + found["numTodoTests"], names)
 
 
 @dataclass(frozen=True)
@@ -121,6 +135,7 @@ def summary(results: Sequence[Result]) -> str:
     lines.append(f"{'':<22}{'':>8}{'':>8}{'':>9}{seconds:>9.0f}\n")
     if total.not_run:
         lines.append(f"{total.not_run} tests were not run: this machine lacks what they need; the reasons are above.")
+    lines += [f"FAILED {result.part.name}: {name}" for result in results for name in result.counts.names]
     if os.geteuid() != 0:
         lines.append("This was not root: device rules of the operating system were not tested.")
     lines.append(f"{total.passed} passed, {total.failed} failed")

@@ -75,6 +75,22 @@ def test_the_last_line_counts_everything() -> None:
     assert "FAILED" in text
 
 
+def test_the_summary_names_what_failed(tmp_path: Path) -> None:
+    """By JUnit's names and by Jest's, so that the end of a long log tells what to look at."""
+    junit, jest = tmp_path / "junit", tmp_path / "jest"
+    cases = '<testcase classname="a.py" name="one"><failure/></testcase><testcase name="two"/>'
+    junit.write_text(
+        f'<testsuite tests="3" failures="1" errors="1">{cases}<testcase name="three"><error/></testcase></testsuite>'
+    )
+    tests = [{"fullName": "four", "status": "failed"}, {"fullName": "five", "status": "passed"}]
+    counts = {"numPassedTests": 1, "numFailedTests": 1, "numRuntimeErrorTestSuites": 0, "numPendingTests": 0}
+    jest.write_text(json.dumps({**counts, "numTodoTests": 0, "testResults": [{"assertionResults": tests}]}))
+    assert suite.of_junit(1, junit).names == ("a.py one", "three")
+    assert suite.of_jest(1, jest).names == ("four",)
+    text = suite.summary([Result(Part("ui", []), False, suite.of_junit(1, junit), 1.0)])
+    assert "FAILED ui: a.py one\nFAILED ui: three\n" in text
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
