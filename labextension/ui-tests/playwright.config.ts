@@ -7,6 +7,7 @@ export default defineConfig({
   expect: { timeout: 15_000 },
   workers: 1, // GPUs of one machine: what one test attaches another would miss
   forbidOnly: Boolean(process.env.CI),
+  retries: process.env.CI ? 2 : 0, // a test that then passes is named as flaky at the end
   reporter: [['list']],
   use: {
     browserName: 'chromium',
