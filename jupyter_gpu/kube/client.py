@@ -120,6 +120,9 @@ class Kube:
                 opened()
             async for line in lines(response, silence):
                 yield _event(line)
+        except Unauthorized:
+            self._transport.renew()  # for the next try, which is the caller's
+            raise
         finally:
             response.close()  # not released: what the server still wants to say must not reach the next call
 

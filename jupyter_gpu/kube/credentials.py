@@ -66,8 +66,7 @@ class Token:
     def read(self, *, again: bool = False) -> str:
         """The token now; ``again``: even if the file looks the same. Raises :class:`~.errors.Unauthorized`."""
         try:
-            found = self._path.stat()  # follows the link that the kubelet swaps
-            seen = (found.st_ino, found.st_mtime_ns, found.st_size)
+            seen = stamp(self._path)
             if again or seen != self._seen:
                 self._text = self._path.read_text(encoding="ascii").strip()
                 self._seen = seen
@@ -75,6 +74,12 @@ class Token:
             if not self._text:  # else the last one is still good for a while
                 raise Unauthorized(401, "NoToken", f"The token {self._path} can't be read: {error}") from None
         return self._text
+
+
+def stamp(path: Path) -> tuple[int, int, int]:
+    """What tells that a file is another one than before; follows the link that the kubelet swaps."""
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def load(path: Path | None = None) -> Credentials:

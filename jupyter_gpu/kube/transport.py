@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -19,13 +21,15 @@ import aiohttp
 from kubernetes.aio.client import rest
 
 from . import errors
-from .credentials import Credentials, Token
+from .credentials import Credentials, Token, stamp
 from .errors import Unavailable
 
 CONNECT = 5.0
 """Seconds for a connection."""
 FAREWELL = 2.0
 """Seconds for connections to end when the client is closed."""
+
+_log = logging.getLogger(__name__)
 
 
 class Transport:
@@ -37,28 +41,50 @@ class Transport:
         self._token = Token(credentials.token) if credentials.token else None
         self._configuration: Any = None
         self._rest: Any = None
+        self._ca: tuple[int, ...] | None = None  # stamp of the file that was read
+        self._connectors: list[tuple[Any, aiohttp.TCPConnector]] = []  # what was opened, the one in use last
         self._sockets: WeakSet[socket.socket] = WeakSet()
 
     async def open(self) -> None:
         """Before the first request. Raises :class:`~.credentials.NoCredentials`."""
         self._configuration = await self._credentials.configuration()
-        client: Any = rest.RESTClientObject
-        self._rest = client(self._configuration)
+        self._ca = self._ca_now()
+        self._rest = self._opened()
+
+    def _opened(self) -> Any:
+        """A client of its own connections, which trusts whom the file of authorities names now."""
+        make: Any = rest.RESTClientObject
+        client = make(self._configuration)
+        connector = aiohttp.TCPConnector(limit=client.maxsize, ssl=client.ssl_context, socket_factory=self._socket)
         # Proxies of the environment are for the user's programs: the way to our own cluster leads through none.
-        self._configuration.client_session_kwargs = {
-            "connector": aiohttp.TCPConnector(
-                limit=self._rest.maxsize, ssl=self._rest.ssl_context, socket_factory=self._socket
-            ),
-            "trust_env": False,
-        }
+        self._configuration.client_session_kwargs = {"connector": connector, "trust_env": False}
+        self._connectors.append((client, connector))
+        return client
+
+    def _ca_now(self) -> tuple[int, ...] | None:
+        with contextlib.suppress(OSError):
+            return stamp(self._credentials.ca) if self._credentials.ca else None
+        return self._ca  # while somebody replaces it
+
+    def _follow_ca(self) -> None:
+        """Connections to come trust the new authorities of the API server; those that stand go on until they end."""
+        now = self._ca_now()
+        if now == self._ca:
+            return
+        try:
+            self._rest = self._opened()
+        except (OSError, ssl.SSLError) as error:  # half written; those we have are still good
+            _log.warning("The renewed authorities in %s can't be used (yet): %s", self._credentials.ca, error)
+        else:
+            self._ca = now
 
     async def close(self) -> None:
         """No connection is left when this returns."""
-        client, self._rest = self._rest, None
-        if client is None:
-            return
-        await client.close()
-        await self._configuration.client_session_kwargs["connector"].close(abort_ssl=True)
+        self._rest = None
+        opened, self._connectors = self._connectors, []
+        for client, connector in opened:
+            await client.close()
+            await connector.close(abort_ssl=True)
         # The farewells of connections that were given up before could last longer than the event loop: cut them short.
         clock = asyncio.get_running_loop().time
         end = clock() + FAREWELL
@@ -92,6 +118,7 @@ class Transport:
         """The answer's head, within ``seconds``; with ``total`` its body must come within them too."""
         if self._rest is None:
             raise Unavailable(0, "Closed", "The client is not open.", sent=False)
+        self._follow_ca()
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": "application/json", "User-Agent": self._agent, **await self._authorization()}
         if content_type:

@@ -1,31 +1,78 @@
-"""Leads kube-scheduler to who leads: the leader writes its address into an EndpointSlice of the extender's Service."""
+"""Leads kube-scheduler to who leads: the leader writes its address into an EndpointSlice of the extender's Service.
+
+And sees to it that it stays there: a write of an earlier leader may come late, and an administrator may make the object
+anew. Each write has the version that was read as a precondition, so what comes late changes nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
-from jupyter_gpu.kube import Kube, KubeError
+from jupyter_gpu.kube import Conflict, Kube, KubeError, objects
 
 from .writer import PASSING, Writer
+
+LOOK_SECONDS = 5.0
+"""Between two looks at whether it is still so."""
 
 _log = logging.getLogger(__name__)
 
 
-async def publish(kube: Kube, writer: Writer, namespace: str, name: str, address: str) -> None:
-    """Until it is written, or refused: then the Service leads elsewhere and its owner reads it in the log."""
-    path = f"/apis/discovery.k8s.io/v1/namespaces/{quote(namespace, safe='')}/endpointslices/{quote(name, safe='')}"
-    body = {"endpoints": [{"addresses": [address], "conditions": {"ready": True}}]}
-    pauses = writer.pauses()
-    while True:
-        try:
-            await kube.patch(path, body)
-        except PASSING as error:
-            _log.warning("The EndpointSlice %s can't be written now: %s", name, error)
-            await asyncio.sleep(pauses())
-        except KubeError as error:
-            _log.error("kube-scheduler may not find us: the EndpointSlice %s can't be written: %s", name, error)
-            return
-        else:
-            return
+class Endpoint:
+    """The EndpointSlice ``name``, as the one whose ``address`` it should be sees it."""
+
+    def __init__(self, kube: Kube, writer: Writer, namespace: str, name: str, address: str) -> None:
+        self._kube = kube
+        self._pauses = writer.pauses
+        self._name = name
+        self._path = (
+            f"/apis/discovery.k8s.io/v1/namespaces/{quote(namespace, safe='')}/endpointslices/{quote(name, safe='')}"
+        )
+        self._wanted = [{"addresses": [address], "conditions": {"ready": True}}]
+        self._trouble = ""
+
+    async def publish(self) -> None:
+        """Until it is written, or refused: then the Service leads elsewhere and its owner reads it in the log."""
+        pauses = self._pauses()
+        while True:
+            try:
+                found = await self._kube.get(self._path)
+                if not self._is_so(found):
+                    await self._write(found)
+            except (Conflict, *PASSING) as error:
+                _log.warning("The EndpointSlice %s can't be written now: %s", self._name, error)
+                await asyncio.sleep(pauses())
+            except KubeError as error:
+                self._tell(error.message)
+                return
+            else:
+                self._tell("")
+                return
+
+    async def keep(self) -> None:
+        """Write it again whenever it is not so, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.publish()
+
+    def _is_so(self, found: Mapping[str, Any]) -> bool:
+        there = found.get("endpoints")
+        short = [
+            {"addresses": each.get("addresses"), "conditions": {"ready": (each.get("conditions") or {}).get("ready")}}
+            for each in there or ()
+        ]
+        return short == self._wanted
+
+    async def _write(self, found: Mapping[str, Any]) -> None:
+        precondition = {"uid": objects.uid(found), "resourceVersion": objects.resource_version(found)}
+        await self._kube.patch(self._path, {"metadata": precondition, "endpoints": self._wanted})
+
+    def _tell(self, trouble: str) -> None:
+        """Once, and again only when it is another."""
+        if trouble and trouble != self._trouble:
+            _log.error("kube-scheduler may not find us: the EndpointSlice %s can't be written: %s", self._name, trouble)
+        self._trouble = trouble

@@ -12,6 +12,7 @@ import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from tornado import web
@@ -33,7 +34,7 @@ from .settings import ExtenderSettings
 from .snapshot import PodState
 from .waiting import WaitingPods
 
-CERTIFICATE_SECONDS = 30.0
+CERTIFICATE_SECONDS = 5.0
 """Between two looks at whether the certificate files changed."""
 
 _log = logging.getLogger(__name__)
@@ -151,7 +152,6 @@ class ExtenderServer:
 
     def __init__(self, extender: Extender, settings: ExtenderSettings, metrics: Metrics) -> None:
         self._settings = settings
-        self._context = tls_context(settings)
         verbs: dict[str, Answer] = {
             "filter": extender.filter,
             "prioritize": extender.prioritize,
@@ -162,7 +162,7 @@ class ExtenderServer:
             for verb, answer in verbs.items()
         ]
         app = web.Application([*routes, ("/healthz", _Alive)], log_function=_quiet)
-        self._server = HTTPServer(app, ssl_options=self._context, max_body_size=settings.body_bytes)
+        self._server = HTTPServer(app, ssl_options=tls_context(settings), max_body_size=settings.body_bytes)
         self._sockets = bind_sockets(settings.port, settings.address)
 
     @property
@@ -176,28 +176,28 @@ class ExtenderServer:
         self._server.add_sockets(self._sockets)
 
     async def run(self) -> None:
-        """Takes renewed certificates, until cancelled."""
+        """Takes renewed certificates and authorities, until cancelled."""
         seen = self._stamps()
         while True:
             await asyncio.sleep(CERTIFICATE_SECONDS)
             now = self._stamps()
-            if now != seen and self._context:
-                try:
-                    load_certificates(self._context, self._settings)
-                    seen = now
-                    _log.info("The certificates of the extender were read again.")
-                except (OSError, ssl.SSLError) as error:  # half written; those we have are still good
-                    _log.warning("The renewed certificates can't be used (yet): %s", error)
+            if now == seen:
+                continue
+            try:  # a whole new one: what is half written leaves the old one as it is, and no old authority stays
+                self._server.ssl_options = tls_context(self._settings)
+                seen = now
+                _log.info("The certificates of the extender were read again.")
+            except (OSError, ssl.SSLError) as error:
+                _log.warning("The renewed certificates can't be used (yet): %s", error)
 
     async def close(self) -> None:
         """No more questions; those under way are answered."""
         self._server.stop()
         await self._server.close_all_connections()
 
-    def _stamps(self) -> list[tuple[int, int]]:
+    def _stamps(self) -> list[tuple[int, int] | None]:
         files = (self._settings.certificate, self._settings.key, self._settings.client_ca)
-        stats = [path.stat() for path in files if path and path.exists()]
-        return [(found.st_mtime_ns, found.st_ino) for found in stats]
+        return [_stamp(path) for path in files if path]
 
 
 class _Alive(web.RequestHandler):
@@ -215,15 +215,19 @@ def tls_context(settings: ExtenderSettings) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
-    load_certificates(context, settings)
-    return context
-
-
-def load_certificates(context: ssl.SSLContext, settings: ExtenderSettings) -> None:
-    """From the files, for the connections to come."""
     assert settings.certificate
     context.load_cert_chain(settings.certificate, settings.key)
     context.load_verify_locations(settings.client_ca)
+    return context
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What tells that a file is another one; the kubelet swaps a link."""
+    try:
+        found = path.stat()
+    except OSError:  # while somebody replaces it
+        return None
+    return found.st_mtime_ns, found.st_ino
 
 
 def _quiet(handler: web.RequestHandler) -> None:

@@ -18,7 +18,7 @@ from jupyter_gpu.kube import Change, Kube, Lease, Recorder, Reflector, credentia
 
 from .binder import Binder
 from .controller import Controller
-from .endpoint import publish
+from .endpoint import Endpoint
 from .extender import Extender, ExtenderServer
 from .health import StatusServer
 from .metrics import Metrics
@@ -100,10 +100,17 @@ class Process:
         await self._pods.synced.wait()
         await self._nodes.synced.wait()
         name, address = self._settings.extender.endpoint_slice, self._environ.get("POD_IP", "")
-        if name and address:
-            await publish(self._kube, self._writer, self._namespace, name, address)
+        endpoint = Endpoint(self._kube, self._writer, self._namespace, name, address) if name and address else None
+        if endpoint:
+            await endpoint.publish()
         _log.info("The cluster is known after %.1f s; it leads.", time.monotonic() - self._began)
-        await self.controller.lead()
+        async with asyncio.TaskGroup() as tasks:
+            keeping = tasks.create_task(endpoint.keep()) if endpoint else None
+            try:
+                await self.controller.lead()
+            finally:
+                if keeping:
+                    keeping.cancel()
 
     def _follow(
         self,

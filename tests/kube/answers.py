@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from jupyter_gpu.kube import Credentials, Kube
 
@@ -14,7 +15,9 @@ def http(status: int, body: str = "{}", *headers: str) -> bytes:
 
 
 @asynccontextmanager
-async def answering(answers: Sequence[bytes], *, deadline: float = 5) -> AsyncIterator[tuple[Kube, list[str]]]:
+async def answering(
+    answers: Sequence[bytes], *, deadline: float = 5, token: Path | None = None
+) -> AsyncIterator[tuple[Kube, list[str]]]:
     """A client of a server with these answers, one after the other, then silence; and what it was asked."""
     asked: list[str] = []
     left = list(answers)
@@ -42,7 +45,7 @@ async def answering(answers: Sequence[bytes], *, deadline: float = 5) -> AsyncIt
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
-        async with Kube(Credentials(f"http://127.0.0.1:{port}"), deadline=deadline) as kube:
+        async with Kube(Credentials(f"http://127.0.0.1:{port}", token=token), deadline=deadline) as kube:
             yield kube, asked
     finally:
         server.close()
