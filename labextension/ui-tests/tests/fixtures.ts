@@ -100,7 +100,8 @@ export const test = base.extend<ITestFixtures, IWorkerFixtures>({
     { scope: 'worker' }
   ],
 
-  allowed: async ({}, use) => use([]),
+  // Chromium says so whenever an interface of the machine comes or goes, and JupyterLab asks again.
+  allowed: async ({}, use) => use([/net::ERR_NETWORK_CHANGED/]),
 
   page: async ({ page, allowed }, use) => {
     const errors: string[] = [];
