@@ -16,30 +16,10 @@ from tests.cluster.testbed import ControlPlane
 from tests.cluster.testbed.pki import Authority, Identity
 from tests.kube.answers import answering, http
 from tests.kube.conftest import MAPS
+from tests.kube.mount import Mount
 
 SECONDS = 60.0
 ACCOUNT = "/api/v1/namespaces/default/serviceaccounts"
-
-
-class Mount:
-    """A volume as the kubelet mounts it: every file is a link through ``..data``, which is swapped as a whole."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._count = 0
-
-    def put(self, **files: str | bytes) -> None:
-        """All files of it from now on; ``_`` in a name stands for a dot."""
-        self._count += 1
-        version = self.folder / f"..{self._count}"
-        version.mkdir(parents=True)
-        for key, text in files.items():
-            name = key.replace("_", ".")
-            (version / name).write_bytes(text.encode() if isinstance(text, str) else text)
-            if not (self.folder / name).is_symlink():
-                (self.folder / name).symlink_to(Path("..data", name))
-        (self.folder / "..new").symlink_to(version.name)
-        (self.folder / "..new").replace(self.folder / "..data")
 
 
 async def _token(kube: Kube, account: str) -> str:

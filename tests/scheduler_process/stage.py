@@ -82,8 +82,18 @@ class Scheduler:
     @property
     def port(self) -> int:
         """Of probes and metrics."""
-        line = until(lambda: next(line for line in self.log.splitlines() if "status on port" in line), what="its port")
-        return int(line.rsplit(" ", 1)[1].rstrip("."))
+        return int(self._ports.rsplit(" ", 1)[1].rstrip("."))
+
+    @property
+    def extender_port(self) -> int:
+        """Where kube-scheduler asks."""
+        return int(self._ports.rsplit("Extender on port ", 1)[1].split(",")[0])
+
+    @property
+    def _ports(self) -> str:
+        line = until(lambda: next(line for line in self.log.splitlines() if "status on port" in line), what="its ports")
+        assert line
+        return line
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and text of a probe."""

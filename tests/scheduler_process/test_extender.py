@@ -1,0 +1,235 @@
+"""The extender as a process, asked directly: repeated questions, crashes, who answers, and renewed certificates."""
+
+import http.client
+import json
+import ssl
+import urllib.error
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpu import faults
+from jupyter_gpu.kube import objects
+from jupyter_gpu.model.annotations import Allocated
+from tests.cluster.testbed import until
+from tests.cluster.testbed.pki import Authority, Identity
+from tests.kube.mount import Mount
+from tests.scheduler_process.asking import Asker
+from tests.scheduler_process.stage import Scheduler, Stage
+
+pytestmark = pytest.mark.cluster
+
+LOST = (urllib.error.URLError, ConnectionError, http.client.HTTPException, ssl.SSLError)
+"""No answer."""
+
+
+def _asker(scheduler: Scheduler) -> Asker:
+    return Asker(scheduler.extender_port)
+
+
+def test_the_same_question_has_the_same_answer(stage: Stage) -> None:
+    """A pod that fits is told so whenever it is asked for; one that does not has one place in line."""
+    nodes = [stage.node("n1", gpus=2), stage.node("n2", gpus=2)]
+    asker = _asker(stage.scheduler())
+    stage.pod("fits", requested=1)
+    uid = stage.pod("much", requested=2)
+    stage.pod("both", nodes[0], 2)
+    stage.pod("also", nodes[1], 1)
+    for name, count in (("both", 2), ("also", 1)):
+        stage.until_count(name, count)
+    fits, much = stage.get("fits"), stage.get("much")
+    answers = [(asker.filter(fits, nodes), asker.prioritize(fits, nodes)) for _ in range(3)]
+    assert answers[0][0]["NodeNames"] == [nodes[1]]
+    assert answers[0] == answers[1] == answers[2]
+    assert asker.bind(fits, nodes[1]) == ""
+    stage.until_count("fits", 1)
+    refusals = [asker.filter(much, nodes) for _ in range(3)]
+    assert not refusals[0]["NodeNames"]
+    assert refusals[0] == refusals[1] == refusals[2]
+    ticket = stage.until_reason("much", "Deferred").ticket
+    again = stage.get("much")  # kube-scheduler asks with what our write made of the pod
+    assert [asker.filter(again, nodes) for _ in range(3)] == refusals
+    assert (stage.allocated("much") or Allocated(0)).ticket == ticket
+    assert len(stage.watcher.writes(uid)) == 1
+
+
+def test_who_is_deleted_is_not_bound(stage: Stage) -> None:
+    """Gone, going, or another of the same name: an error, nothing written, and no GPU is lost by it."""
+    node = stage.node(gpus=2)
+    asker = _asker(stage.scheduler())
+    stage.pod("a", requested=1)
+    first = stage.get("a")
+    stage.delete("a")
+    assert "gone" in asker.bind(first, node)
+    stage.pod("a", requested=1)
+    second = stage.get("a")
+    assert "gone" in asker.bind(first, node)
+    assert stage.get("a") == second
+    stage.pod("leaving", requested=1)
+    stage.plane.kubectl("patch", "pod", "leaving", "-n", stage.namespace, "-p", _finalizers("test.example/wait"))
+    leaving = stage.get("leaving")
+    stage.plane.kubectl("delete", "pod", "leaving", "-n", stage.namespace, "--wait=false")
+    assert "gone" in asker.bind(leaving, node)
+    assert not objects.node_name(stage.get("leaving"))
+    stage.plane.kubectl("patch", "pod", "leaving", "-n", stage.namespace, "--type=merge", "-p", _finalizers())
+    stage.pod("b", requested=1)
+    for name in ("a", "b"):
+        assert asker.bind(stage.get(name), node) == ""
+        stage.until_count(name, 1)
+    assert not stage.watcher.decided_twice
+
+
+def _finalizers(*names: str) -> str:
+    return json.dumps({"metadata": {"finalizers": names}})
+
+
+@pytest.mark.parametrize("point", ["scheduler:reserved", "scheduler:bound"])
+def test_asked_again_after_a_crash(stage: Stage, point: str) -> None:
+    """Between the Binding and its answer, or just before: the next one has it bound, and writes at most once."""
+    node = stage.node(gpus=2)
+    first = stage.scheduler(environ={faults.VARIABLE: point})
+    uid = stage.pod("a", requested=1)
+    pod = stage.get("a")
+    with pytest.raises(LOST):
+        _asker(first).bind(pod, node)
+    assert bool(objects.node_name(stage.get("a"))) is (point == "scheduler:bound")
+    asker = _asker(stage.scheduler())
+    assert asker.bind(pod, node) == asker.bind(pod, node) == ""
+    stage.until_count("a", 1)
+    assert len(stage.watcher.writes(uid)) == 1
+    assert "bound" in asker.filter(pod, [node])["Error"]
+    stage.pod("b", requested=1)
+    assert asker.bind(stage.get("b"), node) == ""
+    assert not stage.watcher.decided_twice
+
+
+def test_who_does_not_lead_does_not_answer(stage: Stage) -> None:
+    """Neither one that waits to lead nor one that has lost its lease: kube-scheduler is told to try again."""
+    node = stage.node(gpus=1)
+    leader = stage.scheduler()
+    waits = stage.scheduler(lead=False)
+    stage.pod("a", requested=1)
+    pod = stage.get("a")
+    until(lambda: waits.get("/readyz")[0] == 200, what="the second to know the cluster")
+    _says_no(_asker(waits), pod, node)
+    assert _asker(leader).filter(pod, [node])["NodeNames"] == [node]
+    theft = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 600}}
+    stage.plane.kubectl("patch", "lease", stage.prefix, "--type=merge", "-p", json.dumps(theft))
+    until(lambda: not leader.leads(), what="the leader to notice")
+    _says_no(_asker(leader), pod, node)
+    assert not objects.node_name(stage.get("a"))
+    assert stage.allocated("a") is None
+
+
+def _says_no(asker: Asker, pod: dict[str, Any], node: str) -> None:
+    filtered = asker.filter(pod, [node])
+    assert "does not lead" in filtered["Error"]
+    assert not filtered["NodeNames"]
+    assert asker.prioritize(pod, [node]) is None
+    assert "does not lead" in asker.bind(pod, node)
+
+
+class Slice:
+    """The EndpointSlice of a stage, which our Service's clients follow."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def make(self) -> None:
+        """Nobody is in it."""
+        body = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": "extender", "namespace": self._stage.namespace},
+            "addressType": "IPv4",
+            "endpoints": [],
+            "ports": [{"port": 8443}],
+        }
+        self._stage.plane.kubectl("create", "-f", "-", stdin=json.dumps(body))
+
+    def kubectl(self, verb: str, *words: str) -> str:
+        """About it."""
+        return self._stage.plane.kubectl(verb, "endpointslice", "extender", "-n", self._stage.namespace, *words)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Of everybody in it."""
+        return [
+            text for each in json.loads(self.kubectl("get", "-o", "json"))["endpoints"] for text in each["addresses"]
+        ]
+
+    def until(self, address: str) -> None:
+        """Wait until that one is in it, and nobody else."""
+        until(lambda: self.addresses == [address], what=f"{address} alone in the EndpointSlice")
+
+
+def test_the_service_leads_to_who_leads(stage: Stage) -> None:
+    """The next leader's address takes the place of one that was killed; a late write of the old one is put right."""
+    there = Slice(stage)
+    there.make()
+
+    def start(number: int, lead: bool) -> Scheduler:
+        environ = {"POD_NAMESPACE": stage.namespace, "POD_NAME": f"s{number}", "POD_IP": f"192.0.2.{number}"}
+        return stage.scheduler(
+            lead=lead, settings={"extender": {"port": 0, "endpointSlice": "extender"}}, environ=environ
+        )
+
+    first = start(1, True)
+    there.until("192.0.2.1")
+    second = start(2, False)
+    until(lambda: second.get("/readyz")[0] == 200, what="the second to know the cluster")
+    assert there.addresses == ["192.0.2.1"]
+    first.kill()
+    there.until("192.0.2.2")
+    second.until_leading()
+    late = {"endpoints": [{"addresses": ["192.0.2.1"], "conditions": {"ready": True}}]}
+    there.kubectl("patch", "--type=merge", "-p", json.dumps(late))
+    there.until("192.0.2.2")
+    there.kubectl("delete")
+    there.make()
+    there.until("192.0.2.2")
+
+
+class Side:
+    """An authority, a server's certificate of it, and a client's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder)
+        self.authority.make()
+        self.server = self.authority.issue("server", "extender", addresses=["127.0.0.1"])
+        self.client = self.authority.issue("client", "kube-scheduler")
+
+    def put(self, mount: Mount, key: Identity) -> None:
+        """Its files where the extender reads them."""
+        crt = self.server.certificate.read_bytes()
+        ca = self.authority.identity.certificate.read_bytes()
+        mount.put(tls_crt=crt, tls_key=key.key.read_bytes(), ca_crt=ca)
+
+    def asker(self, port: int, server: "Side") -> Asker:
+        """Who has our client's certificate and trusts that side's authority."""
+        context = ssl.create_default_context(cafile=str(server.authority.identity.certificate))
+        context.load_cert_chain(self.client.certificate, self.client.key)
+        return Asker(port, context)
+
+
+def test_certificates_and_authority_are_renewed(stage: Stage, tmp_path: Path) -> None:
+    """No restart: half of a pair changes nothing, the whole is taken, and clients of the old authority are refused."""
+    old, new = Side(tmp_path / "old"), Side(tmp_path / "new")
+    mount = Mount(tmp_path / "mount")
+    old.put(mount, old.server)
+    files = {"certificate": "tls.crt", "key": "tls.key", "clientCa": "ca.crt"}
+    extender = {"port": 0, **{key: str(mount.folder / name) for key, name in files.items()}}
+    scheduler = stage.scheduler(lead=False, settings={"extender": {**extender, "clientNames": ["kube-scheduler"]}})
+    port = scheduler.extender_port
+    assert "Pod" in old.asker(port, old).ask("filter", {})["Error"]
+    with pytest.raises(LOST):
+        new.asker(port, old).ask("filter", {})
+    new.put(mount, old.server)
+    until(lambda: "can't be used (yet)" in scheduler.log, what="the half to be noticed")
+    assert "Pod" in old.asker(port, old).ask("filter", {})["Error"]
+    new.put(mount, new.server)
+    until(lambda: "Pod" in new.asker(port, new).ask("filter", {})["Error"], what="the new certificate")
+    with pytest.raises(LOST):
+        old.asker(port, new).ask("filter", {})
+    assert scheduler.process.poll() is None
