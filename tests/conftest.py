@@ -6,20 +6,29 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.cluster.testbed import existing
+
 # How long one example takes says more about what else the machine does than about the code.
 hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")
 
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
-NEEDS = {"root": "needs root", "gpu": "needs an NVIDIA GPU"}
+NEEDS = {"cluster": existing.OWN, "root": "needs root", "gpu": "needs an NVIDIA GPU"}
 
 
 def missing(marker: str) -> bool:
-    """Whether this machine lacks what tests with this marker need."""
+    """Whether what tests with this marker need is not there."""
+    if marker == "cluster":
+        return bool(existing.choice().context)
     if marker == "root":
         return os.geteuid() != 0
     return not Path("/dev/nvidiactl").exists()
+
+
+def pytest_report_header() -> str:
+    """Which cluster is used, where there is more than one answer."""
+    return existing.choice().why
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,6 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Say what is not run; where CI promises root, a test that needs it fails rather than vanish."""
+    if item.get_closest_marker("existing") and existing.choice().context:
+        return  # no cluster need be made, which is what takes root
     for marker, need in NEEDS.items():
         if item.get_closest_marker(marker) is None or not missing(marker):
             continue

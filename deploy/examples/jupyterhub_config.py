@@ -6,6 +6,11 @@ Append it to the hub's configuration (with Zero to JupyterHub: `hub.extraConfig`
 
 c = get_config()  # noqa: F821  # type: ignore[name-defined]
 
+# The image has jupyter-gpu, and jupyterhub in the hub's version: deploy/images/notebook, or your own.
+c.KubeSpawner.image = "ghcr.io/jupyter-gpu/notebook:0.1.0"
+c.KubeSpawner.cmd = ["jupyterhub-singleuser"]  # the image's own command is a server that knows no hub
+
+# Not a GPU: the right to have this server's GPUs changed. It starts with none.
 c.KubeSpawner.extra_resource_limits = {"jupyter-gpu.io/slot": "1"}
 c.KubeSpawner.scheduler_name = "jupyter-gpu-scheduler"  # leave it out if the cluster's own one asks our extender
 

@@ -224,6 +224,9 @@ setup_cluster() {
     go_is_new || get_go
     step "Kubernetes (minutes, once)" "$python" scripts/lib/cluster.py build
   fi
+  setup_node
+  [ -d tests/cluster/hub/node_modules ] || rm -f "$cache/stamps/Proxy-of-JupyterHub"
+  once "Proxy of JupyterHub" tests/cluster/hub/{package.json,yarn.lock} -- npm_packages tests/cluster/hub
 }
 
 # Each command with the package that has it.

@@ -27,6 +27,8 @@ GLIBC = 36
 
 PROGRAMS_NEED = ("tornado", "nvidia-ml-py", "prometheus-client")
 """Dependencies of the whole package that scheduler and node plugin use too; the rest is for notebooks."""
+LAB_NEEDS = ("jupyterlab", "jupyterhub")
+"""Beside the package: what people look at, and the server that a hub starts. In the versions of the tests."""
 
 KEEP = 4
 """Folders of each sort that stay."""
@@ -41,7 +43,7 @@ def requirements(kind: str) -> list[str]:
     if kind == "programs":
         common = [text for text in project["dependencies"] if Requirement(text).name in PROGRAMS_NEED]
         return [*common, *_own(extras, "scheduler"), *_own(extras, "node")]
-    lab = [text for text in extras["test"] if Requirement(text).name == "jupyterlab"]
+    lab = [text for text in extras["test"] if Requirement(text).name in LAB_NEEDS]
     return [*project["dependencies"], *_own(extras, "kubernetes"), *lab]
 
 

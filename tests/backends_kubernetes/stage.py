@@ -26,7 +26,7 @@ from jupyter_gpu_node.plan import Observation, plan
 from jupyter_gpu_scheduler.decide import decide
 from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
 from tests.builders import GIB
-from tests.cluster.testbed import ControlPlane
+from tests.cluster.testbed import ControlPlane, Existing, existing
 
 T = TypeVar("T")
 
@@ -114,9 +114,9 @@ class PodSocket:
 class Stage:
     """One node with GPUs, in a namespace of its own; its methods may be called from any thread but its own."""
 
-    def __init__(self, plane: ControlPlane, count: int = 3, *, events: bool = True) -> None:
+    def __init__(self, plane: ControlPlane | Existing, count: int = 3, *, events: bool = True) -> None:
         self.plane = plane
-        self.namespace = f"t-{uuid.uuid4().hex[:8]}"
+        self.namespace = f"jupyter-gpu-test-{uuid.uuid4().hex[:8]}"
         self.gpus = gpus(count)
         self.holders: dict[str, dict[str, tuple[Holder, ...]]] = {}
         """Who has which GPU open, by the pod's uid."""
@@ -173,8 +173,10 @@ class Stage:
 
     def backend(self, name: str, uid: str, folder: Path, **options: Any) -> KubernetesBackend:
         """A server in that pod; ``port`` leads to the API server by another way."""
-        port = options.pop("port", self.plane.layout.port)
-        environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
+        host, port = self.plane.endpoint
+        if "port" in options:
+            host, port = "127.0.0.1", options.pop("port")
+        environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port)}
         return KubernetesBackend(
             credentials=in_cluster(folder, environ),
             identity=Identity(self.namespace, name, uid),
@@ -195,7 +197,7 @@ class Stage:
         account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default/token"
         answer = await self.kube.create(account, {"spec": {"boundObjectRef": bound, "expirationSeconds": 3600}})
         (folder / "token").write_text(answer["status"]["token"])
-        (folder / "ca.crt").write_bytes(self.plane.authority.identity.certificate.read_bytes())
+        (folder / "ca.crt").write_bytes(self.plane.ca)
         (folder / "namespace").write_text(self.namespace)
         self.sockets[uid] = PodSocket(self, uid, folder / "node.sock")
         await self.sockets[uid].open()
@@ -212,11 +214,12 @@ class Stage:
         self._work = asyncio.Event()
         self.kube = await self._stack.enter_async_context(Kube(kubeconfig(self.plane.kubeconfig)))
         self._pods = Reflector(self.kube, paths.pods(self.namespace), on_change=self._changed)
-        await self.kube.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        named = {"name": self.namespace, "labels": dict(existing.OURS)}
+        await self.kube.create("/api/v1/namespaces", {"metadata": named})
         account = {"kind": "ServiceAccount", "name": "default", "namespace": self.namespace}
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "notebook"}
         await asyncio.gather(
-            self.kube.create(f"/api/v1/namespaces/{self.namespace}/serviceaccounts", {"metadata": {"name": "default"}}),
+            self._account(),
             self.kube.create(
                 f"{RBAC}/{self.namespace}/roles", {"metadata": {"name": "notebook"}, "rules": self._rules}
             ),
@@ -226,6 +229,12 @@ class Stage:
             ),
         )
         self._tasks = [asyncio.create_task(self._pods.run()), asyncio.create_task(self._play())]
+
+    async def _account(self) -> None:
+        """That of the pods, unless a controller was faster."""
+        with suppress(Conflict):
+            path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts"
+            await self.kube.create(path, {"metadata": {"name": "default"}})
 
     async def _close(self) -> None:
         for task in self._tasks:

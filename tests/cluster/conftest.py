@@ -20,5 +20,5 @@ def product() -> Iterator[Product]:
 @pytest.fixture
 def corner(product: Product) -> Iterator[World]:
     """A namespace of the test's own."""
-    with world(product, f"test-{next(_numbers)}") as found:
+    with world(product, f"jupyter-gpu-test-{next(_numbers)}") as found:
         yield found

@@ -9,7 +9,7 @@ import pytest
 from jupyter_gpu.backend import Backend
 from jupyter_gpu.backends.local import LocalBackend
 from jupyter_gpu_node import fakes
-from tests.cluster.testbed import ControlPlane, control_plane
+from tests.cluster.testbed import ControlPlane, Existing, borrowed, control_plane, existing
 
 Make = Callable[..., Backend]
 """A new backend of the kind under test on a machine with three GPUs; its arguments are the backend's own."""
@@ -17,15 +17,19 @@ Make = Callable[..., Backend]
 KINDS = [
     pytest.param("soft"),
     pytest.param("required", id="enforced", marks=pytest.mark.root),
-    pytest.param("kubernetes", marks=pytest.mark.cluster),
+    pytest.param("kubernetes", marks=[pytest.mark.cluster, pytest.mark.existing]),
 ]
 
 
-@pytest.fixture(scope="session")
-def plane() -> Iterator[ControlPlane]:
-    """etcd and the API server."""
-    with control_plane() as made:
-        yield made
+@pytest.fixture(scope="package")
+def plane() -> Iterator[ControlPlane | Existing]:
+    """etcd and the API server, or a cluster that exists, where that is allowed."""
+    if existing.choice().context:
+        with borrowed() as cluster:
+            yield cluster
+    else:
+        with control_plane() as made:
+            yield made
 
 
 @pytest.fixture(params=KINDS)

@@ -4,19 +4,24 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.testbed.cluster import Cluster
+from tests.cluster.testbed import Cluster, Existing, borrowed, existing, temporary_cluster
 from tests.deploy.archives import together
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart" / "jupyter-gpu"
-NAMESPACE = "jupyter-gpu"
-RELEASE = "jupyter-gpu"
+NAMESPACE = existing.PRODUCT
+RELEASE = existing.PRODUCT
+KEPT = "JUPYTER_GPU_TEST_CLUSTER"
+"""Name of a cluster of `scripts/cluster up` that tests use in place of one that they make."""
+NOTEBOOKS = "jupyter-gpu-test-notebooks"
+"""Namespace of pods that may ask with their own tokens."""
 SCHEDULER = "jupyter-gpu-scheduler"
 """`schedulerName` of pods that ask for a slot."""
 PROGRAMS = ("node", "scheduler", "kube-scheduler")
@@ -35,6 +40,19 @@ class Image:
     archive: Path
 
 
+@contextmanager
+def some_cluster() -> Iterator[Cluster]:
+    """With two nodes: one that exists, where that is allowed; else one that is kept; else one for the tests alone."""
+    if existing.choice().context:
+        with borrowed() as cluster:
+            yield cluster
+    elif kept := os.environ.get(KEPT):
+        yield Cluster.create(kept, nodes=2)
+    else:
+        with temporary_cluster(nodes=2) as cluster:
+            yield cluster
+
+
 @cache
 def images(*names: str) -> Mapping[str, Image]:
     """These images (node, scheduler, notebook, kube-scheduler) of this working tree, built where they are not yet."""
@@ -50,23 +68,30 @@ def images(*names: str) -> Mapping[str, Image]:
 
 def load(cluster: Cluster, *names: str, node: str | None = None) -> Mapping[str, Image]:
     """The images, on one node of the cluster or all."""
+    if isinstance(cluster, Existing) and (place := os.environ.get(existing.IMAGES)):
+        folder, _, tag = place.rpartition(":")
+        return {name: Image(f"{folder}/{name}:{tag}", Path()) for name in names}  # its nodes pull them from there
     found = images(*names)
-    cluster.load_image(together([image.archive for image in found.values()]), node)
+    nodes = (node,) if node else cluster.node_names
+    if not all(cluster.has_image(image.reference, each) for image in found.values() for each in nodes):
+        cluster.load_image(together([image.archive for image in found.values()]), node)
     return found
 
 
 def values(cluster: Cluster, found: Mapping[str, Image]) -> dict[str, Any]:
     """What the chart is told on a test cluster."""
-    minors = {node.name: {"firstMinor": FIRST_MINOR + GPUS * index} for index, node in enumerate(cluster.nodes)}
+    minors = {name: {"firstMinor": FIRST_MINOR + GPUS * index} for index, name in enumerate(cluster.node_names)}
+    here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(minors)}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
     return {
         "image": {
             "node": found["node"].reference,
             "scheduler": found["scheduler"].reference,
-            "pullPolicy": "Never",
+            "pullPolicy": "IfNotPresent",
         },
         "kubeScheduler": {"image": found["kube-scheduler"].reference},
         "scheduler": {"service": {"clusterIP": cluster.service_ip(200)}},
-        "node": {"simulated": {"count": GPUS, "nodes": minors}},
+        "node": {"simulated": {"count": GPUS, "nodes": minors}, "affinity": {"nodeAffinity": required}},
         "notebooks": {"namespaces": [{"namespace": "default"}]},
     }
 
@@ -85,6 +110,8 @@ def install(cluster: Cluster, *, wait: bool = True, flags: Sequence[str] = (), *
 
     `more` are values of the chart beside those for a test cluster, such as `scheduler={"replicas": 2}`. Returns all.
     """
+    if isinstance(cluster, Existing):
+        cluster.namespace(NAMESPACE)  # so that it is known as the tests' own
     wanted = merged(values(cluster, load(cluster, *PROGRAMS)), more)
     words = [
         "upgrade",

@@ -1,5 +1,6 @@
 """The chart's whole life on a real cluster: installed, a notebook gets GPUs, upgraded while it runs, taken away."""
 
+import base64
 import json
 import subprocess
 from collections.abc import Iterator
@@ -9,14 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.testbed import binaries, until
-from tests.cluster.testbed.cluster import Cluster, temporary_cluster
+from tests.cluster.testbed import Cluster, binaries, until
 from tests.cluster.testbed.commands import CommandFailed
+from tests.cluster.whole import pods
 from tests.deploy import product
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]
+HERE = ("--namespace", product.NOTEBOOKS)
 EXAMPLE = product.ROOT / "deploy" / "examples" / "notebook.yaml"
-NOTEBOOKS = {"namespaces": [{"namespace": "default", "serviceAccounts": ["notebook"]}]}
+NOTEBOOKS = {"namespaces": [{"namespace": product.NOTEBOOKS, "serviceAccounts": ["notebook"]}]}
 OURS = (
     "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,deployments,daemonsets,"
     "pods,jobs,services,endpointslices,secrets,configmaps,serviceaccounts,roles,rolebindings,leases"
@@ -26,20 +28,23 @@ OURS = (
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Two nodes with the product and one notebook, the one of the examples. The tests come in their order."""
-    with temporary_cluster(nodes=2) as cluster:
+    with product.some_cluster() as cluster:
+        cluster.namespace(product.NOTEBOOKS)
         product.install(cluster, notebooks=NOTEBOOKS)
-        notebook = product.load(cluster, "notebook", node="node1")["notebook"]
+        node = cluster.node_names[0]
+        notebook = product.load(cluster, "notebook", node=node)["notebook"]
         objects = list(yaml.safe_load_all(EXAMPLE.read_text()))
         for item in objects:
             if item["kind"] == "Deployment":
                 spec = item["spec"]["template"]["spec"]
-                spec["containers"][0] |= {"image": notebook.reference, "imagePullPolicy": "Never"}
-                spec["nodeSelector"] = {"kubernetes.io/hostname": "node1"}  # where the image is
-        cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
-        cluster.kubectl("rollout", "status", "deployment/notebook", "--timeout=90s", seconds=100)
+                spec["containers"][0] |= {"image": notebook.reference, "imagePullPolicy": "IfNotPresent"}
+                spec["nodeSelector"] = {"kubernetes.io/hostname": node}  # where the image is
+        cluster.kubectl(*HERE, "apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
+        cluster.kubectl(*HERE, "rollout", "status", "deployment/notebook", "--timeout=90s", seconds=100)
         yield cluster
 
 
+@pytest.mark.existing
 def test_what_is_installed_runs(cluster: Cluster) -> None:
     """Everything is ready, the leader is found, the policies are there, and the hook's rights are gone."""
     pods = get(cluster, "pods", "-n", product.NAMESPACE)
@@ -47,13 +52,13 @@ def test_what_is_installed_runs(cluster: Cluster) -> None:
     assert len([pod for pod in pods if "node" in pod["metadata"]["labels"]["app.kubernetes.io/component"]]) == 2
     (leader,) = [pod for pod in pods if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "scheduler"]
     assert leader_address(cluster) == leader["status"]["podIP"]
+    name = notebook(cluster)["metadata"]["name"]
     with pytest.raises(CommandFailed, match="written by the jupyter-gpu scheduler only"):
-        cluster.kubectl(
-            "annotate", "pod", notebook(cluster)["metadata"]["name"], "jupyter-gpu.io/allocated={}", "--overwrite"
-        )
+        cluster.kubectl(*HERE, "annotate", "pod", name, "jupyter-gpu.io/allocated={}", "--overwrite")
     assert "jupyter-gpu-hook" not in remains(cluster)
 
 
+@pytest.mark.existing
 def test_a_notebook_starts_with_no_gpu_and_gets_two(cluster: Cluster) -> None:
     """An ordinary user without capabilities: no device opens, then exactly those that it was given."""
     said = python(cluster, "import os; print(os.getuid(), open('/proc/self/status').read())").split()
@@ -64,14 +69,15 @@ def test_a_notebook_starts_with_no_gpu_and_gets_two(cluster: Cluster) -> None:
     assert len(openable(cluster)) == 2
 
 
+@pytest.mark.existing
 def test_upgrade_while_the_notebook_runs(cluster: Cluster) -> None:
     """Every part is replaced; the notebook keeps its GPUs, gets no other, and can have more afterwards."""
     before, own = notebook(cluster), openable(cluster)
     certificate = get(cluster, "secrets", "-n", product.NAMESPACE)[0]["data"]
     name = before["metadata"]["name"]
-    cluster.kubectl("exec", "-i", name, "--", "sh", "-c", "cat > /tmp/prober.py", stdin=PROBER.read_text())
+    cluster.kubectl(*HERE, "exec", "-i", name, "--", "sh", "-c", "cat > /tmp/prober.py", stdin=PROBER.read_text())
     python(cluster, "import pathlib; pathlib.Path('/tmp/stop').unlink(missing_ok=True)")  # of an earlier attempt
-    words = [binaries.path("kubectl"), "--kubeconfig", cluster.kubeconfig, "exec", name, "--"]
+    words = [binaries.path("kubectl"), "--kubeconfig", cluster.kubeconfig, *HERE, "exec", name, "--"]
     words += ["python", "/tmp/prober.py", str(product.GPUS), "/tmp/stop"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as prober:
         try:
@@ -93,6 +99,25 @@ def test_upgrade_while_the_notebook_runs(cluster: Cluster) -> None:
     assert openable(cluster) > own
 
 
+def test_the_clusters_own_kube_scheduler_asks_our_extender(cluster: Cluster, tmp_path: Path) -> None:
+    """Configured by what `helm` prints: a pod that names no scheduler gets its place and its GPUs, or hears why not."""
+    product.install(
+        cluster, notebooks=NOTEBOOKS, node={"slots": 32}, scheduler={"replicas": 2}, kubeScheduler={"enabled": False}
+    )
+    assert not [name for name in remains(cluster) if "kube-scheduler" in name]
+    configure_kube_scheduler(cluster, tmp_path)
+    both = [unscheduled("fits", wants=2), unscheduled("large", wants=product.GPUS + 1)]
+    cluster.kubectl(*HERE, "create", "-f", "-", stdin=yaml.safe_dump_all(both))
+    try:
+        until(lambda: shares(cluster, "fits") == 2, 60, "the pod to have its GPUs")
+        assert named(cluster, "fits")["spec"]["schedulerName"] == "default-scheduler"
+        assert not named(cluster, "large")["spec"].get("nodeName")
+        until(lambda: f"only {product.GPUS} GPUs, {product.GPUS + 1} wanted" in refusal(cluster, "large"), 60, "why")
+    finally:
+        cluster.kubectl(*HERE, "delete", "pod", "fits", "large", "--wait=true")
+
+
+@pytest.mark.existing
 def test_uninstall_leaves_nothing(cluster: Cluster) -> None:
     """Nothing of ours is left but what running pods need; they keep what they have."""
     own = openable(cluster)
@@ -102,7 +127,12 @@ def test_uninstall_leaves_nothing(cluster: Cluster) -> None:
     for node in get(cluster, "nodes"):
         metadata = node["metadata"]
         assert not [key for key in (*metadata["annotations"], *metadata["labels"]) if key.startswith("jupyter-gpu.io/")]
-    cluster.kubectl("delete", "deployment", "notebook", "--wait=true")
+    cluster.kubectl(*HERE, "delete", "deployment", "notebook", "--wait=true")
+
+
+def test_uninstall_leaves_nothing_on_the_nodes(cluster: Cluster) -> None:
+    """No socket, no pin, nothing that the kubelet would ask, once the last notebook is gone."""
+    until(lambda: not get(cluster, "pods", *HERE), 60, "the notebook to be gone")
     for each in cluster.nodes:
         assert each.run("find", "/run/jupyter-gpu", "-mindepth", "1").split() == []
         assert "jupyter-gpu" not in each.run("find", "/sys/fs/bpf")
@@ -120,7 +150,7 @@ def get(cluster: Cluster, *words: str) -> list[dict[str, Any]]:
 
 def notebook(cluster: Cluster) -> dict[str, Any]:
     """The one pod."""
-    (pod,) = get(cluster, "pods", "-l", "app=notebook")
+    (pod,) = get(cluster, "pods", *HERE, "-l", "app=notebook")
     return pod
 
 
@@ -131,7 +161,7 @@ def ready(pod: dict[str, Any]) -> bool:
 
 def python(cluster: Cluster, code: str) -> str:
     """Runs it in the notebook's container."""
-    return cluster.kubectl("exec", notebook(cluster)["metadata"]["name"], "--", "python", "-c", code)
+    return cluster.kubectl(*HERE, "exec", notebook(cluster)["metadata"]["name"], "--", "python", "-c", code)
 
 
 def openable(cluster: Cluster) -> set[int]:
@@ -151,7 +181,7 @@ def openable(cluster: Cluster) -> set[int]:
 def request(cluster: Cluster, gpus: int) -> None:
     """As an administrator, and waits until the notebook has them."""
     name = notebook(cluster)["metadata"]["name"]
-    cluster.kubectl("annotate", "pod", name, f"jupyter-gpu.io/requested={gpus}", "--overwrite")
+    cluster.kubectl(*HERE, "annotate", "pod", name, f"jupyter-gpu.io/requested={gpus}", "--overwrite")
 
     def attached() -> bool:
         text = notebook(cluster)["metadata"]["annotations"].get("jupyter-gpu.io/attached", "{}")
@@ -168,7 +198,62 @@ def leader_address(cluster: Cluster) -> str:
 
 def allocatable(cluster: Cluster) -> set[str]:
     """Slots of the nodes."""
-    return {node["status"]["allocatable"].get("jupyter-gpu.io/slot", "") for node in get(cluster, "nodes")}
+    nodes = (node for node in get(cluster, "nodes") if node["metadata"]["name"] in cluster.node_names)
+    return {node["status"]["allocatable"].get("jupyter-gpu.io/slot", "") for node in nodes}
+
+
+def configure_kube_scheduler(cluster: Cluster, folder: Path) -> None:
+    """Restarts the control plane's kube-scheduler with what the chart tells administrators to add."""
+    notes = cluster.helm("get", "notes", product.RELEASE, "--namespace", product.NAMESPACE)
+    added = yaml.safe_load(notes[notes.index("extenders:") :].partition("\n\n")[0])
+    assert "percentageOfNodesToScore: 100" in notes
+    found = {each["metadata"]["name"]: each for each in get(cluster, "secrets", "-n", product.NAMESPACE)}
+    (secret,) = (found[word] for word in notes.split() if word in found)
+    tls = added["extenders"][0]["tlsConfig"]
+    for key in ("caFile", "certFile", "keyFile"):  # of the control plane's machine, which is this one
+        told = Path(tls[key])
+        assert str(told.parent) in notes
+        tls[key] = str(folder / told.name)
+        (folder / told.name).write_bytes(base64.b64decode(secret["data"][told.name]))
+    whole = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(cluster.plane.folder / "scheduler.kubeconfig")},
+        "leaderElection": {"leaderElect": False},
+        "percentageOfNodesToScore": 100,
+        **added,
+    }
+    (folder / "configuration.json").write_text(json.dumps(whole))
+    cluster.plane.configure("scheduler", [f"--config={folder / 'configuration.json'}"])
+    cluster.restart("scheduler")
+
+
+def unscheduled(name: str, wants: int) -> dict[str, Any]:
+    """A pod with a slot that names no scheduler."""
+    made = pods.pod(name, wants=wants)
+    del made["spec"]["schedulerName"]
+    return made
+
+
+def shares(cluster: Cluster, name: str) -> int:
+    """How many GPUs a pod has."""
+    return len(
+        json.loads(named(cluster, name)["metadata"]["annotations"].get("jupyter-gpu.io/attached", "{}")).get(
+            "shares", ()
+        )
+    )
+
+
+def named(cluster: Cluster, name: str) -> dict[str, Any]:
+    """A pod."""
+    found: dict[str, Any] = json.loads(cluster.kubectl(*HERE, "get", "pod", name, "-o", "json"))
+    return found
+
+
+def refusal(cluster: Cluster, name: str) -> str:
+    """What kube-scheduler said last about a pod that it could not place."""
+    words = ("get", "events", "--field-selector", f"involvedObject.name={name},reason=FailedScheduling", "-o", "json")
+    return " ".join(each["message"] for each in json.loads(cluster.kubectl(*HERE, *words))["items"])
 
 
 def remains(cluster: Cluster) -> list[str]:

@@ -100,6 +100,11 @@ class Cluster:
         raise ClusterError(f"The cluster {self.name} has no {name}; it has {len(self.nodes)} nodes.")
 
     @property
+    def node_names(self) -> tuple[str, ...]:
+        """Of those that tests put things on."""
+        return tuple(node.name for node in self.nodes)
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """Names of everything that can be started and stopped, in the order in which it starts."""
         return (
@@ -144,6 +149,10 @@ class Cluster:
             raise ClusterError(f"There is no archive {archive}.")
         for each in [self.node(node)] if node else self.nodes:
             each.load_image(archive.absolute())
+
+    def has_image(self, reference: str, node: str) -> bool:
+        """Whether a node has it already."""
+        return reference in self.node(node).images()
 
     def service_ip(self, number: int) -> str:
         """An address that a service may ask for: 16 to 255 are not given to others."""

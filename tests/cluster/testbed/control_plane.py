@@ -10,7 +10,7 @@ import ssl
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tests.cluster.testbed import binaries, kubeconfig, ports, state
@@ -73,6 +73,21 @@ class ControlPlane(Daemons):
         """Of the API server."""
         return self.layout.url
 
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """Host and port of the API server."""
+        return self.layout.host, self.layout.port
+
+    @property
+    def ca(self) -> bytes:
+        """Who signed the API server's certificate."""
+        return self.authority.identity.certificate.read_bytes()
+
+    def configure(self, part: str, flags: Sequence[str]) -> None:
+        """Give a part these flags beside those that it must have, from its next start on."""
+        layout = self.layout
+        self._write(replace(layout, flags={**layout.flags, part: list(flags)}))
+
     def lay_out(self, layout: Layout) -> None:
         """Choose what is still open of the ports, and make certificates."""
         port, etcd_port, peer_port = ports.free(3)
@@ -84,10 +99,15 @@ class ControlPlane(Daemons):
         names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
         addresses = dict.fromkeys(["127.0.0.1", whole.host, whole.service])
         self.authority.issue("apiserver", "kube-apiserver", ["system:masters"], [*names, *addresses])
-        self._layout_file.write_text(json.dumps(asdict(whole)))
+        self._write(whole)
         self._kubeconfig(self.kubeconfig, "admin", "admin", ("system:masters",))
         for part, user in USERS.items():
             self._kubeconfig(self.folder / f"{part}.kubeconfig", part, user)
+
+    def _write(self, layout: Layout) -> None:
+        scratch = self._layout_file.with_suffix(".new")
+        scratch.write_text(json.dumps(asdict(layout)))
+        scratch.replace(self._layout_file)
 
     def launch(self, layout: Layout, parts: Sequence[str] = PARTS) -> None:
         """Lay out and start these parts; with other ports where somebody else took those that were free."""
@@ -135,7 +155,7 @@ class ControlPlane(Daemons):
         try:
             self.kubectl("create", *words)
         except CommandFailed as error:
-            if "AlreadyExists" not in error.output:
+            if "already exists" not in error.output:
                 raise
 
     def _kubeconfig(self, path: Path, name: str, user: str, groups: Sequence[str] = ()) -> Path:

@@ -53,7 +53,7 @@ def pod(
     container = {
         "name": "main",
         "image": image,
-        "imagePullPolicy": "Never",
+        "imagePullPolicy": "IfNotPresent",
         "command": list(command),
         "env": [{"name": key, "value": value} for key, value in (environment or {}).items()],
         "resources": {"requests": {"cpu": "10m"}, **({"limits": {SLOT: 1}} if slot else {})},

@@ -12,10 +12,11 @@ from tests.cluster.whole.world import SECONDS, World
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
 
+@pytest.mark.existing
 def test_a_waiting_pod_starts_when_another_shrinks(corner: World) -> None:
     """What wakes kube-scheduler is the very annotation that says that the GPU is closed."""
-    corner.run(pods.pod("rich", wants=4, node="node1"))
-    corner.create(pods.pod("waiting", wants=1, node="node1"))
+    corner.run(pods.pod("rich", wants=4, node=corner.one))
+    corner.create(pods.pod("waiting", wants=1, node=corner.one))
     corner.event("waiting", "there is no room", lambda reason, _: reason == "FailedScheduling")
     before = corner.history.moments[-1].number
     corner.ask("rich", 3)
@@ -27,14 +28,15 @@ def test_a_waiting_pod_starts_when_another_shrinks(corner: World) -> None:
     print(f"\nfreeing annotation → bound: {(bound.heard - freed.heard) * 1000:.0f} ms")
 
 
+@pytest.mark.existing
 def test_new_pods_and_resizes_stand_in_one_line(corner: World) -> None:
     """Higher priority first, then who asked first, whether the pod runs or is new."""
     names = ("running", "important", "later")
-    corner.run(pods.pod("rich", wants=4, node="node1"), pods.pod("running", node="node1"))
+    corner.run(pods.pod("rich", wants=4, node=corner.one), pods.pod("running", node=corner.one))
     corner.ask("running", {"generation": 1, "milli": 1000})
     corner.until(lambda: corner.pod("running").allocated, "the resize to stand in line")
     for name, wants in (("important", {"generation": 1, "milli": 1000, "priority": 5}), ("later", 1)):
-        corner.create(pods.pod(name, wants=wants, node="node1"))
+        corner.create(pods.pod(name, wants=wants, node=corner.one))
         corner.event(name, "there is no room", lambda reason, _: reason == "FailedScheduling")
     for left in (3, 2, 1):
         corner.ask("rich", left)
@@ -47,40 +49,43 @@ def _served(corner: World, names: tuple[str, ...]) -> int:
     return sum(bool(corner.pod(name).granted) for name in names)
 
 
+@pytest.mark.existing
 def test_without_room_the_event_says_what_is_missing_where(corner: World) -> None:
     """For each node in words; what can never be is said at once too."""
-    corner.run(pods.pod("one", wants=3, node="node1"), pods.pod("two", wants=2, node="node2"))
+    corner.run(pods.pod("one", wants=3, node=corner.one), pods.pod("two", wants=2, node=corner.two))
     corner.create(pods.pod("much", wants=3), pods.pod("never", wants=9))
     said = corner.event("much", "what is missing", lambda reason, _: reason == "FailedScheduling")
-    assert "node1: only 1 of 4" in said, said
-    assert "node2: only 2 of 4" in said, said
+    assert f"{corner.one}: only 1 of 4" in said, said
+    assert f"{corner.two}: only 2 of 4" in said, said
     never = corner.event("never", "that no node is large enough", lambda reason, _: reason == "FailedScheduling")
     print(f"\n{said}\n{never}")
     assert "only 4 GPUs, 9 wanted" in never, never
     corner.delete("two")
     corner.has("much", 3000)
-    assert corner.pod("much").node == "node2"
+    assert corner.pod("much").node == corner.two
 
 
+@pytest.mark.existing
 def test_a_pod_is_deleted_while_it_grows(corner: World) -> None:
     """Whatever it was given on the way comes back: the next one gets all."""
-    corner.run(pods.pod("gone", wants=1, node="node1"))
+    corner.run(pods.pod("gone", wants=1, node=corner.one))
     corner.ask("gone", 3)
     corner.delete("gone", wait=False)
-    corner.run(pods.pod("next", wants=4, node="node1"))
+    corner.run(pods.pod("next", wants=4, node=corner.one))
 
 
+@pytest.mark.existing
 def test_the_same_name_again_is_another_pod(corner: World) -> None:
     """Deleted by force while it holds a GPU open: the next of that name gets that GPU only when it is closed."""
-    corner.run(pods.pod("twin", wants=4, node="node1"))
+    corner.run(pods.pod("twin", wants=4, node=corner.one))
     first = corner.pod("twin")
     kept = min(first.usable)
     with corner.holding("twin", corner.path_of(kept)):
         corner.kubectl("delete", "pod", "twin", "--force", "--grace-period=0")
-        corner.create(pods.pod("twin", wants=4, node="node1"))
+        corner.create(pods.pod("twin", wants=4, node=corner.one))
     second = corner.has("twin", 4000)
     assert second.uid != first.uid
-    assert all(corner.opens("twin", path) for path in corner.devices("node1"))
+    assert all(corner.opens("twin", path) for path in corner.devices(corner.one))
 
 
 @contextmanager
@@ -103,16 +108,16 @@ def cordoned(corner: World, node: str) -> Iterator[None]:
 
 def test_a_node_is_drained(corner: World) -> None:
     """Its pods are evicted, new ones go elsewhere or wait, and come when it is open again."""
-    corner.run(pods.pod("evicted", wants=4, node="node2"))
-    with cordoned(corner, "node2"):
+    corner.run(pods.pod("evicted", wants=4, node=corner.two))
+    with cordoned(corner, corner.two):
         corner.until(lambda: not corner.history.pods("evicted"), "the pod to be evicted")
         corner.run(pods.pod("elsewhere", wants=4))
-        assert corner.pod("elsewhere").node == "node1"
+        assert corner.pod("elsewhere").node == corner.one
         corner.create(pods.pod("later", wants=4))
         corner.event("later", "there is no room", lambda reason, _: reason == "FailedScheduling")
         assert not corner.pod("later").node
     corner.has("later", 4000)
-    assert corner.pod("later").node == "node2"
+    assert corner.pod("later").node == corner.two
 
 
 @contextmanager
@@ -129,13 +134,13 @@ def without(corner: World, node: str) -> Iterator[None]:
 
 def test_a_node_is_deleted_and_comes_back(corner: World) -> None:
     """Nothing is placed on it while it is gone; after that it serves again."""
-    corner.run(pods.pod("lost", wants=2, node="node2"))
-    with without(corner, "node2"):
+    corner.run(pods.pod("lost", wants=2, node=corner.two))
+    with without(corner, corner.two):
         corner.kubectl("delete", "pod", "lost", "--force", "--grace-period=0")
-        corner.run(pods.pod("full", wants=4, node="node1"))
+        corner.run(pods.pod("full", wants=4, node=corner.one))
         corner.create(pods.pod("later", wants=4))
         said = corner.event("later", "there is no room", lambda reason, _: reason == "FailedScheduling")
-        assert "node2" not in said
+        assert corner.two not in said
     corner.has("later", 4000)
-    assert corner.pod("later").node == "node2"
-    assert all(corner.opens("later", path) for path in corner.devices("node2"))
+    assert corner.pod("later").node == corner.two
+    assert all(corner.opens("later", path) for path in corner.devices(corner.two))

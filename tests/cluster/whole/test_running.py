@@ -8,16 +8,20 @@ import pytest
 
 from tests.cluster.testbed.commands import CommandFailed, until
 from tests.cluster.whole import pods
-from tests.cluster.whole.states import PodState
 from tests.cluster.whole.world import NOTEBOOKS, SECONDS, Product, World, world
 from tests.deploy import product as chart
 
-pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.cluster,
+    pytest.mark.existing,
+    pytest.mark.timeout(900),  # the first of all installs the product
+]
 
 
 def test_what_is_in_use_drains_and_nobody_else_gets_it(corner: World) -> None:
     """A shrunk pod keeps what a process of it has open; another that wants all gets it when it is closed."""
-    corner.run(pods.pod("first", wants=2, node="node1"), pods.pod("second", node="node1"))
+    corner.run(pods.pod("first", wants=2, node=corner.one), pods.pod("second", node=corner.one))
     kept, closed = sorted(corner.pod("first").usable)
     with corner.holding("first", corner.path_of(kept)):
         corner.ask("first", 0)
@@ -49,7 +53,7 @@ def _last_drain(corner: World) -> int:
 
 def test_a_shrink_that_is_cancelled(corner: World) -> None:
     """What drains comes back to the pod that wants it again; the process that holds it noticed nothing."""
-    corner.run(pods.pod("one", wants=1, node="node1"))
+    corner.run(pods.pod("one", wants=1, node=corner.one))
     (uuid,) = corner.pod("one").usable
     with corner.holding("one", corner.path_of(uuid)):
         corner.ask("one", 0)
@@ -62,7 +66,7 @@ def test_a_shrink_that_is_cancelled(corner: World) -> None:
 
 def test_a_part_now_and_the_rest_when_another_shrinks(corner: World) -> None:
     """The other's `attached` is what completes it: nobody polls."""
-    corner.run(pods.pod("rich", wants=3, node="node1"), pods.pod("poor", node="node1"))
+    corner.run(pods.pod("rich", wants=3, node=corner.one), pods.pod("poor", node=corner.one))
     corner.ask("poor", {"generation": 1, "milli": 2000})
     partial = corner.has("poor", 1000)
     assert partial.allocated
@@ -82,8 +86,8 @@ def test_a_part_now_and_the_rest_when_another_shrinks(corner: World) -> None:
 
 def test_half_a_gpu_beside_another_half(corner: World) -> None:
     """Two shares of one GPU: both pods can open it, a third pod cannot."""
-    corner.run(*(pods.pod(name, wants="500m", node="node1") for name in ("left", "right")))
-    corner.run(pods.pod("none", node="node1"))
+    corner.run(*(pods.pod(name, wants="500m", node=corner.one) for name in ("left", "right")))
+    corner.run(pods.pod("none", node=corner.one))
     left, right = (set(corner.pod(name).usable) for name in ("left", "right"))
     assert left == right, "Two halves fit on one GPU."
     path = corner.path_of(left.pop())
@@ -110,9 +114,9 @@ def test_pods_without_a_slot_see_no_gpu(corner: World) -> None:
     """No node of a GPU is there; one that a pod makes does not open, and without capabilities it makes none."""
     root = {"runAsUser": 0}
     corner.run(
-        pods.pod("user", slot=False, node="node1"),
-        pods.pod("root", slot=False, node="node1", security=root),
-        pods.pod("slot", node="node1"),
+        pods.pod("user", slot=False, node=corner.one),
+        pods.pod("root", slot=False, node=corner.one, security=root),
+        pods.pod("slot", node=corner.one),
     )
     for name in ("user", "root"):
         assert "jupyter-gpu" not in corner.exec(name, "ls", "/dev")
@@ -124,13 +128,13 @@ def test_pods_without_a_slot_see_no_gpu(corner: World) -> None:
     assert not corner.opens("root", "/tmp/gpu")
     # A pod with a slot has the nodes and not the right.
     assert corner.exec("slot", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES").strip() == "void"
-    assert [corner.opens("slot", path) for path in corner.devices("node1")] == [False] * chart.GPUS
+    assert [corner.opens("slot", path) for path in corner.devices(corner.one)] == [False] * chart.GPUS
 
 
-def rest(state: PodState, method: str, path: str, body: object = None) -> dict[str, Any]:
-    """The answer of the Jupyter server in a pod to a request from outside."""
+def rest(port: int, method: str, path: str, body: object = None) -> dict[str, Any]:
+    """The answer of the Jupyter server in a pod to a request from outside, through that port of this machine."""
     request = urllib.request.Request(
-        f"http://{state.address}:8888/jupyter-gpu/api/v1/{path}",
+        f"http://127.0.0.1:{port}/jupyter-gpu/api/v1/{path}",
         method=method,
         data=None if body is None else json.dumps(body).encode(),
         headers={"Authorization": f"token {pods.TOKEN}", "Content-Type": "application/json"},
@@ -143,22 +147,23 @@ def rest(state: PodState, method: str, path: str, body: object = None) -> dict[s
 def test_the_server_in_the_pod_and_kubectl_say_the_same(product: Product) -> None:
     """A wish by REST with the pod's own token, one by `kubectl annotate`; each sees what the other did."""
     with world(product, NOTEBOOKS[0]) as found:
-        found.run(pods.notebook("rest", product.notebook, node="node1"))
+        found.run(pods.notebook("rest", product.notebook, node=found.one))
+        with found.forwarded("rest", 8888) as port:
+            until(lambda: rest(port, "GET", "status"), SECONDS, "the Jupyter server to answer")
 
-        def status() -> dict[str, Any]:
-            return rest(found.pod("rest"), "GET", "status")
+            def seen(milli: int) -> bool:
+                return bool(rest(port, "GET", "status")["amounts"] == settled(milli))
 
-        until(status, SECONDS, "the Jupyter server to answer")
-        rest(found.pod("rest"), "PUT", "request", {"gpus": 1})
-        state = found.has("rest", 1000)
-        assert state.requested
-        assert state.requested.generation >= 1
-        found.until(lambda: status()["amounts"] == settled(1000), "the server to see it")
-        found.ask("rest", 2)
-        found.has("rest", 2000)
-        found.until(lambda: status()["amounts"] == settled(2000), "the server to see the other")
-        rest(found.pod("rest"), "PUT", "request", {"gpus": 0})
-        found.has("rest", 0)
+            rest(port, "PUT", "request", {"gpus": 1})
+            state = found.has("rest", 1000)
+            assert state.requested
+            assert state.requested.generation >= 1
+            found.until(lambda: seen(1000), "the server to see it")
+            found.ask("rest", 2)
+            found.has("rest", 2000)
+            found.until(lambda: seen(2000), "the server to see the other")
+            rest(port, "PUT", "request", {"gpus": 0})
+            found.has("rest", 0)
 
 
 def settled(milli: int) -> dict[str, int]:

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from jupyter_gpu.kube.objects import SLOT
 from jupyter_gpu.model.annotations import INVENTORY, REQUESTED, decode_inventory
 from jupyter_gpu.model.gpu import Gpu
-from tests.cluster.testbed import Cluster, binaries, temporary_cluster, until
-from tests.cluster.testbed.commands import CommandFailed, run
+from tests.cluster.testbed import Cluster, Existing, binaries, until
+from tests.cluster.testbed.commands import CommandFailed
 from tests.cluster.testbed.node import Node
 from tests.cluster.whole import pods, prober
 from tests.cluster.whole.history import History, watching
@@ -29,8 +29,7 @@ T = TypeVar("T")
 
 SECONDS = 90.0
 """Patience with what should take less than one: two busy cores."""
-CLUSTER = "JUPYTER_GPU_TEST_CLUSTER"
-NOTEBOOKS = ("notebooks",)
+NOTEBOOKS = (chart.NOTEBOOKS,)
 """Namespaces whose pods may ask for themselves, with their own tokens."""
 
 
@@ -59,16 +58,12 @@ class Product:
     def ready(self) -> bool:
         """Whether every node tells of its GPUs and has slots."""
         gpus, slots = self.gpus, self.slots
-        return all(len(gpus.get(node.name, ())) == chart.GPUS and slots.get(node.name) for node in self.cluster.nodes)
+        return all(len(gpus.get(name, ())) == chart.GPUS and slots.get(name) for name in self.cluster.node_names)
 
     @property
     def notebook(self) -> str:
-        """The product's notebook image, which is large: on node1 only."""
-        image = chart.images("notebook")["notebook"]
-        node = self.cluster.node("node1")
-        if image.reference not in run("ctr", "--address", node.socket, "-n", "k8s.io", "images", "ls", "-q").split():
-            self.cluster.load_image(image.archive, node.name)
-        return image.reference
+        """The product's notebook image, which is large: on the first node only."""
+        return chart.load(self.cluster, "notebook", node=self.cluster.node_names[0])["notebook"].reference
 
     def component(self, name: str) -> list[dict[str, Any]]:
         """Pods of a part of the product: node, scheduler, kube-scheduler."""
@@ -78,6 +73,9 @@ class Product:
 
     def logs(self, lines: int = 25) -> str:
         """The end of what the product's containers write, from the nodes' own files: also while nothing answers."""
+        if isinstance(self.cluster, Existing):
+            words = ("--all-containers", "--prefix", f"--tail={lines}", "--selector=app.kubernetes.io/name=jupyter-gpu")
+            return self.cluster.kubectl("logs", "--namespace", chart.NAMESPACE, *words)
         found = []
         for node in self.cluster.nodes:
             for log in sorted(node.path("/var/log/pods").glob(f"{chart.NAMESPACE}_*/*/*.log"), key=os.path.getmtime):
@@ -87,25 +85,15 @@ class Product:
 
 
 @contextmanager
-def some_cluster() -> Iterator[Cluster]:
-    """With two nodes. One that is kept (`scripts/cluster up`) if CLUSTER names it, else one for the tests alone."""
-    kept = os.environ.get(CLUSTER)
-    if kept:
-        yield Cluster.create(kept, nodes=2)
-    else:
-        with temporary_cluster(nodes=2) as cluster:
-            yield cluster
-
-
-@contextmanager
 def installed() -> Iterator[Product]:
     """The product on a cluster with two nodes, until the end of the block; as it is, where it is installed already."""
-    with some_cluster() as cluster:
+    with chart.some_cluster() as cluster:
         if chart.RELEASE not in cluster.helm("list", "--short", "--namespace", chart.NAMESPACE).split():
             for name in NOTEBOOKS:
                 namespace(cluster, name)
-            allowed = {"namespaces": [{"namespace": name} for name in NOTEBOOKS]}
-            chart.install(cluster, notebooks=allowed, scheduler={"replicas": 2})
+            allowed = [{"namespace": name, "serviceAccounts": ["default", "notebook"]} for name in NOTEBOOKS]
+            hubs = [{"namespace": name, "serviceAccount": "hub"} for name in NOTEBOOKS]
+            chart.install(cluster, notebooks={"namespaces": allowed}, hubs=hubs, scheduler={"replicas": 2})
         product = Product(cluster)
         try:
             until(lambda: product.ready, SECONDS, "both nodes to tell of their GPUs")
@@ -185,6 +173,27 @@ class World:
                     process.stdin.close()  # `read` ends, and the shell with it
                 process.wait(SECONDS)
 
+    @contextmanager
+    def forwarded(self, name: str, port: int) -> Iterator[int]:
+        """The port of this machine that leads to that port of a pod, until the end of the block."""
+        flags = ["--kubeconfig", str(self.cluster.kubeconfig), "--namespace", self.namespace]
+        words = [
+            str(binaries.path("kubectl")),
+            *flags,
+            "port-forward",
+            f"pod/{name}",
+            f":{port}",
+            "--address=127.0.0.1",
+        ]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            try:
+                assert process.stdout
+                line = process.stdout.readline()  # Forwarding from 127.0.0.1:40123 -> 8888
+                assert "->" in line, f"kubectl cannot forward port {port} of {name}."
+                yield int(line.partition("->")[0].rpartition(":")[2])
+            finally:
+                process.kill()
+
     # -- looking -------------------------------------------------------------------------------------------------------
 
     def until(self, condition: Callable[[], T], what: str, seconds: float = SECONDS) -> T:
@@ -210,6 +219,16 @@ class World:
         found = self.until(condition, f"{name} to have {milli} milli of GPUs")
         assert found
         return found
+
+    @property
+    def one(self) -> str:
+        """Name of the first node."""
+        return self.cluster.node_names[0]
+
+    @property
+    def two(self) -> str:
+        """Name of the second node."""
+        return self.cluster.node_names[1]
 
     def path_of(self, uuid: str) -> str:
         """Where containers find that GPU."""
@@ -287,8 +306,7 @@ class World:
 
 def namespace(cluster: Cluster, name: str) -> None:
     """Make it, unless it is there, and wait for the account that pods need."""
-    with suppress(CommandFailed):
-        cluster.kubectl("create", "namespace", name)
+    cluster.namespace(name)
     until(lambda: cluster.kubectl("get", "serviceaccount", "default", "-n", name), what=f"the namespace {name}")
 
 

@@ -1,0 +1,49 @@
+"""A JupyterHub with KubeSpawner, configured as the example says: people log in, and their servers have a slider."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.testbed import until
+from tests.cluster.whole import hub
+from tests.cluster.whole.world import NOTEBOOKS, SECONDS, Product, World, world
+
+pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
+
+
+def test_a_hubs_users_have_gpus_that_change(product: Product, tmp_path: Path) -> None:
+    """Through the hub's proxy from 0 to 2 and down to 1; another's server starts with one that the hub asked for."""
+    with world(product, NOTEBOOKS[0]) as found:
+        found.kubectl("create", "serviceaccount", "notebook")
+        node = product.cluster.nodes[0].name
+        with hub.running(found, tmp_path, product.notebook, node) as address:
+            alice = hub.Person(address, "alice")
+            alice.log_in()
+            assert opened(found, "alice") == set()
+            resize(found, alice, 2)
+            resize(found, alice, 1)
+            eager = hub.Person(address, hub.EAGER)
+            eager.log_in()
+            assert opened(found, hub.EAGER) == set(found.has(pod(hub.EAGER), 1000).usable)
+            alice.stop()
+            found.until(lambda: not found.history.pods(pod("alice")), "the server to end")
+
+
+def pod(user: str) -> str:
+    """As KubeSpawner calls it."""
+    return f"jupyter-{user}"
+
+
+def resize(found: World, person: hub.Person, gpus: int) -> None:
+    """As the slider does it: what is attached is what opens, and the server says so."""
+    person.ask("PUT", "request", {"gpus": gpus})
+    state = found.has(pod(person.name), 1000 * gpus)
+    assert opened(found, person.name) == set(state.usable)
+    until(lambda: person.ask("GET", "status")["amounts"]["attached"] == 1000 * gpus, SECONDS, "the server to see it")
+
+
+def opened(found: World, user: str) -> set[str]:
+    """The GPUs of its node that a user's server can open, by uuid."""
+    name = pod(user)
+    found.until(lambda: found.pod(name).ready, "the server to run")
+    return {gpu.uuid for gpu in found.gpus[found.pod(name).node] if found.opens(name, gpu.path)}
