@@ -6,7 +6,7 @@ What can't be read fails closed, and never takes anything from anybody:
 * ``allocated``: the pod holds what its node says it holds; ``allocated`` is decided and written again.
 * ``attached``: what the pod holds is not known, so nothing is given on its node until the node's plugin has written
   it again (:attr:`PodRecord.opaque`).
-* ``inventory``: the node is not known, and nothing is decided for it.
+* ``inventory``: the node is not known, and nothing is decided for it. Its ``network`` alone: how busy is not known.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from jupyter_gpu.model.annotations import (
 )
 from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.network import network_of
 
 from .resources import amounts, pod_requests
 from .snapshot import NodeFacts, PodState
@@ -60,6 +61,8 @@ class NodeRecord:
     labels: Mapping[str, str]
     allocatable: Mapping[str, int]
     schedulable: bool
+    network: float | None = None
+    """Share of its uplink that is in use; ``None``: its plugin does not tell."""
     problem: str = ""
     """Why its inventory can't be used."""
 
@@ -70,7 +73,7 @@ class NodeRecord:
             allocatable=self.allocatable,
             used=dict(used),
             schedulable=self.schedulable,
-            network=None,
+            network=self.network,
         )
 
 
@@ -137,6 +140,7 @@ def read_node(node: Mapping[str, Any]) -> NodeRecord:
         labels=objects.labels(node),
         allocatable=amounts(status.get("allocatable")) if isinstance(status, Mapping) else {},
         schedulable=not (isinstance(spec, Mapping) and spec.get("unschedulable")),
+        network=network_of(gpus or ()),
         problem=problem,
     )
 

@@ -1,5 +1,6 @@
 """From JSON of Pods and Nodes to records: whatever stands there, never an exception and never too much."""
 
+import json
 from typing import Any
 
 import pytest
@@ -102,6 +103,20 @@ def test_a_node_is_read_whole() -> None:
     assert read_node(node).gpus is None
     assert read_node(node).problem
     assert read_node({}).gpus is None
+
+
+@pytest.mark.parametrize(("told", "known"), [(0.3, 0.3), (0, 0.0), (1, 1.0), (None, None), ("0.3", None), (7, None)])
+def test_the_use_of_a_nodes_uplink_is_read_with_its_inventory(told: Any, known: float | None) -> None:
+    """What makes no sense is not known, and the node's GPUs are all the same."""
+    items = json.loads(encode((Gpu("g", 0, "m", 1), Gpu("h", 1, "m", 1))))
+    for item in items if told is not None else ():
+        item["network"] = told
+    node = {"metadata": {"name": "n", "uid": "u", "annotations": {INVENTORY: json.dumps(items)}}}
+    record = read_node(trim_node(node))
+    assert record.gpus
+    assert len(record.gpus) == 2
+    assert record.facts({}).network == known
+    assert not record.problem
 
 
 def test_trimming_loses_nothing_that_is_read() -> None:
