@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Change, Kube, NotFound, Reflector, kubeconfig, objects
+from jupyter_gpu.kube import Change, Event, Kube, NotFound, Reflector, client, kubeconfig, objects
 from tests.cluster.testbed import ControlPlane
 from tests.kube.answers import answering, http
 from tests.kube.conftest import MAPS, Through
@@ -186,6 +186,35 @@ def test_a_server_that_was_away_and_forgot_is_listed_again(plane: ControlPlane, 
             ]
             assert follower.told.index(("removed", "away-again")) < follower.told.index(("added", "away-again"))
             assert (reflector.trouble, follower.troubles[-1]) == ("", "")
+
+    run(plane, play)
+
+
+class Recording(Kube):
+    """Remembers from which versions it was asked to watch."""
+
+    begun: tuple[int, ...] = ()
+
+    def watch(self, path: str, *, resource_version: str, **options: Any) -> AsyncIterator[Event]:
+        """As ever."""
+        self.begun += (int(resource_version),)
+        return super().watch(path, resource_version=resource_version, **options)
+
+
+def test_an_idle_watch_does_not_grow_old(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of its own changes, much of others does: bookmarks let the next watch begin with what is new."""
+    monkeypatch.setattr(client, "WATCH_SECONDS", (4, 4))  # the server sends one before it ends a watch
+
+    async def play(kube: Kube) -> None:
+        recording = Recording(kubeconfig(plane.kubeconfig))
+        async with recording, following(recording, "idle") as (_, follower):
+            for number in range(5):
+                await write(kube, "busy", "idle-other", str(number))
+            newest = int(objects.resource_version(await kube.get(f"{MAPS}/idle-other")))
+            async with asyncio.timeout(PATIENCE):
+                while recording.begun[-1] < newest:
+                    await asyncio.sleep(0.1)
+            assert not follower.told
 
     run(plane, play)
 
