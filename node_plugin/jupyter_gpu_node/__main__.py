@@ -35,13 +35,13 @@ from typing import Any
 from jupyter_gpu.kube import Kube, Recorder, credentials
 from jupyter_gpu.settings_file import SettingsError
 
-from . import fakes, process
+from . import fakes, guarding, process
 from . import settings as settings_module
 from .agent import Agent
 from .audit import Audit
 from .claims import Claims
 from .gpus import GpuSource
-from .health import follow_driver
+from .guarding import Guarding
 from .holders import Eyes
 from .inventory import Inventory
 from .kubelet.plugin import DevicePlugin
@@ -49,7 +49,7 @@ from .metrics import Metrics, Port
 from .pins import Pins
 from .places import Places
 from .pod_socket import PodSockets
-from .publisher import Publisher
+from .publisher import GUARDED, NOT_GUARDED, Publisher
 from .samples import Samples
 from .settings import Settings
 from .slots import Reconciled
@@ -84,13 +84,17 @@ class Plugin:
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
         self.eyes = Eyes(self.stock.helpers)
         self.sockets = PodSockets(settings.slot_directory, self._answer)
+        pins, places = Pins.at(settings.pins), Places.of_this_machine(settings.cgroup)
+        self.guarding = Guarding(functools.partial(guarding.attempt, pins, places), self._can_guard)
+        self.metrics.can_guard.set_function(lambda: not self.guarding.problem)
         self.tools = Tools(
             self.inventory,
-            Pins.at(settings.pins),
-            Places.of_this_machine(settings.cgroup),
+            pins,
+            places,
             self.eyes,
             self.publisher,
             self.metrics,
+            self.guarding,
         )
         self.agent = Agent(
             settings.node,
@@ -110,6 +114,7 @@ class Plugin:
             self.publisher,
             self.metrics,
             settings.audit_seconds,
+            begun=(self.agent.ready, self.agent.synced),
         )
         self.claims = Claims(settings, lambda: self.agent.pods, self.publisher.fetch)
         self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims)
@@ -126,17 +131,28 @@ class Plugin:
             return "The pods of this node are not known yet."
         return self.plugin.not_ready()
 
+    def _can_guard(self, problem: str) -> bool:
+        """Tell everybody; whether the node's Event could be written too."""
+        known = bool(self.plugin.problem)
+        self.plugin.set_problem(problem)
+        if problem:
+            return self.publisher.about_node(NOT_GUARDED, f"{problem} No pod gets a slot until they can.")
+        if known:
+            return self.publisher.about_node(GUARDED, "Pods of this node can be guarded again.", "Normal")
+        return True
+
     async def run(self) -> None:
         """Until the process is told to stop."""
         await self.inventory.begin()
+        await self.guarding.once()
         try:
             await process.supervise(
                 {
                     "port": self.port.run(),
                     "agent": self.agent.run(),
                     "inventory": self.inventory.run(),
-                    "health": follow_driver(self.inventory, simulated=self.settings.simulated is not None),
                     "audit": self.audit.run(),
+                    "guarding": self.guarding.run(),
                     "kubelet": self._serve_kubelet(),
                     "claims": self._watch_claims(),
                 }

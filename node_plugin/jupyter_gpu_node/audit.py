@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from . import proc
 from .audit_rules import Rights, Suspect, Verdict, judge
@@ -31,7 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 class Audit:
-    """``rights`` tells who may have what open, ``pod`` finds a pod of this node by uid."""
+    """``rights`` tells who may have what open, ``pod`` finds a pod of this node by uid.
+
+    ``begun``: what must have happened before the first look, so that ``rights`` is complete.
+    """
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class Audit:
         publisher: Publisher,
         metrics: Metrics,
         seconds: float,
+        begun: Collection[asyncio.Event] = (),
     ) -> None:
         self._inventory = inventory
         self._eyes = eyes
@@ -50,11 +54,14 @@ class Audit:
         self._publisher = publisher
         self._metrics = metrics
         self._seconds = seconds
+        self._begun = begun
         self._told: set[tuple[int, int, str]] = set()
         self._count = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. Nobody is judged before it is known who has what: every holder would look like a thief."""
+        for event in self._begun:
+            await event.wait()
         while True:
             await asyncio.sleep(self._seconds or 3600)
             if self._seconds:

@@ -29,7 +29,6 @@ class Inventory:
         self._kube = kube
         self._name = node
         self._seconds = seconds
-        self._problems: dict[str, str] = {}
         self._held: dict[str, str] = {}
         self._told: tuple[Gpu, ...] | None = None
         self._wake = asyncio.Event()
@@ -43,7 +42,7 @@ class Inventory:
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """All GPUs, with what is wrong with each."""
-        return inventory_rules.sick(inventory_rules.sick(self._stock.gpus, self._problems), self._held)
+        return inventory_rules.sick(self._stock.gpus, self._held)
 
     @property
     def seen(self) -> Mapping[str, Gpu]:
@@ -58,7 +57,7 @@ class Inventory:
     @property
     def unhealthy(self) -> frozenset[str]:
         """Uuids of those that do not work, or are gone; not of those that only somebody else has open."""
-        return self._stock.unhealthy | frozenset(self._problems)
+        return self._stock.unhealthy
 
     @property
     def held_back(self) -> frozenset[str]:
@@ -69,14 +68,6 @@ class Inventory:
         """Give these to nobody, and say why."""
         if dict(held) != self._held:
             self._held = dict(held)
-            self._tell()
-
-    def broke(self, uuid: str, xid: int) -> None:
-        """The driver reported an error of a GPU."""
-        problem = inventory_rules.problem_of(xid)
-        if problem and not self._problems.get(uuid):
-            _log.warning("GPU %s: %s", uuid, problem)
-            self._problems[uuid] = problem
             self._tell()
 
     async def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""What a node tells of its GPUs: the annotation, the labels, and which errors of the driver make a GPU unfit. Pure."""
+"""What a node tells of its GPUs: the annotation and the labels. Pure."""
 
 from __future__ import annotations
 
@@ -15,41 +15,6 @@ MODEL, COUNT, MEMORY = PREFIX + "gpu.model", PREFIX + "gpu.count", PREFIX + "gpu
 """Labels: the model if all GPUs are of one, else ``mixed``; how many; MiB of the smallest one."""
 MIXED = "mixed"
 LABEL_LENGTH = 63
-
-# Numbers and meanings: NVIDIA, "XID Errors" (https://docs.nvidia.com/deploy/xid-errors/). These are what a program did,
-# or what the driver has dealt with; the GPU works on.
-HARMLESS_XIDS: Mapping[int, str] = {
-    13: "graphics engine exception of a program",
-    31: "memory page fault of a program",
-    43: "a program's channel was reset",
-    45: "a program was ended",
-    63: "a row of memory was remapped",
-    68: "video processor exception of a program",
-    92: "many corrected memory errors",
-    94: "contained memory error: only the program is lost",
-    109: "context switch of a program timed out",
-}
-FATAL_XIDS: Mapping[int, str] = {
-    48: "memory error that could not be corrected",
-    62: "its internal controller halted",
-    64: "a row of memory could not be remapped",
-    74: "NVLink error",
-    79: "it has fallen off the bus",
-    95: "uncontained memory error",
-    119: "its system processor does not answer",
-    120: "error of its system processor",
-}
-
-
-def problem_of(xid: int) -> str:
-    """In plain words, why the GPU must not be used after this error of the driver; empty if it may.
-
-    An error that nobody has listed counts as fatal: to give a broken GPU to somebody is worse than to miss one.
-    """
-    if xid in HARMLESS_XIDS:
-        return ""
-    what = FATAL_XIDS.get(xid, "an error that is not known to be harmless")
-    return f"The driver reported XID {xid}: {what}. Reset the GPU, then restart the node plugin."
 
 
 def sick(gpus: Iterable[Gpu], problems: Mapping[str, str]) -> tuple[Gpu, ...]:

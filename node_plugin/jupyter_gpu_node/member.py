@@ -42,6 +42,8 @@ class Member:
     """By uuid the milli that the rules in force are for."""
     settled: bool = True
     """False until the first look at a pod that an earlier process guarded."""
+    loose: bool = False
+    """Whether its group could not be closed: nobody knows what it opens, so nothing new is given to others."""
     waits: bool = False
     """Whether a grant waits for another pod."""
     asked: bool = False
@@ -63,12 +65,12 @@ class Member:
         order = (self.view.created if self.view else "", self.uid)
         shares = {share.uuid: share.milli for share in self.attached.shares} if self.attached else {}
         drains = {item.uuid: item.milli for item in self.attached.draining} if self.attached else {}
-        return Holding(order, {**shares, **self.granted}, drains, self.settled)
+        return Holding(order, {**shares, **self.granted}, drains, self.settled and not self.loose)
 
     @property
     def rights(self) -> frozenset[str] | None:
         """Uuids that its processes may have open; None while that is not known."""
-        if not self.settled or (self.guard and not self.guard.known):
+        if not self.settled or self.guard is None or not self.guard.known:
             return None
         holding = self.holding
         return frozenset(holding.has) | frozenset(holding.drains)

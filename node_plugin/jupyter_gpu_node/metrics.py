@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
@@ -55,6 +55,9 @@ class Metrics(Collector):
         self.audits = self._counter("jupyter_gpu_audits", "Looks at who has GPUs open")
         self.intruders = self._counter("jupyter_gpu_intruders", "Processes ended because of a GPU not given to them")
         self.strangers = self._counter("jupyter_gpu_strangers", "Programs of the machine found to have a GPU open")
+        self.can_guard = Gauge(
+            "jupyter_gpu_can_guard", "Whether device rules can be put in force on this node", registry=self.registry
+        )
         self.registry.register(self)
 
     def _counter(self, name: str, text: str) -> Counter:

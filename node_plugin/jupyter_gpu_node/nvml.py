@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jupyter_gpu.model import strict
@@ -26,12 +26,14 @@ from jupyter_gpu.model.gpu import MAX_GPUS, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
 from . import proc
+from .xids import Ailments
 
 MARK = "JUPYTER_GPU_NVML_HELPER"
 """Environment variable of every helper. They have all GPUs open and use none."""
 COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.nvml_helper")
 MAX_ANSWER = 1024 * 1024
 _read_index = strict.integer(0, 4095)
+_read_text = strict.text(96)
 
 
 class HelperError(Exception):
@@ -75,6 +77,7 @@ class NvmlSource:
         self._lock = threading.Lock()
         self._known: dict[int, Gpu] = {}
         self._suspects: dict[int, tuple[float, str]] = {}
+        self._ailments = Ailments()
         self._silent_until = 0.0
         self._closed = False
         self._helper: Helper | None = None
@@ -93,11 +96,11 @@ class NvmlSource:
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """Of those that answer."""
         with self._lock:
-            items = self._ask({"do": "loads", "uuids": sorted(uuids)}) if uuids else None
+            answer = self._ask({"do": "loads", "uuids": sorted(uuids)}) if uuids else None
         found = {}
-        for item in items or ():
+        for item in answer.gpus if answer else ():
             with contextlib.suppress(strict.FieldError):
-                found[strict.required(item, "uuid", strict.text(96))] = _read_load(item)
+                found[strict.required(item, "uuid", _read_text)] = _read_load(item)
         return found
 
     def processes(self) -> frozenset[int]:
@@ -110,16 +113,16 @@ class NvmlSource:
             self._closed = True
             self._drop()
 
-    def _ask(self, question: dict[str, Any]) -> Sequence[Mapping[str, Any]] | None:
-        """Items of the answer; None: nobody answers now. A GPU that hangs costs one deadline, then it is skipped."""
+    def _ask(self, question: dict[str, Any]) -> Answer | None:
+        """The answer; None: nobody answers now. A GPU that hangs costs one deadline, then it is skipped."""
         chances = 1
         while not self._closed and self._clock() >= self._silent_until:
             skip = [index for index, (until, _) in self._suspects.items() if self._clock() < until]
             try:
-                items = self._answer({**question, "skip": skip})
+                answer = self._answer({**question, "skip": skip})
                 self._suspects = {index: self._suspects[index] for index in skip}
                 self.note = " ".join(text for _, text in self._suspects.values())
-                return items
+                return answer
             except HelperError as error:
                 self._drop()
                 until = self._clock() + self._retry
@@ -131,7 +134,7 @@ class NvmlSource:
                     self._suspects[error.index] = (until, f"GPU {error.index} is out of order: {error}")
         return None
 
-    def _answer(self, question: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
+    def _answer(self, question: dict[str, Any]) -> Answer:
         if self._helper is None:
             self._helper = Helper(self._environment)
             try:
@@ -140,17 +143,22 @@ class NvmlSource:
             except OSError as error:
                 raise HelperError(f"The process that asks the driver cannot leave the pod: {error}.") from None
         first, later = self._deadlines
-        return self._helper.ask(question, later if self._helper.answered else first)
+        try:
+            return self._helper.ask(question, later if self._helper.answered else first)
+        finally:  # also where a GPU hung after it
+            for uuid, xid in self._helper.errors:
+                self._ailments.broke(uuid, xid)
+            self._helper.errors.clear()
 
     def _drop(self) -> None:
         if self._helper:
             self._helper.end()
         self._helper = None
 
-    def _learn(self, items: Sequence[Mapping[str, Any]]) -> None:
+    def _learn(self, answer: Answer) -> None:
         seen: dict[int, Gpu] = {}
         problems = [self.note] if self.note else []
-        for item in items:
+        for item in answer.gpus:
             try:
                 index = strict.required(item, "index", _read_index)
                 seen[index] = Gpu.from_json(item) if "error" not in item else self._failed(index, item["error"])
@@ -160,6 +168,8 @@ class NvmlSource:
         for index in self._suspects:
             if index in self._known:
                 seen.setdefault(index, self._known[index])
+        unasked = [self._known[index].uuid for index in self._suspects if index in self._known]
+        self._ailments.looked(answer.actions, unasked)
         self._known = seen
 
     def _failed(self, index: int, error: object) -> Gpu:
@@ -168,6 +178,7 @@ class NvmlSource:
 
     def _judged(self, gpu: Gpu, *, silent: bool) -> Gpu:
         problem = self.note if silent else self._suspects.get(gpu.index, (0, ""))[1]
+        problem = " ".join(filter(None, (problem, self._ailments.problem(gpu.uuid))))
         return replace(gpu, healthy=False, health=problem[:500]) if problem else gpu
 
 
@@ -178,11 +189,30 @@ def _read_load(item: Mapping[str, Any]) -> GpuLoad:
     return GpuLoad(utilisation, strict.optional(item, "memory", strict.integer(0, 2**53 - 1)))
 
 
+def _read_answer(body: Mapping[str, Any]) -> Answer:
+    actions = strict.optional(body, "actions", strict.an_object) or {}
+    return Answer(
+        strict.required(body, "gpus", strict.list_of(strict.an_object, MAX_GPUS)),
+        {uuid: action if isinstance(action, int) else None for uuid, action in actions.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of the helper."""
+
+    gpus: Sequence[Mapping[str, Any]]
+    actions: Mapping[str, int | None] = field(default_factory=dict)
+    """By uuid what the driver says that a GPU needs."""
+
+
 class Helper:
     """One helper process and its pipes. One question at a time."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.answered = False
+        self.errors: list[tuple[str, int]] = []
+        """Uuid and Xid of what the driver reported; whoever reads it clears it."""
         self._unread = b""
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -202,8 +232,8 @@ class Helper:
         """Of the process."""
         return self._process.pid
 
-    def ask(self, question: Mapping[str, Any], deadline: float) -> Sequence[Mapping[str, Any]]:
-        """Items of the answer; :class:`HelperError` if there is none within ``deadline`` seconds."""
+    def ask(self, question: Mapping[str, Any], deadline: float) -> Answer:
+        """The answer; :class:`HelperError` if there is none within ``deadline`` seconds."""
         end = time.monotonic() + deadline
         index: int | None = None
         assert self._process.stdin is not None
@@ -215,7 +245,12 @@ class Helper:
                     raise HelperError(str(answer["error"])[:1000])
                 if "gpus" in answer:
                     self.answered = True
-                    return strict.required(answer, "gpus", strict.list_of(strict.an_object, MAX_GPUS))
+                    return _read_answer(answer)
+                if "xid" in answer:
+                    self.errors.append(
+                        (strict.required(answer, "uuid", _read_text), strict.required(answer, "xid", _read_index))
+                    )
+                    continue
                 index = strict.required(answer, "at", _read_index)
         except (OSError, EOFError, strict.FieldError) as error:
             hung = isinstance(error, TimeoutError)

@@ -1,9 +1,11 @@
 """The process that talks to NVML: ``python -P -m jupyter_gpu_node.nvml_helper``. Its other end is :mod:`.nvml`.
 
 One JSON object a line. In: ``{"do": "inventory" | "loads", "uuids": […]?, "skip": [index…]}``. Out: any number of
-``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs; then
-``{"gpus": […]}``, or ``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory
-annotation, or ``{"index", "error"}``; one of ``loads`` is ``{"uuid", "utilisation", "memory"}``.
+``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs, and of
+``{"uuid", "xid"}`` for errors that the driver reported since the last time; then ``{"gpus": […], "actions": {…}}``, or
+``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory annotation, or
+``{"index", "error"}``, and ``actions`` says by uuid what the driver thinks that a GPU needs (:mod:`.xids`), null where
+it does not tell; an item of ``loads`` is ``{"uuid", "utilisation", "memory"}``.
 
 NVML is loaded at the first question and let go of when the input ends. MIG is not supported: a GPU in MIG mode is
 reported as unusable, because its instances are guarded by other device nodes than its own.
@@ -12,6 +14,7 @@ reported as unusable, because its instances are guarded by other device nodes th
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import stat
@@ -23,19 +26,17 @@ from typing import Any, TextIO
 
 from jupyter_gpu.model.gpu import Device, Gpu
 
-APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-"""Xid errors that a program causes and that leave the GPU in order (NVIDIA's Xid catalogue)."""
-
 
 class Nvml:
-    """NVML of this process."""
+    """NVML of this process. ``say`` writes one object for the other end."""
 
-    def __init__(self, say_at: Callable[[int], None]) -> None:
+    def __init__(self, say: Callable[[dict[str, Any]], None]) -> None:
         import pynvml  # here, so that no other process ever loads it
 
         self.api: Any = pynvml
-        self.say_at = say_at
-        self.problems: dict[str, str] = {}
+        self.say = say
+        self.names: dict[int | None, str] = {}
+        self.actions: dict[str, int | None] = {}
         self.neighbours: dict[frozenset[int], dict[str, dict[int, str]]] = {}
         self.events: Any = None
         self.api.nvmlInit()
@@ -43,12 +44,13 @@ class Nvml:
     def inventory(self, skip: Collection[int]) -> list[dict[str, Any]]:
         """Every GPU but those to skip."""
         self.read_events()
+        self.actions = {}
         items: dict[int, dict[str, Any]] = {}
         handles: dict[int, Any] = {}
         for index in range(self.api.nvmlDeviceGetCount()):
             if index in skip:
                 continue
-            self.say_at(index)
+            self.say({"at": index})
             try:
                 handles[index] = self.api.nvmlDeviceGetHandleByIndex(index)
                 items[index] = self.describe(index, handles[index])
@@ -69,8 +71,8 @@ class Nvml:
         """One GPU without its neighbours."""
         uuid = _text(self.api.nvmlDeviceGetUUID(handle))
         path = f"/dev/nvidia{self.api.nvmlDeviceGetMinorNumber(handle)}"
-        problem = self.problems.get(uuid, "") or self.health(handle)
-        return Gpu(
+        problem = self.health(handle)
+        found = Gpu(
             uuid=uuid,
             index=index,
             model=_text(self.api.nvmlDeviceGetName(handle)),
@@ -81,6 +83,9 @@ class Nvml:
             health=problem,
             numa=_numa(_text(self.api.nvmlDeviceGetPciInfo(handle).busId)),
         ).to_json()
+        self.names[_address(handle)] = uuid
+        self.actions[uuid] = self.action(handle)
+        return found
 
     def health(self, handle: Any) -> str:
         """What is wrong with the GPU, as far as a few cheap questions tell."""
@@ -92,24 +97,40 @@ class Nvml:
                 return "It is in MIG mode, which is not supported."
         return ""
 
+    def action(self, handle: Any) -> int | None:
+        """What the driver says that the GPU needs, 0 for nothing; None for a driver that does not tell."""
+        field = getattr(self.api, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)
+        if field is None:
+            return None
+        try:
+            (value,) = self.api.nvmlDeviceGetFieldValues(handle, [field])
+        except self.api.NVMLError:
+            return None
+        return int(value.value.uiVal) if value.nvmlReturn == 0 else None
+
     def watch(self, handles: Iterable[Any]) -> None:
-        """Ask the driver to tell of Xid errors."""
-        with contextlib.suppress(self.api.NVMLError):  # not everywhere; a GPU that fails otherwise is still noticed
+        """Ask the driver to tell of errors, of each GPU that can: one that fails otherwise is still noticed."""
+        if self.events is not None:
+            with contextlib.suppress(self.api.NVMLError):
+                self.api.nvmlEventSetFree(self.events)
+        self.events = None
+        with contextlib.suppress(self.api.NVMLError):
             self.events = self.api.nvmlEventSetCreate()
             for handle in handles:
-                self.api.nvmlDeviceRegisterEvents(handle, self.api.nvmlEventTypeXidCriticalError, self.events)
+                with contextlib.suppress(self.api.NVMLError):
+                    self.api.nvmlDeviceRegisterEvents(handle, self.api.nvmlEventTypeXidCriticalError, self.events)
 
     def read_events(self) -> None:
-        """Take note of Xid errors since the last time."""
+        """Tell of errors since the last time, at once: a GPU that hangs in the next question must not hide them."""
         while self.events is not None:
             try:
                 event = self.api.nvmlEventSetWait(self.events, 0)
-                xid = int(event.eventData)
-                if xid not in APPLICATION_XIDS:
-                    uuid = _text(self.api.nvmlDeviceGetUUID(event.device))
-                    self.problems[uuid] = f"The driver reported the hardware error Xid {xid}."
-            except self.api.NVMLError:  # a timeout: there is nothing more
+            except self.api.NVMLError as error:
+                if getattr(error, "value", None) != self.api.NVML_ERROR_TIMEOUT:
+                    self.neighbours = {}  # the set is broken: make it anew
                 return
+            if uuid := self.names.get(_address(event.device)):  # a GPU that is lost cannot be asked for its name
+                self.say({"uuid": uuid, "xid": int(event.eventData)})
 
     def group(self, handles: dict[int, Any], joined: Callable[[Any, Any], bool]) -> dict[int, str]:
         """Which GPUs are joined, directly or through others: a word for each that has a neighbour."""
@@ -148,7 +169,7 @@ class Nvml:
                 continue
             if index in skip:
                 continue
-            self.say_at(index)
+            self.say({"at": index})
             utilisation = memory = None
             with contextlib.suppress(self.api.NVMLError):
                 utilisation = float(self.api.nvmlDeviceGetUtilizationRates(handle).gpu)
@@ -156,6 +177,11 @@ class Nvml:
                 memory = int(self.api.nvmlDeviceGetMemoryInfo(handle).used)
             found.append({"uuid": uuid, "utilisation": utilisation, "memory": memory})
         return found
+
+
+def _address(handle: Any) -> int | None:
+    """What makes two handles of one GPU equal: they are pointers."""
+    return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def _text(value: str | bytes) -> str:
@@ -193,7 +219,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
     for line in questions:
         question = json.loads(line)
         try:
-            nvml = nvml or Nvml(lambda index: say({"at": index}))
+            nvml = nvml or Nvml(say)
         except Exception as error:  # no driver, no library, a broken one: all the same to the user
             say({"error": f"No NVIDIA GPU can be used: {_sentence(error)}"})
             continue
@@ -201,7 +227,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
             if question["do"] == "loads":
                 say({"gpus": nvml.loads(question["uuids"], question["skip"])})
             else:
-                say({"gpus": nvml.inventory(question["skip"])})
+                say({"gpus": nvml.inventory(question["skip"]), "actions": nvml.actions})
         except nvml.api.NVMLError as error:
             say({"error": f"The NVIDIA driver failed: {_sentence(error)}"})
 

@@ -70,11 +70,8 @@ class Pins:
 
     @classmethod
     def at(cls, directory: Path) -> Pins:
-        """Below ``directory``, which is made; without a bpffs there, without pins."""
-        if not _in_bpffs(directory):
-            return cls(None)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return cls(directory)
+        """Below ``directory``, which is made when it is needed; without a bpffs there, without pins."""
+        return cls(directory if _in_bpffs(directory) else None)
 
     def uids(self) -> frozenset[str]:
         """Of the pods that have pins."""
@@ -98,6 +95,7 @@ class Pins:
 
     def create(self, uid: str, group: Path, code: Iterable[Instruction]) -> Hold:
         """Put ``code`` on a group that has no program of ours yet. Raises :class:`OSError`."""
+        self._make_directory()
         self.discard(uid)
         program = bpf.load(code, PROGRAM)
         try:
@@ -120,18 +118,31 @@ class Pins:
         if self.directory is not None:
             bpf.pin(program, self._path(uid, generation))
 
+    def test(self, program: bpf.Program) -> None:
+        """Pin a program, and remove that pin at once. Raises :class:`OSError` where nothing can be pinned."""
+        if self.directory is not None:
+            self._make_directory()
+            path = self.directory / "selftest"  # no name of a pod's pin
+            path.unlink(missing_ok=True)
+            bpf.pin(program, path)
+            path.unlink()
+
     def drop(self, uid: str, generation: int) -> None:
         """Remove one pin; it may be gone."""
         if self.directory is not None:
             with contextlib.suppress(FileNotFoundError):
                 self._path(uid, generation).unlink()
 
+    def _make_directory(self) -> None:
+        if self.directory is not None:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
     def _path(self, uid: str, generation: int) -> Path:
         assert self.directory is not None
         return self.directory / f"{uid}_{generation}"
 
     def _all(self) -> list[tuple[str, int]]:
-        if self.directory is None:
+        if self.directory is None or not self.directory.is_dir():
             return []
         matches = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
         return [(match["uid"], int(match["generation"])) for match in matches if match]

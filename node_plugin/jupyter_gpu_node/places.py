@@ -19,29 +19,31 @@ class NoHierarchy(OSError):
 class Places:
     """Finds groups in the v2 tree at ``root``. Nodes that share a machine each have their own top directory there."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path | None, mount: Path | None = None) -> None:
+        self._root = root
+        self._mount = mount
         self._tops: list[Path] = []
 
     @classmethod
     def of_this_machine(cls, mount: Path | None = None) -> Places:
-        """In the tree as it is mounted here; raises :class:`NoHierarchy`.
+        """In the tree as it is mounted here, which is looked for when it is needed.
 
         ``mount``: where the host's ``/sys/fs/cgroup`` is, if not where the kernel says.
         """
-        for root in (mount / "unified", mount) if mount else ():
-            if (root / "cgroup.controllers").exists():
-                return cls(root)
-        unified = cgroup.mounts().unified
-        if unified is None:
-            raise NoHierarchy(
-                "This machine has no cgroup v2 hierarchy, or it is not mounted here. A node needs one, hybrid or pure, "
-                "and the host's /sys/fs/cgroup mounted at the same path in the node plugin."
-            )
-        return cls(Path(unified.mount))
+        return cls(None, mount)
+
+    @property
+    def root(self) -> Path:
+        """Top of the tree; raises :class:`NoHierarchy`."""
+        if self._root is None:
+            self._root = _mounted(self._mount)
+        return self._root
 
     def find(self, uid: str) -> Path | None:
-        """The pod's group; None if there is none now. Raises :class:`ValueError` for what is no uid of a pod."""
+        """The pod's group; None if there is none now.
+
+        Raises :class:`ValueError` for what is no uid of a pod, and :class:`NoHierarchy`.
+        """
         found = self._among(self._tops, uid)
         if found is None:
             tops = list(self._search(self.root, MAX_DEPTH))
@@ -68,6 +70,19 @@ class Places:
                 yield directory / name
             elif depth > 1:
                 yield from self._search(directory / name, depth - 1)
+
+
+def _mounted(mount: Path | None) -> Path:
+    for root in (mount / "unified", mount) if mount else ():
+        if (root / "cgroup.controllers").exists():
+            return root
+    unified = cgroup.mounts().unified
+    if unified is None:
+        raise NoHierarchy(
+            "This machine has no cgroup v2 hierarchy, or it is not mounted here. A node needs one, hybrid or pure, "
+            "and the host's /sys/fs/cgroup mounted at the same path in the node plugin."
+        )
+    return Path(unified.mount)
 
 
 def pod_of(pid: int) -> str | None:

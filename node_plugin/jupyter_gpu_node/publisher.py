@@ -11,7 +11,7 @@ from jupyter_gpu.model.annotations import ATTACHED, Attached, encode
 from .inventory import Inventory
 from .slots import PodRef
 
-NOT_GUARDED, INTRUDER = "GpusNotGuarded", "GpuIntruder"
+NOT_GUARDED, GUARDED, INTRUDER = "GpusNotGuarded", "GpusGuarded", "GpuIntruder"
 
 
 class Publisher:
@@ -51,8 +51,10 @@ class Publisher:
         }
         self._recorder.event(about, kind, reason, message)
 
-    def about_node(self, reason: str, message: str) -> None:
-        """An Event of this node; returns at once."""
+    def about_node(self, reason: str, message: str, kind: Literal["Normal", "Warning"] = "Warning") -> bool:
+        """An Event of this node; returns at once. False while the node is not known: nobody was told."""
         node = self._inventory.node
-        if node is not None:
-            self._recorder.event({"apiVersion": "v1", "kind": "Node", **node}, "Warning", reason, message)
+        if node is None:
+            return False
+        self._recorder.event({"apiVersion": "v1", "kind": "Node", **node}, kind, reason, message)
+        return True

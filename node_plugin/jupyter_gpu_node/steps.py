@@ -19,6 +19,7 @@ from jupyter_gpu.model.gpu import Gpu, GpuShare
 from . import cgroup, proc, roster
 from .audit_rules import Rights
 from .guarded_pod import GuardedPod, enclose
+from .guarding import Guarding
 from .holders import Eyes, Sight
 from .inventory import Inventory
 from .member import Member, advance, suspicious, wanted, worth_writing
@@ -45,6 +46,7 @@ class Tools:
     eyes: Eyes
     publisher: Publisher
     metrics: Metrics
+    guarding: Guarding
 
 
 class Steps:
@@ -63,7 +65,13 @@ class Steps:
             member.guard, member.granted = None, {}
         if member.guard:
             return False
-        made = await self.do(self._enclose, member.uid)
+        try:
+            made = await self.do(self._enclose, member.uid)
+        except OSError as error:
+            member.loose = True
+            self._tools.guarding.doubt(str(error))
+            raise
+        member.loose = False
         if made is None:
             return False
         member.guard, new, member.began, clean = made

@@ -41,7 +41,7 @@ from tests.cluster.testbed import ControlPlane, until
 from tests.node.conftest import Child
 
 T = TypeVar("T")
-FIRST_MINOR, COUNT = 48, 4
+FIRST_MINOR, COUNT = int(os.environ.get("AGENT_FIRST_MINOR", "48")), 4
 PATIENCE = float(os.environ.get("PATIENCE", "60"))
 SLOT = "jupyter-gpu.io/slot"
 

@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,11 +63,3 @@ def test_sick_gpus_say_everything_that_is_wrong() -> None:
     (both,) = rules.sick(first, {"GPU-0": "Another."})
     assert not both.healthy
     assert both.health == "One thing. Another."
-
-
-@pytest.mark.parametrize(
-    ("xid", "fatal"), [(13, False), (31, False), (48, True), (79, True), (94, False), (4711, True)]
-)
-def test_errors_of_the_driver(xid: int, fatal: bool) -> None:
-    """What a program did is harmless; what nobody listed is not."""
-    assert bool(rules.problem_of(xid)) is fatal

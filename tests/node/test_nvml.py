@@ -19,6 +19,7 @@ from jupyter_gpu.model.gpu import Device
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node import enforcement, nvml, proc
 from jupyter_gpu_node.nvml import NvmlSource
+from jupyter_gpu_node.xids import CALM
 
 from .conftest import MANAGED, Child
 
@@ -229,7 +230,94 @@ def test_xid_errors(driver: Driver) -> None:
     source.inventory()
     driver.set(gpu("a"), gpu("b"), xids=[[0, 31], [0, 43], [1, 79]])
     assert health(source) == [("a", True), ("b", False)]
+    assert "Xid 79: it has fallen off the bus" in source.inventory()[1].health
+
+
+@pytest.mark.root
+def test_a_gpu_is_fit_again_when_the_driver_says_so(driver: Driver) -> None:
+    """Not at once; the same source and the same helper go on all the time."""
+    source = driver.source()
+    source.inventory()
+    before = helper(source)
+    driver.set(gpu("a", recovery=0), gpu("b", recovery=1), xids=[[1, 95]])
+    for _ in range(CALM + 2):
+        assert health(source) == [("a", True), ("b", False)]
+    assert "Reset the GPU" in source.inventory()[1].health
+    driver.set(gpu("a", recovery=0), gpu("b", recovery=0), xids=[[1, 95]])
+    assert [health(source)[1][1] for _ in range(CALM + 1)] == [False] * CALM + [True]
+    assert helper(source) == before
+
+
+@pytest.mark.root
+def test_a_gpu_is_fit_again_after_it_was_reset_under_a_driver_that_tells_nothing(driver: Driver) -> None:
+    """It was lost and answers again. One that only goes on answering stays out of use."""
+    source = driver.source()
+    source.inventory()
+    driver.set(gpu("a"), gpu("b"), xids=[[0, 48]])
+    assert [health(source)[0][1] for _ in range(2 * CALM)] == [False] * 2 * CALM
+    driver.set(gpu("a", fails="HandleByIndex"), gpu("b"), xids=[[0, 48]])
+    assert health(source) == [("a", False), ("b", True)]
+    driver.set(gpu("a"), gpu("b"), xids=[[0, 48]])
+    assert [health(source)[0][1] for _ in range(CALM + 1)] == [False] * CALM + [True]
+
+
+@pytest.mark.root
+def test_silence_is_no_reset(driver: Driver) -> None:
+    """A GPU that had an error and then hung for a while is not thought to have been reset."""
+    source = driver.source(deadline=0.5)
+    source.inventory()
+    driver.set(gpu("a"), gpu("b"), xids=[[0, 48]])
+    assert health(source)[0] == ("a", False)
+    driver.set(gpu("a", hangs="UUID"), gpu("b"), xids=[[0, 48]])
+    assert health(source)[0] == ("a", False)
+    driver.clock.now += 61
+    driver.set(gpu("a"), gpu("b"), xids=[[0, 48]])
+    assert [health(source)[0][1] for _ in range(2 * CALM)] == [False] * 2 * CALM
+
+
+@pytest.mark.root
+def test_an_error_is_not_lost_when_another_gpu_hangs(driver: Driver) -> None:
+    """It is told before the question that hangs, and the next helper does not hear of it any more."""
+    source = driver.source(deadline=0.5)
+    source.inventory()
+    driver.set(gpu("a"), gpu("b", hangs="UUID"), xids=[[0, 79]])
+    assert health(source) == [("a", False), ("b", False)]
+    assert "Xid 79" in source.inventory()[0].health
+
+
+@pytest.mark.root
+def test_errors_are_heard_of_each_gpu_that_can_tell(driver: Driver) -> None:
+    """One that cannot does not keep the others from it; nor does one that is lost together with its name."""
+    driver.set(gpu("a", fails="RegisterEvents"), gpu("b"))
+    source = driver.source()
+    source.inventory()
+    driver.set(gpu("a"), gpu("b", fails="UUID"), xids=[[1, 79]])
+    source.inventory()
+    driver.set(gpu("a"), gpu("b", recovery=2), xids=[[1, 79]])
     assert "Xid 79" in source.inventory()[1].health
+
+
+@pytest.mark.root
+def test_a_broken_event_set_is_made_anew(driver: Driver) -> None:
+    """Errors that come after it are heard of again."""
+    source = driver.source()
+    source.inventory()
+    driver.set(gpu("a"), gpu("b"), broken=True)
+    source.inventory()
+    driver.set(gpu("a"), gpu("b"))
+    source.inventory()
+    driver.set(gpu("a"), gpu("b"), xids=[[0, 119]])
+    assert health(source) == [("a", False), ("b", True)]
+
+
+@pytest.mark.root
+def test_what_the_driver_asks_for_counts_without_an_error(driver: Driver) -> None:
+    """The error came before this process began; it is over when the driver asks for nothing any more."""
+    driver.set(gpu("a", recovery=1), gpu("b", recovery=0))
+    source = driver.source()
+    assert health(source) == [("a", False), ("b", True)]
+    driver.set(gpu("a", recovery=0), gpu("b", recovery=0))
+    assert health(source) == [("a", True), ("b", True)]
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="not run: this machine has an NVIDIA driver")

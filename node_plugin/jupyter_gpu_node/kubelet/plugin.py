@@ -78,6 +78,11 @@ class DevicePlugin:
         """Offer no slots, for a reason in plain words, or offer them again (empty). Pods that run are not touched."""
         self._service.set_problem(problem)
 
+    @property
+    def problem(self) -> str:
+        """What :meth:`set_problem` was told last."""
+        return self._service.problem
+
     async def _serve_always(self, changes: Changes) -> None:
         pause = FIRST_PAUSE
         while True:

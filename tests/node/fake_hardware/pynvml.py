@@ -1,7 +1,8 @@
 """Fake GPU hardware: the part of NVML that is used, told by a JSON file what it has and how it fails.
 
 ``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?, "dies":
-function?, …}], "nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]]}``.
+function?, "recovery": action?, …}], "nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]],
+"broken": true?}``. An event set tells of those ``xids`` that come after it was made; ``broken``: of none any more.
 """
 
 import json
@@ -17,8 +18,16 @@ NVML_TOPOLOGY_SINGLE, NVML_TOPOLOGY_SYSTEM = 10, 50
 nvmlEventTypeXidCriticalError = 8  # noqa: N816 - NVML's names
 
 
+NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230
+NVML_ERROR_TIMEOUT, NVML_ERROR_UNKNOWN = 10, 999
+
+
 class NVMLError(Exception):
     """Any error of the driver."""
+
+    def __init__(self, words: str, value: int = NVML_ERROR_UNKNOWN) -> None:
+        super().__init__(words)
+        self.value = value
 
 
 def _world() -> dict[str, Any]:
@@ -115,23 +124,33 @@ def nvmlDeviceGetTopologyCommonAncestor(first: int, second: int) -> int:  # noqa
     return NVML_TOPOLOGY_SINGLE if [first, second] in _world().get("switches", []) else NVML_TOPOLOGY_SYSTEM
 
 
-def nvmlEventSetCreate() -> list[int]:  # noqa: N802
-    return []
+def nvmlDeviceGetFieldValues(handle: int, fields: list[int]) -> list[SimpleNamespace]:  # noqa: N802
+    assert fields == [NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
+    action = _gpu(handle, "FieldValues").get("recovery")
+    return [SimpleNamespace(nvmlReturn=0 if action is not None else 3, value=SimpleNamespace(uiVal=action))]
 
 
-def nvmlDeviceRegisterEvents(handle: int, kind: int, events: list[int]) -> None:  # noqa: N802
+def nvmlEventSetCreate() -> SimpleNamespace:  # noqa: N802
+    return SimpleNamespace(gpus=[], seen=len(_world().get("xids", [])))
+
+
+def nvmlEventSetFree(events: SimpleNamespace) -> None:  # noqa: N802
+    events.gpus.clear()
+
+
+def nvmlDeviceRegisterEvents(handle: int, kind: int, events: SimpleNamespace) -> None:  # noqa: N802
     assert kind == nvmlEventTypeXidCriticalError
-    events.append(handle)
+    _gpu(handle, "RegisterEvents")
+    events.gpus.append(handle)
 
 
-_seen = 0
-
-
-def nvmlEventSetWait(events: list[int], timeout: int) -> SimpleNamespace:  # noqa: N802
-    global _seen
-    waiting = [(gpu, xid) for gpu, xid in _world().get("xids", []) if gpu in events]
-    if _seen >= len(waiting):
-        raise NVMLError("Timeout")
-    _seen += 1
-    gpu, xid = waiting[_seen - 1]
-    return SimpleNamespace(device=gpu, eventData=xid)
+def nvmlEventSetWait(events: SimpleNamespace, timeout: int) -> SimpleNamespace:  # noqa: N802
+    if _world().get("broken"):
+        raise NVMLError("Unknown Error")
+    waiting = _world().get("xids", [])
+    while events.seen < len(waiting):
+        gpu, xid = waiting[events.seen]
+        events.seen += 1
+        if gpu in events.gpus:
+            return SimpleNamespace(device=gpu, eventData=xid)
+    raise NVMLError("Timeout", NVML_ERROR_TIMEOUT)

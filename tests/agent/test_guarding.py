@@ -1,0 +1,120 @@
+"""A node that cannot guard its pods says so everywhere, and says so again when it can."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_node import cgroup, guarding
+from jupyter_gpu_node.pins import Pins
+from jupyter_gpu_node.places import Places
+from tests.agent import stage
+from tests.agent.stage import PATIENCE, Api, Node
+from tests.cluster.testbed import ControlPlane, until
+
+pytestmark = [pytest.mark.root, pytest.mark.cluster]
+
+
+@pytest.fixture
+def quiet(plane: ControlPlane, api: Api) -> Iterator[Node]:
+    """A node whose plugin does not run yet."""
+    made = Node(plane, api)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def writable(node: Node, how: str) -> None:
+    """Let the node's bpffs be written to (``rw``) or not (``ro``)."""
+    subprocess.run(["mount", "-o", f"remount,{how}", str(node.bpffs)], check=True)
+
+
+def cannot(node: Node) -> bool:
+    """Whether it tells that it cannot guard."""
+    return "jupyter_gpu_can_guard 0.0" in node.get("/metrics")
+
+
+def test_a_node_that_can_guard_no_more_says_so_until_it_can(quiet: Node) -> None:
+    """A pod that cannot be closed is what it notices first. What runs keeps its GPUs; then all is as before."""
+    quiet.start()
+    pod, child = quiet.running()
+    pod.allocate(quiet.uuids[0])
+    pod.until_has(quiet.uuids[0])
+    assert not cannot(quiet)
+    writable(quiet, "ro")
+    try:
+        later = quiet.pod()
+        later.annotate("jupyter-gpu.io/test", "go")
+        until(lambda: cannot(quiet), PATIENCE, "the figure to tell")
+        assert "cannot be put in force on this node: " in (text := quiet.get("/readyz"))
+        assert "Read-only file system" in text
+        until(lambda: "GpusNotGuarded" in quiet.events(), PATIENCE, "the node's event")
+        assert child.probe(*quiet.nodes) == "+---"
+    finally:
+        writable(quiet, "rw")
+    until(lambda: not cannot(quiet), PATIENCE, "the figure to tell")
+    until(lambda: "GpusGuarded" in quiet.events(), PATIENCE, "the node's event")
+    assert "cannot be put in force" not in quiet.get("/readyz")
+    inside = later.spawn()
+    until(lambda: inside.probe(*quiet.nodes) == "----", PATIENCE, "the later pod to be closed", every=0.05)
+
+
+def test_a_plugin_without_the_right_offers_nothing_from_its_start(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing capability is told before the kubelet is offered any slot, with what to do."""
+    rights = {number: name for number, name in stage.CAPABILITIES.items() if name != "BPF"}
+    monkeypatch.setattr(stage, "CAPABILITIES", rights)
+    quiet.start(wait=False)
+    until(lambda: answers(quiet) and cannot(quiet), PATIENCE, "the figure to tell")
+    until(lambda: "CAP_BPF" in quiet.get("/readyz"), PATIENCE, "the readiness to tell")
+    until(lambda: "GpusNotGuarded" in quiet.events(), PATIENCE, "the node's event")
+
+
+def answers(node: Node) -> bool:
+    """Whether its port is open."""
+    assert node.process is not None
+    assert node.process.poll() is None, node.log()
+    try:
+        return bool(node.get("/metrics"))
+    except OSError:
+        return False
+
+
+def groups() -> list[Path]:
+    """Control groups of attempts of this process."""
+    return list(Places.of_this_machine().root.glob(f"{guarding.NAME}{os.getpid()}"))
+
+
+def test_an_attempt_leaves_nothing_behind(quiet: Node) -> None:
+    """No pin and no group; and what one that was killed left goes with the next."""
+    pins, places = Pins.at(quiet.bpffs / "pins"), Places.of_this_machine()
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = places.root / f"{guarding.NAME}{gone.pid}"
+    left.mkdir()
+    guarding.attempt(pins, places)
+    assert not left.exists()
+    assert groups() == []
+    assert [path.name for path in (quiet.bpffs / "pins").iterdir()] == []
+
+
+def test_an_attempt_on_a_hierarchy_that_cannot_be_written(tmp_path: Path) -> None:
+    """Rules can be attached there all the same."""
+    unified = cgroup.mounts().unified
+    assert unified is not None
+    mount = tmp_path / "cgroup"
+    mount.mkdir()
+    subprocess.run(["mount", "--bind", str(unified.mount), str(mount)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(mount)], check=True)
+        guarding.attempt(Pins(None), Places(mount))
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_an_attempt_without_a_hierarchy(tmp_path: Path) -> None:
+    """Nothing there can hold rules: the words say what is missing."""
+    with pytest.raises(OSError, match=r"Reading the device rules|No such file"):
+        guarding.attempt(Pins(None), Places(tmp_path / "none"))

@@ -1,0 +1,25 @@
+"""What is known of a pod, and what others may rely on."""
+
+from jupyter_gpu.model.annotations import Attached
+from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu_node import roster
+from jupyter_gpu_node.audit_rules import Rights, Suspect, Verdict, judge
+from jupyter_gpu_node.member import Member
+
+
+def test_the_rights_of_a_pod_that_is_not_yet_enclosed_are_unknown() -> None:
+    """What an earlier process gave it may not be recorded: none of its processes is ended for it."""
+    member = Member("uid", attached=Attached(1, (GpuShare("GPU-0", 1000),)))
+    assert member.guard is None
+    assert member.rights is None
+    rights = Rights({"uid": member.rights})
+    assert judge(Suspect(10, 1, "python", "uid"), "GPU-3", rights) is Verdict.FINE
+
+
+def test_nothing_is_given_to_others_while_a_pod_cannot_be_closed() -> None:
+    """It may open anything; as soon as it is closed, the others get what they were given."""
+    other, loose = Member("a"), Member("b", loose=True)
+    shares = (GpuShare("GPU-0", 1000),)
+    assert roster.permitted(shares, other.holding, [loose.holding], {"GPU-0"}) == ()
+    loose.loose = False
+    assert roster.permitted(shares, other.holding, [loose.holding], {"GPU-0"}) == shares
