@@ -61,6 +61,15 @@ def full(change: Change) -> dict[str, str | None]:
     return {PREFIX + key: value for key, value in change.items()}
 
 
+def together(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What both say."""
+    found = dict(one)
+    for key, value in other.items():
+        known = found.get(key)
+        found[key] = together(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+    return found
+
+
 def where(case: Case) -> str:
     """Path of the pod."""
     namespace = FOREIGN if case.target == "stranger" else NOTEBOOKS
@@ -71,7 +80,7 @@ def patching(suffix: str = "", kind: str = MERGE) -> Callable[[World, Case], Ans
     """A patch of annotations, or (`spec`) of more, on a pod or a part of it."""
 
     def route(world: World, case: Case) -> Answer:
-        body: Any = {"metadata": {"annotations": full(case.change)}} | dict(case.spec)
+        body: Any = together({"metadata": {"annotations": full(case.change)}}, case.spec)
         flags = ""
         if kind == JSON_PATCH:
             body = [
@@ -126,9 +135,7 @@ def node_patch(suffix: str = "") -> Callable[[World, Case], Answer]:
     """Annotations, or (`spec`) more, of a node."""
 
     def route(world: World, case: Case) -> Answer:
-        body = {"metadata": {"annotations": full(case.change)}}
-        for key, value in case.spec.items():
-            body[key] = {**body.get(key, {}), **value}
+        body = together({"metadata": {"annotations": full(case.change)}}, case.spec)
         return api(world, case)("PATCH", f"/api/v1/nodes/{case.target}{suffix}?dryRun=All", body, MERGE)
 
     return route
@@ -268,8 +275,14 @@ def _side_effects() -> Iterator[Case]:
     yield Case("notebook", "patch pods/status", "lab", DENIED, spec=finalizer, note="finalizer")
     yield Case("account of notebooks", "patch pods/status", "plain", DONE, spec=forged_status, note="has no pod")
     others = {"metadata": {"annotations": {"example.com/other": "1"}}}
-    yield Case("scheduler", "patch pods/status", "lab", DENIED, spec=others, note="a foreign annotation")
-    yield Case("plugin", "patch pods/status", "lab", DENIED, spec=others, note="a foreign annotation")
+    spoilt = {"podIP": forged_status, "labels": labels, "finalizer": finalizer, "a foreign annotation": others}
+    for who, change in (("notebook", WISH), ("scheduler", FORGERY), ("plugin", REPORT)):
+        yield Case(who, "patch pods/status", "lab", DENIED, spec=others, note="a foreign annotation")
+        for note, spec in spoilt.items():  # beside what it may write
+            yield Case(who, "patch pods/status", "lab", DENIED, change, spec, note=f"its own and {note}")
+        for other in (WISH, FORGERY, REPORT):
+            if other != change:
+                yield Case(who, "patch pods/status", "lab", DENIED, {**change, **other})
     yield Case("kubelet", "patch pods/status", "lab", DONE, spec=forged_status, note="podIP")
     yield Case("editor", "patch pod", "lab", DONE, spec=labels, note="labels")
 
