@@ -1,4 +1,7 @@
-"""What can be done to the product and its cluster: each returns when the harm is done and what should come back may."""
+"""What can be done to the product and its cluster: each returns when the harm is done and what should come back may.
+
+A fault that found nothing to harm fails: a run in which nobody died would prove nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tests.cluster.testbed import Cluster
-from tests.cluster.whole.world import Product
+from tests.cluster.testbed import Cluster, until
+from tests.cluster.testbed.node import Node
+from tests.cluster.whole import agent_steps
+from tests.cluster.whole.conflicts import conflicting_writers
+from tests.cluster.whole.world import SECONDS, Product, World
 from tests.deploy import product as chart
 
-Fault = Callable[[Product, random.Random], None]
+Fault = Callable[[World, random.Random], None]
 
 
 def processes(cluster: Cluster, words: str, within: str = "", *, first: bool = False) -> list[int]:
@@ -58,67 +64,74 @@ def leader(product: Product) -> str:
     return holder
 
 
-def kill_leader(product: Product, _: random.Random) -> None:
+def hit(what: str, find: Callable[[], list[int]]) -> None:
+    """Kill these as soon as there are any."""
+    found = until(find, SECONDS, f"{what} to be there")
+    assert found
+    end(found)
+
+
+def kill_leader(corner: World, _: random.Random) -> None:
     """The scheduler that leads."""
-    name = leader(product)
-    for pod in product.component("scheduler"):
-        if pod["metadata"]["name"] == name:
-            end(processes(product.cluster, "jupyter_gpu_scheduler", f"pod{pod['metadata']['uid']}"))
+
+    def find() -> list[int]:
+        name = leader(corner.product)
+        uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in corner.product.component("scheduler")}
+        return processes(corner.cluster, "jupyter_gpu_scheduler", f"pod{uids[name]}")
+
+    hit("the scheduler that leads", find)
 
 
-def kill_schedulers(product: Product, _: random.Random) -> None:
+def kill_schedulers(corner: World, _: random.Random) -> None:
     """All of them at once."""
-    end(processes(product.cluster, "jupyter_gpu_scheduler"))
+    hit("a scheduler", lambda: processes(corner.cluster, "jupyter_gpu_scheduler"))
 
 
-def kill_agent(product: Product, chance: random.Random) -> None:
+def agents(corner: World, node: Node) -> list[int]:
     """The node plugin of a node."""
-    node = chance.choice(product.cluster.nodes)
-    end(processes(product.cluster, "jupyter_gpu_node --settings", node.cgroup))
+    return processes(corner.cluster, "jupyter_gpu_node --settings", node.cgroup)
 
 
-def delete_agent(product: Product, chance: random.Random) -> None:
+def kill_agent(corner: World, chance: random.Random) -> None:
+    """The node plugin of a node, wherever it is."""
+    node = chance.choice(corner.cluster.nodes)
+    hit(f"the node plugin of {node.name}", lambda: agents(corner, node))
+
+
+def delete_agent(corner: World, chance: random.Random) -> None:
     """The node plugin's pod: another takes its place."""
-    pod = chance.choice(product.component("node"))["metadata"]["name"]
-    product.cluster.kubectl("delete", "pod", "-n", chart.NAMESPACE, pod, "--wait=false")
+    agent_steps.replace(corner, chance.choice(corner.cluster.nodes))
 
 
 def restart(part: str, away: float = 0.5) -> Fault:
     """A part of the cluster is killed and comes back after some seconds; ``@`` stands for one on each node."""
 
-    def fault(product: Product, chance: random.Random) -> None:
-        name = f"{part}{chance.choice(product.cluster.nodes).name}" if part.endswith("@") else part
-        product.cluster.kill(name)
+    def fault(corner: World, chance: random.Random) -> None:
+        name = f"{part}{chance.choice(corner.cluster.nodes).name}" if part.endswith("@") else part
+        corner.cluster.kill(name)
         time.sleep(away)
-        product.cluster.start(name)
+        corner.cluster.start(name)
 
     return fault
 
 
-def cut_watches(product: Product, _: random.Random) -> None:
+def cut_watches(corner: World, _: random.Random) -> None:
     """Every connection to the API server, at once and without a word."""
-    words = (
-        "ss",
-        "--kill",
-        "--tcp",
-        "state",
-        "established",
-        "src",
-        product.cluster.network.service,
-        "sport",
-        "=",
-        ":443",
-    )
-    subprocess.run(words, check=True, capture_output=True)
+    to_it = ("state", "established", "src", corner.cluster.network.service, "sport", "=", ":443")
+    cut = subprocess.run(("ss", "--kill", "--tcp", "--no-header", *to_it), check=True, capture_output=True, text=True)
+    assert len(cut.stdout.splitlines()) > 2, f"No watch was cut: {cut.stdout}"
 
 
 FAULTS: Mapping[str, Fault] = {
     "scheduler that leads killed": kill_leader,
-    "node plugin killed": kill_agent,
-    "watches cut": cut_watches,
-    "kubelet killed": restart("kubelet@", away=1),
-    "API server away": restart("apiserver", away=3),
-    "node plugin's pod deleted": delete_agent,
-    "containerd killed": restart("containerd@", away=1),
     "all schedulers killed": kill_schedulers,
+    "node plugin killed": kill_agent,
+    "node plugin's pod deleted": delete_agent,
+    **{f"node plugin killed at {step}": agent_steps.death(step) for step in agent_steps.STEPS},
+    "kubelet killed": restart("kubelet@", away=1),
+    "containerd killed": restart("containerd@", away=1),
+    "API server away for ten seconds": restart("apiserver", away=10),
+    "watches cut": cut_watches,
+    "conflicting writers": conflicting_writers,
 }
+"""All kinds."""

@@ -191,7 +191,9 @@ def openings(moments: Iterable[Moment], gpus: Iterable[Gpu]) -> Openings:
 
     It may from when it was decided until the node plugin's word that it is closed was heard; it must from when the
     node plugin's word was heard until it was decided otherwise. What is taken back before the node plugin said that it
-    is attached may be open until the node plugin's next word: no pod on that node gets it before.
+    is attached may be open until the node plugin's next word: no pod on that node gets it before. And what was taken
+    back and given again must open only from the next word: the one before may tell of rules that are no more, where the
+    node plugin died between the two.
     """
     devices = {gpu.uuid: gpu.path for gpu in gpus}
     may: dict[str, list[Interval]] = {}
@@ -199,12 +201,15 @@ def openings(moments: Iterable[Moment], gpus: Iterable[Gpu]) -> Openings:
     may_from: dict[str, float] = {}
     must_from: dict[str, float] = {}
     unsaid: dict[str, Attached | None] = {}
+    outdated: dict[str, Attached | None] = {}
     before: set[str] = set()
     for moment in moments:
         granted, usable = set(moment.state.granted), set(moment.state.usable)
         for uuid in granted | usable:
             may_from.setdefault(uuid, moment.written)
-        for uuid in (granted & usable) - must_from.keys():
+        outdated = {uuid: word for uuid, word in outdated.items() if word == moment.state.attached}
+        outdated |= dict.fromkeys(usable - granted, moment.state.attached)
+        for uuid in (granted & usable) - must_from.keys() - outdated.keys():
             must_from[uuid] = moment.heard
         for uuid in must_from.keys() - (granted & usable):
             must.setdefault(devices.get(uuid, uuid), []).append(Interval(must_from.pop(uuid), moment.written))

@@ -1,6 +1,8 @@
 """A JupyterHub with KubeSpawner, configured as the example says: people log in, and their servers have a slider."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,9 @@ def test_a_hubs_users_have_gpus_that_change(product: Product, tmp_path: Path) ->
             alice = hub.Person(address, "alice")
             alice.log_in()
             assert opened(found, "alice") == set()
+            tokens = [each for each in environment(found, "alice") if "TOKEN" in each["name"]]
+            assert tokens
+            assert not [each["name"] for each in tokens if each.get("value")], "Other users could read them."
             resize(found, alice, 2)
             resize(found, alice, 1)
             eager = hub.Person(address, hub.EAGER)
@@ -27,11 +32,19 @@ def test_a_hubs_users_have_gpus_that_change(product: Product, tmp_path: Path) ->
             assert opened(found, hub.EAGER) == set(found.has(pod(hub.EAGER), 1000).usable)
             alice.stop()
             found.until(lambda: not found.history.pods(pod("alice")), "the server to end")
+            until(lambda: "alice" not in found.kubectl("get", "secrets", "-o", "name"), SECONDS, "its Secret to go")
 
 
 def pod(user: str) -> str:
     """As KubeSpawner calls it."""
     return f"jupyter-{user}"
+
+
+def environment(found: World, user: str) -> list[dict[str, Any]]:
+    """Of a user's server, as everybody may read it who may read pods."""
+    (container,) = json.loads(found.kubectl("get", "pod", pod(user), "-o", "json"))["spec"]["containers"]
+    variables: list[dict[str, Any]] = container["env"]
+    return variables
 
 
 def resize(found: World, person: hub.Person, gpus: int) -> None:

@@ -1,5 +1,6 @@
 """What follows from the states that a watch tells: rules, rest, and when a device may and must open."""
 
+import math
 from typing import Any
 
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED
@@ -61,6 +62,17 @@ def test_what_is_taken_back_before_it_was_attached_may_open_until_the_next_word(
     states = (pod("a", "2", "1", "1"), pod("a", "2", "10", "1"), pod("a", "0", "", "1"), pod("a", "0"), pod("a", "0"))
     moments = [Moment(n, "changed", 10.0 * n, 10.0 * n + 1, state) for n, state in enumerate(states)]
     assert openings(moments, [gpu(0)]).may[gpu(0).path] == [Interval(10.0, 31.0)]
+
+
+def test_what_is_given_again_must_open_only_from_the_next_word() -> None:
+    """The word before may be older than rules that closed it."""
+    states = (pod("a", "1", "0", "0"), pod("a", "0", "", "0"), pod("a", "1", "0", "0"), pod("a", "1", "0", "0"))
+    moments = [Moment(n, "changed", 10.0 * n, 10.0 * n + 1, state) for n, state in enumerate(states)]
+    assert openings(moments, [gpu(0)]).must == {gpu(0).path: [Interval(1.0, 10.0)]}
+    closed = Moment(4, "changed", 40.0, 41.0, pod("a", "1", "0"))
+    again = Moment(5, "changed", 50.0, 51.0, pod("a", "1", "0", "0"))
+    must = openings([*moments, closed, again], [gpu(0)]).must
+    assert must == {gpu(0).path: [Interval(1.0, 10.0), Interval(51.0, math.inf)]}
 
 
 def test_when_an_annotation_was_written() -> None:

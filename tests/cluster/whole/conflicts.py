@@ -1,0 +1,68 @@
+"""Several who write to the same pods at once, as fast as they can, until the scheduler ran into them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from jupyter_gpu.kube import KubeError, credentials, paths
+from jupyter_gpu.kube.client import Kube
+from jupyter_gpu.model.annotations import REQUESTED
+from tests.cluster.testbed import until
+from tests.cluster.whole.world import SECONDS, Product, World
+
+WRITERS = 3
+NOISE = "test.example/noise"
+"""An annotation that is nobody's business."""
+PORT = 8080
+"""Of the scheduler's metrics."""
+
+
+def conflicting_writers(corner: World, chance: random.Random) -> None:
+    """They know nothing of each other. Over when one of the scheduler's writes came too late because of them."""
+    before = conflicts(corner.product)
+    with _writing(corner, chance):
+        until(lambda: conflicts(corner.product) > before, SECONDS, "a conflict", every=0.3)
+
+
+def conflicts(product: Product) -> float:
+    """Writes of ``allocated`` that were refused since somebody else was faster, of all schedulers that run."""
+    found = 0.0
+    for pod in product.component("scheduler"):
+        with urllib.request.urlopen(f"http://{pod['status']['podIP']}:{PORT}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        writes = [line for line in lines if line.startswith("jupyter_gpu_scheduler_writes_total")]
+        found += sum(float(line.rsplit(" ", 1)[1]) for line in writes if 'outcome="conflict"' in line)
+    return found
+
+
+@contextmanager
+def _writing(corner: World, chance: random.Random) -> Iterator[None]:
+    ended = threading.Event()
+    seed = chance.random()
+    thread = threading.Thread(target=lambda: asyncio.run(_write(corner, random.Random(seed), ended)), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(SECONDS)
+
+
+async def _write(corner: World, chance: random.Random, ended: threading.Event) -> None:
+    names = [pod.name for pod in corner.history.pods() if pod.requested]
+
+    async def writer(kube: Kube) -> None:
+        while not ended.is_set():
+            wish = {REQUESTED: str(chance.randrange(3))} if chance.random() < 0.3 else {}
+            body = {"metadata": {"annotations": {NOISE: str(chance.random()), **wish}}}
+            with suppress(KubeError):
+                await kube.patch(paths.pod(corner.namespace, chance.choice(names), "status"), body)
+            await asyncio.sleep(chance.uniform(0, 0.02))
+
+    async with Kube(credentials.load(corner.cluster.kubeconfig)) as kube:
+        await asyncio.gather(*(writer(kube) for _ in range(WRITERS)))
