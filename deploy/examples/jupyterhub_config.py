@@ -1,8 +1,14 @@
 """What JupyterHub's KubeSpawner needs so that every user's server has GPUs on a slider.
 
-Append it to the hub's configuration (with Zero to JupyterHub: `hub.extraConfig`). The chart must let notebooks ask:
+Append it to the hub's configuration (with Zero to JupyterHub: `hub.extraConfig`). The service account `notebook` must
+be there, and the chart must let it ask:
 `notebooks.namespaces=[{namespace: <namespace of the users' pods>, serviceAccounts: [notebook]}]`.
+
+Users of one namespace can read each other's pods with that account, as Kubernetes has no "only its own". Tokens are
+kept out of the pods below; keep your own secrets out too, or give each user a namespace (`enable_user_namespaces`).
 """
+
+from kubernetes_asyncio.client import ApiException
 
 c = get_config()  # noqa: F821  # type: ignore[name-defined]
 
@@ -37,10 +43,45 @@ c.KubeSpawner.volume_mounts = {
         "readOnly": True,
     },
 }
+# Which pod this is: the server asks for GPUs for it and for no other.
 c.KubeSpawner.environment = {
     name: {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.{field}"}}}
     for name, field in (("POD_NAME", "name"), ("POD_NAMESPACE", "namespace"), ("POD_UID", "uid"))
 }
+
+# KubeSpawner writes the server's token for the hub into the pod, where other users could read it. A Secret they cannot.
+TOKENS = ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")
+
+
+def secret_of(spawner):
+    """Its name."""
+    return f"{spawner.pod_name}-token"
+
+
+async def forget_token(spawner):
+    """Remove the Secret of an earlier server of that name."""
+    try:
+        await spawner.api.delete_namespaced_secret(secret_of(spawner), spawner.namespace)
+    except ApiException as error:
+        if error.status != 404:
+            raise
+
+
+async def hide_token(spawner, pod):
+    """Put the token into a Secret, and its name in place of it into the pod."""
+    (container,) = (each for each in pod.spec.containers if each.name == "notebook")
+    tokens = [each for each in container.env if each.name in TOKENS]
+    await forget_token(spawner)
+    secret = {"metadata": {"name": secret_of(spawner)}, "stringData": {each.name: each.value for each in tokens}}
+    await spawner.api.create_namespaced_secret(spawner.namespace, secret)
+    for each in tokens:
+        each.value = None
+        each.value_from = {"secretKeyRef": {"name": secret_of(spawner), "key": each.name}}
+    return pod
+
+
+c.KubeSpawner.modify_pod_hook = hide_token
+c.Spawner.post_stop_hook = forget_token
 
 # An ordinary user's rights are enough. The policies refuse a slot to containers that could leave their cgroup.
 c.KubeSpawner.uid = 1000

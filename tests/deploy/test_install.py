@@ -104,17 +104,19 @@ def test_the_clusters_own_kube_scheduler_asks_our_extender(cluster: Cluster, tmp
     product.install(
         cluster, notebooks=NOTEBOOKS, node={"slots": 32}, scheduler={"replicas": 2}, kubeScheduler={"enabled": False}
     )
-    assert not [name for name in remains(cluster) if "kube-scheduler" in name]
-    configure_kube_scheduler(cluster, tmp_path)
+    until(lambda: not [name for name in remains(cluster) if "kube-scheduler" in name], 60, "the second one to end")
     both = [unscheduled("fits", wants=2), unscheduled("large", wants=product.GPUS + 1)]
-    cluster.kubectl(*HERE, "create", "-f", "-", stdin=yaml.safe_dump_all(both))
     try:
+        configure_kube_scheduler(cluster, tmp_path)
+        cluster.kubectl(*HERE, "create", "-f", "-", stdin=yaml.safe_dump_all(both))
         until(lambda: shares(cluster, "fits") == 2, 60, "the pod to have its GPUs")
         assert named(cluster, "fits")["spec"]["schedulerName"] == "default-scheduler"
         assert not named(cluster, "large")["spec"].get("nodeName")
         until(lambda: f"only {product.GPUS} GPUs, {product.GPUS + 1} wanted" in refusal(cluster, "large"), 60, "why")
     finally:
-        cluster.kubectl(*HERE, "delete", "pod", "fits", "large", "--wait=true")
+        cluster.kubectl(*HERE, "delete", "pod", "fits", "large", "--ignore-not-found", "--wait=true")
+        cluster.plane.configure("scheduler", ())
+        cluster.restart("scheduler")
 
 
 @pytest.mark.existing

@@ -137,11 +137,15 @@ class Existing(Cluster):
 
     @cached_property
     def _free_address(self) -> str:
-        words = ("create", "service", "clusterip", "jupyter-gpu-test", "--tcp=443", "--namespace=default")
-        return str(json.loads(self.kubectl(*words, "--dry-run=server", "--output=json"))["spec"]["clusterIP"])
+        """Of a service that is made to get it, and removed."""
+        self.namespace(PRODUCT)
+        service = ("clusterip", "address", "--tcp=443", f"--namespace={PRODUCT}", "--output=json")
+        address = json.loads(self.kubectl("create", "service", *service))["spec"]["clusterIP"]
+        self.kubectl("delete", "service", "address", f"--namespace={PRODUCT}")
+        return str(address)
 
     def service_ip(self, number: int) -> str:
-        """An address that no service has; the same one each time."""
+        """An address that no service has, whatever the number; the same one each time."""
         return self._free_address
 
     def namespace(self, name: str) -> None:
