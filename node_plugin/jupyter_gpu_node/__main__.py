@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu.kube import Kube, Recorder, credentials
+from jupyter_gpu.model.gpu import Device
 from jupyter_gpu.settings_file import SettingsError
 
 from . import fakes, guarding, process
@@ -44,7 +45,7 @@ from .gpus import GpuSource
 from .guarding import Guarding
 from .holders import Eyes
 from .inventory import Inventory
-from .kubelet.plugin import DevicePlugin
+from .kubelet.plugin import DevicePlugin, alone
 from .metrics import Metrics, Port
 from .pins import Pins
 from .places import Places
@@ -54,7 +55,7 @@ from .samples import Samples
 from .settings import Settings
 from .slots import Reconciled
 from .steps import Tools
-from .stock import Stock
+from .stock import NVIDIA, Stock
 
 
 def source(settings: Settings) -> GpuSource:
@@ -72,13 +73,22 @@ def source(settings: Settings) -> GpuSource:
     return NvmlSource()
 
 
+def managed(settings: Settings) -> frozenset[Device]:
+    """Devices that no pod may open without a grant, whether the GPU behind it is known now or not."""
+    if settings.simulated is None:
+        return NVIDIA
+    return frozenset(
+        fakes.device_of(index, settings.simulated.first_minor) for index in range(settings.simulated.count)
+    )
+
+
 class Plugin:
     """All parts of the process, put together."""
 
     def __init__(self, settings: Settings, kube: Kube) -> None:
         self.settings = settings
         self.recorder = Recorder(kube, "jupyter-gpu-node", host=settings.node)
-        self.stock = Stock(functools.partial(source, settings))
+        self.stock = Stock(functools.partial(source, settings), managed(settings))
         self.inventory = Inventory(self.stock, kube, settings.node, settings.inventory_seconds)
         self.metrics = Metrics(lambda: self.inventory.gpus)
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
@@ -142,7 +152,11 @@ class Plugin:
         return True
 
     async def run(self) -> None:
-        """Until the process is told to stop."""
+        """Until the process is told to stop. Nothing is touched before a plugin that ran earlier has ended."""
+        async with alone(self.settings.lock):
+            await self._run()
+
+    async def _run(self) -> None:
         await self.inventory.begin()
         await self.guarding.once()
         try:
@@ -165,7 +179,7 @@ class Plugin:
 
     async def _serve_kubelet(self) -> None:
         await self.agent.ready.wait()
-        await self.plugin.run()
+        await self.plugin.serve()
 
     async def _watch_claims(self) -> None:
         await self.agent.synced.wait()

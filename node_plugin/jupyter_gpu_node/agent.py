@@ -68,7 +68,10 @@ class Agent:
         self._sockets = sockets
         self._trusted_names = frozenset(trusted_names)
         self._trusted_namespaces = frozenset(trusted_namespaces)
-        self._reflector = Reflector(kube, paths.pods(), fields=f"spec.nodeName={node}", on_change=self._hear)
+        # the newest state: an older one could give back what was taken away and given to another pod meanwhile
+        self._reflector = Reflector(
+            kube, paths.pods(), fields=f"spec.nodeName={node}", on_change=self._hear, newest=True
+        )
         self._members: dict[str, Member] = {}
         self._steps = Steps(tools, self._members, self.rights)
         self._tasks: asyncio.TaskGroup | None = None

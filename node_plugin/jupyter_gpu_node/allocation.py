@@ -94,6 +94,17 @@ def prepare(
     )
 
 
+def missing(gpus: Iterable[Gpu], present: Collection[str], settings: Settings) -> str:
+    """Why a container started now could never use some GPU, in plain words; empty if it can: its devices are final."""
+    known = tuple(gpus)
+    if not known:
+        return "The GPUs of this node are not known now, and a container gets their devices only when it starts."
+    for node in nodes((gpu for gpu in known if gpu.healthy), settings):
+        if node.host not in present and node.host not in CONTROL_DEVICES:
+            return f"The device {node.host} of a GPU of this node is not there, so a container could never use it."
+    return ""
+
+
 def nodes(gpus: Iterable[Gpu], settings: Settings) -> tuple[DeviceNode, ...]:
     """Device nodes of all GPUs, healthy or not: what is out of order now may be granted later. Then the driver's."""
     found = [

@@ -171,6 +171,11 @@ class Settings:
         return self.state / "slots.json"
 
     @property
+    def lock(self) -> Path:
+        """Held by the only node plugin of this node."""
+        return self.state / "plugin.lock"
+
+    @property
     def device_directory(self) -> Path:
         """Device nodes of simulated GPUs."""
         return self.state / "devices"

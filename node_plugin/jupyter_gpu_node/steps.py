@@ -89,7 +89,8 @@ class Steps:
         pids = guard.processes()
         starts = (start for pid in pids if (start := proc.process_start_time(pid)) is not None)
         seen = proc.scan(proc.targets(inventory.seen.values()), pids, pod=pids) if new else None
-        clean = seen is not None and not any(seen.holders.values()) and not seen.uninspectable
+        looked = seen is not None and bool(inventory.seen)  # of a driver that is silent nothing was looked for
+        clean = seen is not None and looked and not any(seen.holders.values()) and not seen.uninspectable
         return guard, new, min(starts, default=_now()), clean
 
     def share_groups(self) -> None:

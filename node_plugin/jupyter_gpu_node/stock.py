@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -32,11 +32,16 @@ class Helped(Protocol):
         """Their pids, and those of other servers' sources."""
 
 
+NVIDIA = frozenset(Device(195, minor) for minor in range(254))
+"""Every device node that a GPU of NVIDIA can have (``nvidia0`` …); the numbers above belong to the driver itself."""
+
+
 class Stock:
     """Asks a :class:`~jupyter_gpu_node.gpus.GpuSource`, and stays calm when it fails."""
 
-    def __init__(self, open_source: Callable[[], GpuSource]) -> None:
+    def __init__(self, open_source: Callable[[], GpuSource], always: Collection[Device] = ()) -> None:
         self._open = open_source
+        self._always = frozenset(always)
         self._source: GpuSource | None = None
         self._asked: float | None = None
         self.gpus: tuple[Gpu, ...] = ()
@@ -63,8 +68,12 @@ class Stock:
 
     @property
     def devices(self) -> frozenset[Device]:
-        """All that device rules must cover, also before the first look: GPUs have their nodes earlier than NVML."""
-        return frozenset(gpu.device for gpu in self.seen.values() if gpu.device) | _nodes()
+        """All that device rules must cover, also before the first look: GPUs have their nodes earlier than NVML.
+
+        ``always`` are those that are covered whatever the source finds: a driver that does not answer after a restart
+        must not open what it tells nothing of.
+        """
+        return frozenset(gpu.device for gpu in self.seen.values() if gpu.device) | _nodes() | self._always
 
     def open(self) -> None:
         """Make the source; raises OSError or ValueError."""

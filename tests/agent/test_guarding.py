@@ -118,3 +118,33 @@ def test_an_attempt_without_a_hierarchy(tmp_path: Path) -> None:
     """Nothing there can hold rules: the words say what is missing."""
     with pytest.raises(OSError, match=r"Reading the device rules|No such file"):
         guarding.attempt(Pins(None), Places(tmp_path / "none"))
+
+
+def test_a_second_plugin_touches_nothing_while_the_first_lives(quiet: Node) -> None:
+    """It waits; with an older view of the world it could open what the first has closed. Then it takes over."""
+    quiet.start()
+    pod, child = quiet.running()
+    pod.allocate(quiet.uuids[1])
+    pod.until_has(quiet.uuids[1])
+    first = quiet.process
+    assert first is not None
+    quiet.start(wait=False)
+    second = quiet.process
+    assert second is not None
+    lock = quiet.folder / "state" / "plugin.lock"
+
+    def waits() -> bool:
+        files = Path(f"/proc/{second.pid}/fd").iterdir()
+        return any(file.exists() and file.samefile(lock) for file in files)
+
+    until(waits, PATIENCE, "the second plugin to wait")
+    pod.allocate(generation=2)
+    pod.until_has()
+    assert second.poll() is None
+    assert [name.split("_")[0] for name in quiet.pins()] == [pod.uid]
+    assert child.probe(*quiet.nodes) == "----"
+    first.kill()
+    first.wait()
+    until(lambda: answers(quiet) and quiet.synced(), PATIENCE, "the second plugin to take over")
+    pod.allocate(quiet.uuids[2], generation=3)
+    pod.until_has(quiet.uuids[2])

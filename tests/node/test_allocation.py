@@ -111,3 +111,12 @@ def test_what_is_not_one_of_our_slots_is_refused(asked: list[str], words: str) -
     with pytest.raises(Refused, match=words):
         allocation.one_slot(asked, {"slot-0000", "slot-0001"})
     assert allocation.one_slot(["slot-0001"], {"slot-0000", "slot-0001"}) == "slot-0001"
+
+
+def test_a_container_that_could_never_use_a_gpu_is_not_started() -> None:
+    """Its devices are final: while the GPUs are not known, or the node of one that works is missing, it is refused."""
+    assert "not known now" in allocation.missing([], [], REAL)
+    gpus = [real(0), real(1, healthy=False)]
+    assert "/dev/nvidia0 of a GPU of this node is not there" in allocation.missing(gpus, ["/dev/nvidiactl"], REAL)
+    assert allocation.missing(gpus, ["/dev/nvidia0"], REAL) == ""
+    assert allocation.missing([pretended(0)], ["/var/lib/jupyter-gpu/devices/gpu0"], PRETENDED) == ""

@@ -56,17 +56,21 @@ class DevicePlugin:
         self._why = "It has not started yet."
 
     async def run(self) -> None:
-        """Until cancelled. Raises what must end the process."""
-        async with _alone(self._settings.state / "plugin.lock"):
-            changes = Changes(self._settings.plugins)
-            self._service.on_stream = changes.poke
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._serve_always(changes))
-                    group.create_task(self._try_always())
-            finally:
-                changes.close()
-                self._why = "It has ended."
+        """Until cancelled, as the only one of this node. Raises what must end the process."""
+        async with alone(self._settings.lock):
+            await self.serve()
+
+    async def serve(self) -> None:
+        """The same, by somebody who has the lock already."""
+        changes = Changes(self._settings.plugins)
+        self._service.on_stream = changes.poke
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._serve_always(changes))
+                group.create_task(self._try_always())
+        finally:
+            changes.close()
+            self._why = "It has ended."
 
     def not_ready(self) -> str:
         """Why the kubelet can't use this plugin now, in plain words; empty if it can (readiness)."""
@@ -208,8 +212,9 @@ def _remove(path: Path) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _alone(path: Path) -> AsyncIterator[None]:
-    """Hold the lock ``path``: two plugins would take the kubelet from each other without end.
+async def alone(path: Path) -> AsyncIterator[None]:
+    """Hold the lock ``path``: two plugins would take the kubelet from each other without end, and one that still ends
+    could open again what the next has closed and given on.
 
     Raises :class:`TimeoutError` if another plugin keeps it.
     """

@@ -144,6 +144,8 @@ class Service:
         gpus = self._gpus()
         nodes = allocation.nodes(gpus, self._settings)
         present, driver = await asyncio.to_thread(_look, [node.host for node in nodes], self._settings)
+        if missing := allocation.missing(gpus, present, self._settings):
+            raise Refused(missing)
         answers = []
         for slot in wanted:
             await self._claims.given(slot)

@@ -1,0 +1,72 @@
+"""What is covered by device rules does not depend on what the driver tells."""
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu.model.view import GpuLoad
+from jupyter_gpu_node import cgroup, fakes, guarded_pod
+from jupyter_gpu_node.__main__ import managed
+from jupyter_gpu_node.device_filter import compile as compile_rules
+from jupyter_gpu_node.pins import Pins
+from jupyter_gpu_node.settings import Settings, Simulated
+from jupyter_gpu_node.stock import NVIDIA, Stock
+from tests.node.conftest import CLOSED, DEVICES, Child
+
+
+class Silent:
+    """GPUs of a driver that tells nothing."""
+
+    simulated = False
+    note = "The driver does not answer."
+
+    def inventory(self) -> tuple[Gpu, ...]:
+        return ()
+
+    def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
+        return {}
+
+    def processes(self) -> frozenset[int]:
+        return frozenset()
+
+    def close(self) -> None:
+        pass
+
+
+def test_every_gpu_is_covered_while_the_driver_is_silent() -> None:
+    """After a restart nothing was ever seen: what exists could be any of them."""
+    stock = Stock(Silent, managed(Settings()))
+    stock.take()
+    assert stock.devices >= NVIDIA
+    assert {Device(195, 0), Device(195, 253)} <= NVIDIA
+    assert Device(195, 255) not in NVIDIA, "the driver's own node is everybody's"
+
+
+def test_every_simulated_gpu_is_covered_unplugged_or_not(tmp_path: Path) -> None:
+    """One that is unplugged is in no inventory."""
+    settings = Settings(simulated=Simulated(3, 40), node="n")
+    source = fakes.SimulatedGpus(tmp_path, 3, first=40, node="n")
+    fakes.unplug(tmp_path, fakes.uuid_of(2, "n"), node="n")
+    stock = Stock(lambda: source, managed(settings))
+    stock.take()
+    assert len(stock.gpus) == 2
+    assert {Device(4, 40), Device(4, 41), Device(4, 42)} <= stock.devices
+
+
+@pytest.mark.root
+def test_a_pod_that_is_taken_over_stays_closed_while_the_driver_is_silent(
+    unified: Path, uid: str, nodes: tuple[Path, ...], spawn: Callable[..., Child]
+) -> None:
+    """The rules of the next process are made of what is always covered, not of what is seen."""
+    group = cgroup.create(unified, uid)
+    child = spawn()
+    cgroup.enter(group, child.pid)
+    hold = Pins(None).create(uid, group, compile_rules(CLOSED))  # by an earlier process
+    pod = guarded_pod.GuardedPod(hold, None)
+    stock = Stock(Silent, DEVICES)
+    stock.take()
+    assert pod.apply([], stock.seen, stock.devices)
+    assert child.probe(*nodes) == "----"
+    pod.close()
