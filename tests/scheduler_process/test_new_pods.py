@@ -12,6 +12,7 @@ import pytest
 from jupyter_gpu import faults
 from jupyter_gpu.kube import objects
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated
+from jupyter_gpu_scheduler.snapshot import NOMINATED
 from tests.cluster.testbed import ControlPlane, control_plane, until
 from tests.cluster.testbed.pki import Identity
 from tests.cluster.testbed.ports import free
@@ -214,6 +215,89 @@ def test_killed_while_it_binds(stage: Stage, point: str) -> None:
     stage.pod("b", requested=1)
     stage.until_count("b", 1)
     assert not stage.watcher.decided_twice
+
+
+def _line(stage: Stage, name: str) -> str:
+    """The node in whose line a pod waits."""
+    return str((stage.allocated(name) or Allocated(0)).extra.get(NOMINATED, ""))
+
+
+def _wait(stage: Stage, name: str, requested: object) -> Allocated:
+    """A new pod that found no room; what it waits with."""
+    stage.pod(name, requested=requested)
+    stage.until_event(name, "FailedScheduling")
+    return stage.until_reason(name, "Deferred")
+
+
+@pytest.mark.parametrize("how", ["deleted", "cordoned"])
+def test_the_node_that_a_pod_waits_for_goes(stage: Stage, how: str) -> None:
+    """It keeps its place in line and waits for the other one; what comes free on the lost one is not for it."""
+    nodes = {stage.node("n1", gpus=2), stage.node("n2", gpus=2)}
+    _start(stage)
+    owners = {}
+    for name in ("one", "two"):
+        stage.pod(name, requested=2)
+        stage.until_count(name, 2)
+        owners[_node_of(stage, name)] = name
+    ticket = _wait(stage, "waits", 2).ticket
+    lost = _line(stage, "waits")
+    (left,) = nodes - {lost}
+    if how == "deleted":
+        stage.delete_node(lost)
+    else:
+        stage.plane.kubectl("cordon", lost)
+    until(lambda: _line(stage, "waits") == left, what="it to wait for the other node")
+    assert stage.until_reason("waits", "Deferred").ticket == ticket
+    if how == "cordoned":
+        stage.request(owners[lost], "0")
+        stage.until_count(owners[lost], 0)
+    stage.request(owners[left], "0")
+    stage.until_count("waits", 2)
+    assert _node_of(stage, "waits") == left
+
+
+def test_a_waiting_pod_is_deleted_and_made_again(stage: Stage) -> None:
+    """Its place in line was its own, not that of its name: the next one of that name comes last."""
+    stage.node(gpus=1)
+    _start(stage)
+    stage.pod("owner", requested=1)
+    stage.until_count("owner", 1)
+    first = _wait(stage, "again", 1)
+    second = _wait(stage, "patient", 1)
+    stage.delete("again")
+    third = _wait(stage, "again", 1)
+    assert (first.ticket or 0) < (second.ticket or 0) < (third.ticket or 0)
+    stage.request("owner", "0")
+    stage.until_count("patient", 1)
+    assert not _node_of(stage, "again")
+    stage.delete("patient")
+    stage.until_count("again", 1)
+    assert not stage.watcher.decided_twice
+
+
+def test_a_big_new_pod_is_not_starved_by_small_ones(stage: Stage) -> None:
+    """What comes free bit by bit is kept for it, though each bit would do for one of those behind it."""
+    node = stage.node(gpus=2)
+    _start(stage)
+    owners = ("one", "two")
+    for name in owners:
+        stage.pod(name, requested=1)
+        stage.until_count(name, 1)
+    _wait(stage, "big", 2)
+    smalls = ["small0", "small1"]
+    _wait(stage, smalls[0], 1)
+    stage.pod(smalls[1], node, 1)
+    stage.until_reason(smalls[1], "Deferred")
+    stage.request("one", "0")
+    stage.until_count("one", 0)
+    _rest(stage, smalls[0])
+    assert not _node_of(stage, smalls[0])
+    assert stage.has(smalls[1]) == []
+    stage.request("two", "0")
+    stage.until_count("big", 2)
+    stage.request("big", "0")
+    for name in smalls:
+        stage.until_count(name, 1)
 
 
 def test_nothing_is_placed_while_nobody_leads(stage: Stage) -> None:
