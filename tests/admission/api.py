@@ -4,7 +4,7 @@ import base64
 import http.client
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,14 +44,15 @@ class Api:
     """One identity: the certificate of a kubeconfig, a token, or whom the certificate's owner takes the place of."""
 
     def __init__(
-        self, kubeconfig: Path, token: str | None = None, *, impersonate: Mapping[str, str] | None = None
+        self, kubeconfig: Path, token: str | None = None, *, impersonate: Sequence[tuple[str, str]] = ()
     ) -> None:
         config = json.loads(kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         address = urlsplit(cluster["server"])
         trust = base64.b64decode(cluster["certificate-authority-data"]).decode()
         context = ssl.create_default_context(cadata=trust)
-        self._headers = {"Authorization": f"Bearer {token}"} if token else dict(impersonate or {})
+        token = token or user.get("token")
+        self._headers = [*impersonate, *([("Authorization", f"Bearer {token}")] if token else [])]
         if token is None:
             pem = kubeconfig.with_suffix(".pem")
             pem.write_bytes(b"".join(base64.b64decode(user[f"client-{part}-data"]) for part in ("certificate", "key")))
@@ -62,17 +63,21 @@ class Api:
 
     def __call__(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Answer:
         """One request."""
-        headers = {**self._headers, "Content-Type": kind}
-        data = None if body is None else json.dumps(body)
+        data = b"" if body is None else json.dumps(body).encode()
         try:
-            self._connection.request(method, path, data, headers)
-            answer = self._connection.getresponse()
+            answer = self._send(method, path, data, kind)
         except (http.client.HTTPException, ConnectionError):  # the server closed a connection that was kept
             self._connection.close()
-            self._connection.request(method, path, data, headers)
-            answer = self._connection.getresponse()
+            answer = self._send(method, path, data, kind)
         text = answer.read().decode()
         return Answer(answer.status, json.loads(text) if text.startswith("{") else {"message": text})
+
+    def _send(self, method: str, path: str, data: bytes, kind: str) -> http.client.HTTPResponse:
+        self._connection.putrequest(method, path)
+        for name, value in (*self._headers, ("Content-Type", kind), ("Content-Length", str(len(data)))):
+            self._connection.putheader(name, value)  # a name may come twice: one for each group
+        self._connection.endheaders(data)
+        return self._connection.getresponse()
 
     def need(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> dict[str, Any]:
         """The same where it must be done."""

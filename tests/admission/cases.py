@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from tests.admission.api import APPLY, JSON_PATCH, MERGE, STRATEGIC, Answer, Api
-from tests.admission.world import FOREIGN, NOTEBOOKS, PODS, PREFIX, World, binding, plain_pod, slot_pod
+from tests.admission.world import FOREIGN, NOTEBOOKS, ONE, PODS, PREFIX, TWO, World, binding, plain_pod, slot_pod
 
 Change = Mapping[str, str | None]
 """Annotations by their short names; None removes."""
@@ -125,7 +125,7 @@ def binding_to(path: str) -> Callable[[World, Case], Answer]:
     """A waiting pod gets its node."""
 
     def route(world: World, case: Case) -> Answer:
-        body = binding(case.target, "node1", case.change)
+        body = binding(case.target, ONE, case.change)
         return api(world, case)("POST", f"{path.format(pod=case.target)}?dryRun=All", body)
 
     return route
@@ -275,7 +275,12 @@ def _side_effects() -> Iterator[Case]:
     yield Case("notebook", "patch pods/status", "lab", DENIED, spec=finalizer, note="finalizer")
     yield Case("account of notebooks", "patch pods/status", "plain", DONE, spec=forged_status, note="has no pod")
     others = {"metadata": {"annotations": {"example.com/other": "1"}}}
-    spoilt = {"podIP": forged_status, "labels": labels, "finalizer": finalizer, "a foreign annotation": others}
+    spoilt: dict[str, Any] = {
+        "podIP": forged_status,
+        "labels": labels,
+        "finalizer": finalizer,
+        "a foreign annotation": others,
+    }
     for who, change in (("notebook", WISH), ("scheduler", FORGERY), ("plugin", REPORT)):
         yield Case(who, "patch pods/status", "lab", DENIED, spec=others, note="a foreign annotation")
         for note, spec in spoilt.items():  # beside what it may write
@@ -310,33 +315,33 @@ def _nodes() -> Iterator[Case]:
     count = {"metadata": {"labels": {PREFIX + "gpu.count": "8"}}}
     model = {"metadata": {"labels": {PREFIX + "gpu.model": "H100"}}}
     for change in (STOCK, {"inventory": None}):
-        yield Case("plugin", "patch nodes/status", "node1", DONE, change)
-        yield Case("plugin", "patch nodes/status", "node2", DENIED, change)
-        yield Case("account of plugins", "patch nodes/status", "node1", DENIED, change)
-        yield Case("kubelet", "patch node", "node1", DENIED, change)
-        yield Case("kubelet", "patch nodes/status", "node1", DENIED, change)
-        yield Case("cluster-admin", "patch node", "node1", DENIED, change)
-        yield Case("greedy notebook", "patch nodes/status", "node1", DENIED, change)
-        yield Case("break-glass", "patch node", "node1", DONE, change)
-    yield Case("kubelet", "patch node", "node2", REFUSED, STOCK)
-    yield Case("scheduler", "patch nodes/status", "node1", REFUSED, STOCK)
-    yield Case("notebook", "patch nodes/status", "node1", REFUSED, STOCK)
-    yield Case("plugin", "patch node", "node1", REFUSED, STOCK)
-    yield Case("editor", "create node", "node3", DENIED, STOCK)
-    yield Case("editor", "create node", "node3", DONE, note="without inventory")
+        yield Case("plugin", "patch nodes/status", ONE, DONE, change)
+        yield Case("plugin", "patch nodes/status", TWO, DENIED, change)
+        yield Case("account of plugins", "patch nodes/status", ONE, DENIED, change)
+        yield Case("kubelet", "patch node", ONE, DENIED, change)
+        yield Case("kubelet", "patch nodes/status", ONE, DENIED, change)
+        yield Case("cluster-admin", "patch node", ONE, DENIED, change)
+        yield Case("greedy notebook", "patch nodes/status", ONE, DENIED, change)
+        yield Case("break-glass", "patch node", ONE, DONE, change)
+    yield Case("kubelet", "patch node", TWO, REFUSED, STOCK)
+    yield Case("scheduler", "patch nodes/status", ONE, REFUSED, STOCK)
+    yield Case("notebook", "patch nodes/status", ONE, REFUSED, STOCK)
+    yield Case("plugin", "patch node", ONE, REFUSED, STOCK)
+    yield Case("editor", "create node", "jupyter-gpu-test-node3", DENIED, STOCK)
+    yield Case("editor", "create node", "jupyter-gpu-test-node3", DONE, note="without inventory")
     for label, labels in {"count": count, "model": model}.items():
-        yield Case("plugin", "patch nodes/status", "node1", DONE, STOCK, labels, note=f"inventory and {label}")
-        yield Case("plugin", "patch nodes/status", "node2", DENIED, spec=labels, note=label)
-        yield Case("kubelet", "patch node", "node1", DENIED, spec=labels, note=label)
+        yield Case("plugin", "patch nodes/status", ONE, DONE, STOCK, labels, note=f"inventory and {label}")
+        yield Case("plugin", "patch nodes/status", TWO, DENIED, spec=labels, note=label)
+        yield Case("kubelet", "patch node", ONE, DENIED, spec=labels, note=label)
     spoilt = {
         "capacity": {"status": {"capacity": {PREFIX + "slot": "9"}}},
         "role": {"metadata": {"labels": {"example.com/role": "x"}}},
-        "name": {"metadata": {"labels": {"kubernetes.io/hostname": "node2"}}},
+        "name": {"metadata": {"labels": {"kubernetes.io/hostname": TWO}}},
         "foreign annotation": {"metadata": {"annotations": {"example.com/other": "1"}}},
     }
     for note, spec in spoilt.items():
-        yield Case("plugin", "patch nodes/status", "node1", DENIED, spec=spec, note=note)
-    yield Case("kubelet", "patch nodes/status", "node1", DONE, spec=spoilt["capacity"], note="capacity")
+        yield Case("plugin", "patch nodes/status", ONE, DENIED, spec=spec, note=note)
+    yield Case("kubelet", "patch nodes/status", ONE, DONE, spec=spoilt["capacity"], note="capacity")
 
 
 def _escapes() -> Iterator[Case]:
@@ -356,7 +361,7 @@ def _escapes() -> Iterator[Case]:
         "privileged init container": more("initContainers", privileged=True),
         "SYS_ADMIN in an init container": more("initContainers", capabilities={"add": ["SYS_ADMIN"]}),
         "hostPID": {"hostPID": True},
-        "nodeName": {"nodeName": "node1"},
+        "nodeName": {"nodeName": ONE},
     }
     spellings = ("SYS_ADMIN", "CAP_SYS_ADMIN", "sys_admin", "ALL", "BPF", "SYS_MODULE", "SYS_PTRACE", "DAC_READ_SEARCH")
     bad |= {f"capability {name}": secure(capabilities={"add": [name]}) for name in spellings}

@@ -1,24 +1,36 @@
 """Every identity tries every route to what is not its own: the chart's policies and rights on a real API server."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.admission import cases
 from tests.admission.api import MERGE, Api
 from tests.admission.cases import CASES, DONE, NOTHING, Case, Wanted
-from tests.admission.world import NOTEBOOKS, PODS, PREFIX, World, binding, slot_pod
-from tests.cluster.testbed import control_plane, until
+from tests.admission.world import NOTEBOOKS, ONE, PODS, PREFIX, World, binding, slot_pod
+from tests.cluster.testbed import ControlPlane, Existing, borrowed, control_plane, existing, until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.existing]
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 NAMES = ("jupyter-gpu-bindings", "jupyter-gpu-nodes", "jupyter-gpu-pods")
+
+
+@contextmanager
+def some_plane() -> Iterator[ControlPlane | Existing]:
+    """Of a cluster that exists, where that is allowed; else one for these tests."""
+    if existing.choice().context:
+        with borrowed() as cluster:
+            yield cluster
+    else:
+        with control_plane(parts=("etcd", "apiserver", "controller-manager")) as plane:
+            yield plane
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One for all cases: they are tried without lasting effect."""
-    with control_plane(parts=("etcd", "apiserver", "controller-manager")) as plane:
+    with some_plane() as plane:
         world = World(plane, tmp_path_factory.mktemp("admission"))
         world.build()
         yield world
@@ -50,7 +62,7 @@ def test_the_life_of_a_pod(world: World) -> None:
     made = hub.need("POST", PODS, slot_pod("life", annotations={"requested": "1"}))
     uid = made["metadata"]["uid"]
     allocated = {"allocated": '{"observedGeneration":0,"shares":[]}'}
-    scheduler.need("POST", f"{PODS}/life/binding", binding("life", "node1", allocated, uid))
+    scheduler.need("POST", f"{PODS}/life/binding", binding("life", ONE, allocated, uid))
     token = world.token(NOTEBOOKS, "default", made)
     status = f"{PODS}/life/status"
     plugin.need("PATCH", status, _annotations(uid, "attached", allocated["allocated"]), MERGE)
@@ -61,18 +73,18 @@ def test_the_life_of_a_pod(world: World) -> None:
     found = world.admin.need("GET", f"{PODS}/life")
     ours = {key.removeprefix(PREFIX) for key in found["metadata"]["annotations"] if key.startswith(PREFIX)}
     assert ours == {"requested", "allocated", "attached"}
-    assert found["spec"]["nodeName"] == "node1"
+    assert found["spec"]["nodeName"] == ONE
     world.kill("life")
 
 
 def test_the_token_of_a_deleted_pod_is_worth_nothing(world: World) -> None:
     """A pod is deleted and its name used again: its token, accepted for some seconds more, writes nothing."""
-    first = world.place(slot_pod("twice"), "node1")
+    first = world.place(slot_pod("twice"), ONE)
     notebook = Api(world.plane.kubeconfig, world.token(NOTEBOOKS, "default", first))
     wish = {"metadata": {"annotations": {PREFIX + "requested": "2"}}}
     notebook.need("PATCH", f"{PODS}/twice/status", wish, MERGE)
     world.kill("twice")
-    world.place(slot_pod("twice"), "node1")
+    world.place(slot_pod("twice"), ONE)
     answer = notebook("PATCH", f"{PODS}/twice/status", wish, MERGE)
     assert answer.status in (401, 403), answer
     assert PREFIX + "requested" not in world.admin.need("GET", f"{PODS}/twice")["metadata"].get("annotations", {})

@@ -1,7 +1,5 @@
 """A cluster with the chart's policies and rights, some pods, and everybody who might want to write to them."""
 
-import base64
-import json
 import os
 import subprocess
 import sys
@@ -12,15 +10,18 @@ from typing import Any
 import yaml
 
 from tests.admission.api import Api
-from tests.cluster.testbed import ControlPlane
+from tests.cluster.testbed import ControlPlane, Existing, existing, until
 from tests.deploy import chart
 
 PREFIX = "jupyter-gpu.io/"
 SYSTEM = "jupyter-gpu"
-NOTEBOOKS = "notebooks"
+NOTEBOOKS = "jupyter-gpu-test-notebooks"
 """Namespace of the notebooks."""
-FOREIGN = "foreign"
+FOREIGN = "jupyter-gpu-test-foreign"
 """A namespace that the chart was not told of."""
+HUB = "jupyter-gpu-test-hub"
+ONE, TWO = "jupyter-gpu-test-node1", "jupyter-gpu-test-node2"
+"""Nodes that nothing runs on."""
 PODS = f"/api/v1/namespaces/{NOTEBOOKS}/pods"
 GRANTED = {
     "requested": '{"generation":1,"milli":1000}',
@@ -29,7 +30,7 @@ GRANTED = {
 }
 VALUES = {
     "notebooks": {"namespaces": [{"namespace": NOTEBOOKS, "serviceAccounts": ["default", "greedy"]}]},
-    "hubs": [{"namespace": "hub", "serviceAccount": "hub", "notebookNamespaces": [NOTEBOOKS]}],
+    "hubs": [{"namespace": HUB, "serviceAccount": "hub", "notebookNamespaces": [NOTEBOOKS]}],
 }
 
 
@@ -49,7 +50,7 @@ def plain_pod(name: str, **more: Any) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
-        "spec": {"containers": [container], **more.get("spec", {})},
+        "spec": {"schedulerName": "nobody", "containers": [container], **more.get("spec", {})},
     }
 
 
@@ -67,18 +68,20 @@ def binding(pod: str, node: str, annotations: Mapping[str, str | None], uid: str
 class World:
     """All of it; `identities` by name."""
 
-    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+    def __init__(self, plane: ControlPlane | Existing, folder: Path) -> None:
         self.plane = plane
         self.folder = folder
         self.admin = Api(plane.kubeconfig)
         self.glass = self._user("glass", "jupyter-gpu:break-glass", "system:masters")
-        self.identities: dict[str, Api] = {"break-glass": self.glass, "masters": self.admin}
+        self.identities: dict[str, Api] = {"break-glass": self.glass, "masters": self._user("root", "system:masters")}
 
     def build(self) -> None:
         """Namespaces, policies by the chart's hook, rights, nodes, pods and identities."""
-        for namespace in (SYSTEM, NOTEBOOKS, FOREIGN, "hub"):
+        for namespace in (SYSTEM, NOTEBOOKS, FOREIGN, HUB):
             self.plane.namespace(namespace)
-        for namespace, account in ((NOTEBOOKS, "greedy"), (NOTEBOOKS, "idle"), ("hub", "hub")):
+            account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+            until(lambda account=account: self.admin("GET", account).ok, what=account)  # type: ignore[misc]
+        for namespace, account in ((NOTEBOOKS, "greedy"), (NOTEBOOKS, "idle"), (HUB, "hub")):
             body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
             self.admin.need("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body)
         self.apply_policies()
@@ -111,14 +114,11 @@ class World:
         account = self.folder / "account"
         account.mkdir(exist_ok=True)
         (account / "token").write_text(self.token(SYSTEM, "jupyter-gpu-hook"))
-        config = json.loads(self.plane.kubeconfig.read_text())
-        (account / "ca.crt").write_bytes(
-            base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
-        )
-        host, _, port = self.plane.url.removeprefix("https://").rpartition(":")
+        (account / "ca.crt").write_bytes(self.plane.ca)
+        host, port = self.plane.endpoint
         environment = {
             "KUBERNETES_SERVICE_HOST": host,
-            "KUBERNETES_SERVICE_PORT": port,
+            "KUBERNETES_SERVICE_PORT": str(port),
             "ACCOUNT": str(account),
             "POD_NAMESPACE": SYSTEM,
         }
@@ -165,47 +165,51 @@ class World:
 
     def close(self) -> None:
         """Ends all connections."""
-        for api in self.identities.values():
+        for api in (self.admin, *self.identities.values()):
             api.close()
 
     def _user(self, name: str, *groups: str) -> Api:
-        return Api(self.plane.kubeconfig_for(name, groups))
+        if isinstance(self.plane, ControlPlane):
+            return Api(self.plane.kubeconfig_for(name, groups))
+        member = [("Impersonate-Group", group) for group in groups]
+        return Api(self.plane.kubeconfig, impersonate=[("Impersonate-User", name), *member])
 
     def _nodes_and_pods(self) -> None:
-        for node in ("node1", "node2"):
+        for node in (ONE, TWO):
             annotations = {PREFIX + "inventory": "[]"}
-            labels = {PREFIX + "gpu.count": "4", "kubernetes.io/hostname": node}
-            body = {"metadata": {"name": node, "annotations": annotations, "labels": labels}}
+            labels = {PREFIX + "gpu.count": "4", "kubernetes.io/hostname": node, **existing.OURS}
+            metadata = {"name": node, "annotations": annotations, "labels": labels}
+            body = {"metadata": metadata, "spec": {"unschedulable": True}}
             self.glass.need("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", **body})
         greedy = {"serviceAccountName": "greedy"}
         self.pods = {
-            "lab": self.place(slot_pod("lab", annotations=GRANTED), "node1"),
-            "other": self.place(slot_pod("other", annotations=GRANTED), "node1"),
-            "far": self.place(slot_pod("far", annotations=GRANTED), "node2"),
+            "lab": self.place(slot_pod("lab", annotations=GRANTED), ONE),
+            "other": self.place(slot_pod("other", annotations=GRANTED), ONE),
+            "far": self.place(slot_pod("far", annotations=GRANTED), TWO),
             "waiting": self.place(slot_pod("waiting", annotations={"requested": "1"}), ""),
-            "blank": self.place(slot_pod("blank"), "node1"),
-            "greedy": self.place(slot_pod("greedy", annotations=GRANTED, spec=greedy), "node1"),
-            "plain": self.place(plain_pod("plain"), "node1"),
-            "stranger": self.place(slot_pod("stranger", annotations=GRANTED), "node1", FOREIGN),
+            "blank": self.place(slot_pod("blank"), ONE),
+            "greedy": self.place(slot_pod("greedy", annotations=GRANTED, spec=greedy), ONE),
+            "plain": self.place(plain_pod("plain"), ONE),
+            "stranger": self.place(slot_pod("stranger", annotations=GRANTED), ONE, FOREIGN),
         }
 
     def _people(self) -> None:
         self.identities |= {
             "editor": self._user("alice"),
             "cluster-admin": self._user("carol"),
-            "kubelet": self._user("system:node:node1", "system:nodes"),
+            "kubelet": self._user(f"system:node:{ONE}", "system:nodes"),
             "cluster's kube-scheduler": self._user("system:kube-scheduler"),
         }
 
     def _accounts(self) -> None:
-        self.pods["again"] = self.place(slot_pod("again", annotations=GRANTED), "node1")
+        self.pods["again"] = self.place(slot_pod("again", annotations=GRANTED), ONE)
         system = {
             name: self.place(plain_pod(name, spec={"serviceAccountName": account}), node, SYSTEM)
             for name, account, node in (
-                ("scheduler", "jupyter-gpu-scheduler", "node2"),
-                ("plugin1", "jupyter-gpu-node", "node1"),
-                ("plugin2", "jupyter-gpu-node", "node2"),
-                ("second", "jupyter-gpu-kube-scheduler", "node2"),
+                ("scheduler", "jupyter-gpu-scheduler", TWO),
+                ("plugin1", "jupyter-gpu-node", ONE),
+                ("plugin2", "jupyter-gpu-node", TWO),
+                ("second", "jupyter-gpu-kube-scheduler", TWO),
             )
         }
         tokens = {
@@ -213,7 +217,7 @@ class World:
             "greedy notebook": self.token(NOTEBOOKS, "greedy", self.pods["greedy"]),
             "account of notebooks": self.token(NOTEBOOKS, "default"),
             "foreign notebook": self.token(FOREIGN, "default", self.pods["stranger"]),
-            "hub": self.token("hub", "hub"),
+            "hub": self.token(HUB, "hub"),
             "scheduler": self.token(SYSTEM, "jupyter-gpu-scheduler", system["scheduler"]),
             "plugin": self.token(SYSTEM, "jupyter-gpu-node", system["plugin1"]),
             "plugin of node2": self.token(SYSTEM, "jupyter-gpu-node", system["plugin2"]),
@@ -222,10 +226,10 @@ class World:
         }
         self.identities |= {name: Api(self.plane.kubeconfig, token) for name, token in tokens.items()}
         # As the API server sees the token of a pod that had this name before, for as long as it still accepts it.
-        claims = {"pod-name": "again", "pod-uid": "00000000-0000-4000-8000-000000000000", "node-name": "node1"}
-        extra = {f"Impersonate-Extra-authentication.kubernetes.io%2F{key}": value for key, value in claims.items()}
-        account = {"Impersonate-User": f"system:serviceaccount:{NOTEBOOKS}:default"}
-        self.identities["notebook of a deleted pod"] = Api(self.plane.kubeconfig, impersonate={**account, **extra})
+        claims = {"pod-name": "again", "pod-uid": "00000000-0000-4000-8000-000000000000", "node-name": ONE}
+        extra = [(f"Impersonate-Extra-authentication.kubernetes.io%2F{key}", value) for key, value in claims.items()]
+        account = ("Impersonate-User", f"system:serviceaccount:{NOTEBOOKS}:default")
+        self.identities["notebook of a deleted pod"] = Api(self.plane.kubeconfig, impersonate=[account, *extra])
 
 
 def _roles() -> list[dict[str, Any]]:
@@ -254,13 +258,13 @@ def _roles() -> list[dict[str, Any]]:
     nodes = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
-        "metadata": {"name": "test-nodes"},
+        "metadata": {"name": "jupyter-gpu-test-nodes", "labels": existing.OURS},
         "rules": [{"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch", "update", "create"]}],
     }
     greedy = {"kind": "ServiceAccount", "name": "greedy", "namespace": NOTEBOOKS}
     alice = {"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}
     carol = {"kind": "User", "name": "carol", "apiGroup": "rbac.authorization.k8s.io"}
-    hub = {"kind": "ServiceAccount", "name": "hub", "namespace": "hub"}
+    hub = {"kind": "ServiceAccount", "name": "hub", "namespace": HUB}
 
     def bound(name: str, role: dict[str, Any], *subjects: dict[str, str], cluster: bool = False) -> dict[str, Any]:
         reference = {
@@ -271,7 +275,7 @@ def _roles() -> list[dict[str, Any]]:
         return {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding" if cluster else "RoleBinding",
-            "metadata": {"name": name} | ({} if cluster else {"namespace": NOTEBOOKS}),
+            "metadata": {"name": name, "labels": existing.OURS} | ({} if cluster else {"namespace": NOTEBOOKS}),
             "roleRef": reference,
             "subjects": list(subjects),
         }
@@ -283,6 +287,6 @@ def _roles() -> list[dict[str, Any]]:
         bound("editors", edit, alice, greedy),
         bound("everything", everything, alice, greedy),
         bound("spawners", spawn, hub),
-        bound("test-nodes", nodes, alice, greedy, cluster=True),
-        bound("admins", {**edit, "name": "cluster-admin"}, carol, cluster=True),
+        bound("jupyter-gpu-test-nodes", nodes, alice, greedy, cluster=True),
+        bound("jupyter-gpu-test-admins", {**edit, "name": "cluster-admin"}, carol, cluster=True),
     ]

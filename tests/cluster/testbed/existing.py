@@ -29,6 +29,8 @@ NODES = 2
 """So many nodes get simulated GPUs."""
 OURS = {"app.kubernetes.io/managed-by": "jupyter-gpu-tests"}
 """Label of the namespaces that tests made."""
+CLUSTER_WIDE = "validatingadmissionpolicybindings,validatingadmissionpolicies,clusterrolebindings,clusterroles,nodes"
+"""Kinds of what is in no namespace, in the order in which it goes. Nodes with a label of the tests are no machines."""
 PRODUCT = "jupyter-gpu"
 """Name of the release and of its namespace."""
 
@@ -178,15 +180,21 @@ class Existing(Cluster):
         return self._testbed is not None and self._testbed.has_image(reference, node)
 
     def _our_namespaces(self) -> list[str]:
-        label = ",".join(f"{key}={value}" for key, value in OURS.items())
-        names = self.kubectl("get", "namespaces", "--selector", label, "--output", "name")
+        names = self.kubectl("get", "namespaces", "--selector", _label(OURS), "--output", "name")
         return [name.removeprefix("namespace/") for name in names.split()]
 
     def clear(self) -> None:
         """Remove all that tests made, also those that were killed."""
         ours = self._our_namespaces()
+        labels = [_label(OURS)]
+        if PRODUCT in ours:
+            labels.append(_label({"app.kubernetes.io/name": PRODUCT}))
         if PRODUCT in ours and PRODUCT in self.helm("list", "--all", "--short", "--namespace", PRODUCT).split():
             self.helm("uninstall", PRODUCT, "--namespace", PRODUCT, "--wait")
+        for label in labels:
+            self.kubectl("delete", CLUSTER_WIDE, "--selector", label, "--wait=true")
+        for name in ours:  # also of nodes that are none
+            self.kubectl("delete", "pods", "--all", "--namespace", name, "--force", "--grace-period=0", "--wait=true")
         if ours:
             self.kubectl("delete", "namespace", *ours, "--wait=true", seconds=4 * SECONDS)
 
@@ -199,6 +207,11 @@ class Existing(Cluster):
                 f"jupyter-gpu is installed on {self.name} already ({found[0]}): tests would change what its notebooks "
                 "have. Use a cluster without it."
             )
+
+
+def _label(wanted: Mapping[str, str]) -> str:
+    """As kubectl is told of labels."""
+    return ",".join(f"{key}={value}" for key, value in wanted.items())
 
 
 def _takes_pods(node: Mapping[str, Any]) -> bool:
