@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from jupyter_gpu import faults
@@ -179,8 +180,10 @@ class Agent:
             if not view.slots or (view.finished and not roster.holds(view.attached)):
                 return
             member = self._add(uid)
+        before = member.view
         member.see(view)
-        member.wake.set()
+        if before is None or _matters(before) != _matters(view) or view.attached != member.attached:
+            member.wake.set()
 
     def _add(self, uid: str) -> Member:
         member = self._members[uid] = Member(uid)
@@ -246,6 +249,11 @@ class Agent:
             await self._steps.bury(member)
         await self._sockets.forget(member.uid)
         self.look_again()
+
+
+def _matters(view: roster.PodView) -> roster.PodView:
+    """Without what no step looks at: wishes and the echo of our own writes would have it done for nothing."""
+    return replace(view, version="", attached=None)
 
 
 def _waited_for(member: Member, sight: Sight) -> frozenset[Process]:

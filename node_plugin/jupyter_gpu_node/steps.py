@@ -60,7 +60,7 @@ class Steps:
 
     async def enclose(self, member: Member) -> bool:
         """See to it that the pod is guarded if it has a group; whether it ran unguarded until now. Under its lock."""
-        if member.guard and not await self.do(member.guard.in_force):
+        if member.guard and not member.guard.in_force():  # two system calls: less than to have a thread do it
             member.guard.close()
             member.guard, member.granted = None, {}
         if member.guard:

@@ -21,7 +21,7 @@ from typing import Any
 from jupyter_gpu.backend import Listener
 from jupyter_gpu.kube import Credentials, Kube, in_cluster, objects
 from jupyter_gpu.kube.credentials import NoCredentials
-from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.annotations import ATTACHED, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
 from jupyter_gpu.model.view import GpuLoad, Sample, View
 
@@ -230,7 +230,8 @@ class KubernetesBackend:
         known = self._sight.pod
         if known is None or objects.newer(pod, known):
             self._sight = replace(self._sight, pod=pod)
-            if self._node:
+            told = objects.annotation(pod, ATTACHED) != objects.annotation(known, ATTACHED)
+            if self._node and told:  # by the node plugin; to ask it while it works would only hold it up
                 self._node.refresh()
             self._publish()
 
