@@ -170,6 +170,17 @@ def test_without_pins_the_plugin_may_look_programs_up() -> None:
     assert "bpf" not in {volume["name"] for volume in node["spec"]["volumes"]}
 
 
+def test_a_hardened_runtime_gives_gpus_to_a_privileged_plugin_alone() -> None:
+    """Said by a value of its own, for the plugin's container and no other."""
+    privileged = [
+        (item["part"], container["securityContext"].get("privileged", False))
+        for item in _pods(chart.render({"node": {"privileged": True}}))
+        for container in item["spec"]["containers"]
+    ]
+    assert {part for part, is_privileged in privileged if is_privileged} == {"node", "cleaner"}
+    assert {part for part, is_privileged in privileged if not is_privileged} >= {"scheduler"}
+
+
 def test_the_plugin_is_never_twice_on_a_node() -> None:
     """The old one ends before the new one registers."""
     daemons = chart.find(chart.render(), "DaemonSet", "jupyter-gpu-node")

@@ -50,8 +50,11 @@ env:
 resources:
   {{- toYaml .Values.node.resources | nindent 2 }}
 securityContext:
-  allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
+  {{- if .Values.node.privileged }}
+  privileged: true
+  {{- else }}
+  allowPrivilegeEscalation: false
   capabilities:
     drop: [ALL]
     add:
@@ -72,6 +75,7 @@ securityContext:
       # Find programs without pins.
       - SYS_ADMIN
       {{- end }}
+  {{- end }}
 volumeMounts:
   - {name: settings, mountPath: /etc/jupyter-gpu/settings, readOnly: true}
   - {name: device-plugins, mountPath: {{ .Values.node.kubeletDirectory }}/device-plugins}
