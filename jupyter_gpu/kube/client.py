@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from . import errors, paths
+from . import errors
 from .credentials import Credentials
 from .errors import Gone, TooMany, Unauthorized, Unavailable
 from .transport import Transport, lines, raise_for_status, read
@@ -24,6 +24,9 @@ SILENCE = 90.0
 """Seconds after which a watch without a word is taken for dead: bookmarks come every minute."""
 WATCH_SECONDS = (240, 360)
 """How long a watch may last before the server ends it; not all at the same time."""
+
+Trim = Callable[[dict[str, Any]], dict[str, Any]]
+"""Makes an object smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +69,17 @@ class Kube:
         """One object."""
         return await self._call("GET", path, query)
 
-    async def list(self, path: str, *, labels: str = "", fields: str = "", resource_version: str = "") -> Listing:
+    async def list(
+        self, path: str, *, labels: str = "", fields: str = "", resource_version: str = "", trim: Trim | None = None
+    ) -> Listing:
         """All objects there now, page by page. ``resource_version``: not older than that, from the server's cache.
 
-        ``"0"`` is whatever the cache has: cheap, and possibly older than what was seen before.
+        ``"0"`` is whatever the cache has: cheap, and possibly older than what was seen before. ``trim`` makes each
+        object smaller as soon as its page is there.
         """
         query = _selection(labels, fields)
         if resource_version:
-            return _listing(await self._call("GET", path, {**query, "resourceVersion": resource_version}))
+            return _listing(await self._call("GET", path, {**query, "resourceVersion": resource_version}), trim)
         items: list[dict[str, Any]] = []
         page = {**query, "limit": str(PAGE)}
         while True:
@@ -82,8 +88,8 @@ class Kube:
             except Gone:  # the pages outlived their snapshot: all at once, then
                 if "continue" not in page:
                     raise
-                return _listing(await self._call("GET", path, query))
-            found = _listing(body)
+                return _listing(await self._call("GET", path, query), trim)
+            found = _listing(body, trim)
             items += found.items
             more = (body.get("metadata") or {}).get("continue")
             if not more:
@@ -147,18 +153,6 @@ class Kube:
         except errors.NotFound:
             return
 
-    async def bind(
-        self, namespace: str, name: str, node: str, *, uid: str, annotations: Mapping[str, str] | None = None
-    ) -> None:
-        """Bind a pod to a node; ``annotations`` are written to the pod in the same transaction."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid, "annotations": dict(annotations or {})},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        await self._call("POST", paths.pod(namespace, name, "binding"), {}, body)
-
     # -- one call ------------------------------------------------------------------------------------------------------
 
     async def _call(
@@ -211,7 +205,7 @@ def _object(text: bytes) -> dict[str, Any]:
     return body
 
 
-def _listing(body: Mapping[str, Any]) -> Listing:
+def _listing(body: Mapping[str, Any], trim: Trim | None = None) -> Listing:
     items = body.get("items")
     version = (body.get("metadata") or {}).get("resourceVersion")
     if not isinstance(items, list | None) or not isinstance(version, str):
@@ -220,7 +214,7 @@ def _listing(body: Mapping[str, Any]) -> Listing:
     for item in items or ():  # the same as in a watch
         item.setdefault("kind", kind)
         item.setdefault("apiVersion", group)
-    return Listing(items or [], version)
+    return Listing([trim(item) for item in items or ()] if trim else items or [], version)
 
 
 def _event(line: bytes) -> Event:

@@ -32,15 +32,19 @@ def resource_version(o: Any) -> str:
 
 
 def newer(o: Any, known: Any) -> bool:
-    """Whether ``o`` is a later state of the same object than ``known``.
+    """Whether ``o`` is a later state of the same object than ``known``."""
+    return newer_version(resource_version(o), resource_version(known))
+
+
+def newer_version(one: str, other: str) -> bool:
+    """Whether resource version ``one`` is later than ``other``.
 
     Versions are numbers that rise on every API server there is; since Kubernetes 1.35 that is promised. Where they are
     no numbers, what came last counts.
     """
-    one, other = resource_version(o), resource_version(known)
-    if not (one.isascii() and one.isdigit() and other.isascii() and other.isdigit()):
-        return one != other
-    return int(one) > int(other)
+    if _counter(one) and _counter(other):
+        return int(one) > int(other)
+    return one != other
 
 
 def created(o: Any) -> str:
@@ -99,13 +103,6 @@ def containers(pod: Any) -> Iterator[Object]:
         yield from (item for item in found if isinstance(item, Mapping)) if isinstance(found, list) else ()
 
 
-def conditions(o: Any) -> dict[str, str]:
-    """Status of each condition by its type, such as ``{"Ready": "True"}``."""
-    found = _map(o, "status").get("conditions")
-    items = found if isinstance(found, list) else []
-    return {_text(item, "type"): _text(item, "status") for item in items if isinstance(item, Mapping)}
-
-
 def _metadata(o: Any) -> Object:
     return _map(o, "metadata")
 
@@ -118,6 +115,10 @@ def _map(o: Any, key: str) -> Object:
 def _text(o: Object, key: str) -> str:
     value = o.get(key)
     return value if isinstance(value, str) else ""
+
+
+def _counter(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 20
 
 
 def _count(amount: Any) -> int:

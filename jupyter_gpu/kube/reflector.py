@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from . import objects
-from .client import SILENCE, Event, Kube
+from .client import SILENCE, Event, Kube, Trim
 from .errors import Gone, KubeError
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
@@ -58,7 +58,7 @@ class Reflector:
         on_trouble: Callable[[str], None] | None = None,
         newest: bool = False,
         silence: float = SILENCE,
-        trim: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        trim: Trim | None = None,
     ) -> None:
         self._kube = kube
         self._path = path
@@ -110,13 +110,15 @@ class Reflector:
             await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
 
     async def _list(self) -> None:
-        found = await self._kube.list(self._path, labels=self._labels, fields=self._fields, resource_version=self._from)
+        found = await self._kube.list(
+            self._path, labels=self._labels, fields=self._fields, resource_version=self._from, trim=self._trim
+        )
         self._hear()
         there = {objects.uid(item): item for item in found.items}
         for uid in self._objects.keys() - there.keys():
             self._on_change(Change("removed", self._objects.pop(uid)))
         for item in there.values():
-            self._put(item)
+            self._keep(item)
         self._version = found.resource_version
         self.synced.set()
 
@@ -145,16 +147,16 @@ class Reflector:
             if self._objects.pop(objects.uid(event.object), None) is not None:
                 self._on_change(Change(kind, self._trimmed(event.object)))
         elif kind is not None:
-            self._put(event.object)
+            self._keep(self._trimmed(event.object))
         self._version = objects.resource_version(event.object) or self._version
 
-    def _put(self, item: dict[str, Any]) -> None:
+    def _keep(self, item: dict[str, Any]) -> None:
         uid = objects.uid(item)
         known = self._objects.get(uid)
         if known is not None and objects.resource_version(known) == objects.resource_version(item):
             return
-        self._objects[uid] = kept = self._trimmed(item)
-        self._on_change(Change("added" if known is None else "changed", kept))
+        self._objects[uid] = item
+        self._on_change(Change("added" if known is None else "changed", item))
 
     def _trimmed(self, item: dict[str, Any]) -> dict[str, Any]:
         return self._trim(item) if self._trim else item

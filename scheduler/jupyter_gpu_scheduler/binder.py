@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 from jupyter_gpu import faults
-from jupyter_gpu.kube import Change, Conflict, Kube, KubeError, NotFound, objects, paths
+from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, objects, paths
 from jupyter_gpu.model.errors import GpuError
 
 from .admit import allocate
 from .metrics import Metrics
 from .mirror import Flight, Mirror
-from .records import matters
 from .wire import BindQuestion, binding
 from .writer import PASSING, Writer
 
 TRIES = 3
 """Of one Binding, where the pod changes each time just before."""
+SHOWN_SECONDS = 30.0
+"""How long the watch may take to show a pod that was read before, until it is read again."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +37,7 @@ class Binder:
         self._writer = writer
         self._metrics = metrics
         self._running: dict[str, tuple[str, asyncio.Task[str]]] = {}
+        self._awaited: set[asyncio.Task[None]] = set()
 
     async def bind(self, question: BindQuestion) -> str:
         """Empty when the pod is bound, else why not. Cancelling this does not cancel what was begun."""
@@ -66,7 +66,9 @@ class Binder:
         """One Binding; ``None``: the pod was changed by others meanwhile, try again with what it is now."""
         uid, node = question.uid, question.node
         if self._mirror.record(uid) is None:  # kube-scheduler was faster than our watch
-            self._learn(uid, await self._writer.read(question.namespace, question.name, uid))
+            await self._learn(question)
+        if not self._writer.may:  # the reads before this one may have taken minutes; from here on nothing is waited for
+            return "This replica of the jupyter-gpu scheduler does not lead any more; the pod is tried again."
         record, state = self._mirror.record(uid), self._mirror.snapshot.pod(uid)
         if record is None or state is None or record.state.gone:
             return "The pod is gone."
@@ -107,6 +109,21 @@ class Binder:
             return None if isinstance(error, Conflict) else error.message
         return "" if bound == question.node else f"The pod is bound to {bound} already."
 
-    def _learn(self, uid: str, found: Mapping[str, Any] | None) -> None:
-        if found and self._mirror.record(uid) is None and matters(found):
-            self._mirror.pod_changed(Change("added", dict(found)))
+    async def _learn(self, question: BindQuestion) -> None:
+        found = await self._writer.read(question.namespace, question.name, question.uid)
+        if found is None:
+            return
+        self._mirror.learn(found)
+        if self._mirror.unseen(question.uid):
+            task = asyncio.create_task(self._until_shown(question))
+            self._awaited.add(task)
+            task.add_done_callback(self._awaited.discard)
+
+    async def _until_shown(self, question: BindQuestion) -> None:
+        """A pod that came and went while the watch was cut off is told by none; what it took would stay taken."""
+        while self._mirror.unseen(question.uid):
+            await asyncio.sleep(SHOWN_SECONDS)
+            if not self._mirror.unseen(question.uid):
+                return
+            if await self._writer.read(question.namespace, question.name, question.uid) is None:
+                self._mirror.forget(question.uid)

@@ -16,7 +16,6 @@ from jupyter_gpu.model.gpu import DrainingShare, Gpu
 
 from .records import NodeRecord, PodRecord, Usage, matters, read_node, read_pod, usage
 from .snapshot import ClusterSnapshot, PodState
-from .wire import newer
 
 CLOSED = "What a pod on this node holds cannot be read, so nothing is given here until its node plugin wrote it again."
 
@@ -43,6 +42,7 @@ class Mirror:
         self._nodes: dict[str, NodeRecord] = {}
         self._node_uids: dict[str, str] = {}
         self._used: dict[str, dict[str, int]] = {}
+        self._unseen: set[str] = set()  # pods that were read and that no watch has shown yet
         self._opaque: dict[str, set[str]] = {}  # node → pods whose `attached` can't be read
         self._flights: dict[str, Flight] = {}
         self._blocked: set[str] = set()
@@ -54,13 +54,31 @@ class Mirror:
     def pod_changed(self, change: Change) -> None:
         """A pod came, changed or went."""
         uid = objects.uid(change.object)
+        self._unseen.discard(uid)
         if change.kind == "removed":
             self._forget_pod(uid)
+        elif not self._is_news(uid, change.object):
+            return
         else:
-            known = self._pods.get(uid)
-            if known and not newer(objects.resource_version(change.object), known.resource_version):
-                return
             self._take_pod(uid, change.object)
+        self._on_change()
+
+    def learn(self, pod: Mapping[str, Any]) -> None:
+        """A pod that was read, as somebody asks for it before the watch has shown it."""
+        uid = objects.uid(pod)
+        if uid not in self._pods and matters(pod):
+            self._unseen.add(uid)
+            self._take_pod(uid, pod)
+            self._on_change()
+
+    def unseen(self, uid: str) -> bool:
+        """Whether a pod was learned and no watch has shown it yet: no watch might ever tell that it is gone."""
+        return uid in self._unseen
+
+    def forget(self, uid: str) -> None:
+        """A pod that was learned is gone."""
+        self._unseen.discard(uid)
+        self._forget_pod(uid)
         self._on_change()
 
     def node_changed(self, change: Change) -> None:
@@ -100,8 +118,7 @@ class Mirror:
 
     def heard(self, uid: str, pod: Mapping[str, Any]) -> None:
         """Somebody else has a pod in this version; it counts if it is newer than what the watch told."""
-        known = self._pods.get(uid)
-        if known and newer(objects.resource_version(pod), known.resource_version):
+        if uid in self._pods and self._is_news(uid, pod):
             self._take_pod(uid, pod)
             self._on_change()
 
@@ -151,9 +168,8 @@ class Mirror:
         """The write is done, refused or without effect; ``found`` is the pod as it is now, where that is known."""
         if self._flights.get(uid) is flight:
             del self._flights[uid]
-        known = self._pods.get(uid)
-        if known is not None:
-            if found and objects.uid(found) == uid and newer(objects.resource_version(found), known.resource_version):
+        if uid in self._pods:
+            if found and objects.uid(found) == uid and self._is_news(uid, found):
                 self._take_pod(uid, found)
             else:
                 self._put_pod(uid)
@@ -175,10 +191,14 @@ class Mirror:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
+    def _is_news(self, uid: str, pod: Mapping[str, Any]) -> bool:
+        known = self._pods.get(uid)
+        return known is None or objects.newer_version(objects.resource_version(pod), known.resource_version)
+
     def _take_pod(self, uid: str, pod: Mapping[str, Any]) -> None:
         self._count(uid, None if objects.finished(pod) else usage(pod))
         if not matters(pod) or (self._namespaces and objects.namespace(pod) not in self._namespaces):
-            if uid in self._pods:  # its annotations were removed
+            if uid in self._pods:  # its annotations were removed, or it finished and holds nothing any more
                 self._forget_record(uid)
             return
         record = self._pods[uid] = read_pod(pod)
@@ -228,9 +248,11 @@ class Mirror:
             return
         for one, sign in ((old, -1), (new, 1)):
             if one:
-                used = self._used.setdefault(one.node, {})
+                used = self._used.pop(one.node, {})
                 for name, amount in one.requests.items():
                     used[name] = used.get(name, 0) + sign * amount
+                if left := {name: amount for name, amount in used.items() if amount}:  # names of nodes come and go
+                    self._used[one.node] = left
                 self._put_node(one.node)
 
     def _veil(self, uid: str, node: str) -> None:

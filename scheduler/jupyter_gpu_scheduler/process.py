@@ -27,9 +27,6 @@ from .records import trim_node, trim_pod
 from .settings import Settings
 from .writer import Writer
 
-RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
-"""Pods that finished hold nothing: they leave the watch as if they were removed."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -44,7 +41,7 @@ class Process:
         self.mirror = Mirror(self._changed, namespaces=settings.namespaces)
         self.metrics = Metrics(self.mirror.snapshot)
         self._recorder = Recorder(kube, "jupyter-gpu-scheduler", host=environ.get("POD_NAME", ""))
-        self._writer = Writer(kube, settings.writes, self.metrics, lambda: self._lease.leading)
+        self._writer = Writer(kube, settings.writes, self.metrics, self._may)
         self.controller = Controller(
             self.mirror, self._writer, self._recorder, self.metrics, settings.policy, wake_seconds=settings.wake_seconds
         )
@@ -54,7 +51,8 @@ class Process:
         )
         self.extender = ExtenderServer(extender, settings.extender, self.metrics)
         self.status = StatusServer(settings.status, self.metrics, alive=self._silent, ready=self._unsynced)
-        self._pods = self._follow("pods", paths.pods(), trim_pod, self.mirror.pod_changed, RUNNING)
+        # Who finished may hold GPUs that are not closed yet, so they are followed as all others.
+        self._pods = self._follow("pods", paths.pods(), trim_pod, self.mirror.pod_changed)
         self._nodes = self._follow("nodes", paths.nodes(), trim_node, self.mirror.node_changed)
         lease = settings.lease
         self._lease = Lease(
@@ -118,11 +116,16 @@ class Process:
         path: str,
         trim: Callable[[dict[str, object]], dict[str, object]],
         on_change: Callable[[Change], None],
-        fields: str = "",
     ) -> Reflector:
+        """The first list is the newest there is: the cache of an API server may be behind what an earlier leader wrote.
+        It comes page by page, so that memory never holds more whole objects than one page has.
+        """
         return Reflector(
-            self._kube, path, fields=fields, on_change=on_change, on_trouble=partial(self._trouble, what), trim=trim
+            self._kube, path, on_change=on_change, on_trouble=partial(self._trouble, what), newest=True, trim=trim
         )
+
+    def _may(self) -> bool:
+        return self._lease.leading and self.controller.leading
 
     def _changed(self) -> None:
         self.controller.changed()

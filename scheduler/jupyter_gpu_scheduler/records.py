@@ -5,7 +5,7 @@ What can't be read fails closed, and never takes anything from anybody:
 * ``requested``: the pod keeps what it has and gets nothing, until its user writes a wish that can be read.
 * ``allocated``: the pod holds what its node says it holds; ``allocated`` is decided and written again.
 * ``attached``: what the pod holds is not known, so nothing is given on its node until the node's plugin has written
-  it again (:attr:`PodRecord.opaque`).
+  it again (:attr:`PodRecord.opaque`). Not of a pod that finished: its plugin might have nothing to write there ever.
 * ``inventory``: the node is not known, and nothing is decided for it. Its ``network`` alone: how busy is not known.
 """
 
@@ -86,7 +86,10 @@ class Usage:
 
 
 def matters(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod has, or could ever have, GPUs."""
+    """Whether a pod has, or could ever have, GPUs; of one that finished, whether some are not closed."""
+    if objects.finished(pod):
+        attached, _ = _read(pod, ATTACHED, decode_attached)
+        return attached is not None and bool(attached.shares or attached.draining)
     return bool(objects.slots(pod)) or any(objects.annotation(pod, key) is not None for key in OURS)
 
 
@@ -113,6 +116,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodRecord:
         allocated=allocated,
         attached=attached,
         gone=objects.deleting(pod) or objects.finished(pod),
+        finished=objects.finished(pod),
         namespace=objects.namespace(pod),
         name=objects.name(pod),
         created=seconds(objects.created(pod)),
@@ -155,6 +159,8 @@ def seconds(time: str) -> float:
 
 def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
     """A Pod without all that nobody here reads: some hundred bytes instead of ten thousand."""
+    if objects.finished(pod) and not matters(pod):
+        return {"metadata": _trim_metadata(pod, ()), "status": {"phase": objects.phase(pod)}}
     spec, status = pod.get("spec"), pod.get("status")
     kept: dict[str, Any] = {"metadata": _trim_metadata(pod, OURS)}
     if isinstance(spec, Mapping):

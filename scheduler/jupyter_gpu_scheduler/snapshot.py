@@ -65,8 +65,11 @@ class PodState:
     busy: frozenset[str] = frozenset()
     """uuids that some process has open now; for the order of shrinking and for what may move."""
     gone: bool = False
-    """It was deleted or it finished: it wants nothing and gets nothing, but holds what it has until its object is
-    removed or its ``attached`` says that nothing is left."""
+    """It is being deleted or it finished: it wants nothing and gets nothing, but holds what it has. While it is being
+    deleted its programs run, and what was allocated to it may be opened any moment."""
+    finished: bool = False
+    """No program of it will ever run again, so what was allocated is void; it holds what its ``attached`` still names.
+    Who finished is ``gone`` too."""
     namespace: str = ""
     name: str = ""
     created: float = 0.0
@@ -126,10 +129,8 @@ class PodState:
         if not self.node:
             return {}
         there = self.attached
-        if self.gone and there and not there.shares and not there.draining:
-            return {}
         held: dict[str, int] = {}
-        for share in self.allocated.shares if self.allocated else ():
+        for share in self.allocated.shares if self.allocated and not self.finished else ():
             held[share.uuid] = share.milli
         if there:
             leaving = (item.share for item in there.draining)

@@ -18,6 +18,9 @@ WAKES = "wakes"
 PATIENCE = 10
 """Times ``wake_seconds`` after which a pod that has room and is not asked for waits for something else."""
 
+STRANGER_SECONDS = 60.0
+"""How long the watch may take to show a pod that kube-scheduler asked for, until it is forgotten."""
+
 Apply = Callable[[Iterable[Decision], str], None]
 
 
@@ -29,12 +32,15 @@ class _Waiting:
     """What kube-scheduler would have taken, at its last question; empty: there was room."""
     alarm: asyncio.TimerHandle | None = None
     woken: bool = False
+    stranger: asyncio.TimerHandle | None = None
+    """While the watch has not shown it."""
 
     def calm(self) -> None:
         """No alarm."""
-        if self.alarm:
-            self.alarm.cancel()
-        self.alarm = None
+        for timer in (self.alarm, self.stranger):
+            if timer:
+                timer.cancel()
+        self.alarm = self.stranger = None
         self.woken = False
 
 
@@ -59,6 +65,8 @@ class WaitingPods:
         waiting = self._pods.setdefault(uid, _Waiting())
         waiting.calm()
         waiting.nodes = () if fits else nodes
+        if self._mirror.record(uid) is None:  # no watch may ever tell of it, if it is gone already
+            waiting.stranger = asyncio.get_running_loop().call_later(STRANGER_SECONDS, self.hear, uid)
         self._mirror.block(uid, False)
         self.enqueue(uid)
 

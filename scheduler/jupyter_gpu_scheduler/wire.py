@@ -131,20 +131,6 @@ def about_pod(state: PodState, resource_version: str = "") -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
-def newer(one: str, other: str) -> bool:
-    """Whether resource version ``one`` is later than ``other``.
-
-    The API server's are counters of its store. Should they ever be something else, what comes last is newest.
-    """
-    if _counter(one) and _counter(other):
-        return int(one) > int(other)
-    return one != other
-
-
-def _counter(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 20
-
-
 def _fields(body: bytes, most: int) -> dict[str, Any]:
     """By lower-case name. A pod's JSON may be nested deeper than what people write, hence no :func:`strict.loads`."""
     return {key.lower(): value for key, value in strict.an_object(_loads(body, most), "The question").items()}

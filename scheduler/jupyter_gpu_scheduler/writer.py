@@ -49,6 +49,11 @@ class Writer:
         self._may = may
         self._places = asyncio.Semaphore(settings.concurrent)
 
+    @property
+    def may(self) -> bool:
+        """Whether this process leads, and may write."""
+        return self._may()
+
     async def write(self, record: PodRecord, allocated: Allocated) -> Outcome:
         """Until it is done, or can't be."""
         faults.point("scheduler:decided")

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,6 +166,15 @@ def test_a_long_list_comes_page_by_page_and_whole(plane: ControlPlane, monkeypat
     run(plane.kubeconfig, play)
 
 
+def _binding(node: str, uid: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "bound", "uid": uid, "annotations": annotations or {}},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
 @pytest.mark.cluster
 def test_a_binding_writes_node_and_annotations_at_once(plane: ControlPlane) -> None:
     """And a second one, or one for another uid, is refused."""
@@ -172,13 +182,14 @@ def test_a_binding_writes_node_and_annotations_at_once(plane: ControlPlane) -> N
     async def play(kube: Kube) -> None:
         body = {"metadata": {"name": "bound"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
         pod = await kube.create(paths.pods("default"), body)
+        path = paths.pod("default", "bound", "binding")
         with pytest.raises(Conflict):
-            await kube.bind("default", "bound", "n1", uid="another")
-        await kube.bind("default", "bound", "n1", uid=objects.uid(pod), annotations={"a.b/c": "d"})
+            await kube.create(path, _binding("n1", "another"))
+        await kube.create(path, _binding("n1", objects.uid(pod), {"a.b/c": "d"}))
         bound = await kube.get(paths.pod("default", "bound"))
         assert (objects.node_name(bound), objects.annotation(bound, "a.b/c")) == ("n1", "d")
         with pytest.raises(Conflict):
-            await kube.bind("default", "bound", "n2", uid=objects.uid(pod))
+            await kube.create(path, _binding("n2", objects.uid(pod)))
         await kube.delete(paths.pod("default", "bound"))
 
     run(plane.kubeconfig, play)

@@ -118,13 +118,20 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(uid=uids, removed=st.booleans())
     def delete(self, uid: str, removed: bool) -> None:
-        """A pod is deleted; its object goes at once or some time later."""
+        """A pod is deleted; its object goes at once or some time later, and until then its programs run."""
         pod = self.snapshot.pod(uid)
         if pod:
-            self.snapshot.put_pod(replace(pod, gone=True, busy=frozenset()))
+            self.snapshot.put_pod(replace(pod, gone=True))
             if removed or pod.pending:
                 self.snapshot.remove_pod(uid)
                 self.binding.pop(uid, None)
+
+    @rule(uid=uids)
+    def finish(self, uid: str) -> None:
+        """All programs of a pod have ended, be it deleted or not; its node has not looked yet."""
+        pod = self.snapshot.pod(uid)
+        if pod and not pod.pending:
+            self.snapshot.put_pod(replace(pod, gone=True, finished=True, busy=frozenset()))
 
     @rule(node=nodes, kind=st.sampled_from(["breaks", "heals", "cordoned", "vanishes", "comes back"]))
     def misfortune(self, node: str, kind: str) -> None:
@@ -157,11 +164,15 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def a_gpu_is_never_given_twice(self) -> None:
-        """Rules 1 and 2: with what drains; a pod that is not bound holds nothing."""
+        """Rules 1 and 2: with what drains; a pod that is not bound holds nothing.
+
+        What `allocated` or `attached` names of a pod that is being deleted is nobody else's, nor is what one that
+        finished still has attached or draining.
+        """
         held: dict[str, int] = {}
         for pod in self._all():
             assert not (pod.pending and pod.allocated and pod.allocated.shares)
-            for gpu, milli in pod.held.items():
+            for gpu, milli in _named(pod).items():
                 held[gpu] = held.get(gpu, 0) + milli
         assert all(milli <= 1000 for milli in held.values()), held
 
@@ -265,7 +276,7 @@ class Cluster(RuleBasedStateMachine):
 
     def _enforce(self, pod: PodState) -> bool:
         """The node plugin's part; whether anything changed."""
-        granted = () if pod.gone or not pod.allocated else pod.allocated.shares
+        granted = () if pod.finished or not pod.allocated else pod.allocated.shares
         before = pod.attached or Attached(0)
         leaving = {share.uuid: share.milli for share in (*before.shares, *(item.share for item in before.draining))}
         kept = {share.uuid for share in granted}
@@ -381,7 +392,8 @@ def contradictions(draw: st.DrawFn) -> ClusterSnapshot:
             Allocated(1, shares["allocated"], ticket=draw(st.sampled_from([None, 1, 2]))),
             Attached(1, shares["attached"], draining),
             created=draw(st.sampled_from([1.0, 2.0])),
-            gone=draw(st.sampled_from([False, False, True])),
+            gone=(gone := draw(st.sampled_from([False, False, True]))),
+            finished=gone and draw(st.booleans()),
         )
         snapshot.put_pod(pod)
     return snapshot
@@ -396,14 +408,14 @@ def test_what_was_given_twice_is_given_once_again(snapshot: ClusterSnapshot) -> 
     allocated: dict[str, int] = {}
     for pod in snapshot.pods("n"):
         for share in pod.allocated.shares if pod.allocated else ():
-            if share.uuid in pod.held:  # the promise to a dead pod that has nothing open is void
+            if share.uuid in pod.held:  # the promise to a pod that finished is void
                 allocated[share.uuid] = allocated.get(share.uuid, 0) + share.milli
     gpus = {gpu.uuid for gpu in snapshot.gpus("n") or ()}
     assert all(milli <= 1000 for gpu, milli in allocated.items() if gpu in gpus), allocated
     for _ in range(20):
         apply(snapshot, (*repair(snapshot, "n"), *decide(snapshot, "n")))
         for pod in snapshot.pods("n"):
-            granted = () if pod.gone or not pod.allocated else pod.allocated.shares
+            granted = () if pod.finished or not pod.allocated else pod.allocated.shares
             snapshot.put_pod(replace(pod, attached=Attached(1, granted)))
     assert decide(snapshot, "n") == ()
     assert snapshot.contested("n") == ()
@@ -413,6 +425,16 @@ def test_what_was_given_twice_is_given_once_again(snapshot: ClusterSnapshot) -> 
 def _held_once(pods: Iterable[PodState]) -> None:
     held: dict[str, Any] = {}
     for pod in pods:
-        for gpu, milli in pod.held.items():
+        for gpu, milli in _named(pod).items():
             held[gpu] = held.get(gpu, 0) + milli
     assert all(milli <= 1000 for milli in held.values()), held
+
+
+def _named(pod: PodState) -> dict[str, int]:
+    """By uuid the milli that records name: `allocated` unless the pod finished, `attached`, what drains."""
+    there = pod.attached or Attached(0)
+    promised = pod.allocated.shares if pod.allocated and not pod.finished else ()
+    found: dict[str, int] = {}
+    for share in (*promised, *there.shares, *(item.share for item in there.draining)) if pod.node else ():
+        found[share.uuid] = max(found.get(share.uuid, 0), share.milli)
+    return found

@@ -62,7 +62,7 @@ class World(RuleBasedStateMachine):
         lines = [f"  {gpu.uuid} healthy={gpu.healthy} {gpu.model} {gpu.island} {gpu.switch}" for gpu in self.inventory]
         for pod in self.snapshot.pods(NODE):
             lines.append(f"  {pod.requested}\n    {pod.allocated}\n    {pod.attached}")
-            lines.append(f"    {pod.uid}: busy={sorted(pod.busy)} limit={pod.limit} gone={pod.gone}")
+            lines.append(f"    {pod.uid}: busy={sorted(pod.busy)} limit={pod.limit} gone={pod.gone}/{pod.finished}")
         return "World(\n" + "\n".join(lines) + ")"
 
     # --- what happens -------------------------------------------------------------------------------------------
@@ -145,10 +145,10 @@ class World(RuleBasedStateMachine):
             self.snapshot.put_pod(replace(pod, attached=replace(pod.attached, draining=left), busy=busy))
         self._decide(True)
 
-    @rule(uid=uids, reaped=st.booleans(), soon=soon)
-    def end(self, uid: str, reaped: bool, soon: bool) -> None:
-        """A pod's server ends; sometimes nothing is left of it at once."""
-        self._change(uid, gone=True)
+    @rule(uid=uids, finished=st.booleans(), reaped=st.booleans(), soon=soon)
+    def end(self, uid: str, finished: bool, reaped: bool, soon: bool) -> None:
+        """A pod is deleted, or it finishes; sometimes nothing is left of it at once."""
+        self._change(uid, gone=True, **({"finished": True} if finished else {}))
         self._decide(soon)
         if reaped:
             self.snapshot.remove_pod(uid)
@@ -380,10 +380,8 @@ def _allocated(pod: PodState) -> dict[str, int]:
 
 
 def _held(pod: PodState) -> dict[str, int]:
-    held = _allocated(pod)
+    held = {} if pod.finished else _allocated(pod)  # what was only promised to who finished is nobody's
     actual = _attached(pod)
-    if pod.gone and pod.attached and not actual.shares and not actual.draining:
-        return {}  # proven closed: what was only promised to it is nobody's
     for share in (*actual.shares, *(item.share for item in actual.draining)):
         held[share.uuid] = max(share.milli, held.get(share.uuid, 0))
     return held
@@ -461,7 +459,8 @@ def midway(draw: st.DrawFn) -> World:
             Attached(1, tuple(has[uid]["attached"]), draining),
             limit=draw(st.sampled_from([None, None, None, 1000, 2000])),
             busy=frozenset(busy[uid]),
-            gone=draw(st.sampled_from([False] * 9 + [True])),
+            gone=(gone := draw(st.sampled_from([False] * 9 + [True]))),
+            finished=gone and draw(st.booleans()),
         )
         world.snapshot.put_pod(pod)
     world.inventory = found

@@ -94,11 +94,12 @@ def test_a_pending_pod_holds_nothing() -> None:
 
 
 def test_the_dead_hold_what_they_have_until_it_is_closed() -> None:
-    """A promise to a dead pod is void once its node says that nothing is left; before, nobody knows."""
-    dead = replace(pod("a", has=[0]), gone=True)
-    for attaches, free in ((None, 0), (attached([0]), 0), (attached(draining=[0]), 0), (attached(), 1000)):
-        assert world(1, [replace(dead, attached=attaches)]).free(uuid(0)) == free
-    assert world(1, [replace(dead, attached=attached(), gone=False)]).free(uuid(0)) == 0
+    """What was promised to a pod is void once it finished; while it is only being deleted it may be opened still."""
+    leaving = replace(pod("a", has=[0]), gone=True)
+    for attaches, free in ((None, 1000), (attached([0]), 0), (attached(draining=[0]), 0), (attached(), 1000)):
+        assert world(1, [replace(leaving, attached=attaches)]).free(uuid(0)) == 0
+        assert world(1, [replace(leaving, attached=attaches, finished=True)]).free(uuid(0)) == free
+    assert world(1, [replace(leaving, attached=attached(), gone=False)]).free(uuid(0)) == 0
 
 
 def test_nominated_pods_are_in_the_line_of_their_node_only() -> None:

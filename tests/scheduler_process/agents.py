@@ -47,7 +47,7 @@ class Agents:
 
     def _changed(self, change: Change) -> None:
         uid = objects.uid(change.object)
-        if change.kind == "removed" or objects.finished(change.object):
+        if change.kind == "removed":
             self.rules.pop(uid, None)
             self.open.pop(uid, None)
             if task := self._tasks.pop(uid, None):
@@ -79,6 +79,8 @@ class Agents:
         except InvalidAnnotation:
             return  # nothing new is opened
         attached = _read(pod, ATTACHED, decode_attached)
+        if objects.finished(pod):
+            allocated = None
         if allocated is None and attached is None:
             return
         before = self.rules.get(uid, frozenset())

@@ -214,6 +214,10 @@ class Stage:
         text = encode(self.inventory(node, gpus, **fields))
         self.do(self._kube.patch(paths.node(node, "status"), {"metadata": {"annotations": {INVENTORY: text}}}))
 
+    def get_node(self, name: str) -> dict[str, Any]:
+        """A node's JSON."""
+        return self.do(self._kube.get(paths.node(name)))
+
     def delete_node(self, name: str) -> None:
         """It is gone."""
         self.do(self._kube.delete(paths.node(name)))
@@ -388,9 +392,9 @@ class Watcher:
     def _changed(self, change: Change) -> None:
         pod, uid = change.object, objects.uid(change.object)
         self.seen.append((change.kind, time.monotonic(), pod))
-        gone = change.kind == "removed" or objects.finished(pod)
-        self._decided[uid] = {} if gone else _milli(pod, ALLOCATED)
-        self._real[uid] = {} if gone else _milli(pod, ATTACHED)
+        gone = change.kind == "removed"
+        self._decided[uid] = {} if gone or objects.finished(pod) else _milli(pod, ALLOCATED)
+        self._real[uid] = {} if gone else _milli(pod, ATTACHED)  # also of who finished: what drains is nobody's
         for records, broken in ((self._decided, self.decided_twice), (self._real, self.attached_twice)):
             for gpu in records[uid]:
                 if sum(record.get(gpu, 0) for record in records.values()) > 1000:

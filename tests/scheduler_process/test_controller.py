@@ -6,7 +6,7 @@ import json
 import pytest
 
 from jupyter_gpu.kube import objects
-from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED, Allocated, encode
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import GpuShare
 from tests.cluster.testbed import until
 from tests.scheduler_process.stage import Stage
@@ -159,6 +159,46 @@ def test_a_pod_that_is_deleted_while_it_grows(stage: Stage) -> None:
     stage.request("a", 2)
     stage.until_count("a", 2)
     assert not stage.watcher.decided_twice
+
+
+def test_who_finished_keeps_what_drains_from_others(stage: Stage) -> None:
+    """Also from pods of a scheduler that is started then; what was only promised to it is given at once."""
+    node = stage.node(gpus=2)
+    stage.scheduler()
+    uid = stage.pod("a", node, 1)
+    stage.until_count("a", 1)
+    stage.hold_open(uid, f"GPU-{node}-0")
+    stage.finish("a")
+    until(lambda: bool((stage.attached("a") or Attached(0)).draining), what="it to drain")
+    for name in ("b", "c"):
+        stage.schedulers[-1].kill()
+        stage.scheduler()
+        stage.pod(name, node, 1)
+        if name == "b":
+            stage.until_count(name, 1)
+    stage.until_reason("c", "Deferred")
+    assert not (stage.allocated("c") or Allocated(0)).shares
+    stage.hold_open(uid)
+    stage.until_count("c", 1)
+    assert not stage.watcher.decided_twice
+
+
+def test_who_is_being_deleted_keeps_what_was_decided(stage: Stage) -> None:
+    """Its node may be opening it just now, though `attached` says that nothing is open."""
+    node = stage.node(gpus=1)
+    stage.scheduler()
+    stage.pod("a", node, 0)
+    stage.until_count("a", 0)
+    stage.pause(node)
+    stage.request("a", 1)
+    until(lambda: (stage.allocated("a") or Allocated(0)).shares, what="a decision")
+    stage.plane.kubectl("delete", "pod", "a", "-n", stage.namespace, "--grace-period=60", "--wait=false")
+    until(lambda: objects.deleting(stage.get("a")), what="it to be on its way out")
+    stage.pod("b", node, 1)
+    stage.until_reason("b", "Deferred")
+    stage.delete("a")
+    stage.pause()
+    stage.until_count("b", 1)
 
 
 def test_gpus_that_break_and_vanish(stage: Stage) -> None:

@@ -183,6 +183,54 @@ def test_only_the_chosen_namespaces_have_gpus() -> None:
     assert found.snapshot.facts("n0").used["cpu"] == 1000
 
 
+def test_who_finished_holds_what_is_not_closed() -> None:
+    """What was promised to it is free at once, what drains is not; then nothing is kept of it."""
+    found = mirror()
+    found.node_changed(Change("added", node("n0")))
+    found.pod_changed(Change("added", pod("a", 1, "n0", ("n0-0", "n0-1"), ("n0-0",))))
+    assert found.snapshot.free("n0-1") == 0
+    ended = {"status": {"phase": "Succeeded"}}
+    found.pod_changed(Change("changed", {**pod("a", 2, "n0", ("n0-0", "n0-1"), ("n0-0",)), **ended}))
+    assert (found.snapshot.free("n0-0"), found.snapshot.free("n0-1")) == (0, 1000)
+    found.pod_changed(Change("changed", {**pod("a", 3, "n0", ("n0-0", "n0-1"), ()), **ended}))
+    assert (found.snapshot.free("n0-0"), found.snapshot.free("n0-1")) == (1000, 1000)
+    assert found.record("a") is None
+    assert "cpu" not in found.snapshot.facts("n0").used
+
+
+def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
+    """Names of nodes are new each time where a cluster grows and shrinks by itself."""
+    found = mirror()
+    for number in range(20):
+        name, uid = f"n{number}", f"p{number}"
+        found.node_changed(Change("added", node(name)))
+        found.pod_changed(Change("added", pod(uid, 1, name, (f"{name}-0",))))
+        found.node_changed(Change("removed", node(name)))
+        found.pod_changed(Change("removed", pod(uid, 1, name)))
+    found.take_dirty(), found.take_news()
+    left = {key: value for key, value in vars(found).items() if isinstance(value, dict | set) and value}
+    assert left == {}
+
+
+def test_a_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
+    """Or until somebody finds that it is gone: then what it took is free. Who is known is not learned again."""
+    found = mirror()
+    found.node_changed(Change("added", node("n0")))
+    for uid in ("a", "b"):
+        found.learn(pod(uid, 1))
+        found.bound(uid, found.assume(uid, Allocated(1, (GpuShare("n0-0", 500),)), "n0"))
+    assert found.snapshot.free("n0-0") == 0
+    found.pod_changed(Change("added", pod("a", 1)))
+    found.learn(pod("a", 3, "n0"))
+    assert (found.unseen("a"), found.unseen("b")) == (False, True)
+    found.forget("b")
+    assert not found.unseen("b")
+    assert found.snapshot.free("n0-0") == 500
+    assert found.in_flight("a")
+    found.learn({"metadata": {"uid": "other"}})
+    assert not found.unseen("other")
+
+
 def test_a_blocked_pod_is_marked() -> None:
     """And no more when it is asked for again; one that is not known is no error."""
     found = mirror()

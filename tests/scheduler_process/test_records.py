@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
-from jupyter_gpu.model.gpu import Gpu, GpuShare
+from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
 from jupyter_gpu_scheduler.records import matters, read_node, read_pod, trim_node, trim_pod, usage
 from jupyter_gpu_scheduler.resources import pod_requests, quantity
+
+GIVEN = encode(Allocated(1, (GpuShare("g", 1000),)))
 
 
 def a_pod(annotations: dict[str, str] | None = None, *, slots: int = 1, **metadata: Any) -> dict[str, Any]:
@@ -79,11 +81,37 @@ def test_without_a_slot_nothing_is_wished() -> None:
 
 
 def test_a_pod_on_its_way_out_gets_nothing() -> None:
-    """Deleted or finished."""
-    assert read_pod(a_pod(deletionTimestamp="2026-01-02T03:04:05Z")).state.gone
-    done = a_pod()
+    """Deleted or finished; only who finished will never run again."""
+    leaving = read_pod(a_pod(deletionTimestamp="2026-01-02T03:04:05Z")).state
+    assert (leaving.gone, leaving.finished) == (True, False)
+    ended = read_pod(finished()).state
+    assert (ended.gone, ended.finished) == (True, True)
+
+
+def finished(attached: str = "") -> dict[str, Any]:
+    """A Pod whose containers ended."""
+    done = a_pod({REQUESTED: "1", ALLOCATED: GIVEN, **({ATTACHED: attached} if attached else {})})
     done["status"]["phase"] = "Failed"
-    assert read_pod(done).state.gone
+    return done
+
+
+@pytest.mark.parametrize(
+    ("attached", "counts"),
+    [
+        (Attached(1, (GpuShare("g", 1000),)), True),
+        (Attached(1, (), (DrainingShare("g", 1000),)), True),
+        (Attached(1), False),
+        ("", False),
+        ("{", False),
+    ],
+)
+def test_who_finished_counts_while_something_of_it_is_not_closed(attached: Attached | str, counts: bool) -> None:
+    """Then with what is not closed; after that next to nothing is kept of it, however many finished pods there are."""
+    pod = finished(attached if isinstance(attached, str) else encode(attached))
+    assert matters(pod) is matters(trim_pod(pod)) is counts
+    assert read_pod(pod).state.held == ({"g": 1000} if counts else {})
+    assert (len(str(trim_pod(pod))) < 320) is not counts
+    assert trim_pod(trim_pod(pod)) == trim_pod(pod)
 
 
 def test_a_node_is_read_whole() -> None:

@@ -71,12 +71,12 @@ class PodState:
 
     @property
     def held(self) -> dict[str, int]:
-        """Milli by uuid that nobody else may have now. A pod that is deleted keeps only what it has not closed; of one
-        that is finished the kubelet itself says that no process is left.
+        """Milli by uuid that nobody else may have now, also of a pod that is being deleted: its processes go on for as
+        long as it takes. Of one that is finished the kubelet itself says that none is left.
         """
         if self.phase in ("Succeeded", "Failed"):
             return {}
-        all_of_them = ({} if self.deleting else self.granted, self.usable, self.draining)
+        all_of_them = (self.granted, self.usable, self.draining)
         return {uuid: max(each.get(uuid, 0) for each in all_of_them) for uuid in set().union(*all_of_them)}
 
     @property
@@ -97,6 +97,36 @@ class Moment:
     state: PodState
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A wish that a test wrote: when it began to, and when that was surely over (``inf`` where nobody knows)."""
+
+    start: float
+    end: float
+    text: str
+
+
+def earliest(moments: Sequence[Moment], asked: Iterable[Asked] = ()) -> list[float]:
+    """For each moment of one pod, in order, the time before which it was surely not written.
+
+    Not before the ones that came before it, and not before anybody began to write the wish that it shows first. All
+    wishes that were written have to be among ``asked``, but for those of texts that are not among them at all.
+    """
+    wishes = tuple(asked)
+    bounds: list[float] = []
+    bound, wish = -math.inf, None
+    for moment in moments:
+        bound = max(bound, moment.written)
+        before, wish = wish, moment.state.annotations.get(REQUESTED)
+        if bounds and wish != before:
+            causes = [
+                one.start for one in wishes if one.text == wish and one.start <= moment.heard and one.end >= bound
+            ]
+            bound = max([bound, min(causes)] if causes else [bound])
+        bounds.append(bound)
+    return bounds
+
+
 def pod_state(pod: Mapping[str, Any]) -> PodState:
     """Of the API's JSON. Annotations that cannot be read fail the test: only the product writes them."""
 
@@ -112,7 +142,7 @@ def pod_state(pod: Mapping[str, Any]) -> PodState:
         node=objects.node_name(pod),
         phase=objects.phase(pod),
         deleting=objects.deleting(pod),
-        ready=objects.conditions(pod).get("Ready") == "True",
+        ready=any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or []),
         restarts=sum(int(each.get("restartCount", 0)) for each in containers),
         ended=" ".join(map(_ending, containers)).strip(),
         address=str(status.get("podIP") or ""),
@@ -186,10 +216,10 @@ class Openings:
     must: Mapping[str, list[Interval]]
 
 
-def openings(moments: Iterable[Moment], gpus: Iterable[Gpu]) -> Openings:
+def openings(moments: Sequence[Moment], gpus: Iterable[Gpu], asked: Iterable[Asked] = ()) -> Openings:
     """Of one pod (one uid), from all its moments in order.
 
-    It may from when it was decided until the node plugin's word that it is closed was heard; it must from when the
+    It may from when it was decided at the earliest (``asked``: the wishes, which make that more exact) until the node plugin's word that it is closed was heard; it must from when the
     node plugin's word was heard until it was decided otherwise. What is taken back before the node plugin said that it
     is attached may be open until the node plugin's next word: no pod on that node gets it before. And what was taken
     back and given again must open only from the next word: the one before may tell of rules that are no more, where the
@@ -203,16 +233,16 @@ def openings(moments: Iterable[Moment], gpus: Iterable[Gpu]) -> Openings:
     unsaid: dict[str, Attached | None] = {}
     outdated: dict[str, Attached | None] = {}
     before: set[str] = set()
-    for moment in moments:
+    for moment, written in zip(moments, earliest(moments, asked), strict=True):
         granted, usable = set(moment.state.granted), set(moment.state.usable)
         for uuid in granted | usable:
-            may_from.setdefault(uuid, moment.written)
+            may_from.setdefault(uuid, written)
         outdated = {uuid: word for uuid, word in outdated.items() if word == moment.state.attached}
         outdated |= dict.fromkeys(usable - granted, moment.state.attached)
         for uuid in (granted & usable) - must_from.keys() - outdated.keys():
             must_from[uuid] = moment.heard
         for uuid in must_from.keys() - (granted & usable):
-            must.setdefault(devices.get(uuid, uuid), []).append(Interval(must_from.pop(uuid), moment.written))
+            must.setdefault(devices.get(uuid, uuid), []).append(Interval(must_from.pop(uuid), written))
         for uuid in may_from.keys() - granted - usable:
             if uuid not in before and unsaid.setdefault(uuid, moment.state.attached) == moment.state.attached:
                 continue

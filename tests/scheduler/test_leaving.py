@@ -1,0 +1,33 @@
+"""Pods that are on their way out, or finished: what they may have is nobody else's."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.annotations import Allocated, Requested, Wish
+from jupyter_gpu_scheduler.admit import allocate
+from jupyter_gpu_scheduler.decide import decide
+from jupyter_gpu_scheduler.snapshot import PodState
+from tests.builders import allocated, apply, attached, cluster, pod, uuid
+
+few = st.sets(st.integers(0, 2))
+
+
+@given(promised=few, attaches=few, drains=few, finished=st.booleans(), wants=st.integers(1, 3))
+def test_what_a_pod_that_leaves_may_have_is_nobody_elses(
+    promised: set[int], attaches: set[int], drains: set[int], finished: bool, wants: int
+) -> None:
+    """Neither for a new pod nor for one that grows; what was only promised to who finished is free."""
+    there = attached(attaches, draining=drains)
+    leaves = PodState("a", "n", None, allocated(promised), there, gone=True, finished=finished)
+    taken = {uuid(index) for index in (attaches | drains if finished else promised | attaches | drains)}
+    snapshot = cluster({"n": 3}, [leaves, pod("b", wants=wants, node="n")])
+    found = allocate(snapshot, PodState("c", requested=Requested(1, Wish(wants * 1000))), "n")
+    given_away = {share.uuid for share in found.shares} if isinstance(found, Allocated) else set()
+    apply(snapshot, decide(snapshot, "n"))
+    grown = snapshot.pod("b")
+    assert grown
+    given_away |= set(grown.held)
+    assert not given_away & taken
+    assert len(grown.held) == min(wants, 3 - len(taken))
