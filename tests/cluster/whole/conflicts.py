@@ -7,7 +7,7 @@ import random
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 from jupyter_gpu.kube import KubeError, credentials, paths
 from jupyter_gpu.kube.client import Kube
@@ -58,10 +58,10 @@ async def _write(corner: World, chance: random.Random, ended: threading.Event) -
 
     async def writer(kube: Kube) -> None:
         while not ended.is_set():
-            wish = {REQUESTED: str(chance.randrange(3))} if chance.random() < 0.3 else {}
-            body = {"metadata": {"annotations": {NOISE: str(chance.random()), **wish}}}
-            with suppress(KubeError):
-                await kube.patch(paths.pod(corner.namespace, chance.choice(names), "status"), body)
+            name, wish = chance.choice(names), str(chance.randrange(3)) if chance.random() < 0.3 else ""
+            body = {"metadata": {"annotations": {NOISE: str(chance.random()), **({REQUESTED: wish} if wish else {})}}}
+            with suppress(KubeError), corner.asking(name, wish) if wish else nullcontext():
+                await kube.patch(paths.pod(corner.namespace, name, "status"), body)
             await asyncio.sleep(chance.uniform(0, 0.02))
 
     async with Kube(credentials.load(corner.cluster.kubeconfig)) as kube:

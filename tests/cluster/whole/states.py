@@ -219,11 +219,11 @@ class Openings:
 def openings(moments: Sequence[Moment], gpus: Iterable[Gpu], asked: Iterable[Asked] = ()) -> Openings:
     """Of one pod (one uid), from all its moments in order.
 
-    It may from when it was decided at the earliest (``asked``: the wishes, which make that more exact) until the node plugin's word that it is closed was heard; it must from when the
-    node plugin's word was heard until it was decided otherwise. What is taken back before the node plugin said that it
-    is attached may be open until the node plugin's next word: no pod on that node gets it before. And what was taken
-    back and given again must open only from the next word: the one before may tell of rules that are no more, where the
-    node plugin died between the two.
+    It may from when it was decided at the earliest (``asked``: the wishes, which make that more exact) until the node
+    plugin's word that it is closed was heard; it must from when the node plugin's word was heard until it was decided
+    otherwise. What is taken back before the node plugin said that it is attached may be open until the node plugin's
+    next word: no pod on that node gets it before. And what was taken back and given again must open only from the next
+    word: the one before may tell of rules that are no more, where the node plugin died between the two.
     """
     devices = {gpu.uuid: gpu.path for gpu in gpus}
     may: dict[str, list[Interval]] = {}

@@ -5,8 +5,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from jupyter_gpu_scheduler.snapshot import NOMINATED
 from tests.cluster.testbed import until
 from tests.cluster.whole import pods
+from tests.cluster.whole.faults import processes
 from tests.cluster.whole.world import SECONDS, World
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
@@ -76,7 +78,7 @@ def test_a_pod_is_deleted_while_it_grows(corner: World) -> None:
 
 @pytest.mark.existing
 def test_the_same_name_again_is_another_pod(corner: World) -> None:
-    """Deleted by force while it holds a GPU open: the next of that name gets that GPU only when it is closed."""
+    """Deleted by force while it holds a GPU open: when the next of that name has it, the first is no more."""
     corner.run(pods.pod("twin", wants=4, node=corner.one))
     first = corner.pod("twin")
     kept = min(first.usable)
@@ -84,6 +86,7 @@ def test_the_same_name_again_is_another_pod(corner: World) -> None:
         corner.kubectl("delete", "pod", "twin", "--force", "--grace-period=0")
         corner.create(pods.pod("twin", wants=4, node=corner.one))
     second = corner.has("twin", 4000)
+    assert not processes(corner.cluster, "", f"pod{first.uid}")
     assert second.uid != first.uid
     assert all(corner.opens("twin", path) for path in corner.devices(corner.one))
 
@@ -106,15 +109,34 @@ def cordoned(corner: World, node: str) -> Iterator[None]:
         corner.cluster.kubectl("uncordon", node)
 
 
+def _no_room(corner: World, name: str) -> None:
+    corner.event(name, "there is no room", lambda reason, _: reason == "FailedScheduling")
+
+
+def _waits_for(corner: World, name: str, node: str) -> None:
+    """Until a waiting pod stands in the line of that node."""
+
+    def there() -> bool:
+        allocated = corner.pod(name).allocated
+        return allocated is not None and allocated.extra.get(NOMINATED) == node
+
+    corner.until(there, f"{name} to wait for {node}")
+
+
 def test_a_node_is_drained(corner: World) -> None:
-    """Its pods are evicted, new ones go elsewhere or wait, and come when it is open again."""
-    corner.run(pods.pod("evicted", wants=4, node=corner.two))
+    """Its pods are evicted, who waits goes elsewhere or waits on, and comes when it is open again."""
+    corner.run(pods.pod("evicted", wants=3, node=corner.two), pods.pod("other", wants=4, node=corner.one))
+    corner.create(pods.pod("waiting", wants=4))
+    _no_room(corner, "waiting")
+    _waits_for(corner, "waiting", corner.two)
     with cordoned(corner, corner.two):
         corner.until(lambda: not corner.history.pods("evicted"), "the pod to be evicted")
-        corner.run(pods.pod("elsewhere", wants=4))
-        assert corner.pod("elsewhere").node == corner.one
+        _waits_for(corner, "waiting", corner.one)
+        corner.delete("other")
+        corner.has("waiting", 4000)
+        assert corner.pod("waiting").node == corner.one
         corner.create(pods.pod("later", wants=4))
-        corner.event("later", "there is no room", lambda reason, _: reason == "FailedScheduling")
+        _no_room(corner, "later")
         assert not corner.pod("later").node
     corner.has("later", 4000)
     assert corner.pod("later").node == corner.two
@@ -133,14 +155,18 @@ def without(corner: World, node: str) -> Iterator[None]:
 
 
 def test_a_node_is_deleted_and_comes_back(corner: World) -> None:
-    """Nothing is placed on it while it is gone; after that it serves again."""
-    corner.run(pods.pod("lost", wants=2, node=corner.two))
+    """Who waits for it waits on, and nothing is placed on it while it is gone; after that it serves again."""
+    corner.run(pods.pod("lost", wants=2, node=corner.two), pods.pod("full", wants=4, node=corner.one))
+    corner.create(pods.pod("waiting", wants=4))
+    _no_room(corner, "waiting")
+    _waits_for(corner, "waiting", corner.two)
     with without(corner, corner.two):
         corner.kubectl("delete", "pod", "lost", "--force", "--grace-period=0")
-        corner.run(pods.pod("full", wants=4, node=corner.one))
-        corner.create(pods.pod("later", wants=4))
+        _waits_for(corner, "waiting", corner.one)
+        assert not corner.pod("waiting").node
+        corner.create(pods.pod("later", wants=2))
         said = corner.event("later", "there is no room", lambda reason, _: reason == "FailedScheduling")
         assert corner.two not in said
-    corner.has("later", 4000)
-    assert corner.pod("later").node == corner.two
-    assert all(corner.opens("later", path) for path in corner.devices(corner.two))
+    corner.has("waiting", 4000)
+    assert corner.pod("waiting").node == corner.two
+    assert all(corner.opens("waiting", path) for path in corner.devices(corner.two))

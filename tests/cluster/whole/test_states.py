@@ -6,7 +6,17 @@ from typing import Any
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED
 from tests.builders import gpu, uuid
 from tests.cluster.whole.judge import Interval
-from tests.cluster.whole.states import Moment, PodState, broken_rules, openings, pod_state, unsettled, written
+from tests.cluster.whole.states import (
+    Asked,
+    Moment,
+    PodState,
+    broken_rules,
+    earliest,
+    openings,
+    pod_state,
+    unsettled,
+    written,
+)
 
 
 def pod(name: str = "a", wants: str = "", has: str = "", opens: str = "", **metadata: Any) -> PodState:
@@ -30,12 +40,12 @@ def notes(wants: str, has: str, opens: str) -> dict[str, str]:
 
 
 def test_a_gpu_with_two_owners_breaks_the_rules() -> None:
-    """Decided, attached or draining: whoever has it keeps it from others; a pod that is deleted wants nothing more."""
+    """Decided, attached or draining: whoever has it keeps it from others, until its processes have ended."""
     assert broken_rules([pod("a", "1", "0", "0"), pod("b", "1", "1")]) == []
     assert len(broken_rules([pod("a", "1", "0", "0"), pod("b", "1", "0")])) == 1
     assert len(broken_rules([pod("a", "0", "", "0"), pod("b", "1", "0")])) == 1
     ending = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    assert broken_rules([pod("a", "1", "0", "", **ending), pod("b", "1", "0")]) == []
+    assert len(broken_rules([pod("a", "1", "0", "", **ending), pod("b", "1", "0")])) == 1
     assert len(broken_rules([pod("a", "1", "0", "0", **ending), pod("b", "1", "0")])) == 1
 
 
@@ -73,6 +83,30 @@ def test_what_is_given_again_must_open_only_from_the_next_word() -> None:
     again = Moment(5, "changed", 50.0, 51.0, pod("a", "1", "0", "0"))
     must = openings([*moments, closed, again], [gpu(0)]).must
     assert must == {gpu(0).path: [Interval(1.0, 10.0), Interval(51.0, math.inf)]}
+
+
+def test_a_grant_is_not_older_than_the_wish_for_it() -> None:
+    """Nor than what came before it; of several who wrote the same text the first counts that may have been it."""
+    states = (
+        pod("a", "0"),
+        pod("a", "1"),
+        pod("a", "1", "0"),
+        pod("a", "0", "0"),
+        pod("a", "1", "0"),
+        pod("a", "2", "0"),
+    )
+    moments = [Moment(n, "changed", 10.0 * (n // 3), 10.0 * n + 5, state) for n, state in enumerate(states)]
+    asked = [
+        Asked(1.0, 2.0, "0"),  # before all: the pod was made with it
+        Asked(12.0, 16.0, "1"),
+        Asked(20.0, 21.0, "0"),
+        Asked(13.0, math.inf, "1"),  # cut off: it may be what was written second
+        Asked(44.0, 46.0, "1"),
+        Asked(99.0, 99.5, "2"),  # too late to be what was heard
+    ]
+    assert earliest(moments, asked) == [0.0, 12.0, 12.0, 20.0, 20.0, 20.0]
+    assert openings(moments, [gpu(0)], asked).may == {gpu(0).path: [Interval(12.0, math.inf)]}
+    assert earliest(moments, [asked[1], asked[2], asked[4]]) == [0.0, 12.0, 12.0, 20.0, 44.0, 44.0]
 
 
 def test_when_an_annotation_was_written() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import threading
@@ -22,7 +23,7 @@ from tests.cluster.testbed.node import Node
 from tests.cluster.whole import pods, prober
 from tests.cluster.whole.history import History, watching
 from tests.cluster.whole.judge import Verdict, attempts, judge
-from tests.cluster.whole.states import PodState, openings
+from tests.cluster.whole.states import Asked, PodState, openings
 from tests.deploy import product as chart
 
 T = TypeVar("T")
@@ -112,6 +113,8 @@ class World:
         self.history = history
         self.gpus = product.gpus
         self.pod = history.pod
+        self.asked: dict[str, list[Asked]] = {}
+        """Wishes that were written, by pod."""
 
     # -- doing ---------------------------------------------------------------------------------------------------------
 
@@ -132,7 +135,17 @@ class World:
 
     def ask(self, name: str, wants: object) -> None:
         """As a person does at a terminal."""
-        self.kubectl("annotate", "--overwrite", "pod", name, f"{REQUESTED}={pods.wish(wants)}")
+        with self.asking(name, pods.wish(wants)):
+            self.kubectl("annotate", "--overwrite", "pod", name, f"{REQUESTED}={pods.wish(wants)}")
+
+    @contextmanager
+    def asking(self, name: str, text: str) -> Iterator[None]:
+        """The block writes a wish: remembered with its time, for the judge of what the pod opened when."""
+        start, wishes = time.monotonic(), self.asked.setdefault(name, [])
+        wishes.append(Asked(start, math.inf, text))
+        place = len(wishes) - 1
+        yield
+        wishes[place] = Asked(start, time.monotonic(), text)
 
     def delete(self, *names: str, wait: bool = True) -> None:
         """As usual: told to end, and gone when it has."""
@@ -285,7 +298,7 @@ class World:
 
         lines = until(caught_up, SECONDS, f"the prober of {name} to go on", every=0.2)
         assert lines
-        found = openings(self.history.of(state.uid), self.gpus[state.node])
+        found = openings(self.history.of(state.uid), self.gpus[state.node], self.asked.get(name, ()))
         return judge(lines, found.may, found.must)
 
     # -- telling -------------------------------------------------------------------------------------------------------
