@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -10,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import checkpoint, slots
+from . import checkpoint, pod_socket, slots
 from .kubelet import internal_checkpoint
 from .kubelet.pod_resources import PodResources, PodResourcesError
 from .settings import Settings
@@ -102,9 +103,10 @@ class Claims:
         if result.learned or result.orphaned:
             merge = (before, result.orphaned, result.learned)
             await self._remember(lambda old: replace(old, claims=_merged(old.claims, *merge)))
+        await asyncio.to_thread(self._tidy, replace(result, claims={**result.claims, **self.known}))
         return result
 
-    async def watch(self, report: Callable[[Reconciled], None]) -> None:
+    async def watch(self, report: Callable[[Reconciled], Awaitable[None] | None]) -> None:
         """Reconcile again and again until cancelled; ``report`` is called with each result.
         To be begun once the pods are known.
 
@@ -117,9 +119,26 @@ class Claims:
             except Unresolved as error:
                 _log.warning("Slots were not compared: %s", error)
             else:
-                report(replace(result, unguarded=tuple(item for item in result.unguarded if item in before)))
+                told = report(replace(result, unguarded=tuple(item for item in result.unguarded if item in before)))
+                if told is not None:
+                    await told
                 before = frozenset(result.unguarded)
             await asyncio.sleep(self._settings.reconcile_seconds)
+
+    def _tidy(self, found: Reconciled) -> None:
+        """Remove the directories of slots that nobody has. One that is given away just now is made again in time:
+        before each start of a container.
+        """
+        try:
+            present = [path.name for path in self._settings.slot_directory("any").parent.iterdir()]
+        except OSError:
+            return
+        for slot in slots.abandoned(present, found, self.allocated, time.time()):
+            path = self._settings.slot_directory(slot)
+            with contextlib.suppress(OSError):  # not ours, or not empty
+                (path / pod_socket.NAME).unlink(missing_ok=True)
+                path.rmdir()
+                _log.info("The directory of %s was removed: nobody has it any more.", slot)
 
     def _held(self) -> tuple[Held, ...] | None:
         """What the kubelet's checkpoint says; None where it is lost or not understood."""

@@ -12,8 +12,9 @@ from jupyter_gpu.kube import Change, Kube, KubeError, Reflector, paths
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
-from . import inventory_rules
+from . import inventory_rules, uplink_rules
 from .stock import Stock
+from .uplink import Uplink
 
 FIRST_PAUSE, LAST_PAUSE = 0.2, 10.0
 """Seconds between two attempts to write."""
@@ -24,11 +25,14 @@ _log = logging.getLogger(__name__)
 class Inventory:
     """What this node has. ``changed`` is called on the event loop when a GPU came, went, fell ill or got well."""
 
-    def __init__(self, stock: Stock, kube: Kube, node: str, seconds: float) -> None:
+    def __init__(self, stock: Stock, kube: Kube, node: str, seconds: float, uplink: Uplink | None = None) -> None:
         self._stock = stock
         self._kube = kube
         self._name = node
         self._seconds = seconds
+        self._uplink = uplink or Uplink()
+        self._network: float | None = None
+        self._measured = False
         self._held: dict[str, str] = {}
         self._told: tuple[Gpu, ...] | None = None
         self._wake = asyncio.Event()
@@ -79,9 +83,21 @@ class Inventory:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._node.run())
             group.create_task(self._publish())
+            group.create_task(self._measure())
             while True:
                 await asyncio.sleep(self._seconds)
                 await self._look()
+
+    async def _measure(self) -> None:
+        """Tell how much of the uplink is used, never more often than it is measured. No pod waits for that."""
+        await asyncio.to_thread(self._uplink.use)
+        while True:
+            await asyncio.sleep(uplink_rules.SECONDS)
+            now = uplink_rules.told(self._network, await asyncio.to_thread(self._uplink.use))
+            self._measured = True
+            if now != self._network:
+                self._network = now
+                self._wake.set()
 
     async def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
         """What these do now."""
@@ -105,6 +121,8 @@ class Inventory:
 
     def _hear(self, change: Change) -> None:
         self.node = None if change.kind == "removed" else change.object
+        if not self._measured and self.node:  # what the process before us told is kept until we know better
+            self._network = inventory_rules.network_told(self.node)
         self._wake.set()
 
     async def _publish(self) -> None:
@@ -112,7 +130,7 @@ class Inventory:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            body = inventory_rules.patch(self.node, self.gpus) if self.node else None
+            body = inventory_rules.patch(self.node, self.gpus, self._network) if self.node else None
             if body is None:
                 continue
             try:

@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from jupyter_gpu.kube import objects
-from jupyter_gpu.model.annotations import INVENTORY, PREFIX, encode
+from jupyter_gpu.model.annotations import INVENTORY, PREFIX, decode_inventory, encode
+from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.network import network_of, with_network
 
 MODEL, COUNT, MEMORY = PREFIX + "gpu.model", PREFIX + "gpu.count", PREFIX + "gpu.memory"
 """Labels: the model if all GPUs are of one, else ``mixed``; how many; MiB of the smallest one."""
@@ -40,9 +42,18 @@ def labels(gpus: Sequence[Gpu]) -> dict[str, str | None]:
     return {MODEL: model, COUNT: str(len(gpus)), MEMORY: str(memory) if gpus else None}
 
 
-def patch(node: Any, gpus: tuple[Gpu, ...]) -> dict[str, Any] | None:
-    """What to write to the Node so that it tells of ``gpus``; None if it does already."""
-    text, wanted = encode(gpus), labels(gpus)
+def network_told(node: Any) -> float | None:
+    """The use of its uplink that the Node tells of; None: it tells of none."""
+    text = objects.annotation(node, INVENTORY)
+    try:
+        return network_of(decode_inventory(text)) if text else None
+    except InvalidAnnotation:
+        return None
+
+
+def patch(node: Any, gpus: tuple[Gpu, ...], network: float | None = None) -> dict[str, Any] | None:
+    """What to write to the Node so that it tells of ``gpus``, and how much of its uplink it uses; None if it does."""
+    text, wanted = encode(with_network(gpus, network)), labels(gpus)
     there = objects.labels(node)
     if objects.annotation(node, INVENTORY) == text and all(there.get(key) == value for key, value in wanted.items()):
         return None

@@ -55,6 +55,17 @@ class Metrics(Collector):
         self.audits = self._counter("jupyter_gpu_audits", "Looks at who has GPUs open")
         self.intruders = self._counter("jupyter_gpu_intruders", "Processes ended because of a GPU not given to them")
         self.strangers = self._counter("jupyter_gpu_strangers", "Programs of the machine found to have a GPU open")
+        self.orphans = Counter(
+            "jupyter_gpu_orphans",
+            "What pods left behind while nobody looked, found and removed",
+            ["kind"],
+            registry=self.registry,
+        )
+        self.stuck = Gauge(
+            "jupyter_gpu_stuck_slots",
+            "Slots of pods that are gone, which only the kubelet can free",
+            registry=self.registry,
+        )
         self.can_guard = Gauge(
             "jupyter_gpu_can_guard", "Whether device rules can be put in force on this node", registry=self.registry
         )

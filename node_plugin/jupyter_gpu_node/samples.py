@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu.model.view import GpuLoad
 
-from . import proc
+from . import pretended_load, proc
 from .guarded_pod import GuardedPod
 from .holders import inner_pid
 from .inventory import Inventory
@@ -29,6 +30,7 @@ class Samples:
         self._members = members
         self._simulated = simulated
         self._kept: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self._before: dict[str, pretended_load.Reading] = {}
 
     async def answer(self, uid: str, what: str) -> Mapping[str, Any]:
         """``node``: this node and its GPUs; ``sample``: load and users of that pod's GPUs."""
@@ -46,20 +48,29 @@ class Samples:
             return {"loads": {}, "holders": {}}
         mine = frozenset(member.holding.has) | frozenset(member.holding.drains)
         gpus = [gpu for uuid, gpu in self._inventory.seen.items() if uuid in mine]
-        holders = await asyncio.to_thread(_holders, gpus, member.guard) if member.guard and gpus else {}
+        seen = await asyncio.to_thread(_seen, gpus, member.guard) if member.guard and gpus else {}
+        holders = {uuid: tuple(_told(one) for one in some) for uuid, some in seen.items()}
         for item in member.attached.draining if member.attached else ():  # of other pods only what was found already
             foreign = tuple(holder for holder in item.holders if holder.foreign)
             holders[item.uuid] = (*holders.get(item.uuid, ()), *foreign)
-        loads = await self._inventory.loads(mine)
+        loads = await self._pretended(member, mine, seen) if self._simulated else await self._inventory.loads(mine)
         return {
             "loads": {uuid: {"utilisation": load.utilisation, "memory": load.memory} for uuid, load in loads.items()},
             "holders": {uuid: [holder.to_json() for holder in some] for uuid, some in holders.items()},
         }
 
+    async def _pretended(
+        self, member: Member, mine: frozenset[str], seen: Mapping[str, Iterable[proc.Process]]
+    ) -> Mapping[str, GpuLoad]:
+        now = await asyncio.to_thread(pretended_load.read, {one for some in seen.values() for one in some})
+        self._before = {uid: reading for uid, reading in self._before.items() if uid in self._members}
+        before, self._before[member.uid] = self._before.get(member.uid), now
+        return pretended_load.loads({uuid: seen.get(uuid, ()) for uuid in mine}, before, now)
 
-def _holders(gpus: list[Gpu], guard: GuardedPod) -> dict[str, tuple[Holder, ...]]:
-    seen = proc.scan(proc.targets(gpus), guard.processes(), mappings=False)
-    return {
-        uuid: tuple(Holder(inner_pid(one.pid), strict.printable(one.command, 256)) for one in found)
-        for uuid, found in seen.holders.items()
-    }
+
+def _seen(gpus: list[Gpu], guard: GuardedPod) -> Mapping[str, tuple[proc.Process, ...]]:
+    return proc.scan(proc.targets(gpus), guard.processes(), mappings=False).holders
+
+
+def _told(process: proc.Process) -> Holder:
+    return Holder(inner_pid(process.pid), strict.printable(process.command, 256))

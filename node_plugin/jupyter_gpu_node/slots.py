@@ -13,6 +13,9 @@ from typing import Any
 
 from jupyter_gpu.kube import objects
 
+GRACE = 600.0
+"""Seconds in which a slot that the kubelet gave away may not show up anywhere: its container is being prepared."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodRef:
@@ -159,6 +162,10 @@ class Reconciled:
     """Those that were known here and that nobody else knows any more: what is left of them can be removed."""
     unguarded: tuple[tuple[PodRef, str], ...] = ()
     """Pods and containers that run with a slot in their spec which they never got: they can get no GPU."""
+    told: frozenset[str] = frozenset()
+    """Those that the kubelet says somebody has."""
+    stuck: tuple[str, ...] = ()
+    """Those of them that no living pod has. Only the kubelet can free them, as it does when it admits the next pod."""
 
 
 def reconcile(
@@ -192,9 +199,23 @@ def reconcile(
         if claims.get(slot) != claim:
             claims[slot] = claim
             learned.append(claim)
+    living = {uid: pod for uid, pod in pods.items() if not objects.finished(pod)}
+    owners = {(objects.namespace(pod), objects.name(pod)) for pod in living.values()}
+    owned = {slot for item in listed if (item.namespace, item.name) in owners for slot in item.slots}
+    owned |= {slot for item in held or () if item.uid in living for slot in item.slots}
     guarded = {(claim.pod, claim.container) for claim in claims.values()}
     unguarded = tuple(item for item in _unguarded(listed, held, pods) if item not in guarded)
-    return Reconciled(claims, tuple(learned), tuple(orphaned), unguarded)
+    stuck = tuple(sorted(told - owned))
+    return Reconciled(claims, tuple(learned), tuple(orphaned), unguarded, frozenset(told), stuck)
+
+
+def abandoned(present: Iterable[str], found: Reconciled, allocated: Mapping[str, float], now: float) -> tuple[str, ...]:
+    """Of the slots whose directories are ``present``, those that nobody has any more, nor is about to get."""
+    return tuple(
+        slot
+        for slot in sorted(present)
+        if slot not in found.claims and slot not in found.told and now - allocated.get(slot, 0.0) > GRACE
+    )
 
 
 def _unguarded(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_node.claims import Claims
 from jupyter_gpu_node.kubelet import plugin as module
 from jupyter_gpu_node.kubelet.changes import Changes
 from jupyter_gpu_node.kubelet.pod_resources import PodResources, PodResourcesError
@@ -189,3 +190,38 @@ async def test_the_stand_in_drops_the_newest_registration_as_the_kubelet_does() 
         await until(lambda: second.stopped, "the newer one to be dropped")
         await until(lambda: w.kubelet.current is not second, "a third registration")
         await w.kubelet.plugin()
+
+
+async def test_what_a_pod_left_while_the_plugin_was_away_is_removed() -> None:
+    """Its record, its socket and its directory. What the kubelet still tells of stays, and is reported."""
+    async with world() as w:
+        for number, name in ((1, "alice"), (2, "bob"), (3, "carol")):
+            w.add(f"uid-{number}", name)
+            w.kubelet.give(f"uid-{number}", name, f"slot-000{number}")
+            await w.kubelet.before_start(f"slot-000{number}")
+            (w.settings.slot_directory(f"slot-000{number}") / "node.sock").touch()
+        assert set(w.claims.known) == {"slot-0001", "slot-0002", "slot-0003"}
+        await w.end()
+        w.pods.clear()
+        w.add("uid-3", "carol")
+        w.kubelet.given = w.kubelet.given[1:]  # it has forgotten alice's pod, and not yet bob's
+        w.kubelet.write_checkpoint()
+        (w.settings.run / "slots" / "not-ours").mkdir()
+        (w.settings.run / "slots" / "not-ours" / "file").touch()
+        w.begin()
+        found = await w.claims.reconcile()
+        assert [claim.pod.name for claim in found.orphaned] == ["alice"]
+        assert found.stuck == ("slot-0002",)
+        left = sorted(path.name for path in (w.settings.run / "slots").iterdir())
+        assert left == ["not-ours", "slot-0002", "slot-0003"]
+        again = Claims(w.settings, lambda: w.pods, w.fetch)
+        assert set(again.known) == {"slot-0002", "slot-0003"}
+
+
+async def test_a_slot_that_is_given_away_just_now_keeps_its_directory() -> None:
+    """Nobody tells of it until its container starts."""
+    async with world() as w:
+        await w.kubelet.allocate("slot-0004")
+        found = await w.claims.reconcile()
+        assert "slot-0004" not in found.claims
+        assert w.settings.slot_directory("slot-0004").is_dir()

@@ -106,8 +106,8 @@ def reconcile(known: Any = (), listed: Any = (LISTED,), held: Any = (HELD,), pod
 
 def test_a_plugin_that_lost_its_record_learns_it_again() -> None:
     """From those who kept theirs."""
-    assert reconcile() == Reconciled({A: CLAIM}, learned=(CLAIM,))
-    assert reconcile([CLAIM]) == Reconciled({A: CLAIM})
+    assert reconcile() == Reconciled({A: CLAIM}, learned=(CLAIM,), told=frozenset({A}))
+    assert reconcile([CLAIM]) == Reconciled({A: CLAIM}, told=frozenset({A}))
 
 
 def test_a_slot_that_has_changed_hands_is_learned() -> None:
@@ -198,6 +198,26 @@ def test_reconciling_twice_changes_nothing_more(listed: Any, held: Any, pods: An
     assert twice.claims == once.claims
     assert not twice.learned
     assert not twice.orphaned
+
+
+def test_a_slot_that_no_living_pod_has_is_stuck() -> None:
+    """Only the kubelet can free it: its pod is gone or has ended, and it still tells of it, in whichever way."""
+    assert reconcile().stuck == ()
+    assert reconcile(pods={}).stuck == (A,)
+    assert reconcile(listed=(), pods={"uid-1": pod("uid-1", "alice", status={"phase": "Failed"})}).stuck == (A,)
+    assert reconcile(held=(), pods={}).stuck == (A,)
+    assert reconcile(held=None).stuck == ()
+    assert reconcile(listed=(), held=()).stuck == ()
+
+
+def test_only_a_directory_that_nobody_has_or_is_about_to_get_is_abandoned() -> None:
+    """Neither one that is claimed, nor one that the kubelet tells of, nor one that it gave away just now."""
+    found = Reconciled({A: CLAIM}, told=frozenset({B}))
+    allocated = {"slot-0002": 1000.0, "slot-0003": 1000.0}
+    present = [A, B, "slot-0002", "slot-0003", "slot-0004"]
+    now = 1000.0 + slots.GRACE
+    assert slots.abandoned(present, found, allocated, now) == ("slot-0004",)
+    assert slots.abandoned(present, found, allocated, now + 1) == ("slot-0002", "slot-0003", "slot-0004")
 
 
 def test_slots_have_names_that_stay() -> None:

@@ -1,0 +1,35 @@
+"""How much of its uplink this node uses: by the counters of process 1, which is in the machine's own network."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from . import uplink_rules
+from .uplink_rules import Reading
+
+
+class Uplink:
+    """``process``: the directory below ``/proc`` of a process in the machine's network and file system."""
+
+    def __init__(self, process: Path = Path("/proc/1")) -> None:
+        self._process = process
+        self._last: Reading | None = None
+
+    def use(self) -> float | None:
+        """Share in use since the last call, 0 to 1; None: not known. Some reads of files that never block."""
+        before, self._last = self._last, self._read()
+        return uplink_rules.use(before, self._last)
+
+    def _read(self) -> Reading | None:
+        try:
+            name = uplink_rules.uplink((self._process / "net" / "route").read_text())
+            bytes_ = uplink_rules.counted((self._process / "net" / "dev").read_text(), name)
+            speed = uplink_rules.bytes_a_second(
+                (self._process / "root" / "sys" / "class" / "net" / name / "speed").read_text()
+            )
+        except (OSError, ValueError):  # interfaces without a speed answer with an error
+            return None
+        if bytes_ is None or speed is None:
+            return None
+        return Reading(name, *bytes_, speed, time.monotonic())

@@ -1,0 +1,66 @@
+"""How much of its uplink a node uses, from what the kernel counts. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SECONDS = 60.0
+"""Over which the use is measured, and so the least time between two writes because of it."""
+STEP = 0.1
+"""A change must be larger than that to be told: a load between two steps is not told again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Of the uplink at one time."""
+
+    name: str
+    received: int
+    sent: int
+    """Bytes since the interface came up."""
+    speed: float
+    """Bytes a second in one direction."""
+    time: float
+
+
+def uplink(routes: str) -> str:
+    """Name of the interface of the default route with the lowest metric, from ``/proc/<pid>/net/route``; or empty."""
+    found = []
+    for line in routes.splitlines()[1:]:
+        fields = line.split()
+        if len(fields) > 7 and fields[1] == fields[7] == "00000000" and fields[6].isdigit():
+            found.append((int(fields[6]), fields[0]))
+    return min(found, default=(0, ""))[1]
+
+
+def counted(devices: str, name: str) -> tuple[int, int] | None:
+    """Bytes received and sent of an interface, from ``/proc/<pid>/net/dev``."""
+    for line in devices.splitlines():
+        interface, colon, rest = line.partition(":")
+        fields = rest.split()
+        if colon and interface.strip() == name and len(fields) > 8 and fields[0].isdigit() and fields[8].isdigit():
+            return int(fields[0]), int(fields[8])
+    return None
+
+
+def bytes_a_second(speed: str) -> float | None:
+    """From ``/sys/class/net/<name>/speed``, which is Mbit/s; None where the interface tells none, as virtual ones."""
+    text = speed.strip()
+    return int(text) * 1e6 / 8 if text.isdigit() and int(text) > 0 else None
+
+
+def use(before: Reading | None, after: Reading | None) -> float | None:
+    """Share of the uplink in use between two readings, 0 to 1, of the busier direction; None: not known."""
+    if before is None or after is None or before.name != after.name or after.time <= before.time:
+        return None
+    received, sent = after.received - before.received, after.sent - before.sent
+    if received < 0 or sent < 0:  # it came up anew
+        return None
+    return min(1.0, max(received, sent) / (after.time - before.time) / after.speed)
+
+
+def told(old: float | None, new: float | None) -> float | None:
+    """What to tell: the old number for as long as the new one is near it."""
+    if old is None or new is None:
+        return new
+    return old if abs(new - old) <= STEP + 1e-9 else new

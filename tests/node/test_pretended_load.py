@@ -1,0 +1,80 @@
+"""What simulated GPUs do in a cluster: what their users do."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.view import GpuLoad
+from jupyter_gpu_node import pretended_load, proc
+from jupyter_gpu_node.fakes import MEMORY
+from jupyter_gpu_node.pretended_load import Reading, Use
+from jupyter_gpu_node.proc import Process
+from tests.node.conftest import Child
+
+
+def process(pid: int) -> Process:
+    return Process(pid, 1, "python")
+
+
+ONE, TWO = process(1), process(2)
+
+
+def reading(time: float, **uses: tuple[float, int]) -> Reading:
+    """``one=(processor seconds, bytes)``."""
+    return Reading(time, {{"one": ONE, "two": TWO}[name]: Use(*use) for name, use in uses.items()})
+
+
+def test_a_gpu_is_as_busy_as_those_who_have_it_open() -> None:
+    """Half a processor is 50 %; several add up, to 100 % at most; memory is theirs."""
+    before = reading(10, one=(1, 5), two=(0, 5))
+    assert pretended_load.loads({"a": [ONE]}, before, reading(12, one=(2, 7))) == {"a": GpuLoad(50.0, 7)}
+    both = pretended_load.loads({"a": [ONE, TWO]}, before, reading(12, one=(3, 7), two=(1, 2)))
+    assert both == {"a": GpuLoad(100.0, 9)}
+
+
+def test_who_has_several_open_uses_each_a_little() -> None:
+    """Nothing is counted twice."""
+    now = reading(12, one=(3, 8))
+    found = pretended_load.loads({"a": [ONE], "b": [ONE], "c": []}, reading(10, one=(1, 8)), now)
+    assert found == {"a": GpuLoad(50.0, 4), "b": GpuLoad(50.0, 4), "c": GpuLoad(0.0, 0)}
+
+
+def test_what_was_not_there_before_has_done_nothing_yet() -> None:
+    """Neither at the first look nor for a process that just came; one that ended does nothing any more."""
+    now = reading(12, one=(3, 8))
+    assert pretended_load.loads({"a": [ONE]}, None, now) == {"a": GpuLoad(0.0, 8)}
+    assert pretended_load.loads({"a": [ONE]}, reading(10, two=(1, 1)), now) == {"a": GpuLoad(0.0, 8)}
+    assert pretended_load.loads({"a": [ONE, TWO]}, reading(12, one=(3, 8)), now) == {"a": GpuLoad(0.0, 8)}
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 2**60), st.floats(0, 1e6))
+def test_a_load_is_always_possible(first: float, second: float, memory: int, passed: float) -> None:
+    """Whatever the clocks say."""
+    now = reading(passed, one=(second, memory))
+    (load,) = pretended_load.loads({"a": [ONE]}, reading(0, one=(first, 0)), now).values()
+    assert load.utilisation is not None
+    assert load.memory is not None
+    assert 0 <= load.utilisation <= 100
+    assert 0 <= load.memory <= MEMORY
+
+
+@pytest.mark.parametrize("text", ["", "1 (a) S", "1 (odd) name) S " + "x " * 30])
+def test_what_is_no_such_text_is_nothing(text: str) -> None:
+    """A process that just ended."""
+    assert pretended_load.use_of(text) is None
+
+
+def test_a_real_process(spawn: Callable[..., Child]) -> None:
+    """One that works uses processor time and memory; one that is gone is left out."""
+    child = spawn()
+    found = proc.describe(child.pid)
+    assert found is not None
+    before = pretended_load.read([found])
+    child.run("sum(range(5_000_000))")
+    now = pretended_load.read([found, Process(2**22 + 1, 1, "gone")])
+    assert list(now.uses) == [found]
+    (load,) = pretended_load.loads({"a": [found]}, before, now).values()
+    assert load.utilisation
+    assert load.memory
