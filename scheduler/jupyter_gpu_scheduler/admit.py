@@ -8,7 +8,7 @@ from jupyter_gpu.model.gpu import GpuShare
 
 from .candidates import unacceptable
 from .snapshot import NOMINATED, ClusterSnapshot, PodState
-from .verdict import standings, verdict
+from .verdict import exact
 
 
 def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated | GpuError:
@@ -27,7 +27,7 @@ def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated |
     gpus = snapshot.gpus(node)
     if gpus is None:
         return BackendUnavailable(f"The GPUs of {node} are not known, so nothing of it can be allocated.")
-    found, place = verdict(snapshot, pod, node, standings(snapshot, pod))
+    found, place = exact(snapshot, pod, node)
     if found.never:
         return Infeasible(f"{node} can't serve this: {found.why}.", have=0)
     if not found.fits:

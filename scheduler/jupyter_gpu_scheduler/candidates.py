@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from jupyter_gpu.model.errors import GpuError, Infeasible, LimitExceeded
 
 from .snapshot import ClusterSnapshot, NodeFacts, PodState
-from .verdict import standings, verdict, wanted
+from .verdict import verdicts, wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,10 @@ def filter_nodes(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str])
     error = unacceptable(pod)
     if error is not None:
         return Filtered((), never=dict.fromkeys(names, error.message))
-    known = standings(snapshot, pod)
     fitting: list[str] = []
     failed: dict[str, str] = {}
     never: dict[str, str] = {}
-    for name in names:
-        found, _ = verdict(snapshot, pod, name, known)
+    for name, found, _ in verdicts(snapshot, pod, names):
         if found.fits:
             fitting.append(name)
         elif found.never:

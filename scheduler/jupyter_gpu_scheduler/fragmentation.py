@@ -10,16 +10,16 @@ ATC 2023.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
 from jupyter_gpu.model.annotations import Wish
-from jupyter_gpu.model.gpu import Gpu
 
-from .placement import fits, islands
+from .placement import fits
 from .policy import MAX_KINDS, Kind, Policy
-from .shape import Shape, gpus_of
+from .shape import Cell, Pattern, Shape, pattern
 from .snapshot import CPU, PodState
 
 
@@ -28,44 +28,61 @@ def fragmentation(policy: Policy, shape: Shape, cpu: int | None = None) -> float
 
     ``cpu``: milli of CPU free on the node; ``None``: not known, so not looked at.
     """
-    able = tuple(cpu is None or kind.cpu <= cpu for kind in policy.workload)
-    return _expected(policy, shape, able)
+    return _expected(policy, pattern(shape), cpu_level(policy, cpu))
+
+
+def cpu_level(policy: Policy, cpu: int | None) -> int | None:
+    """A number that is the same for amounts of CPU which are enough for the same kinds of the mix."""
+    return None if cpu is None else bisect_right(_steps(policy), cpu)
+
+
+@lru_cache(maxsize=64)
+def _steps(policy: Policy) -> list[int]:
+    return sorted({kind.cpu for kind in policy.workload})
 
 
 @lru_cache(maxsize=65536)
-def _expected(policy: Policy, shape: Shape, able: tuple[bool, ...]) -> float:
-    free = sum(cell.free for cell in shape if cell.healthy)
-    shares = [kind.share for kind in policy.workload]
-    if not free or not any(shares):
+def _expected(policy: Policy, known: Pattern, level: int | None) -> float:
+    free = _free(known.shape)
+    shares = sum(kind.share for kind in policy.workload)
+    if not free or not shares:
         return 0.0
-    lost = (
-        kind.share * (_useless(kind.wish, shape) if fed else free)
-        for kind, fed in zip(policy.workload, able, strict=True)
+    steps = _steps(policy)
+    fed = steps[-1] if level is None else steps[level - 1] if level else -1
+    return (
+        sum(kind.share * (_useless(kind.wish, known) if kind.cpu <= fed else free) for kind in policy.workload) / shares
     )
-    return sum(lost) / sum(shares)
 
 
 @lru_cache(maxsize=262144)
-def _useless(wish: Wish | None, shape: Shape) -> int:
+def _useless(wish: Wish | None, known: Pattern) -> int:
     """Milli of the free GPUs that ``wish`` has no use for; a pod that wants no GPU has use for none."""
-    free = sum(cell.free for cell in shape if cell.healthy)
+    free = _free(known.shape)
     if wish is None or not wish.milli:
         return free
-    useful = [_useful(wish, shape, group) for group in islands(_working(wish, shape), wish.topology)]
+    pieces = wish.pieces
+    big, rest = pieces[0], pieces[-1]
+    groups: dict[object, list[int]] = {}
+    for index, cell in enumerate(known.shape):
+        if cell.healthy and fits(cell, wish, big) and cell.free >= rest:
+            groups.setdefault(_group(cell, index, wish.topology), []).append(cell.free)
+    many, bigs = len(pieces), pieces.count(big)
+    useful = (
+        sum(group) for group in groups.values() if len(group) >= many and sum(one >= big for one in group) >= bigs
+    )
     return free - sum(useful)
 
 
-def _working(wish: Wish, shape: Shape) -> list[Gpu]:
-    return [gpu for gpu in gpus_of(shape) if gpu.healthy and fits(gpu, wish, wish.pieces[0])]
+def _free(shape: Shape) -> int:
+    return sum(cell.free for cell in shape if cell.healthy)
 
 
-def _useful(wish: Wish, shape: Shape, group: Iterable[Gpu]) -> int:
-    pieces = wish.pieces
-    free = [shape[gpu.index].free for gpu in group]
-    enough = [milli for milli in free if milli >= pieces[-1]]
-    if len(enough) < len(pieces) or sum(milli >= pieces[0] for milli in enough) < pieces.count(pieces[0]):
-        return 0
-    return sum(enough)
+def _group(cell: Cell, index: int, topology: str | None) -> object:
+    """Of GPUs that must be together for a wish with this demand."""
+    if topology not in ("island", "switch"):
+        return None
+    number = cell.island if topology == "island" else cell.switch
+    return ("alone", index) if number is None else number
 
 
 def workload_of(pods: Iterable[PodState]) -> tuple[Kind, ...]:

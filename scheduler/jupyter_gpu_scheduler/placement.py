@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
@@ -57,7 +57,19 @@ class Arrangement:
     """uuids of GPUs that could serve what is owed: who comes later gets nothing more of them."""
 
 
-def fits(gpu: Gpu, wish: Wish, milli: int) -> bool:
+class Described(Protocol):
+    """What of a GPU a wish may ask for."""
+
+    @property
+    def model(self) -> str:
+        """Its name."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes."""
+
+
+def fits(gpu: Described, wish: Wish, milli: int) -> bool:
     """Whether a share of ``milli`` of ``gpu`` is what ``wish`` asks for; whether it is free or healthy is not asked.
 
     A wished model is met by a GPU whose name contains its words, one after the other, in any case: ``a100`` or

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
-from .fragmentation import fragmentation
+from .fragmentation import cpu_level, fragmentation
 from .placement import named
 from .policy import Policy
-from .shape import Grant, Shape, after, shape_of
+from .shape import Grant, Shape, after
 from .snapshot import CPU, DISK, MEMORY, ClusterSnapshot, NodeFacts, PodState
-from .verdict import Verdict, standings, verdict
+from .verdict import Verdict, standings, verdict, verdicts
 
 BEST = 10
 """The highest score that kube-scheduler takes from an extender."""
 _UNKNOWN = 0.5
+_RESOURCES = (("cpu_free", CPU), ("memory_free", MEMORY), ("disk_free", DISK))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Pair:
 def score(snapshot: ClusterSnapshot, pod: PodState, pair: Pair, policy: Policy) -> float:
     """How good ``pair`` is, 0 to 1, whatever is free there now."""
     found, _ = verdict(snapshot, pod, pair.gpu_node, standings(snapshot, pod))
-    return _rate(snapshot, pod, pair, policy, found.grants)
+    return _Rater(policy, pod.asks).rate(found, snapshot.facts(pair.gpu_node), snapshot.facts(pair.pod_node), pair)
 
 
 def prioritize(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> dict[str, int]:
@@ -59,75 +59,77 @@ def best(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy:
 
 def rate(snapshot: ClusterSnapshot, pod: PodState, name: str, policy: Policy) -> float:
     """The score of a node with its own GPUs, 0 to 1, from what was computed before where it still holds."""
-    found, place = verdict(snapshot, pod, name, standings(snapshot, pod))
-    return _rate_once(snapshot, pod, name, policy, found, place, _answers(snapshot, pod, policy))
+    return next(found for _, found in _rated(snapshot, pod, (name,), policy, fitting=False))
 
 
 def _rates(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy: Policy) -> dict[str, float]:
     """The scores of those nodes where the pod fits now."""
-    known = standings(snapshot, pod)
-    answers = _answers(snapshot, pod, policy)
-    rates = {}
-    for name in names:
-        found, place = verdict(snapshot, pod, name, known)
-        if found.fits:
-            rates[name] = _rate_once(snapshot, pod, name, policy, found, place, answers)
-    return rates
+    return dict(_rated(snapshot, pod, names, policy, fitting=True))
 
 
-def _answers(snapshot: ClusterSnapshot, pod: PodState, policy: Policy) -> dict[str, dict[int, float]]:
-    """What was computed before: by node, then by place in line."""
+def _rated(
+    snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy: Policy, *, fitting: bool
+) -> Iterator[tuple[str, float]]:
+    """Names and scores; ``fitting``: only where the pod fits."""
     wish = pod.requested.wish if pod.requested else None
     question = (wish, pod.slots, *(pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK)))
-    found: dict[str, dict[int, float]] = snapshot.memo(("score", policy, question))
-    return found
+    answers: dict[str, tuple[Verdict, float]] = snapshot.memo(("score", policy, question))
+    rater = _Rater(policy, pod.asks)
+    for name, found, _ in verdicts(snapshot, pod, names):
+        if found.fits or not fitting:
+            known = answers.get(name)
+            if known is None or known[0] is not found:  # another verdict where the pod has another place in line
+                facts = snapshot.facts(name)
+                known = answers[name] = (found, rater.rate(found, facts, facts))
+            yield name, known[1]
 
 
-def _rate_once(
-    snapshot: ClusterSnapshot,
-    pod: PodState,
-    name: str,
-    policy: Policy,
-    found: Verdict,
-    place: int,
-    answers: dict[str, dict[int, float]],
-) -> float:
-    by_place = answers.get(name)
-    if by_place is None:
-        by_place = answers[name] = {}
-    if place not in by_place:
-        by_place[place] = _rate(snapshot, pod, Pair(name, name), policy, found.grants)
-    return by_place[place]
+class _Rater:
+    """The weighted mean of all that is good about a place, for one pod; what places share is found out once."""
+
+    def __init__(self, policy: Policy, asks: Mapping[str, int]) -> None:
+        self._policy = policy
+        self._asks = asks
+        self._total = sum(map(abs, policy.weights.values()))
+        self._of_gpus: dict[Verdict, float] = {}
+        self._of_cpu: dict[tuple[Verdict, int | None, int | None], float] = {}
+
+    def rate(self, found: Verdict, there: NodeFacts, here: NodeFacts, pair: Pair | None = None) -> float:
+        """Of a place: GPUs on a node with the facts ``there``, the pod on one ``here``; no ``pair``: one and the same."""
+        local = pair is None or pair.pod_node == pair.gpu_node
+        gpus = self._of_gpus.get(found)
+        if gpus is None:
+            gpus = self._of_gpus[found] = self._mean(_of_gpus(self._policy, found.shape, found.grants))
+        weights = self._policy.weights
+        rates = {name: _left(here, key, self._asks) for name, key in _RESOURCES if name in weights}
+        if "fragmentation" in weights:
+            rates["fragmentation"] = self._undamaged(found, there, self._asks.get(CPU, 0) if local else 0)
+        if "network_free" in weights:
+            rates["network_free"] = _idle(here) if local else min(_idle(here), _idle(there))
+        rates["local"] = float(local)
+        return gpus + self._mean(rates) if self._total else _UNKNOWN
+
+    def _mean(self, rates: Mapping[str, float]) -> float:
+        """What ``rates`` add to the mean."""
+        weights = self._policy.weights
+        return sum(_part(weights[name], found) for name, found in rates.items() if name in weights) / (self._total or 1)
+
+    def _undamaged(self, found: Verdict, there: NodeFacts, asked: int) -> float:
+        """`undamaged`, once for all nodes with such GPUs where the same kinds of wishes have enough CPU."""
+        cpu = there.allocatable[CPU] - there.used.get(CPU, 0) if CPU in there.allocatable else None
+        rest = None if cpu is None else cpu - asked
+        key = (found, cpu_level(self._policy, cpu), cpu_level(self._policy, rest))
+        known = self._of_cpu.get(key)
+        if known is None:
+            known = self._of_cpu[key] = _undamaged(self._policy, found, cpu, rest)
+        return known
 
 
-def _rate(snapshot: ClusterSnapshot, pod: PodState, pair: Pair, policy: Policy, grants: tuple[Grant, ...]) -> float:
-    """The weighted mean of all that is good about a place."""
-    facts = snapshot.facts(pair.pod_node)
-    shape = shape_of(snapshot, pair.gpu_node) or ()
-    left = {name: _left(facts, name, pod.asks) for name in (CPU, MEMORY, DISK)}
-    there = snapshot.facts(pair.gpu_node)
-    rates: dict[str, float] = {
-        **_of_gpus(policy, shape, grants),
-        "fragmentation": _undamaged(policy, shape, grants, there, pod.asks if pair.pod_node == pair.gpu_node else {}),
-        "cpu_free": left[CPU],
-        "memory_free": left[MEMORY],
-        "disk_free": left[DISK],
-        "network_free": min(_idle(facts), _idle(there)),
-        "local": float(pair.pod_node == pair.gpu_node),
-    }
-    return weighted(policy.weights, rates)
+def _part(weight: float, rate: float) -> float:
+    """A negative weight counts what is missing to 1."""
+    return weight * rate if weight > 0 else -weight * (1 - rate)
 
 
-def weighted(weights: Mapping[str, float], rates: Mapping[str, float]) -> float:
-    """The mean of ``rates`` by ``weights``; a negative weight counts what is missing to 1."""
-    total = sum(abs(weight) for weight in weights.values())
-    if not total:
-        return _UNKNOWN
-    parts = (abs(weight) * (rates[name] if weight > 0 else 1 - rates[name]) for name, weight in weights.items())
-    return sum(parts) / total
-
-
-@lru_cache(maxsize=32768)
 def _of_gpus(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> dict[str, float]:
     """What depends on the GPUs alone, once ``grants`` are given."""
     cells = [cell for cell in after(shape, grants) if cell.healthy]
@@ -142,17 +144,12 @@ def _of_gpus(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> dict[st
     }
 
 
-def _undamaged(
-    policy: Policy, shape: Shape, grants: tuple[Grant, ...], facts: NodeFacts, asks: Mapping[str, int]
-) -> float:
-    """1 where nothing becomes useless by ``grants``, falling towards 0 by what does; 0.5 where nothing changes.
+def _undamaged(policy: Policy, found: Verdict, cpu: int | None, rest: int | None) -> float:
+    """1 where nothing becomes useless by what is granted, falling towards 0 by what does; 0.5 where nothing changes.
 
     What was useless anyway and is taken now makes it more than one half.
     """
-    cpu = facts.allocatable[CPU] - facts.used.get(CPU, 0) if CPU in facts.allocatable else None
-    rest = None if cpu is None else cpu - asks.get(CPU, 0)
-    before = fragmentation(policy, shape, cpu)
-    growth = fragmentation(policy, after(shape, grants), rest) - before
+    growth = fragmentation(policy, after(found.shape, found.grants), rest) - fragmentation(policy, found.shape, cpu)
     return 1 / (1 + math.exp(max(-50.0, min(50.0, growth / MILLI_PER_GPU))))
 
 

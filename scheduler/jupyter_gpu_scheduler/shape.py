@@ -1,11 +1,13 @@
 """What a node's GPUs look like to somebody who wants some: without names, so that equal nodes are looked at once.
 
-Most nodes of a cluster are in one of a few states. Whatever depends on the shape alone is computed once per shape.
+Most nodes of a cluster are in one of a few states. Whatever depends on the shape alone is computed once per shape; and
+once for all shapes that differ only in the order of GPUs, switches and islands (`pattern`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -42,6 +44,57 @@ def shape_of(snapshot: ClusterSnapshot, node: str) -> Shape | None:
         answers[node] = None if gpus is None else _shape(gpus, [snapshot.free(gpu.uuid) for gpu in gpus])
     found: Shape | None = answers[node]
     return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """A shape in its usual order. Equal ones are the same object, so to look something up by it costs nothing."""
+
+    shape: Shape
+
+
+@lru_cache(maxsize=32768)
+def pattern(shape: Shape) -> Pattern:
+    """The pattern of a shape: alike GPUs, switches and islands may change places, what is joined stays joined."""
+    islands = _groups(shape, [cell.island for cell in shape])
+    switches = _groups(shape, [cell.switch for cell in shape])
+    order = sorted(range(len(shape)), key=lambda index: (islands[index], switches[index], _looks(shape[index]), index))
+    names: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    return _only(
+        tuple(
+            shape[index]._replace(
+                island=_renamed(shape[index].island, names[0]), switch=_renamed(shape[index].switch, names[1])
+            )
+            for index in order
+        )
+    )
+
+
+_Looks = tuple[str, int, bool, int, bool, bool]
+
+
+def _looks(cell: Cell) -> _Looks:
+    return (cell.model, cell.memory, cell.healthy, cell.free, cell.island is None, cell.switch is None)
+
+
+def _groups(shape: Shape, numbers: list[int | None]) -> list[tuple[list[_Looks], int]]:
+    """Of each GPU: what its group looks like, and which one it is of those that look so."""
+    ids = [-1 - index if number is None else number for index, number in enumerate(numbers)]
+    members: dict[int, list[_Looks]] = {}
+    for name, cell in zip(ids, shape, strict=True):
+        members.setdefault(name, []).append(_looks(cell))
+    for looks in members.values():
+        looks.sort()
+    return [(members[name], name) for name in ids]
+
+
+def _renamed(number: int | None, names: dict[int, int]) -> int | None:
+    return None if number is None else names.setdefault(number, len(names))
+
+
+@lru_cache(maxsize=32768)
+def _only(shape: Shape) -> Pattern:
+    return Pattern(shape)
 
 
 def _shape(gpus: Iterable[Gpu], free: Iterable[int]) -> Shape:

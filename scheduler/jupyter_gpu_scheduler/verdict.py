@@ -1,12 +1,14 @@
 """How a pending pod fares on a node now: computed once for equal questions and equal nodes.
 
-What the node's shape does not allow is not asked further. Where it allows the wish and others wait, the answer
-depends on how many of them come before the pod, too.
+What the node's GPUs do not allow is not asked further. Where they allow the wish and others wait, the answer depends
+on how many of them come before the pod, too. What concerns the node alone is found out once for all questions; what
+concerns the wish and the GPUs alone, once for all nodes whose GPUs are of one pattern.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,16 +18,18 @@ from . import shortage
 from .desk import prospect
 from .limits import refuse
 from .placement import Spot, arrange
-from .shape import Grant, Shape, gpus_of, shape_of
+from .shape import Grant, Pattern, Shape, gpus_of, pattern, shape_of
 from .snapshot import SLOT, ClusterSnapshot, PodState
 
 Rank = tuple[int, bool, int, float, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
     """Whether a node can serve a wish now."""
 
+    shape: Shape = ()
+    """The node's GPUs in the order that ``grants`` mean: not always its own."""
     grants: tuple[Grant, ...] = ()
     """What it would get."""
     owed: int = 0
@@ -34,11 +38,22 @@ class Verdict:
     """What is missing; empty: it fits."""
     never: bool = False
     """Whether that stays so, whatever comes free."""
+    fits: bool = True
+    """Whether all of the wish can be had now."""
 
-    @property
-    def fits(self) -> bool:
-        """Whether all of the wish can be had now."""
-        return not self.why
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What every new pod finds on a node."""
+
+    pattern: Pattern | None
+    """``None``: its GPUs are not known."""
+    ranks: tuple[Rank, ...]
+    """Who waits there."""
+    left: int
+    """Slots."""
+    why: str
+    """Why it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +68,77 @@ class Standing:
         return bisect_left(self.ranks, pod.rank)
 
 
-def standings(snapshot: ClusterSnapshot, pod: PodState) -> dict[str, Standing]:
+Known = dict[str, Verdict | Standing]
+"""Answers by node; one for all pods where nobody waits."""
+
+
+def standings(snapshot: ClusterSnapshot, pod: PodState) -> Known:
     """The answers that nodes have given to a wish like that of ``pod``, for :func:`verdict`."""
-    found: dict[str, Standing] = snapshot.memo(("verdict", wanted(pod), pod.slots))
+    found: Known = snapshot.memo(("verdict", wanted(pod), pod.slots))
     return found
 
 
-def verdict(snapshot: ClusterSnapshot, pod: PodState, node: str, known: dict[str, Standing]) -> tuple[Verdict, int]:
+def verdict(snapshot: ClusterSnapshot, pod: PodState, node: str, known: Known) -> tuple[Verdict, int]:
     """How ``pod`` fares on ``node``, and its place there; ``known`` is `standings` of the pod.
 
     Neither the pod's limit nor its selector is looked at: they are the same for all nodes.
     """
-    standing = known.get(node)
-    if standing is None:
-        standing = known[node] = Standing(_rivals(snapshot, node), {})
-    place = standing.place(pod) if standing.ranks else 0
-    found = standing.by_place.get(place)
+    return next((found, place) for _, found, place in _verdicts(snapshot, pod, (node,), known))
+
+
+def verdicts(snapshot: ClusterSnapshot, pod: PodState, nodes: Iterable[str]) -> Iterator[tuple[str, Verdict, int]]:
+    """The same of many nodes."""
+    return _verdicts(snapshot, pod, nodes, standings(snapshot, pod))
+
+
+def _verdicts(
+    snapshot: ClusterSnapshot, pod: PodState, nodes: Iterable[str], known: Known
+) -> Iterator[tuple[str, Verdict, int]]:
+    wish = wanted(pod)
+    seen: dict[Pattern, Verdict] = {}
+    for node in nodes:
+        found = known.get(node)
+        if found is None:
+            there = _place(snapshot, node)
+            found = known[node] = Standing(there.ranks, {}) if there.ranks else _calm(there, wish, pod.slots, seen)
+        if found.__class__ is Verdict:  # faster than isinstance, and there are thousands
+            yield node, found, 0
+        else:
+            assert isinstance(found, Standing)
+            place = found.place(pod)
+            if place not in found.by_place:
+                found.by_place[place] = _queued(snapshot, pod, node, seen)
+            yield node, found.by_place[place], place
+
+
+def exact(snapshot: ClusterSnapshot, pod: PodState, node: str) -> tuple[Verdict, int]:
+    """The same of one node; the GPUs of what it grants are in the node's own order."""
+    known, wish = standings(snapshot, pod), wanted(pod)
+    found, place = verdict(snapshot, pod, node, known)
+    shape = shape_of(snapshot, node)
+    calm = isinstance(known[node], Verdict)
+    return (_of_shape(wish, shape) if calm and found.fits and wish and shape else found), place
+
+
+def _place(snapshot: ClusterSnapshot, node: str) -> _Place:
+    answers: dict[str, _Place] = snapshot.memo("place")
+    found = answers.get(node)
     if found is None:
-        found = standing.by_place[place] = _look(snapshot, pod, node, calm=not standing.ranks)
-    return found, place
+        shape = shape_of(snapshot, node)
+        left, why = _slots(snapshot, node)
+        found = answers[node] = _Place(None if shape is None else pattern(shape), _rivals(snapshot, node), left, why)
+    return found
+
+
+def _slots(snapshot: ClusterSnapshot, node: str) -> tuple[int, str]:
+    """How many new pods a node takes, by their slots, and why no more."""
+    facts = snapshot.facts(node)
+    slots, taken = facts.allocatable.get(SLOT, 0), snapshot.slots_taken(node)
+    if not facts.schedulable:
+        return -1, "the node takes no new pods"
+    if not slots:
+        return -1, f"the node offers no {SLOT}: the node plugin does not run there"
+    return slots - taken, f"no {SLOT} is left ({taken} of {slots} taken)"
 
 
 def has_room(snapshot: ClusterSnapshot, pod: PodState) -> bool:
@@ -91,15 +158,31 @@ def _rivals(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
     return tuple(sorted(pod.rank for pod in pods if may_wait(pod)))
 
 
-def _look(snapshot: ClusterSnapshot, pod: PodState, node: str, *, calm: bool) -> Verdict:
-    shape = shape_of(snapshot, node)
-    if shape is None:
-        return Verdict(why="the GPUs of the node are not known: no node plugin has reported them")
-    wish = wanted(pod)
-    seen = Verdict() if wish is None else _of_shape(wish, shape)
-    if wish is not None and not calm and seen.fits:  # others in line leave less room, never more
-        seen = _in_line(snapshot, pod, node, wish, shape)
-    return seen if seen.never else _with_slot(snapshot, pod, node, seen)
+def _calm(there: _Place, wish: Wish | None, slots: int, seen: dict[Pattern, Verdict]) -> Verdict:
+    """Where nobody waits; ``seen`` are the answers for other nodes."""
+    if there.pattern is None:
+        return Verdict(why="the GPUs of the node are not known: no node plugin has reported them", fits=False)
+    found = seen.get(there.pattern)
+    if found is None:
+        found = seen[there.pattern] = _of_pattern(wish, there.pattern)
+    return found if found.never or there.left >= slots else _without_slot(found, there.why)
+
+
+def _queued(snapshot: ClusterSnapshot, pod: PodState, node: str, seen: dict[Pattern, Verdict]) -> Verdict:
+    """Where others wait: they leave less room, never more."""
+    wish, there = wanted(pod), _place(snapshot, node)
+    found = _calm(there, wish, pod.slots, seen)
+    if wish is None or not found.fits:
+        return found
+    shape = shape_of(snapshot, node) or ()
+    got = prospect(snapshot, pod, node)
+    places = {gpu.uuid: place for place, gpu in enumerate(snapshot.gpus(node) or ())}
+    grants = tuple((places[share.uuid], share.milli) for share in got.shares)
+    return Verdict(shape, grants, got.owed, shortage.now(wish, shape) if got.owed else "", fits=not got.owed)
+
+
+def _without_slot(found: Verdict, why: str) -> Verdict:
+    return Verdict(found.shape, found.grants, found.owed, why, fits=False)
 
 
 def wanted(pod: PodState) -> Wish | None:
@@ -109,32 +192,14 @@ def wanted(pod: PodState) -> Wish | None:
 
 
 @lru_cache(maxsize=32768)
+def _of_pattern(wish: Wish | None, known: Pattern) -> Verdict:
+    return Verdict(known.shape) if wish is None else _of_shape(wish, known.shape)
+
+
 def _of_shape(wish: Wish, shape: Shape) -> Verdict:
     gpus = gpus_of(shape)
     if refuse(wish, limit=None, gpus=gpus):
-        return Verdict(owed=wish.milli, why=shortage.never(wish, gpus), never=True)
+        return Verdict(shape, owed=wish.milli, why=shortage.never(wish, gpus), never=True, fits=False)
     found = arrange(wish, [Spot(gpu, shape[gpu.index].free) for gpu in gpus])
     grants = tuple((int(share.uuid), share.milli) for share in found.shares)
-    return Verdict(grants, found.owed, shortage.now(wish, shape) if found.owed else "")
-
-
-def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str, wish: Wish, shape: Shape) -> Verdict:
-    found = prospect(snapshot, pod, node)
-    places = {gpu.uuid: place for place, gpu in enumerate(snapshot.gpus(node) or ())}
-    grants = tuple((places[share.uuid], share.milli) for share in found.shares)
-    return Verdict(grants, found.owed, shortage.now(wish, shape) if found.owed else "")
-
-
-def _with_slot(snapshot: ClusterSnapshot, pod: PodState, node: str, seen: Verdict) -> Verdict:
-    """The same, unless the node takes no more pods."""
-    facts = snapshot.facts(node)
-    slots, taken = facts.allocatable.get(SLOT, 0), snapshot.slots_taken(node)
-    if not facts.schedulable:
-        why = "the node takes no new pods"
-    elif not slots:
-        why = f"the node offers no {SLOT}: the node plugin does not run there"
-    elif slots - taken < pod.slots:
-        why = f"no {SLOT} is left ({taken} of {slots} taken)"
-    else:
-        return seen
-    return Verdict(seen.grants, seen.owed, why)
+    return Verdict(shape, grants, found.owed, shortage.now(wish, shape) if found.owed else "", fits=not found.owed)

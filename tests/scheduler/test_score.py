@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.policy import PRESETS, Policy
-from jupyter_gpu_scheduler.score import BEST, Pair, best, preferred, prioritize, score, weighted
+from jupyter_gpu_scheduler.score import BEST, Pair, best, preferred, prioritize, score
 from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, NodeFacts, PodState
 from tests.builders import GIB, cluster, facts, inventory, new, pod
 
@@ -130,11 +130,21 @@ def test_the_pair_is_what_is_rated() -> None:
 
 @pytest.mark.parametrize(
     ("weights", "mean"),
-    [({"a": 1, "b": 1}, 0.5), ({"a": 3, "b": 1}, 0.75), ({"a": -1}, 0), ({"b": -2}, 1), ({}, 0.5), ({"a": 0}, 0.5)],
+    [
+        ({"local": 1, "cpu_free": 1}, 0.5),
+        ({"local": 3, "cpu_free": 1}, 0.75),
+        ({"local": -1}, 0),
+        ({"cpu_free": -2}, 1),
+        ({"gpu_free": 1, "local": 3, "cpu_free": -4}, 1),
+        ({}, 0.5),
+        ({"local": 0}, 0.5),
+    ],
 )
 def test_the_weighted_mean(weights: Mapping[str, float], mean: float) -> None:
     """A negative weight wants the opposite; weights of nothing say nothing."""
-    assert weighted(weights, {"a": 1.0, "b": 0.0}) == mean
+    full = facts(cpu=1, used={"cpu": 1000})  # local and gpu_free are 1, cpu_free is 0
+    snapshot = cluster({"n": 1}, about={"n": full})
+    assert score(snapshot, new("me", wants=0), Pair("n", "n"), only(**weights)) == mean
 
 
 def test_scores_are_spread_over_what_is_there() -> None:

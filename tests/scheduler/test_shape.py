@@ -1,0 +1,123 @@
+"""Patterns of shapes: which nodes are looked at as one."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.annotations import Requested, Wish
+from jupyter_gpu_scheduler.admit import allocate
+from jupyter_gpu_scheduler.candidates import filter_nodes
+from jupyter_gpu_scheduler.fragmentation import fragmentation
+from jupyter_gpu_scheduler.policy import Policy
+from jupyter_gpu_scheduler.shape import Cell, Shape, pattern
+from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+from tests.builders import GIB, facts, gpu, pod
+
+cells = st.builds(
+    Cell,
+    model=st.sampled_from(["A100", "H100"]),
+    memory=st.sampled_from([40 * GIB, 80 * GIB]),
+    healthy=st.sampled_from([True, True, False]),
+    island=st.sampled_from([None, 0, 1]),
+    switch=st.sampled_from([None, 0, 1, 2]),
+    free=st.sampled_from([0, 250, 500, 1000, 1000]),
+)
+shapes = st.lists(cells, max_size=6).map(tuple)
+wishes = st.builds(
+    Wish,
+    milli=st.sampled_from([250, 500, 1000, 1500, 2000, 3000, 3250]),
+    memory=st.sampled_from([None, 30 * GIB, 60 * GIB]),
+    model=st.sampled_from([(), (), ("A100",)]),
+    topology=st.sampled_from([None, "island", "switch"]),
+)
+
+
+def shuffled(shape: Shape, seed: int) -> Shape:
+    """The same GPUs in another order, with other numbers for what joins them."""
+    chance = random.Random(seed)
+    names = chance.sample(range(9), 9)
+    cells = [
+        cell._replace(
+            island=None if cell.island is None else names[cell.island],
+            switch=None if cell.switch is None else names[cell.switch],
+        )
+        for cell in shape
+    ]
+    chance.shuffle(cells)
+    return tuple(cells)
+
+
+def snapshot_of(shape: Shape) -> ClusterSnapshot:
+    """One node n with this shape; what is not free is held by others."""
+    snapshot = ClusterSnapshot()
+    gpus = tuple(
+        gpu(
+            index,
+            model=cell.model,
+            memory=cell.memory,
+            healthy=cell.healthy,
+            island=None if cell.island is None else f"i{cell.island}",
+            switch=None if cell.switch is None else f"s{cell.switch}",
+        )
+        for index, cell in enumerate(shape)
+    )
+    snapshot.put_node("n", gpus, facts())
+    for index, cell in enumerate(shape):
+        if cell.free < 1000:
+            snapshot.put_pod(
+                pod(f"other{index}", wants=(1000 - cell.free) / 1000, has={index: 1000 - cell.free}, node="n")
+            )
+    return snapshot
+
+
+@given(shapes)
+def test_a_pattern_keeps_what_it_is_made_of(shape: Shape) -> None:
+    """The same GPUs, as many of each kind in as many groups; asked again it is the same object."""
+    found = pattern(shape)
+    unnamed = sorted(cell._replace(island=None, switch=None) for cell in shape)
+    assert sorted(cell._replace(island=None, switch=None) for cell in found.shape) == unnamed
+    for level in ("island", "switch"):
+        sizes = [sorted(_sizes(one, level)) for one in (shape, found.shape)]
+        assert sizes[0] == sizes[1]
+    assert pattern(shape) is found
+    assert pattern(found.shape) is found
+
+
+def _sizes(shape: Shape, level: str) -> list[int]:
+    names = [getattr(cell, level) for cell in shape if getattr(cell, level) is not None]
+    return [names.count(name) for name in set(names)]
+
+
+def test_alike_gpus_and_islands_may_change_places() -> None:
+    """One island is busy, on whichever side it is; two GPUs joined are not two alone."""
+    busy, free = Cell("m", 1, True, 0, None, 0), Cell("m", 1, True, 0, None, 1000)
+    left = (busy, busy, free._replace(island=1), free._replace(island=1))
+    right = (free, free, busy._replace(island=1), busy._replace(island=1))
+    mixed = (busy, free, busy._replace(island=1), free._replace(island=1))
+    assert pattern(left) is pattern(right)
+    assert pattern(left) is not pattern(mixed)
+    assert pattern((free, free)) is not pattern((free, free._replace(island=1)))
+
+
+@given(shapes, wishes, st.integers(0, 99))
+def test_the_order_of_gpus_never_decides_whether_a_wish_fits(shape: Shape, wish: Wish, seed: int) -> None:
+    """What was found out for one node holds for all of its pattern, and the node itself keeps the promise."""
+    me = PodState("me", requested=Requested(1, wish))
+    answers = []
+    for one in (shape, shuffled(shape, seed)):
+        snapshot = snapshot_of(one)
+        found = filter_nodes(snapshot, me, ("n",))
+        granted = allocate(snapshot, me, "n")
+        assert bool(found.fitting) == (not isinstance(granted, Exception))
+        answers.append((found.fitting, set(found.failed.values()), set(found.never.values())))
+    assert answers[0] == answers[1]
+
+
+@given(shapes, st.integers(0, 99))
+def test_nor_how_much_of_it_is_useless(shape: Shape, seed: int) -> None:
+    """FGD's measure is of the pattern."""
+    policy = Policy()
+    assert fragmentation(policy, shape) == fragmentation(policy, shuffled(shape, seed))
