@@ -188,9 +188,14 @@ class Plugin:
                 await self.sockets.serve(slot, claim.pod.uid)
         await self.claims.watch(self._compared)
 
-    def _compared(self, result: Reconciled) -> None:
+    async def _compared(self, result: Reconciled) -> None:
         for pod, container in result.unguarded:
             self.agent.unguarded(pod, container)
+        for claim in result.orphaned:
+            self.metrics.orphans.labels("slot").inc()
+            if claim.pod.uid not in self.agent.members:
+                await self.sockets.forget(claim.pod.uid)
+        self.metrics.stuck.set(len(result.stuck))
 
 
 async def serve(settings: Settings) -> None:

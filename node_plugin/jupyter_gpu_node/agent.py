@@ -42,6 +42,8 @@ POINTS = (
 
 FIRST_RETRY, LAST_RETRY = 0.2, 10.0
 """Seconds until something that failed is tried again."""
+SWEEP = 30.0
+"""Seconds between two looks for programs that no pod has any more."""
 _log = logging.getLogger(__name__)
 
 
@@ -76,6 +78,7 @@ class Agent:
         self._members: dict[str, Member] = {}
         self._steps = Steps(tools, self._members, self.rights)
         self._tasks: asyncio.TaskGroup | None = None
+        self._strangers: frozenset[str] = frozenset()
         self.ready = asyncio.Event()
         """Set as soon as pods can be guarded."""
 
@@ -122,6 +125,9 @@ class Agent:
                 tasks.create_task(self._reflector.run())
                 await self._reflector.synced.wait()
                 self.look_again()
+                while True:
+                    await asyncio.sleep(SWEEP)
+                    await self.sweep()
         finally:
             self._steps.close()
 
@@ -145,6 +151,14 @@ class Agent:
             ) from None
         finally:
             member.wake.set()
+
+    async def sweep(self) -> None:
+        """Take into care what only a pin tells of: the removal of a pod's last traces failed. Seen twice, it is so."""
+        found = await self._steps.do(self._tools.pins.uids) - self._members.keys()
+        for uid in sorted(found & self._strangers):
+            _log.warning("A program of pod %s is left over, and is looked after.", uid)
+            self._add(uid)
+        self._strangers = found
 
     def look_again(self) -> None:
         """Something changed that any pod may wait for."""
@@ -246,6 +260,8 @@ class Agent:
             if member.view is not None:
                 return
             del self._members[member.uid]
+            if not member.heard:
+                self._tools.metrics.orphans.labels("program").inc()
             await self._steps.bury(member)
         await self._sockets.forget(member.uid)
         self.look_again()

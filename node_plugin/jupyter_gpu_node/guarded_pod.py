@@ -17,11 +17,14 @@ from .device_filter import compile as compile_rules
 from .device_rules import DeviceRules
 from .pins import Hold, Pins
 from .places import Places
+from .thawing import Thawer
 
 FREEZE = 0.02
 """Seconds that processes get to stand still; one that waits for a disk may take longer, and is not waited for."""
 FEW = 300
 """Processes of a pod that are held still: to look at more would stop them for too long."""
+
+_thawer = Thawer()
 
 
 class GuardedPod:
@@ -85,11 +88,13 @@ def frozen(group: Path) -> Iterator[bool]:
     """Hold all processes of the group still for as long as the block runs; whether they are.
 
     They are not where the group's files may not be written, where there are many, or where one does not stop in time.
+    If this process dies meanwhile, they run again (:mod:`.thawing`).
     """
     if len(cgroup.processes(group)) > FEW:
         yield False
         return
     try:
+        _thawer.hold(group)
         (group / "cgroup.freeze").write_text("1")
     except OSError:
         yield False
@@ -98,6 +103,7 @@ def frozen(group: Path) -> Iterator[bool]:
         yield _stands_still(group)
     finally:
         thaw(group)
+        _thawer.release(group)
 
 
 def thaw(group: Path) -> None:

@@ -48,6 +48,8 @@ class Member:
     """Whether a grant waits for another pod."""
     asked: bool = False
     """Whether the kubelet announced one of its containers."""
+    heard: bool = False
+    """Whether the API server ever told of it; else only an earlier process knew it."""
     told: bool = False
     """Whether somebody was told that it ran unguarded."""
     began: int = 0
@@ -86,7 +88,7 @@ class Member:
             self.attached = self.recorded = view.attached
         elif not self.version or _newer(view.version, self.version):
             self.recorded = view.attached
-        self.view = view
+        self.view, self.heard = view, True
 
 
 def wanted(member: Member) -> Allocated | None:

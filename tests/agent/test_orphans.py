@@ -1,0 +1,161 @@
+"""What pods leave behind while nobody looks is found again, and removed."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.kube import Kube, kubeconfig
+from jupyter_gpu.model.network import network_of
+from jupyter_gpu_node import bpf, fakes, uplink_rules
+from jupyter_gpu_node.device_filter import compile as compile_rules
+from jupyter_gpu_node.device_rules import DeviceRules
+from jupyter_gpu_node.inventory import Inventory
+from jupyter_gpu_node.stock import Stock
+from jupyter_gpu_node.uplink import Uplink
+from tests.agent.stage import FIRST_MINOR, PATIENCE, Api, Node
+from tests.agent.test_start import SLOT, ask, ref, running
+from tests.cluster.testbed import ControlPlane, until
+from tests.node.test_uplink import DEVICES, HEAD, route
+
+pytestmark = [pytest.mark.root, pytest.mark.cluster]
+WORK = """
+until = time.process_time() + 2
+while time.process_time() < until: pass
+"""
+
+
+@pytest.fixture(scope="module")
+def machine(plane: ControlPlane, api: Api) -> Iterator[Node]:
+    """A node."""
+    made = Node(plane, api)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def quiet(machine: Node) -> Iterator[Node]:
+    """The node, with no plugin of its own running."""
+    yield machine
+    machine.stop()
+    machine.clear()
+
+
+def test_a_pod_that_went_while_the_plugin_was_away(quiet: Node) -> None:
+    """Its program went with its group; its pins are removed, its GPU is free, and the figure tells."""
+    quiet.start()
+    pod, _ = quiet.running()
+    pod.allocate(quiet.uuids[0])
+    pod.until_has(quiet.uuids[0])
+    quiet.kill()
+    pod.remove_group()
+    pod.delete()
+    assert quiet.pins() != []
+    quiet.start()
+    until(lambda: quiet.pins() == [], PATIENCE, "its pins to be removed")
+    until(lambda: 'jupyter_gpu_orphans_total{kind="program"} 1.0' in quiet.get("/metrics"), PATIENCE, "the figure")
+    other, child = quiet.running()
+    other.allocate(quiet.uuids[0])
+    other.until_has(quiet.uuids[0])
+    assert child.probe(*quiet.nodes) == "+---"
+
+
+async def test_a_program_that_only_its_pin_tells_of(quiet: Node) -> None:
+    """Its pod is gone and its removal failed: it is looked after at the second look, not at the first."""
+    async with running(quiet) as plugin:
+        pins = plugin.tools.pins
+        uid = "0000-left-over"
+        assert pins.directory is not None
+        pins.directory.mkdir(mode=0o700, exist_ok=True)
+        program = bpf.load(compile_rules(DeviceRules.closed(plugin.inventory.devices)), "test")
+        pins.put(uid, 1, program)
+        program.close()
+        await plugin.agent.sweep()
+        assert uid in pins.uids()
+        assert uid not in plugin.agent.members
+        await plugin.agent.sweep()
+        async with asyncio.timeout(PATIENCE):
+            while uid in pins.uids():
+                await asyncio.sleep(0.02)
+
+
+async def test_a_simulated_gpu_is_as_busy_as_its_users(quiet: Node) -> None:
+    """A pod sees what its own processes do with it; one that is not open does nothing."""
+    pod = quiet.pod()
+    child = pod.spawn()
+    async with running(quiet) as plugin:
+        await plugin.agent.before_start(ref(pod), "main", SLOT)
+        pod.allocate(quiet.uuids[0], quiet.uuids[1])
+        await asyncio.to_thread(pod.until_has, quiet.uuids[0], quiet.uuids[1])
+        child.run(f"global held; held = open_device({str(quiet.nodes[0])!r})")
+        path = plugin.settings.slot_directory(SLOT) / "node.sock"
+
+        async def busy() -> bool:
+            (sample,) = await ask(path, {"get": "sample"})
+            loads = sample["loads"]
+            assert set(loads) == {quiet.uuids[0], quiet.uuids[1]}
+            assert loads[quiet.uuids[1]] == {"utilisation": 0.0, "memory": 0}
+            assert 0 < loads[quiet.uuids[0]]["memory"] <= fakes.MEMORY
+            return bool(0 < loads[quiet.uuids[0]]["utilisation"] <= 100)
+
+        async with asyncio.timeout(PATIENCE):
+            await busy()
+            work = asyncio.create_task(asyncio.to_thread(child.run, WORK))
+            while not await busy():
+                await asyncio.sleep(0.1)
+            await work
+            while await busy():
+                await asyncio.sleep(0.1)
+
+
+async def test_the_node_tells_how_much_of_its_uplink_it_uses(
+    quiet: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its inventory; a load that stays is written once, and one that cannot be measured any more is left out."""
+    monkeypatch.setattr(uplink_rules, "SECONDS", 0.2)
+    devices, speed = tmp_path / "net" / "dev", tmp_path / "root" / "sys" / "class" / "net" / "eth0" / "speed"
+    for path in (devices, speed):
+        path.parent.mkdir(parents=True)
+    (tmp_path / "net" / "route").write_text(HEAD + route("eth0", 0))
+    devices.write_text(DEVICES.format(received=0, sent=0))
+    speed.write_text("1000")
+    gpus = fakes.SimulatedGpus(tmp_path / "gpus", 1, node=quiet.name, devices=quiet.devices, first=FIRST_MINOR)
+    async with Kube(kubeconfig(quiet.plane.kubeconfig), deadline=10) as kube:
+        inventory = Inventory(Stock(lambda: gpus), kube, quiet.name, 0.2, Uplink(tmp_path))
+        await inventory.begin()
+        task = asyncio.create_task(inventory.run())
+        try:
+            await told(quiet, 0.0)
+            traffic = asyncio.create_task(_transfer(devices))
+            await told(quiet, 1.0)
+            traffic.cancel()
+            await told(quiet, 0.0)
+            writes = inventory.writes
+            await asyncio.sleep(1)  # five times what it takes to measure
+            assert inventory.writes == writes
+            speed.write_text("-1")
+            await told(quiet, None)
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            inventory.close()
+
+
+async def _transfer(devices: Path) -> None:
+    """As much as possible, until cancelled."""
+    count = 0
+    while True:
+        count += 10**12
+        devices.with_name("new").write_text(DEVICES.format(received=count, sent=0))
+        devices.with_name("new").replace(devices)
+        await asyncio.sleep(0.02)
+
+
+async def told(node: Node, use: float | None) -> None:
+    """Until the node's inventory tells that."""
+    async with asyncio.timeout(PATIENCE):
+        while not (found := await asyncio.to_thread(lambda: node.inventory)) or network_of(found) != use:
+            await asyncio.sleep(0.05)

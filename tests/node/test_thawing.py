@@ -1,0 +1,83 @@
+"""A pod runs on although the process that held it still has died."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_node import cgroup, thawing
+from tests.cluster.testbed import until
+from tests.node.conftest import Child
+
+pytestmark = pytest.mark.root
+
+HOLDER = """
+import os, signal, sys
+from pathlib import Path
+from jupyter_gpu_node.guarded_pod import frozen
+with frozen(Path(sys.argv[1])) as still:
+    print(still, flush=True)
+    sys.stdin.readline()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def group(unified: Path, uid: str, spawn: Callable[..., Child]) -> Path:
+    """A group with a process."""
+    made = cgroup.create(unified, uid)
+    cgroup.enter(made, spawn().pid)
+    return made
+
+
+def stands(group: Path) -> bool:
+    return "frozen 1" in (group / "cgroup.events").read_text()
+
+
+def test_whoever_dies_while_it_holds_a_pod_still_lets_it_go(group: Path) -> None:
+    """By SIGKILL: no handler runs."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(group)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "True\n"
+        assert stands(group)
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert holder.wait(60) == -signal.SIGKILL
+    until(lambda: not stands(group), what="the pod to run")
+
+
+def test_what_was_released_is_left_alone(group: Path) -> None:
+    """Somebody else may hold it by then; and a process that ended is started again."""
+    thawer = thawing.Thawer()
+    thawer.hold(group)
+    assert thawer._process is not None
+    thawer._process.kill()
+    thawer._process.wait()
+    thawer.hold(group)
+    thawer.release(group)
+    (group / "cgroup.freeze").write_text("1")
+    try:
+        until(lambda: stands(group), what="the group to stand still")
+        thawer.close()
+        thawer.close()
+        assert stands(group)
+    finally:
+        (group / "cgroup.freeze").write_text("0")
+
+
+def test_what_cannot_be_promised_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the process nothing is held still; a name that would be two lines is none."""
+    thawer = thawing.Thawer()
+    with pytest.raises(OSError, match="cannot be told of"):
+        thawer.hold(Path("a\nb"))
+    thawer.close()
+    monkeypatch.setattr(thawing, "COMMAND", ("/nowhere/python",))
+    with pytest.raises(OSError, match="nowhere"):
+        thawing.Thawer().hold(Path("/sys"))
+    thawing.Thawer().release(Path("/sys"))
