@@ -1,0 +1,27 @@
+"""The file that tells a process where to die."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from jupyter_gpu import faults
+
+PROGRAM = "from jupyter_gpu import faults\nfor name in ('one', 'two'): faults.point(name)"
+
+
+def test_the_file_is_taken_by_who_dies(tmp_path: Path) -> None:
+    """At the point that it names and at no other; who is started next lives; without a file nothing happens."""
+    file = tmp_path / "die-at"
+
+    def status() -> int:
+        environ = {faults.VARIABLE: f"@{file}", "PATH": ""}
+        return subprocess.run([sys.executable, "-c", PROGRAM], env=environ, check=False).returncode
+
+    assert status() == 0
+    file.write_text("elsewhere")
+    assert status() == 0
+    assert file.exists()
+    file.write_text("two")
+    assert status() == -9
+    assert not file.exists()
+    assert status() == 0
