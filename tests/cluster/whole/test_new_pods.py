@@ -76,7 +76,6 @@ def test_a_pod_is_deleted_while_it_grows(corner: World) -> None:
     corner.run(pods.pod("next", wants=4, node=corner.one))
 
 
-@pytest.mark.existing
 def test_the_same_name_again_is_another_pod(corner: World) -> None:
     """Deleted by force while it holds a GPU open: when the next of that name has it, the first is no more."""
     corner.run(pods.pod("twin", wants=4, node=corner.one))
