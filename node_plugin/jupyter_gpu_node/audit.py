@@ -132,8 +132,8 @@ class Audit:
                 _log.warning("Program %s (process %d) has GPU %s open.", suspect.command, suspect.pid, uuid)
                 continue
             self._metrics.intruders.inc()
-            _log.error("Process %d (%s) had GPU %s open and was ended.", suspect.pid, suspect.command, uuid)
-            text = f"Process {suspect.command} had GPU {uuid} open, which was not given to it. It was ended."
+            _log.error("Process %d (%s) had GPU %s open and was told to end.", suspect.pid, suspect.command, uuid)
+            text = f"Process {suspect.command} had GPU {uuid} open, which was not given to it. It was told to end."
             view = self._pod(suspect.pod) if suspect.pod else None
             if view:
                 self._publisher.about_pod(view.ref, INTRUDER, text)
