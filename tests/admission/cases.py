@@ -186,6 +186,8 @@ def _wishes() -> Iterator[Case]:
         yield Case("notebook", route, "lab", DONE, WISH)
         yield Case("notebook", route, "lab", DONE, {"requested": None})
         yield Case("notebook", route, "other", DENIED, WISH)
+    for target in ("other", "plain"):  # the answer to a change of nothing would show that pod to who may not read it
+        yield Case("notebook", "patch pods/status", target, DENIED, note="nothing")
     yield Case("notebook", "patch pods/status", "far", DENIED, WISH)
     yield Case("notebook", "patch pods/status", "waiting", DENIED, WISH)
     yield Case("notebook", "patch pods/status", "other", DENIED, {"requested": None})
@@ -367,23 +369,41 @@ def _escapes() -> Iterator[Case]:
     bad |= {f"capability {name}": secure(capabilities={"add": [name]}) for name in spellings}
     hosts = ["/", "//", "/sys", "/sys/", "//sys//fs/./cgroup", "/sys/fs/cgroup/unified", "/sys/fs/bpf", "/proc", "/var"]
     hosts += ["/run", "/run/containerd/containerd.sock", "/var/run/docker.sock", "/var/lib/kubelet/device-plugins"]
-    hosts += ["/var/lib/jupyter-gpu", "/etc/kubernetes/pki"]
+    hosts += ["/var/lib/jupyter-gpu", "/etc/kubernetes/pki", "/etc/cron.d", "/usr/bin", "/root", "/home", "/dev/shm"]
+    hosts += ["/srv", "/srv/data/private", "/srv/database", "/srv/sharedness", "/srv/shared/..data"]
     bad |= {f"mounts {host}": path(host) for host in hosts}
+    bad["mounts something allowed and something else"] = {
+        "volumes": [*path("/srv/data")["volumes"], {"name": "more", "hostPath": {"path": "/srv/other"}}]
+    }
+    bad["flexVolume"] = {"volumes": [{"name": "old", "flexVolume": {"driver": "example.com/any"}}]}
+    bad["gitRepo"] = {"volumes": [{"name": "old", "gitRepo": {"repository": "https://example.com/any"}}]}
     good: dict[str, dict[str, Any]] = {
         "nothing special": {},
         "NET_BIND_SERVICE": secure(capabilities={"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}),
         "all dropped": secure(capabilities={"drop": ["ALL"]}, allowPrivilegeEscalation=False),
         "escalation allowed": secure(allowPrivilegeEscalation=True),
         "mounts /srv/data": path("/srv/data"),
-        "mounts /system": path("/system"),
-        "mounts /dev/shm": path("/dev/shm"),
-        "emptyDir": {"volumes": [{"name": "home", "emptyDir": {}}]},
+        "mounts //srv/./data/": path("//srv/./data/"),
+        "mounts /srv/shared": path("/srv/shared"),
+        "mounts /srv/shared/team": path("/srv/shared/team"),
+        "mounts /srv/shared/team/one": path("/srv/shared/team/one"),
+        "volumes of other kinds": {
+            "volumes": [
+                {"name": "home", "persistentVolumeClaim": {"claimName": "home"}},
+                {"name": "memory", "emptyDir": {"medium": "Memory"}},
+                {"name": "words", "configMap": {"name": "any"}},
+                {"name": "secret", "secret": {"secretName": "any"}},
+                {"name": "driver", "csi": {"driver": "example.com"}},
+            ]
+        },
     }
     for note, spec in bad.items():
         yield Case("cluster-admin", "create slot pod", "", DENIED, spec=spec, note=note)
         yield Case("cluster-admin", "create plain pod", "", DONE, spec=spec, note=note)
     for note, spec in good.items():
         yield Case("editor", "create slot pod", "", DONE, spec=spec, note=note)
+    for steps in ("/srv/data/../../etc", "/srv/shared/../data"):
+        yield Case("cluster-admin", "create slot pod", "", REFUSED, spec=path(steps), note=f"mounts {steps}")
     yield Case("hub", "create slot pod", "", DENIED, spec=bad["privileged"], note="privileged")
     yield Case("break-glass", "create slot pod", "", DONE, spec=bad["privileged"], note="privileged")
     debugger = {"name": "debug", "image": "none"}

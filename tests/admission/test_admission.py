@@ -112,6 +112,18 @@ def test_the_hook_changes_policies_in_place(world: World) -> None:
     assert [world.admin.need("GET", f"{POLICIES}/{name}")["metadata"]["uid"] for name in NAMES] == before
 
 
+def test_by_default_no_path_of_a_node_is_mounted(world: World) -> None:
+    """Where the chart names none; the expressions without any path are well typed too."""
+    mounts = [case for case in CASES if case.note.startswith("mounts /srv/") and case.wanted is DONE]
+    mounts = [case for case in mounts if case.route == "create slot pod"]
+    assert len(mounts) >= 4
+    world.apply_policies(policies={"allowedHostPaths": []})
+    assert {case.outcome(case.attempt(world)) for case in mounts} == {cases.DENIED}
+    test_policies_are_well_typed(world)
+    world.apply_policies()
+    assert {case.outcome(case.attempt(world)) for case in mounts} == {DONE}
+
+
 def test_without_policies_forgeries_succeed(world: World) -> None:
     """What the table calls denied is denied by our policies and by nothing else. Last: it takes them away."""
     for name in NAMES:

@@ -31,6 +31,7 @@ GRANTED = {
 VALUES = {
     "notebooks": {"namespaces": [{"namespace": NOTEBOOKS, "serviceAccounts": ["default", "greedy"]}]},
     "hubs": [{"namespace": HUB, "serviceAccount": "hub", "notebookNamespaces": [NOTEBOOKS]}],
+    "policies": {"allowedHostPaths": ["/srv/data", "/srv/shared/*"]},
 }
 
 
@@ -97,9 +98,9 @@ class World:
         """As an administrator."""
         self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
-    def apply_policies(self) -> str:
-        """Runs the chart's own hook against this API server; what it says."""
-        files = chart.hook_files(VALUES, namespace=SYSTEM)
+    def apply_policies(self, **values: Any) -> str:
+        """Runs the chart's own hook against this API server, with some values changed; what it says."""
+        files = chart.hook_files({**VALUES, **values}, namespace=SYSTEM)
         hook = self.folder / "hook"
         hook.mkdir(exist_ok=True)
         for name, text in files.items():

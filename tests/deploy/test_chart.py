@@ -107,6 +107,11 @@ def test_values_and_schema_name_the_same() -> None:
         ({"notebooks": {"namespaces": ["alice"]}}, "/notebooks/namespaces/0"),
         ({"hubs": [{"namespace": "hub"}]}, "/hubs/0"),
         ({"policies": {"breakGlassGroup": "it's"}}, "/policies/breakGlassGroup"),
+        ({"policies": {"allowedHostPaths": ["/"]}}, "/policies/allowedHostPaths/0"),
+        ({"policies": {"allowedHostPaths": ["srv"]}}, "/policies/allowedHostPaths/0"),
+        ({"policies": {"allowedHostPaths": ["/srv", "/srv/../etc"]}}, "/policies/allowedHostPaths/1"),
+        ({"policies": {"allowedHostPaths": ["/srv/*/data"]}}, "/policies/allowedHostPaths/0"),
+        ({"policies": {"allowedHostPaths": ["/srv'"]}}, "/policies/allowedHostPaths/0"),
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
     ],
 )
@@ -202,6 +207,34 @@ def test_rights_are_named_one_by_one(values: dict[str, Any]) -> None:
             assert "rbac.authorization.k8s.io" not in rule["apiGroups"]
             if "pods" in rule["resources"] and not chart.is_hook(item):
                 assert set(rule["verbs"]) <= {"get", "list", "watch"}
+
+
+def test_programs_have_the_rights_that_they_use() -> None:
+    """Each verb that a program of ours or kube-scheduler's election uses, and no other."""
+    names = ("jupyter-gpu-scheduler", "jupyter-gpu-node", "jupyter-gpu-kube-scheduler", "jupyter-gpu-notebook")
+    found: dict[str, set[str]] = {name: set() for name in names}
+    for item in chart.render(FULL):
+        if item["kind"] in ("Role", "ClusterRole") and item["metadata"]["name"] in names:
+            found[item["metadata"]["name"]] |= {
+                f"{verb} {resource}"
+                for rule in item["rules"]
+                for resource in rule["resources"]
+                for verb in rule["verbs"]
+            }
+    pods = {"get pods", "list pods", "watch pods", "patch pods/status"}
+    told = {"create events", "patch events"}
+    nodes = {"list nodes", "watch nodes"}
+    leads = {"create leases", "get leases"}
+    assert found == {
+        "jupyter-gpu-scheduler": pods
+        | nodes
+        | told
+        | leads
+        | {"patch leases", "create pods/binding", "get endpointslices", "patch endpointslices"},
+        "jupyter-gpu-node": pods | nodes | told | {"patch nodes/status"},
+        "jupyter-gpu-kube-scheduler": leads | {"update leases"},
+        "jupyter-gpu-notebook": pods | {"update-own pods/requested"},
+    }
 
 
 def test_policies_come_before_rights_and_go_after_them() -> None:
