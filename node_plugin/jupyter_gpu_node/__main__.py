@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import functools
 import logging
 import os
@@ -212,6 +213,7 @@ def main(words: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:
         settings = settings_module.load(arguments.settings, os.environ)
+        gc.freeze()  # to search for garbage what was imported and stays would stop us for 30 ms, in a resize
         asyncio.run(serve(settings))
     except (SettingsError, OSError, ValueError) as error:
         print(error, file=sys.stderr)

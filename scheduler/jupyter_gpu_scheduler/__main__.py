@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -36,6 +37,7 @@ def main() -> int:
     )
     try:
         settings = read(arguments.settings, Settings) if arguments.settings else Settings()
+        gc.freeze()  # to search for garbage what was imported and stays would stop us for 30 ms, in a resize
         asyncio.run(_until_told(settings))
     except (SettingsError, NoCredentials) as error:
         print(error, file=sys.stderr)
