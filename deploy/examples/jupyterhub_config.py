@@ -12,42 +12,43 @@ from kubernetes_asyncio.client import ApiException
 
 c = get_config()  # noqa: F821  # type: ignore[name-defined]
 
+
+def beside(name, more):
+    """What the configuration says already, such as the volume of a user's home, and this too."""
+    known = c.KubeSpawner.get(name)
+    if isinstance(known, list):
+        return [*known, *more.values()]
+    return {**known, **more} if isinstance(known, dict) else more
+
+
 # The image has jupyter-gpu, and jupyterhub in the hub's version: deploy/images/notebook, or your own.
 c.KubeSpawner.image = "ghcr.io/jupyter-gpu/notebook:0.1.0"
 c.KubeSpawner.cmd = ["jupyterhub-singleuser"]  # the image's own command is a server that knows no hub
 
 # Not a GPU: the right to have this server's GPUs changed. It starts with none.
-c.KubeSpawner.extra_resource_limits = {"jupyter-gpu.io/slot": "1"}
+c.KubeSpawner.extra_resource_limits = beside("extra_resource_limits", {"jupyter-gpu.io/slot": "1"})
 c.KubeSpawner.scheduler_name = "jupyter-gpu-scheduler"  # leave it out if the cluster's own one asks our extender
 
 # The server asks for GPUs with the token of its own pod, which is good for nothing else.
 c.KubeSpawner.service_account = "notebook"
 c.KubeSpawner.automount_service_account_token = False
-c.KubeSpawner.volumes = {
-    "jupyter-gpu-token": {
-        "name": "jupyter-gpu-token",
-        "projected": {
-            "defaultMode": 0o440,
-            "sources": [
-                {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}},
-                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-                {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
-            ],
-        },
-    },
+PROJECTED = {
+    "defaultMode": 0o440,
+    "sources": [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+    ],
 }
-c.KubeSpawner.volume_mounts = {
-    "jupyter-gpu-token": {
-        "name": "jupyter-gpu-token",
-        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
-        "readOnly": True,
-    },
-}
+MOUNT = {"mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+VOLUME = "jupyter-gpu-token"
+c.KubeSpawner.volumes = beside("volumes", {VOLUME: {"name": VOLUME, "projected": PROJECTED}})
+c.KubeSpawner.volume_mounts = beside("volume_mounts", {VOLUME: {"name": VOLUME, **MOUNT}})
+
 # Which pod this is: the server asks for GPUs for it and for no other.
-c.KubeSpawner.environment = {
-    name: {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.{field}"}}}
-    for name, field in (("POD_NAME", "name"), ("POD_NAMESPACE", "namespace"), ("POD_UID", "uid"))
-}
+FIELDS = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}
+OWN = {name: {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in FIELDS.items()}
+c.KubeSpawner.environment = beside("environment", OWN)
 
 # KubeSpawner writes the server's token for the hub into the pod, where other users could read it. A Secret they cannot.
 TOKENS = ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")

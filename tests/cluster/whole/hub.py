@@ -32,6 +32,12 @@ RIGHTS = [
 PASSWORD = "letmein"
 EAGER = "eager"
 """This user's server starts with a GPU."""
+BEFORE = """
+c = get_config()
+c.KubeSpawner.volumes = {"home": {"name": "home", "emptyDir": {}}}
+c.KubeSpawner.volume_mounts = [{"name": "home", "mountPath": "/home/jovyan"}]
+"""
+"""What a hub says about its users' homes; the example comes after it."""
 OWN = """
 import sys
 c.JupyterHub.authenticator_class = "dummy"
@@ -83,7 +89,7 @@ def running(world: World, folder: Path, image: str, node: str) -> Iterator[str]:
         eager=EAGER,
     )
     config, log = folder / "jupyterhub_config.py", folder / "hub.log"
-    config.write_text(EXAMPLE.read_text() + own)
+    config.write_text(BEFORE + EXAMPLE.read_text() + own)
     environment = {**os.environ, "KUBECONFIG": str(_kubeconfig(world, folder))}
     words = [sys.executable, "-m", "jupyterhub", "--config", str(config)]
     with (

@@ -22,9 +22,11 @@ def test_a_hubs_users_have_gpus_that_change(product: Product, tmp_path: Path) ->
             alice = hub.Person(address, "alice")
             alice.log_in()
             assert opened(found, "alice") == set()
-            tokens = [each for each in environment(found, "alice") if "TOKEN" in each["name"]]
+            tokens = [each for each in container(found, "alice")["env"] if "TOKEN" in each["name"]]
             assert tokens
             assert not [each["name"] for each in tokens if each.get("value")], "Other users could read them."
+            mounts = {each["name"] for each in container(found, "alice")["volumeMounts"]}
+            assert mounts == {"home", "jupyter-gpu-token"}, "The hub's own volumes stay."
             resize(found, alice, 2)
             resize(found, alice, 1)
             eager = hub.Person(address, hub.EAGER)
@@ -40,11 +42,11 @@ def pod(user: str) -> str:
     return f"jupyter-{user}"
 
 
-def environment(found: World, user: str) -> list[dict[str, Any]]:
+def container(found: World, user: str) -> dict[str, Any]:
     """Of a user's server, as everybody may read it who may read pods."""
-    (container,) = json.loads(found.kubectl("get", "pod", pod(user), "-o", "json"))["spec"]["containers"]
-    variables: list[dict[str, Any]] = container["env"]
-    return variables
+    (only,) = json.loads(found.kubectl("get", "pod", pod(user), "-o", "json"))["spec"]["containers"]
+    assert isinstance(only, dict)
+    return only
 
 
 def resize(found: World, person: hub.Person, gpus: int) -> None:
