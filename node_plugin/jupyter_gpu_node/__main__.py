@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import functools
+import gc
 import logging
 import os
 import sys
