@@ -21,6 +21,7 @@ from tornado.netutil import bind_sockets
 
 from jupyter_gpu.kube import objects
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.annotations import Requested
 
 from . import wire
 from .binder import Binder
@@ -31,11 +32,14 @@ from .policy import Policy
 from .records import matters, read_pod
 from .score import prioritize
 from .settings import ExtenderSettings
-from .snapshot import PodState
+from .snapshot import CPU, PodState
 from .waiting import WaitingPods
 
 CERTIFICATE_SECONDS = 5.0
 """Between two looks at whether the certificate files changed."""
+
+WARM_KINDS, WARM_NODES = 16, 50
+"""Wishes that are thought about ahead, and nodes that are looked at before others get their turn."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +62,20 @@ class Extender:
         self._policy = policy
         self._unready = unready
         self._settings = settings
+
+    async def warm(self) -> None:
+        """Find out ahead what the first questions need: kube-scheduler waits for each, and does nothing else.
+
+        It is done for the commonest wishes of the policy's mix, some nodes at a time; others get their turn in between.
+        """
+        snapshot = self._mirror.snapshot
+        kinds = sorted((kind for kind in self._policy.workload if kind.wish), key=lambda kind: -kind.share)
+        for kind in kinds[:WARM_KINDS]:
+            pod = PodState("", requested=Requested(0, kind.wish) if kind.wish else None, asks={CPU: kind.cpu})
+            names = tuple(snapshot.nodes())
+            for start in range(0, len(names), WARM_NODES):
+                prioritize(snapshot, pod, names[start : start + WARM_NODES], self._policy)
+                await asyncio.sleep(0)
 
     async def filter(self, body: bytes) -> tuple[str, Any]:
         """Outcome for the metrics, and an ``ExtenderFilterResult``."""

@@ -6,6 +6,7 @@ Whatever ends of what should run for ever ends the process: half a scheduler is 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -46,10 +47,10 @@ class Process:
             self.mirror, self._writer, self._recorder, self.metrics, settings.policy, wake_seconds=settings.wake_seconds
         )
         binder = Binder(kube, self.mirror, self._writer, self.metrics)
-        extender = Extender(
+        self._answers = Extender(
             self.mirror, self.controller.waiting, binder, settings.policy, self._unready, settings.extender
         )
-        self.extender = ExtenderServer(extender, settings.extender, self.metrics)
+        self.extender = ExtenderServer(self._answers, settings.extender, self.metrics)
         self.status = StatusServer(settings.status, self.metrics, alive=self._silent, ready=self._unsynced)
         # Who finished may hold GPUs that are not closed yet, so they are followed as all others.
         self._pods = self._follow("pods", paths.pods(), trim_pod, self.mirror.pod_changed)
@@ -76,6 +77,7 @@ class Process:
             "the watch of nodes": self._nodes.run(),
             "the election": self._lease.run(self._lead),
             "the certificates": self.extender.run(),
+            "what is asked first": self._prepare(),
             "stop": stop.wait(),
         }
         tasks = {asyncio.create_task(part, name=name) for name, part in parts.items()}
@@ -92,6 +94,14 @@ class Process:
             await self._recorder.close()
             await self.extender.close()
             await self.status.close()
+
+    async def _prepare(self) -> None:
+        """Once the cluster is known, and then nothing: who does not lead yet is ready, too."""
+        await self._pods.synced.wait()
+        await self._nodes.synced.wait()
+        gc.freeze()  # what is known now stays, by and large: no need to look through all of it for what may go
+        await self._answers.warm()
+        await asyncio.Event().wait()
 
     async def _lead(self) -> None:
         """Elected: know everything, then lead."""

@@ -95,7 +95,7 @@ class _Rater:
         self._of_cpu: dict[tuple[Verdict, int | None, int | None], float] = {}
 
     def rate(self, found: Verdict, there: NodeFacts, here: NodeFacts, pair: Pair | None = None) -> float:
-        """Of a place: GPUs on a node with the facts ``there``, the pod on one ``here``; no ``pair``: one and the same."""
+        """Of a place: GPUs on a node with the facts ``there``, the pod on one ``here``; no ``pair``: the same node."""
         local = pair is None or pair.pod_node == pair.gpu_node
         gpus = self._of_gpus.get(found)
         if gpus is None:

@@ -1,0 +1,46 @@
+"""What Prometheus is told of the GPUs of each node."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from jupyter_gpu_scheduler.metrics import Metrics
+from jupyter_gpu_scheduler.snapshot import ClusterSnapshot
+from tests.builders import cluster, inventory, pod
+
+
+def told(metrics: Metrics) -> dict[tuple[str, str], float]:
+    """GPUs by node and state, as Prometheus understands the text."""
+    (found,) = (
+        family
+        for family in text_string_to_metric_families(metrics.text().decode())
+        if family.name == "jupyter_gpu_scheduler_gpus"
+    )
+    assert found.type == "gauge"
+    return {(sample.labels["node"], sample.labels["state"]): sample.value for sample in found.samples}
+
+
+def test_gpus_are_counted_by_node_and_state() -> None:
+    """Parts of GPUs; what is free of a broken one is not free. What changes is counted anew; what goes is gone."""
+    snapshot = cluster({"a": inventory(2, unhealthy=[1]), "b": 1}, [pod("p", wants=0.5, has={0: 500}, node="a")])
+    metrics = Metrics(snapshot)
+    before = told(metrics)
+    assert [before["a", state] for state in ("free", "held", "unhealthy")] == [0.5, 0.5, 1]
+    assert before["b", "free"] == 1
+    snapshot.remove_pod("p")
+    assert told(metrics) == {**before, ("a", "free"): 1, ("a", "held"): 0}
+    snapshot.remove_node("b")
+    assert not [node for node, _ in told(metrics) if node == "b"]
+
+
+def test_odd_names_break_nothing() -> None:
+    """Nobody names a node so, and the text could be read all the same."""
+    snapshot = ClusterSnapshot()
+    snapshot.put_node('a"b\\c\nd', inventory(1))
+    assert told(Metrics(snapshot))['a"b\\c\nd', "free"] == 1
+
+
+def test_the_other_figures_are_there() -> None:
+    """The library's part of the text."""
+    metrics = Metrics(ClusterSnapshot())
+    metrics.leading.set(1)
+    assert b"jupyter_gpu_scheduler_leading 1.0\n" in metrics.text()
+    assert told(metrics) == {}

@@ -1,0 +1,44 @@
+"""What a new process finds out before anybody asks."""
+
+import asyncio
+import json
+import random
+from typing import Any
+
+from benchmarks.extender import new_pod, world
+from jupyter_gpu.kube import Change
+from jupyter_gpu.model.annotations import Requested
+from jupyter_gpu_scheduler.policy import TYPICAL
+from jupyter_gpu_scheduler.snapshot import PodState
+from jupyter_gpu_scheduler.verdict import standings
+
+NODES = 7
+
+
+def answers(*, warm: bool) -> list[Any]:
+    """To filter and prioritize for some pods, of a process that knows the same cluster each time."""
+
+    async def ask() -> list[Any]:
+        mirror, extender = world(NODES, random.Random(1))
+        if warm:
+            await extender.warm()
+            for kind in TYPICAL:
+                known = standings(
+                    mirror.snapshot, PodState("", requested=Requested(0, kind.wish) if kind.wish else None)
+                )
+                assert set(known) == set(mirror.snapshot.nodes())
+        found = []
+        for number, milli in enumerate((0, 250, 1000, 2000, 8000)):
+            pod = new_pod(number, milli)
+            mirror.pod_changed(Change("added", pod))
+            body = json.dumps({"Pod": pod, "NodeNames": [f"node-{number}" for number in range(NODES)]}).encode()
+            found += [await extender.filter(body), await extender.prioritize(body)]
+            mirror.pod_changed(Change("removed", pod))
+        return found
+
+    return asyncio.run(ask())
+
+
+def test_what_was_thought_about_ahead_changes_no_answer() -> None:
+    """All nodes were looked at for each usual wish, and the answers are those of a process that was asked at once."""
+    assert answers(warm=True) == answers(warm=False)
