@@ -196,7 +196,8 @@ class Agent:
             member = self._add(uid)
         before = member.view
         member.see(view)
-        if before is None or _matters(before) != _matters(view) or view.attached != member.attached:
+        changed = before is None or _matters(before) != _matters(view) or view.attached != member.attached
+        if changed or member.guard is None:  # its group may be there by now
             member.wake.set()
 
     def _add(self, uid: str) -> Member:

@@ -1,19 +1,15 @@
 """Processes that got past the rules: told, ended, and their GPU given to nobody meanwhile."""
 
 import json
-import re
 import subprocess
 import sys
-import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from jupyter_gpu_node import cgroup
-from tests.agent.stage import Api, Node, Pod
-from tests.cluster.testbed import ControlPlane, until
-from tests.kube.proxy import Proxy
+from tests.agent.stage import Node, Pod
+from tests.cluster.testbed import until
 from tests.node.conftest import Child
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
@@ -117,58 +113,3 @@ def test_a_pod_without_a_slot_is_not_given_anything(node: Node) -> None:
     child.process.stdin.flush()  # type: ignore[union-attr]
     until(lambda: dead(child), what="it to be ended")
     until(lambda: "GpuIntruder" in pod.events(), what="the event")
-
-
-def figure(node: Node, name: str) -> float:
-    """One of the plugin's figures."""
-    found = re.search(rf"^{name} (\S+)$", node.get("/metrics"), re.MULTILINE)
-    return float(found[1]) if found else 0.0
-
-
-def test_a_plugin_that_starts_slowly_ends_nobody(plane: ControlPlane, api: Api) -> None:
-    """Beside a pod that has its GPU open, and one of the system: for as long as it does not know of them, and after."""
-    made = Node(plane, api, auditSeconds=0.05, systemNamespaces=["default"])
-    reach = json.loads(plane.kubeconfig.read_text())
-    server = urlsplit(reach["clusters"][0]["cluster"]["server"])
-    proxy = Proxy(int(server.port or 0))
-
-    async def begin() -> None:
-        await proxy.__aenter__()
-        proxy.stall()
-
-    try:
-        api.run(begin())
-        made.start()
-        pod, child = given(made, 0)
-        child.run(f"global held; held = open_device({str(made.nodes[0])!r})")
-        exporter = made.pod(slot=False).spawn()
-        made.kill()
-        exporter.run(f"global held; held = open_device({str(made.nodes[3])!r})")
-        reach["clusters"][0]["cluster"]["server"] = f"https://{server.hostname}:{proxy.port}"
-        config = made.folder / "slow"
-        config.write_text(json.dumps(reach))
-        made.file.write_text(json.dumps({**made.settings, "kubeconfig": str(config)}))
-        made.start(wait=False)
-        until(lambda: answers(made), what="the plugin's port")
-        time.sleep(1.5)  # thirty times what the audit would wait
-        assert (dead(child), dead(exporter)) == (False, False)
-        assert "not known" in made.get("/readyz")
-        proxy.flow()
-        until(lambda: figure(made, "jupyter_gpu_audits_total") >= 5, what="some looks")
-        assert (dead(child), dead(exporter)) == (False, False)
-        assert child.probe(*made.nodes) == "+---"
-        assert pod.has == [made.uuids[0]]
-        assert figure(made, "jupyter_gpu_intruders_total") == 0
-    finally:
-        made.close()
-        api.run(proxy.__aexit__(None, None, None))
-
-
-def answers(node: Node) -> bool:
-    """Whether its port is open."""
-    assert node.process is not None
-    assert node.process.poll() is None, node.log()
-    try:
-        return bool(node.get("/metrics"))
-    except OSError:
-        return False

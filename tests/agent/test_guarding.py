@@ -1,9 +1,13 @@
 """A node that cannot guard its pods says so everywhere, and says so again when it can."""
 
+import json
 import os
+import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,6 +17,8 @@ from jupyter_gpu_node.places import Places
 from tests.agent import stage
 from tests.agent.stage import PATIENCE, Api, Node
 from tests.cluster.testbed import ControlPlane, until
+from tests.kube.proxy import Proxy
+from tests.node.conftest import Child
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 
@@ -148,3 +154,55 @@ def test_a_second_plugin_touches_nothing_while_the_first_lives(quiet: Node) -> N
     until(lambda: answers(quiet) and quiet.synced(), PATIENCE, "the second plugin to take over")
     pod.allocate(quiet.uuids[2], generation=3)
     pod.until_has(quiet.uuids[2])
+
+
+def figure(node: Node, name: str) -> float:
+    """One of the plugin's figures."""
+    found = re.search(rf"^{name} (\S+)$", node.get("/metrics"), re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def test_a_plugin_that_starts_slowly_ends_nobody(plane: ControlPlane, api: Api) -> None:
+    """Beside a pod that has its GPU open, and one of the system: for as long as it does not know of them, and after."""
+    made = Node(plane, api, auditSeconds=0.05, systemNamespaces=["default"])
+    reach = json.loads(plane.kubeconfig.read_text())
+    server = urlsplit(reach["clusters"][0]["cluster"]["server"])
+    proxy = Proxy(int(server.port or 0))
+
+    async def begin() -> None:
+        await proxy.__aenter__()
+        proxy.stall()
+
+    try:
+        api.run(begin())
+        made.start()
+        pod, child = made.running()
+        pod.allocate(made.uuids[0])
+        pod.until_has(made.uuids[0])
+        child.run(f"global held; held = open_device({str(made.nodes[0])!r})")
+        exporter = made.pod(slot=False).spawn()
+        made.kill()
+        exporter.run(f"global held; held = open_device({str(made.nodes[3])!r})")
+        reach["clusters"][0]["cluster"]["server"] = f"https://{server.hostname}:{proxy.port}"
+        config = made.folder / "slow"
+        config.write_text(json.dumps(reach))
+        made.file.write_text(json.dumps({**made.settings, "kubeconfig": str(config)}))
+        made.start(wait=False)
+        until(lambda: answers(made), what="the plugin's port")
+        time.sleep(1.5)  # thirty times what the audit would wait
+        assert (ended(child), ended(exporter)) == (False, False)
+        assert "not known" in made.get("/readyz")
+        proxy.flow()
+        until(lambda: figure(made, "jupyter_gpu_audits_total") >= 5, what="some looks")
+        assert (ended(child), ended(exporter)) == (False, False)
+        assert child.probe(*made.nodes) == "+---"
+        assert pod.has == [made.uuids[0]]
+        assert figure(made, "jupyter_gpu_intruders_total") == 0
+    finally:
+        made.close()
+        api.run(proxy.__aexit__(None, None, None))
+
+
+def ended(child: Child) -> bool:
+    """Whether it runs no more."""
+    return child.process.poll() is not None
