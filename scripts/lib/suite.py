@@ -134,7 +134,7 @@ def summary(results: Sequence[Result]) -> str:
     seconds = sum(result.seconds for result in results)
     lines.append(f"{'':<22}{'':>8}{'':>8}{'':>9}{seconds:>9.0f}\n")
     if total.not_run:
-        lines.append(f"{total.not_run} tests were not run: this machine lacks what they need; the reasons are above.")
+        lines.append(f"{total.not_run} tests were not run: what they need is not there; the reasons are above.")
     lines += [f"FAILED {result.part.name}: {name}" for result in results for name in result.counts.names]
     if os.geteuid() != 0:
         lines.append("This was not root: device rules of the operating system were not tested.")
