@@ -7,6 +7,7 @@ the one that does (:func:`jupyter_gpu_node.guarded_pod.enclose`).
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import subprocess
@@ -33,6 +34,7 @@ class Thawer:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
 
     def hold(self, group: Path) -> None:
         """From now on ``group`` runs again if this process dies. Raises :class:`OSError` if that cannot be promised."""
