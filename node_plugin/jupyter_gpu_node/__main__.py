@@ -75,12 +75,11 @@ def source(settings: Settings) -> GpuSource:
 
 
 def managed(settings: Settings) -> frozenset[Device]:
-    """Devices that no pod may open without a grant, whether the GPU behind it is known now or not."""
-    if settings.simulated is None:
-        return NVIDIA
-    return frozenset(
-        fakes.device_of(index, settings.simulated.first_minor) for index in range(settings.simulated.count)
-    )
+    """Devices that no pod may open without a grant, whether the GPU behind it is known now or not.
+
+    More than a node can have: never may rules deny nothing, and pods that run know of GPUs that there were once.
+    """
+    return NVIDIA if settings.simulated is None else NVIDIA | fakes.DEVICES
 
 
 class Plugin:

@@ -237,12 +237,13 @@ class Agent:
     async def _step(self, member: Member, endings: Endings[Process]) -> float | None:
         """Seconds until the next one; None: only when something happens."""
         async with member.lock:
+            before = member.holding
             if await self._steps.enclose(member):
                 assert member.view is not None
                 self.unguarded(member.view.ref, min(member.view.slots, default="?"))
             if member.view is None and not self.synced.is_set():
                 return None  # it keeps what it has until the API server has been heard
-            before, drained = member.holding, member.holding.drains
+            drained = member.holding.drains
             sight = await self._steps.settle(member)
             gone = member.view is None
         if member.holding.drains != drained:
@@ -282,7 +283,7 @@ def _waited_for(member: Member, sight: Sight) -> frozenset[Process]:
 
 
 def _pause(member: Member, gone: bool) -> float | None:
-    if not (member.drains or member.waits or gone):
+    if not (member.drains or member.waits or member.moved or gone):
         member.pause = FIRST_PAUSE
         return None
     pause, member.pause = member.pause, min(member.pause * 1.5, LAST_PAUSE)

@@ -27,6 +27,7 @@ _ALLOW_MULTI, _REPLACE = 2, 4
 _MAX_PROGRAMS = 64  # of one kind on one control group, set by the kernel
 _LOG_BYTES = 64 * 1024
 _ID_OFFSET, _NAME_OFFSET, _NAME_BYTES, _INFO_BYTES = 4, 64, 16, 232  # of struct bpf_prog_info
+_CODE_BYTES_OFFSET, _CODE_OFFSET, _MOST_CODE = 20, 32, 64 * 1024  # of its translated instructions
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -136,6 +137,16 @@ def identifier(program: Program) -> int:
     return int(number)
 
 
+def code(program: Program) -> bytes:
+    """The instructions as the kernel runs them: its verifier may have made them fewer. Empty: it does not tell."""
+    text = ctypes.create_string_buffer(_MOST_CODE)
+    asked = bytearray(_INFO_BYTES)
+    struct.pack_into("=I", asked, _CODE_BYTES_OFFSET, _MOST_CODE)
+    struct.pack_into("=Q", asked, _CODE_OFFSET, ctypes.addressof(text))
+    (length,) = struct.unpack_from("=I", _info(program, bytes(asked)), _CODE_BYTES_OFFSET)
+    return text.raw[:length] if length <= _MOST_CODE else b""
+
+
 def attached(group: Path) -> tuple[int, ...]:
     """Ids of the device programs on the control group itself."""
     identifiers = (ctypes.c_uint32 * _MAX_PROGRAMS)()
@@ -152,8 +163,8 @@ def _name(program: Program) -> str:
     return _info(program)[_NAME_OFFSET : _NAME_OFFSET + _NAME_BYTES].split(b"\0")[0].decode(errors="replace")
 
 
-def _info(program: Program) -> bytes:
-    info = ctypes.create_string_buffer(_INFO_BYTES)
+def _info(program: Program, asked: bytes = bytes(_INFO_BYTES)) -> bytes:
+    info = ctypes.create_string_buffer(asked, _INFO_BYTES)
     attributes = struct.pack("=IIQ", program.descriptor, _INFO_BYTES, ctypes.addressof(info))
     _bpf(_OBJ_GET_INFO, attributes, "Reading what the device rules are")
     return info.raw

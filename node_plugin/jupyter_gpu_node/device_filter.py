@@ -64,10 +64,13 @@ class _Jump:
 
 
 def compile(rules: DeviceRules) -> tuple[Instruction, ...]:  # noqa: A001 - the field's word for it
-    """The shortest straightforward program: minors in a row become one range. Equal rules give equal programs."""
+    """The shortest straightforward program: minors in a row become one range. Equal rules give equal programs.
+
+    :class:`ValueError` for rules that deny nothing: what is managed is always more than what a pod can be given.
+    """
     denied = rules.denied
     if not denied:
-        return (Instruction(MOVE, R0, immediate=1), Instruction(EXIT))
+        raise ValueError("Device rules that deny nothing at all are a mistake.")
     lines: list[Instruction | _Jump | str] = [
         Instruction(LOAD_U32, R2, R1, 0),
         Instruction(MOVE_REGISTER, R5, R2),

@@ -10,10 +10,17 @@ from jupyter_gpu.model.gpu import Device
 
 @dataclass(frozen=True, slots=True)
 class DeviceRules:
-    """What is in ``managed`` but not in ``allowed`` cannot be opened; other devices are none of our business."""
+    """What is in ``managed`` but not in ``allowed`` cannot be opened; other devices are none of our business.
+
+    Raises :class:`ValueError` if nothing is managed: such rules would open every GPU.
+    """
 
     managed: frozenset[Device]
     allowed: frozenset[Device] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not self.managed:
+            raise ValueError("Device rules that cover no device at all would open every GPU.")
 
     @classmethod
     def closed(cls, managed: Iterable[Device]) -> DeviceRules:
@@ -23,4 +30,4 @@ class DeviceRules:
     @property
     def denied(self) -> tuple[Device, ...]:
         """Sorted, so that equal rules always make the same program."""
-        return tuple(sorted(self.managed - self.allowed))
+        return tuple(sorted(self.managed - self.allowed, key=lambda device: (device.major, device.minor)))

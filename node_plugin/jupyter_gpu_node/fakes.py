@@ -29,6 +29,8 @@ from . import loads
 MAJOR, FIRST_MINOR, MINORS_END, MAX_COUNT = 4, 40, 64, 24
 MEMORY = 24 * 2**30
 MODEL = "Simulated GPU"
+DEVICES = frozenset(Device(MAJOR, minor) for minor in range(FIRST_MINOR, MINORS_END))
+"""All that can ever stand for a simulated GPU."""
 VARIABLE = "JUPYTER_GPU_SIMULATED"
 """Environment variable of kernels with the directory, for where the nodes have to lie elsewhere."""
 DEVICE_DIRECTORY = Path("/dev/jupyter-gpu")

@@ -6,23 +6,22 @@ Plain calls that take milliseconds at most; whoever calls sees to it that no two
 from __future__ import annotations
 
 import contextlib
+import enum
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from jupyter_gpu.model.gpu import Device, Gpu
 
-from . import cgroup
+from . import cgroup, device_reader
 from .device_filter import compile as compile_rules
 from .device_rules import DeviceRules
 from .pins import Hold, Pins
 from .places import Places
 from .thawing import Thawer
 
-FREEZE = 0.02
-"""Seconds that processes get to stand still; one that waits for a disk may take longer, and is not waited for."""
-FEW = 300
-"""Processes of a pod that are held still: to look at more would stop them for too long."""
+FREEZE, FREEZE_EACH, FREEZE_MOST = 0.05, 0.0002, 0.5
+"""Seconds that processes get to stand still, for each of them more; one that waits for a disk may take longer."""
 
 _thawer = Thawer()
 
@@ -30,12 +29,12 @@ _thawer = Thawer()
 class GuardedPod:
     """The rules in force on the group of one pod."""
 
-    def __init__(self, hold: Hold, rules: DeviceRules | None) -> None:
+    def __init__(self, hold: Hold, rules: DeviceRules | None, allowed: frozenset[str] = frozenset()) -> None:
         self._hold = hold
         self._rules = rules
         self.group = hold.group
-        self.allowed: frozenset[str] = frozenset()
-        """Uuids that the rules in force allow; nothing is known while :attr:`known` is false."""
+        self.allowed = allowed
+        """Uuids that the rules in force are sure to allow; all of them, unless :attr:`known` is false."""
 
     @property
     def known(self) -> bool:
@@ -67,10 +66,13 @@ class GuardedPod:
         self._hold.close()
 
 
-def enclose(pins: Pins, places: Places, uid: str, managed: Collection[Device]) -> tuple[GuardedPod, bool] | None:
+def enclose(
+    pins: Pins, places: Places, uid: str, managed: Collection[Device], gpus: Iterable[Gpu] = ()
+) -> tuple[GuardedPod, bool] | None:
     """Guard the pod: what an earlier process has in force stays as it is, else everything is closed.
 
-    The second of the two is whether it was closed just now. None: the pod has no group. Raises :class:`OSError`.
+    ``gpus``: those that the rules of an earlier process are asked for, whether they allow them. The second of the two
+    is whether it was closed just now. None: the pod has no group. Raises :class:`OSError`.
     """
     group = places.find(uid)
     if group is None:
@@ -78,29 +80,44 @@ def enclose(pins: Pins, places: Places, uid: str, managed: Collection[Device]) -
     hold = pins.adopt(uid, group)
     if hold is not None:
         thaw(group)  # the earlier process may have been killed in the middle of a look
-        return GuardedPod(hold, None), False
+        return GuardedPod(hold, None, _open(hold, gpus)), False
     rules = DeviceRules.closed(managed)
     return GuardedPod(pins.create(uid, group, compile_rules(rules)), rules), True
 
 
+def _open(hold: Hold, gpus: Iterable[Gpu]) -> frozenset[str]:
+    """Uuids of ``gpus`` that the rules in force allow; none if what the kernel tells of them is not understood."""
+    try:
+        program = device_reader.parse(hold.code())
+        return frozenset(gpu.uuid for gpu in gpus if gpu.device and device_reader.allows(program, gpu.device))
+    except (OSError, ValueError):
+        return frozenset()
+
+
+class Stillness(enum.Enum):
+    """Whether the processes of a group stand still."""
+
+    STILL = enum.auto()
+    MOVING = enum.auto()
+    """One of them did not stop in time."""
+    IMPOSSIBLE = enum.auto()
+    """The group's files may not be written here."""
+
+
 @contextlib.contextmanager
-def frozen(group: Path) -> Iterator[bool]:
+def frozen(group: Path) -> Iterator[Stillness]:
     """Hold all processes of the group still for as long as the block runs; whether they are.
 
-    They are not where the group's files may not be written, where there are many, or where one does not stop in time.
     If this process dies meanwhile, they run again (:mod:`.thawing`).
     """
-    if len(cgroup.processes(group)) > FEW:
-        yield False
-        return
     try:
         _thawer.hold(group)
         (group / "cgroup.freeze").write_text("1")
     except OSError:
-        yield False
+        yield Stillness.IMPOSSIBLE
         return
     try:
-        yield _stands_still(group)
+        yield Stillness.STILL if _stands_still(group) else Stillness.MOVING
     finally:
         thaw(group)
         _thawer.release(group)
@@ -114,9 +131,9 @@ def thaw(group: Path) -> None:
 
 
 def _stands_still(group: Path) -> bool:
-    patience = time.monotonic() + FREEZE
-    while time.monotonic() < patience:
-        if "frozen 1" in (group / "cgroup.events").read_text().splitlines():
-            return True
+    until = time.monotonic() + min(FREEZE + FREEZE_EACH * len(cgroup.processes(group)), FREEZE_MOST)
+    while "frozen 1" not in (group / "cgroup.events").read_text().splitlines():
+        if time.monotonic() > until:
+            return False
         time.sleep(0.0005)
-    return False
+    return True

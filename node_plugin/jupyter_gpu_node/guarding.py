@@ -21,6 +21,7 @@ from .device_rules import DeviceRules
 from .enforcement import PROGRAM
 from .pins import Pins
 from .places import Places
+from .stock import NVIDIA
 
 CALM, TROUBLED = 60.0, 5.0
 """Seconds until it is tried again."""
@@ -77,14 +78,14 @@ class Guarding:
 
 
 def attempt(pins: Pins, places: Places) -> None:
-    """Load a program that denies nothing, pin it, and put it on a control group of its own. Raises :class:`OSError`.
+    """Load a program, pin it, and put it on a control group of its own. Raises :class:`OSError`.
 
     Where no group can be made (the hierarchy is read-only here, which is enough to guard pods) it is only asked
     whether the kernel tells what is on the top group.
     """
     root = places.root
     _remove_old(root)
-    program = bpf.load(compile_rules(DeviceRules.closed(())), PROGRAM)
+    program = bpf.load(compile_rules(DeviceRules.closed(NVIDIA)), PROGRAM)
     try:
         pins.test(program)
         group = root / f"{NAME}{os.getpid()}"

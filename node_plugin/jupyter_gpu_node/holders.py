@@ -15,7 +15,7 @@ from jupyter_gpu.model.gpu import Gpu
 
 from . import cgroup, proc
 from .audit_rules import Suspect
-from .guarded_pod import frozen
+from .guarded_pod import Stillness, frozen
 from .places import pod_of
 
 KTHREADD = 2
@@ -33,6 +33,8 @@ class Sight:
     """Processes that could not be looked into: each may have any of them."""
     looked: frozenset[str] = frozenset()
     """Uuids that were looked for: of any other nothing is proven."""
+    moving: frozenset[str] = frozenset()
+    """Uids of pods that were to stand still for the look, and did not in time."""
 
 
 @dataclass(slots=True)
@@ -102,8 +104,12 @@ def look(
     if not wanted:
         return Sight(looked=looked)
     found: dict[str, set[proc.Process]] = {uuid: set() for uuid in wanted}
-    for group in pods.values():
-        _add(found, _within(wanted, group))
+    moving = set()
+    for uid, group in pods.items():
+        within, stillness = _within(wanted, group)
+        _add(found, within)
+        if stillness is Stillness.MOVING:
+            moving.add(uid)
     inside = [pid for group in pods.values() for pid in cgroup.processes(group)]
     seen = proc.scan(wanted, mappings=mappings, pod=frozenset(inside))
     _add(found, seen.holders)
@@ -112,18 +118,22 @@ def look(
         {uuid: tuple(describe(process) for process in sorted(some)) for uuid, some in found.items()},
         tuple(describe(process) for process in seen.uninspectable),
         looked,
+        frozenset(moving),
     )
 
 
-def _within(wanted: Mapping[str, proc.Target], group: Path) -> Mapping[str, tuple[proc.Process, ...]]:
+def _within(wanted: Mapping[str, proc.Target], group: Path) -> tuple[Mapping[str, tuple[proc.Process, ...]], Stillness]:
+    """Who in the pod has what, and whether nobody moved when nothing was found."""
     pids = cgroup.processes(group)
     first = proc.scan(wanted, pids, pod=pids).holders
     if any(first.values()) or not pids:
-        return first
-    with frozen(group) as still:
+        return first, Stillness.STILL
+    with frozen(group) as stillness:
         faults.point("agent:frozen")
+        if stillness is Stillness.IMPOSSIBLE:
+            return first, stillness
         pids = cgroup.processes(group)
-        return proc.scan(wanted, pids, pod=pids).holders if still else first
+        return proc.scan(wanted, pids, pod=pids).holders, stillness
 
 
 def _add(found: dict[str, set[proc.Process]], more: Mapping[str, Iterable[proc.Process]]) -> None:

@@ -20,6 +20,8 @@ FIRST_PAUSE, LAST_PAUSE = 0.1, 1.0
 """Seconds between two looks at a device that should be closed: few at first, backing off."""
 NEWS = 5.0
 """Seconds between two writes of which only the second names other holders."""
+MOVING, MOVING_ROUNDS = 5.0, 3
+"""Seconds and looks after which a pod that never stood still is believed to have nothing of what it does not show."""
 _NOTHING = Attached(0)
 
 
@@ -40,8 +42,8 @@ class Member:
     """Of our last write."""
     granted: dict[str, int] = field(default_factory=dict)
     """By uuid the milli that the rules in force are for."""
-    settled: bool = True
-    """False until the first look at a pod that an earlier process guarded."""
+    settled: bool = False
+    """False until it was enclosed, and until the first look at one that an earlier process guarded, or nobody."""
     loose: bool = False
     """Whether its group could not be closed: nobody knows what it opens, so nothing new is given to others."""
     waits: bool = False
@@ -54,6 +56,10 @@ class Member:
     """Whether somebody was told that it ran unguarded."""
     began: int = 0
     """When its first process started, in clock ticks after boot."""
+    moved: int = 0
+    """Looks in a row during which it did not stand still."""
+    moves: float = 0
+    """When the first of these was, on the clock of `time.monotonic`."""
     pause: float = FIRST_PAUSE
     failures: int = 0
     written: float = 0
@@ -67,7 +73,8 @@ class Member:
         order = (self.view.created if self.view else "", self.uid)
         shares = {share.uuid: share.milli for share in self.attached.shares} if self.attached else {}
         drains = {item.uuid: item.milli for item in self.attached.draining} if self.attached else {}
-        return Holding(order, {**shares, **self.granted}, drains, self.settled and not self.loose)
+        allowed = self.guard.allowed if self.guard else frozenset[str]()
+        return Holding(order, {**shares, **self.granted}, drains, self.settled and not self.loose, allowed)
 
     @property
     def rights(self) -> frozenset[str] | None:
@@ -97,9 +104,27 @@ def wanted(member: Member) -> Allocated | None:
     if view is None or view.finished:
         return None
     if view.problem:
-        shares = tuple(GpuShare(uuid, milli) for uuid, milli in sorted(member.granted.items()))
-        return Allocated(member.attached.observed_generation if member.attached else 0, shares)
+        known = member.attached or _NOTHING
+        granted = tuple(GpuShare(uuid, milli) for uuid, milli in sorted(member.granted.items()))
+        return Allocated(known.observed_generation, granted if member.settled else known.shares)
     return view.allocated
+
+
+def believed(member: Member, moving: bool, now: float) -> bool:
+    """Whether a look just now proves anything, although the pod may have been ``moving``; counts such looks.
+
+    A descriptor that is passed around at the right moment escapes one look, not several over some seconds.
+    """
+    if not moving:
+        member.moved = 0
+        return True
+    if not member.moved:
+        member.moves = now
+    member.moved += 1
+    if member.moved < MOVING_ROUNDS or now - member.moves < MOVING:
+        return False
+    member.moved = 0
+    return True
 
 
 def suspicious(member: Member, allowed: Collection[str], inventory: Collection[str]) -> frozenset[str]:

@@ -54,6 +54,9 @@ class Metrics(Collector):
         self.unguarded = self._counter("jupyter_gpu_unguarded", "Containers started without the node plugin")
         self.audits = self._counter("jupyter_gpu_audits", "Looks at who has GPUs open")
         self.intruders = self._counter("jupyter_gpu_intruders", "Processes ended because of a GPU not given to them")
+        self.moving = self._counter(
+            "jupyter_gpu_moving", "Releases believed after looks at a pod that never stood still for them"
+        )
         self.strangers = self._counter("jupyter_gpu_strangers", "Programs of the machine found to have a GPU open")
         self.orphans = Counter(
             "jupyter_gpu_orphans",

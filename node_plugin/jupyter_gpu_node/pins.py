@@ -50,6 +50,10 @@ class Hold:
         self._program.close()
         self._program, self._generation = program, new
 
+    def code(self) -> bytes:
+        """What the kernel runs for it; empty if it does not tell. Raises :class:`OSError`."""
+        return bpf.code(self._program)
+
     def in_force(self) -> bool:
         """Whether it is on the group still: one that was removed and made again has nothing."""
         try:

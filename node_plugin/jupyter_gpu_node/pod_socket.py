@@ -33,9 +33,14 @@ class PodSockets:
         self._directory = directory
         self._answer = answer
         self._servers: dict[str, tuple[str, asyncio.Server]] = {}
+        self._one = asyncio.Lock()  # two calls for one slot would leave a server that nobody ends
 
     async def serve(self, slot: str, uid: str) -> None:
         """Have the socket of ``slot`` serve that pod from now on. Raises :class:`OSError`."""
+        async with self._one:
+            await self._serve(slot, uid)
+
+    async def _serve(self, slot: str, uid: str) -> None:
         path = self._directory(slot) / NAME
         known = self._servers.get(slot)
         if known and known[0] == uid and path.is_socket():
@@ -62,9 +67,10 @@ class PodSockets:
 
     async def forget(self, uid: str) -> None:
         """The pod is gone: nobody asks any more."""
-        for slot in [slot for slot, (owner, _) in self._servers.items() if owner == uid]:
-            await self._close(slot)
-            (self._directory(slot) / NAME).unlink(missing_ok=True)
+        async with self._one:
+            for slot in [slot for slot, (owner, _) in self._servers.items() if owner == uid]:
+                await self._close(slot)
+                (self._directory(slot) / NAME).unlink(missing_ok=True)
 
     async def close(self) -> None:
         """End all; the next process makes them anew in the same directories."""

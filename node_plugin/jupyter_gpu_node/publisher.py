@@ -26,11 +26,15 @@ class Publisher:
         self._written = written
 
     async def attached(self, pod: PodRef, attached: Attached) -> str | None:
-        """Write ``attached``; the version it has now, None if that pod is gone. Raises :class:`KubeError`."""
+        """Write ``attached``; the version it has now, None if it was not written. Raises :class:`KubeError`.
+
+        Not written means that the pod is gone, or another one has its name, or that somebody wrote it at the same
+        moment: that write is heard of in an instant, and the next step writes this again.
+        """
         body = {"metadata": {"uid": pod.uid, "annotations": {ATTACHED: encode(attached)}}}
         try:
             after = await self._kube.patch(paths.pod(pod.namespace, pod.name, "status"), body)
-        except (NotFound, Conflict):  # no version is given, so it can only be another uid
+        except (NotFound, Conflict):
             return None
         self._written()
         return objects.resource_version(after)

@@ -93,7 +93,9 @@ class Holding:
     drains: Mapping[str, int] = field(default_factory=dict)
     """By uuid the milli that were taken away and are not proven closed."""
     settled: bool = True
-    """False: an earlier process made its rules, and it may have anything."""
+    """False: it may have anything, because an earlier process made its rules, or nobody did."""
+    open: frozenset[str] = frozenset()
+    """Uuids that the rules in force now allow."""
 
     def claim(self, uuid: str) -> int:
         """How much of that GPU is not free because of this pod."""
@@ -121,9 +123,13 @@ def permitted(
 
 
 def _keeps(share: GpuShare, own: Holding, others: Iterable[Holding]) -> bool:
-    """Had before, and not more than that; of several pods that say so the first ones do."""
+    """Open now, and not for more than before: nothing is opened by that. Of several pods the first ones keep it.
+
+    What is only recorded is no proof: who guarded this pod before may have taken it away and given it to another.
+    """
     earlier = sum(other.has.get(share.uuid, 0) for other in others if other.order < own.order)
-    return share.milli <= own.has.get(share.uuid, 0) and earlier + share.milli <= MILLI_PER_GPU
+    had = own.has.get(share.uuid, 0) if share.uuid in own.open else 0
+    return share.milli <= had and earlier + share.milli <= MILLI_PER_GPU
 
 
 def _may_have(share: GpuShare, others: Sequence[Holding]) -> bool:

@@ -22,7 +22,7 @@ from .guarded_pod import GuardedPod, enclose
 from .guarding import Guarding
 from .holders import Eyes, Sight
 from .inventory import Inventory
-from .member import Member, advance, suspicious, wanted, worth_writing
+from .member import Member, advance, believed, suspicious, wanted, worth_writing
 from .metrics import Metrics
 from .pins import Pins
 from .places import Places
@@ -73,6 +73,7 @@ class Steps:
             raise
         member.loose = False
         if made is None:
+            member.settled = True  # nothing runs
             return False
         member.guard, new, member.began, clean = made
         member.settled = new and clean
@@ -82,13 +83,14 @@ class Steps:
     def _enclose(self, uid: str) -> tuple[GuardedPod, bool, int, bool] | None:
         """With the start of its first process, and whether none of its processes has any GPU open."""
         inventory = self._tools.inventory
-        made = enclose(self._tools.pins, self._tools.places, uid, inventory.devices)
+        gpus = tuple(inventory.seen.values())
+        made = enclose(self._tools.pins, self._tools.places, uid, inventory.devices, gpus)
         if made is None:
             return None
         guard, new = made
         pids = guard.processes()
         starts = (start for pid in pids if (start := proc.process_start_time(pid)) is not None)
-        seen = proc.scan(proc.targets(inventory.seen.values()), pids, pod=pids) if new else None
+        seen = proc.scan(proc.targets(gpus), pids, pod=pids) if new else None
         looked = seen is not None and bool(inventory.seen)  # of a driver that is silent nothing was looked for
         clean = seen is not None and looked and not any(seen.holders.values()) and not seen.uninspectable
         return guard, new, min(starts, default=_now()), clean
@@ -107,7 +109,8 @@ class Steps:
         unhealthy = self._tools.inventory.unhealthy
         member.attached = advance(member, shares, sight, self._rights(), claimed=claimed, unhealthy=unhealthy)
         member.granted = {share.uuid: share.milli for share in shares}
-        member.settled = True
+        # where nothing is known nothing was looked for, and of what moved nothing is proven
+        member.settled = member.settled or (bool(self._tools.inventory.seen) and not sight.moving)
         return sight
 
     async def _apply(self, member: Member) -> tuple[GpuShare, ...]:
@@ -135,9 +138,15 @@ class Steps:
         if not missing:
             return Sight()
         pods = {member.uid: member.guard.group} if member.guard else {}
-        sight = await self._tools.eyes.look({uuid: seen[uuid] for uuid in missing if uuid in seen}, pods)
+        wanted = {uuid: seen[uuid] for uuid in missing if uuid in seen}  # of one that is not known nothing is proven
+        sight = await self._tools.eyes.look(wanted, pods)
         faults.point("agent:looked")
-        return Sight(sight.holders, sight.hidden, missing)
+        moving = sight.moving & {member.uid}
+        if not believed(member, bool(moving), time.monotonic()):
+            return Sight(sight.holders, sight.hidden, moving=moving)
+        if moving:
+            self._tools.metrics.moving.inc()
+        return Sight(sight.holders, sight.hidden, frozenset(wanted))
 
     async def record(self, member: Member) -> None:
         """One write, if there is something to tell."""
@@ -154,7 +163,7 @@ class Steps:
 
     async def left(self, member: Member) -> bool:
         """Whether anything of a pod that is gone is left on this node."""
-        if member.drains:
+        if member.attached and any(item.uuid in self._tools.inventory.seen for item in member.attached.draining):
             return True
         return member.guard is not None and await self.do(cgroup.populated, member.guard.group)
 

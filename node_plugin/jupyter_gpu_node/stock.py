@@ -33,13 +33,16 @@ class Helped(Protocol):
 
 
 NVIDIA = frozenset(Device(195, minor) for minor in range(254))
-"""Every device node that a GPU of NVIDIA can have (``nvidia0`` …); the numbers above belong to the driver itself."""
+"""Every device node that a GPU of NVIDIA can have (``nvidia0`` …); the numbers above belong to the driver itself.
+
+A MIG instance is used through the node of its GPU, so it is covered by that.
+"""
 
 
 class Stock:
     """Asks a :class:`~jupyter_gpu_node.gpus.GpuSource`, and stays calm when it fails."""
 
-    def __init__(self, open_source: Callable[[], GpuSource], always: Collection[Device] = ()) -> None:
+    def __init__(self, open_source: Callable[[], GpuSource], always: Collection[Device] = NVIDIA) -> None:
         self._open = open_source
         self._always = frozenset(always)
         self._source: GpuSource | None = None

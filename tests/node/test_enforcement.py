@@ -119,7 +119,8 @@ def test_server_killed(uid: str, spawn: Spawn, nodes: Nodes) -> None:
     kernel = server.run(
         "os.spawnvp(os.P_NOWAIT, sys.executable, [sys.executable, '-c', 'import time; time.sleep(60)'])"
     )
-    server.run("from jupyter_gpu_node.device_rules import DeviceRules; guard.apply(DeviceRules(MANAGED, MANAGED))")
+    server.run("from jupyter_gpu_node.device_rules import DeviceRules")
+    server.run("guard.apply(DeviceRules(MANAGED, frozenset(DEVICES)))")
     server.end()
 
     left = enforcement.reopen(place, uid)

@@ -18,7 +18,7 @@ def test_the_rights_of_a_pod_that_is_not_yet_enclosed_are_unknown() -> None:
 
 def test_nothing_is_given_to_others_while_a_pod_cannot_be_closed() -> None:
     """It may open anything; as soon as it is closed, the others get what they were given."""
-    other, loose = Member("a"), Member("b", loose=True)
+    other, loose = Member("a"), Member("b", settled=True, loose=True)
     shares = (GpuShare("GPU-0", 1000),)
     assert roster.permitted(shares, other.holding, [loose.holding], {"GPU-0"}) == ()
     loose.loose = False

@@ -73,6 +73,7 @@ def test_another_process_takes_over_what_is_in_force(bpffs: Path, group: Path, u
 def test_nothing_is_taken_over_where_nothing_is_in_force(bpffs: Path, group: Path, uid: str) -> None:
     """A pin without a program on the group is removed: the group was made anew, or nothing was attached yet."""
     pins = Pins.at(bpffs / "pins")
+    (bpffs / "pins").mkdir()
     pins.put(uid, 1, bpf.load(SHUT, "jupyter_gpu"))
     assert pins.uids() == {uid}
     assert pins.adopt(uid, group) is None
@@ -111,7 +112,7 @@ def test_processes_stand_still_while_they_are_looked_at(group: Path, spawn: Call
     child = spawn()
     cgroup.enter(group, child.pid)
     with pytest.raises(RuntimeError, match="meanwhile"), guarded_pod.frozen(group) as still:  # noqa: PT012
-        assert still
+        assert still is guarded_pod.Stillness.STILL
         assert "frozen 1" in (group / "cgroup.events").read_text()
         raise RuntimeError("meanwhile")
     assert child.run("1 + 1") == 2

@@ -19,7 +19,8 @@ def whole(*uuids: str) -> tuple[GpuShare, ...]:
 
 
 def holding(name: str, *, settled: bool = True, drains: dict[str, int] | None = None, **has: int) -> Holding:
-    return Holding(("2026", name), {f"GPU-{key}": milli for key, milli in has.items()}, drains or {}, settled)
+    had = {f"GPU-{key}": milli for key, milli in has.items()}
+    return Holding(("2026", name), had, drains or {}, settled, frozenset(had))
 
 
 ME = holding("me")
@@ -51,7 +52,7 @@ def test_nothing_new_while_somebody_is_not_known() -> None:
 
 def test_of_two_that_both_had_it_the_first_keeps_it() -> None:
     """By age, then by uid: one keeps it, and only one."""
-    old, new = Holding(("2025", "z"), {A: 1000}), Holding(("2026", "a"), {A: 1000})
+    old, new = (Holding((year, year[-1]), {A: 1000}, open=frozenset({A})) for year in ("2025", "2026"))
     assert permitted(whole(A), old, [new], {A}) == whole(A)
     assert permitted(whole(A), new, [old], {A}) == ()
 

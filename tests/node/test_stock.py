@@ -10,6 +10,7 @@ from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node import cgroup, fakes, guarded_pod
 from jupyter_gpu_node.__main__ import managed
 from jupyter_gpu_node.device_filter import compile as compile_rules
+from jupyter_gpu_node.device_rules import DeviceRules
 from jupyter_gpu_node.pins import Pins
 from jupyter_gpu_node.settings import Settings, Simulated
 from jupyter_gpu_node.stock import NVIDIA, Stock
@@ -53,6 +54,15 @@ def test_every_simulated_gpu_is_covered_unplugged_or_not(tmp_path: Path) -> None
     stock.take()
     assert len(stock.gpus) == 2
     assert {Device(4, 40), Device(4, 41), Device(4, 42)} <= stock.devices
+    assert Device(4, 63) in stock.devices, "there may have been more of them when a pod that runs began"
+
+
+def test_a_pod_that_has_all_gpus_is_denied_something() -> None:
+    """Rules that deny nothing are a mistake elsewhere, so they must never be needed."""
+    for settings in (Settings(), Settings(simulated=Simulated(0, 40)), Settings(simulated=Simulated(24, 40))):
+        stock = Stock(Silent, managed(settings))
+        known = frozenset(fakes.device_of(index, 40) for index in range(24))
+        assert DeviceRules(stock.devices | known, known).denied
 
 
 @pytest.mark.root

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.root
 HOLDER = """
 import os, signal, sys
 from pathlib import Path
-from jupyter_gpu_node.guarded_pod import frozen
+from jupyter_gpu_node.guarded_pod import Stillness, frozen
 with frozen(Path(sys.argv[1])) as still:
-    print(still, flush=True)
+    print(still is Stillness.STILL, flush=True)
     sys.stdin.readline()
     os.kill(os.getpid(), signal.SIGKILL)
 """

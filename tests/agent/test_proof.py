@@ -1,0 +1,124 @@
+"""What a plugin that starts anew takes for granted, and what it wants to see proven."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED
+from jupyter_gpu_node import fakes
+from tests.agent.stage import PATIENCE, Node, Pod
+from tests.cluster.testbed import until
+from tests.node.conftest import Child
+
+pytestmark = [pytest.mark.root, pytest.mark.cluster]
+WATCH = """
+def watch(path):
+    while not stop.wait(0.001):
+        if probe(path) != "+":
+            failed.append(path)
+"""
+
+
+@pytest.fixture
+def pair(node: Node) -> Iterator[tuple[tuple[Pod, Child], tuple[Pod, Child]]]:
+    """Two closed pods with a process each."""
+    yield node.running(), node.running()
+    if node.process is None:
+        node.start()
+
+
+def annotations(pod: Pod) -> dict[str, str | None]:
+    """The decision and the record of a pod as they are now."""
+    found = pod.json()["metadata"].get("annotations") or {}
+    return {key: found.get(key) for key in (ALLOCATED, ATTACHED)}
+
+
+def test_a_restart_takes_nothing_away_for_a_moment(
+    node: Node, pair: tuple[tuple[Pod, Child], tuple[Pod, Child]]
+) -> None:
+    """Devices open all the time: what the rules in force allow is read from the kernel, and stays."""
+    for index, (pod, child) in enumerate(pair):
+        pod.allocate(node.uuids[index])
+        pod.until_has(node.uuids[index])
+        child.run("failed, stop = [], threading.Event()")
+        child.run(WATCH)
+        child.run(f"threading.Thread(target=watch, args=({str(node.nodes[index])!r},), daemon=True).start()")
+    node.kill()
+    node.start()
+    for index, (pod, child) in enumerate(pair):
+        pod.allocate(node.uuids[index], node.uuids[index + 2], generation=2)
+        pod.until_has(node.uuids[index], node.uuids[index + 2])
+        assert child.run("stop.set() or failed") == []
+
+
+def test_a_record_older_than_a_release_opens_nothing(
+    node: Node, pair: tuple[tuple[Pod, Child], tuple[Pod, Child]]
+) -> None:
+    """The API server tells what was before a GPU went on to another pod, whose processes have it until they end."""
+    (old, out), (new, inside) = pair
+    before = annotations(new)
+    old.allocate(node.uuids[0])
+    old.until_has(node.uuids[0])
+    stale = annotations(old)
+    old.allocate(generation=2)
+    old.until_has()
+    new.allocate(node.uuids[0])
+    new.until_has(node.uuids[0])
+    inside.run(f"held = open_device({str(node.nodes[0])!r})")
+    node.kill()
+    for pod, told in ((old, stale), (new, before)):
+        for key, text in told.items():
+            pod.annotate(key, text)
+    out.run("seen, stop = [], threading.Event()")
+    out.run("def watch(path):\n    while not stop.wait(0.001): seen.append(probe(path))\n")
+    out.run(f"threading.Thread(target=watch, args=({str(node.nodes[0])!r},), daemon=True).start()")
+    node.start()
+    new.until_has(draining=(node.uuids[0],))
+    assert out.run("set(seen)") == {"-"}
+    inside.run("os.close(held)")
+    new.until_has()
+    old.until_has(node.uuids[0])
+
+
+def test_of_a_gpu_that_is_not_known_nothing_is_proven(
+    node: Node, pair: tuple[tuple[Pod, Child], tuple[Pod, Child]]
+) -> None:
+    """Gone when the plugin started, it cannot be looked for: it drains until it is back, or the pod has ended."""
+    (pod, child), (second, _) = pair
+    for one, index in ((pod, 0), (second, 1)):
+        one.allocate(node.uuids[index])
+        one.until_has(node.uuids[index])
+    child.run(f"held = open_device({str(node.nodes[0])!r})")
+    node.kill()
+    directory = node.folder / "state" / "simulated"
+    for index in (0, 1):
+        fakes.unplug(directory, node.uuids[index], node=node.name)
+    try:
+        pod.allocate(generation=2)
+        second.allocate(generation=2)
+        node.start()
+        pod.until_has(draining=(node.uuids[0],))
+        second.until_has(draining=(node.uuids[1],))
+        assert child.probe(node.nodes[0]) == "-"
+        second.remove_group()
+        second.delete()
+        until(lambda: not any(second.uid in name for name in node.pins()), PATIENCE, "the second pod to be forgotten")
+        assert pod.draining == [node.uuids[0]]
+    finally:
+        for index in (0, 1):
+            fakes.set_health(directory, node.uuids[index], None, node=node.name)
+    until(lambda: len(node.inventory) == len(node.uuids), PATIENCE, "all GPUs to be back")
+    assert pod.draining == [node.uuids[0]]
+    child.run("os.close(held)")
+    pod.until_has()
+
+
+def test_a_pod_that_has_not_begun_holds_up_nobody(node: Node) -> None:
+    """Its image is still pulled, say: it has no group, so it has nothing open."""
+    waiting = node.pod(group=False)
+    waiting.allocate(node.uuids[0])
+    pod, child = node.running()
+    pod.allocate(node.uuids[1], node.uuids[2])
+    pod.until_has(node.uuids[1], node.uuids[2])
+    assert child.probe(*node.nodes) == "-++-"
+    assert waiting.has == []

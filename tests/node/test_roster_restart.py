@@ -1,0 +1,158 @@
+"""A plugin that starts anew trusts what is in force, not what is recorded: nothing is opened without proof."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.gpu import Device, Gpu, GpuShare
+from jupyter_gpu_node import device_reader, guarded_pod
+from jupyter_gpu_node.device_filter import EXIT, MOVE, R0, Instruction, assemble
+from jupyter_gpu_node.device_filter import compile as compile_rules
+from jupyter_gpu_node.device_rules import DeviceRules
+from jupyter_gpu_node.member import Member, wanted
+from jupyter_gpu_node.pins import Pins
+from jupyter_gpu_node.places import Places
+from jupyter_gpu_node.roster import Holding, PodView, permitted
+from jupyter_gpu_node.slots import PodRef
+from tests.node.conftest import DEVICES, MANAGED, Child
+
+A = "GPU-a"
+WHOLE = (GpuShare(A, 1000),)
+
+
+def adopted(name: str, *, has: bool, allowed: bool = False) -> Holding:
+    """A pod as the next process finds it: what is recorded of it, and what its rules allow."""
+    return Holding(("2026", name), {A: 1000} if has else {}, {}, False, frozenset({A} if allowed else ()))
+
+
+def test_what_is_in_force_stays_at_once() -> None:
+    """A restart takes nothing away, and waits for nobody."""
+    assert permitted(WHOLE, adopted("a", has=True, allowed=True), [adopted("b", has=False)], {A}) == WHOLE
+
+
+def test_what_is_only_recorded_waits_until_all_are_known() -> None:
+    """The record may be older than a release that was proven, and the GPU be in another pod's hands."""
+    stale = adopted("a", has=True)
+    assert permitted(WHOLE, stale, [adopted("b", has=False, allowed=True)], {A}) == ()
+    settled = Holding(("2026", "b"))
+    assert permitted(WHOLE, stale, [settled], {A}) == WHOLE
+    assert permitted(WHOLE, stale, [Holding(("2026", "b"), {}, {A: 1000})], {A}) == ()
+
+
+def test_an_older_record_does_not_open_what_went_on() -> None:
+    """What was recorded of the first pod, the second has in force: only one of them gets it, and none by its record."""
+    first = adopted("a", has=True)
+    second = adopted("b", has=False, allowed=True)
+    assert permitted(WHOLE, first, [second], {A}) == ()
+    assert permitted(WHOLE, second, [first], {A}) == ()
+
+
+pods = st.lists(
+    st.builds(
+        Holding,
+        st.tuples(st.just("2026"), st.sampled_from("xyz")),
+        st.sampled_from([{}, {A: 500}, {A: 1000}]),
+        st.sampled_from([{}, {A: 1000}]),
+        st.booleans(),
+        st.sampled_from([frozenset[str](), frozenset({A})]),
+    ),
+    max_size=3,
+)
+
+
+@given(st.sampled_from([{}, {A: 500}, {A: 1000}]), st.sampled_from([500, 1000]), pods)
+def test_nothing_is_opened_beside_a_pod_that_is_not_known(
+    recorded: dict[str, int], milli: int, others: list[Holding]
+) -> None:
+    """Whatever is recorded: what the rules do not allow now is opened only if all others are known, and have room."""
+    own = Holding(("2026", "me"), recorded, {}, False, frozenset())
+    for share in permitted((GpuShare(A, milli),), own, others, {A}):
+        assert all(other.settled for other in others)
+        assert share.milli + sum(other.claim(A) for other in others) <= 1000
+
+
+def test_a_pod_that_was_not_looked_at_yet_may_have_anything() -> None:
+    """Also one that was only just heard of: nothing new is given until it was enclosed."""
+    assert permitted(WHOLE, Member("me").holding, [Member("new").holding], {A}) == ()
+    assert permitted(WHOLE, Member("me").holding, [Member("new", settled=True).holding], {A}) == WHOLE
+
+
+def test_an_unreadable_decision_leaves_what_was_attached() -> None:
+    """A process that just started has granted nothing yet; later what it granted counts."""
+    view = PodView(PodRef("u", "n", "p"), problem="It is no JSON.")
+    member = Member("u", view, attached=Attached(3, WHOLE))
+    assert wanted(member) == Allocated(3, WHOLE)
+    member.settled = True
+    assert wanted(member) == Allocated(3)
+
+
+# -- what a program that is in force means
+
+devices = st.builds(Device, st.sampled_from([4, 195]), st.integers(0, 9) | st.integers(250, 255))
+
+
+@given(st.frozensets(devices, min_size=1), st.frozensets(devices), devices)
+def test_a_program_is_read_as_it_was_meant(managed: frozenset[Device], allowed: frozenset[Device], one: Device) -> None:
+    """There and back through the kernel's notation."""
+    rules = DeviceRules(managed | {Device(4, 63)}, allowed - {Device(4, 63)})
+    program = device_reader.parse(assemble(compile_rules(rules)))
+    assert device_reader.allows(program, one) == (one not in rules.denied)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        (),
+        (Instruction(EXIT),),
+        (Instruction(MOVE, R0, immediate=1),),
+        (Instruction(0x85, immediate=14), Instruction(EXIT)),
+        (Instruction(0x05, offset=-1),),
+        (Instruction(0x61, R0, 2, 0), Instruction(EXIT)),
+        (Instruction(0x61, R0, 1, 16), Instruction(EXIT)),
+        (Instruction(0xBF, R0, 3), Instruction(EXIT)),
+    ],
+)
+def test_a_program_that_is_none_of_ours_is_not_guessed_at(program: tuple[Instruction, ...]) -> None:
+    """Calls, ways back, reading what was never written: nothing is known then."""
+    with pytest.raises(ValueError, match="not one of ours"):
+        device_reader.allows(program, Device(195, 0))
+
+
+def test_a_program_that_is_cut_off() -> None:
+    """Instructions have eight bytes."""
+    with pytest.raises(ValueError, match="cut off"):
+        device_reader.parse(b"1234567")
+
+
+# -- the same from the kernel
+
+GPUS = tuple(
+    Gpu(uuid=f"GPU-{index}", index=index, model="m", memory=1, device=device) for index, device in enumerate(DEVICES)
+)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("count", range(len(DEVICES)))
+def test_the_kernel_tells_what_is_in_force(unified: Path, spawn: Callable[..., Child], count: int) -> None:
+    """A pod's rules by an earlier process are known to the next one, to the device; those of a stranger are not."""
+    uid = f"00000000-0000-4000-8000-{count:012}"
+    top = unified / "jga-roster"
+    group = top / "kubepods" / "besteffort" / f"pod{uid}"
+    group.mkdir(parents=True)
+    try:
+        rules = DeviceRules(MANAGED, frozenset(DEVICES[:count]))
+        Pins(None).create(uid, group, compile_rules(rules)).close()
+        made = guarded_pod.enclose(Pins(None), Places(top), uid, MANAGED, GPUS)
+        assert made is not None
+        guard, new = made
+        assert not new
+        assert not guard.known
+        assert guard.allowed == {gpu.uuid for gpu in GPUS[:count]}
+        guard.close()
+    finally:
+        for directory in (group, group.parent, group.parent.parent, top):
+            directory.rmdir()

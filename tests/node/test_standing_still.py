@@ -1,0 +1,85 @@
+"""A look at a pod that stands still proves something; one at a pod that does not must be repeated."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_node import cgroup, guarded_pod, holders
+from jupyter_gpu_node.guarded_pod import Stillness
+from jupyter_gpu_node.member import MOVING, MOVING_ROUNDS, Member, believed
+from tests.node.conftest import DEVICES, Child
+
+FORKS = """
+ready, gate = os.pipe(), os.pipe()
+for _ in range(400):
+    if os.fork() == 0:
+        os.write(ready[1], b"x")
+        os.read(gate[0], 1)
+        os._exit(0)
+got = 0
+while got < 400:
+    got += len(os.read(ready[0], 400))
+"""
+GPU = Gpu(uuid="GPU-0", index=0, model="m", memory=1, device=DEVICES[0])
+
+
+@pytest.fixture
+def group(unified: Path, uid: str) -> Path:
+    """A group of a pod."""
+    return cgroup.create(unified, uid)
+
+
+@pytest.mark.root
+def test_many_processes_stand_still_too(group: Path, spawn: Callable[..., Child]) -> None:
+    """Their number is the pod's own choice, so it must not make the proof weaker."""
+    child = spawn()
+    cgroup.enter(group, child.pid)
+    child.run(FORKS)
+    try:
+        with guarded_pod.frozen(group) as stillness:
+            assert stillness is Stillness.STILL
+            assert len(cgroup.processes(group)) == 401
+    finally:
+        child.run("os.write(gate[1], b'x' * 400) and [os.wait() for _ in range(400)] and None")
+
+
+@pytest.mark.root
+def test_a_look_tells_who_did_not_stand_still(
+    group: Path, uid: str, spawn: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has found nothing, and proves nothing; one that may not freeze at all is no reason to wait for ever."""
+    child = spawn()
+    cgroup.enter(group, child.pid)
+    assert holders.look([GPU], {uid: group}, {}).moving == frozenset()
+    monkeypatch.setattr(guarded_pod, "_stands_still", lambda _: False)
+    assert holders.look([GPU], {uid: group}, {}).moving == {uid}
+    assert child.run("1 + 1") == 2
+
+
+def test_what_moves_is_believed_after_several_looks_over_some_seconds() -> None:
+    """Both are wanted; and each release begins anew."""
+    member = Member("u")
+    assert believed(member, False, 0)
+    assert [believed(member, True, second) for second in (1, 2, 3, 4, 5.9, 6, 7, 8)] == [
+        *[False] * 5,
+        True,
+        False,
+        False,
+    ]
+    assert not believed(Member("u", moved=1, moves=1), True, 100)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0.01, 3)), max_size=30))
+def test_never_sooner(looks: list[tuple[bool, float]]) -> None:
+    """Since the last look that was believed there were enough others, over enough time."""
+    member, now, begun, count = Member("u"), 0.0, 0.0, 0
+    for moving, pause in looks:
+        now += pause
+        begun, count = (now if not count else begun), count + 1
+        if believed(member, moving, now):
+            assert not moving or (count >= MOVING_ROUNDS and now - begun >= MOVING)
+            count = 0
