@@ -173,14 +173,21 @@ def written(pod: Mapping[str, Any], key: str) -> float:
 def broken_rules(pods: Iterable[PodState]) -> list[str]:
     """What of the rules does not hold of these pods at one instant, in words."""
     owners: dict[str, dict[str, int]] = {}
-    for pod in pods:
+    every = {f"{pod.name} ({pod.uid[:8]})": pod for pod in pods}
+    for name, pod in every.items():
         for uuid, milli in pod.held.items():
-            owners.setdefault(uuid, {})[f"{pod.name} ({pod.uid[:8]})"] = milli
+            owners.setdefault(uuid, {})[name] = milli
     return [
-        f"{uuid} belongs to {', '.join(f'{name}: {milli}' for name, milli in shares.items())}"
+        f"{uuid} belongs to {', '.join(f'{name}: {_claim(every[name], uuid)}' for name in shares)}"
         for uuid, shares in owners.items()
         if sum(shares.values()) > WHOLE
     ]
+
+
+def _claim(pod: PodState, uuid: str) -> str:
+    """How a pod has a GPU, in words."""
+    parts = {"decided": pod.granted, "attached": pod.usable, "draining": pod.draining}
+    return " and ".join(f"{word} {of[uuid]}" for word, of in parts.items() if uuid in of)
 
 
 def unsettled(pods: Sequence[PodState], gpus: Mapping[str, Sequence[Gpu]]) -> list[str]:
