@@ -1,0 +1,71 @@
+"""The rights that the chart grants suffice: the scheduler runs with the token of its own account, and no more."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.admission.test_admission import some_plane
+from tests.admission.world import NOTEBOOKS, ONE, SYSTEM, World
+from tests.cluster.testbed import until
+from tests.deploy import chart
+from tests.scheduler_process.stage import Scheduler
+
+pytestmark = [pytest.mark.cluster]
+SLICE = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices/jupyter-gpu-scheduler"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Of these tests alone: a scheduler works in it."""
+    with some_plane() as plane:
+        world = World(plane, tmp_path_factory.mktemp("rights"))
+        world.build()
+        yield world
+        world.close()
+
+
+def test_the_scheduler_runs_with_its_own_rights(world: World, tmp_path: Path) -> None:
+    """It hears pods and nodes, is elected, tells where it is, keeps the lease, and decides."""
+    world.apply([item for item in chart.render(namespace=SYSTEM) if item["kind"] == "EndpointSlice"])
+    config = yaml.safe_load(Path(world.plane.kubeconfig).read_text())
+    for user in config["users"]:
+        user["user"] = {"token": world.token(SYSTEM, "jupyter-gpu-scheduler", _of(world, "scheduler"))}
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    lease = {"namespace": SYSTEM, "name": "jupyter-gpu-scheduler", "durationSeconds": 6, "retrySeconds": 0.5}
+    settings = {
+        "lease": {**lease, "renewSeconds": 3},
+        "namespaces": [NOTEBOOKS],
+        "extender": {"address": "127.0.0.1", "port": 0, "endpointSlice": "jupyter-gpu-scheduler"},
+    }
+    scheduler = Scheduler(tmp_path, path, settings, POD_IP="10.0.0.9", POD_NAMESPACE=SYSTEM)
+    try:
+        scheduler.until_leading()
+        until(lambda: bool(world.admin.need("GET", SLICE).get("endpoints")), what="its address to be told")
+        before = _renewed(world)
+        until(lambda: _renewed(world) != before, what="the lease to be kept")
+        until(lambda: scheduler.metric("jupyter_gpu_scheduler_decisions_total") > 0, what="a decision")
+        until(lambda: scheduler.metric('jupyter_gpu_scheduler_writes_total{kind="allocated",outcome="done"}') > 0)
+    finally:
+        scheduler.stop()
+    assert "forbidden" not in scheduler.log.lower(), scheduler.log
+
+
+def test_nobody_reads_single_nodes(world: World) -> None:
+    """Lists and watches are all that programs need; who may watch one may not ask for it by name."""
+    for who in ("scheduler", "plugin"):
+        api = world.identities[who]
+        assert api("GET", f"/api/v1/nodes?fieldSelector=metadata.name%3D{ONE}").ok
+        assert api("GET", f"/api/v1/namespaces/{NOTEBOOKS}/pods/lab").ok
+        assert api("GET", f"/api/v1/nodes/{ONE}").status == 403
+
+
+def _of(world: World, name: str) -> dict[str, object]:
+    return world.admin.need("GET", f"/api/v1/namespaces/{SYSTEM}/pods/{name}")
+
+
+def _renewed(world: World) -> str:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/jupyter-gpu-scheduler"
+    return str(world.admin.need("GET", path)["spec"]["renewTime"])
