@@ -131,6 +131,50 @@ def test_pods_without_a_slot_see_no_gpu(corner: World) -> None:
     assert [corner.opens("slot", path) for path in corner.devices(corner.one)] == [False] * chart.GPUS
 
 
+def test_all_containers_of_a_pod_stand_under_its_rules(corner: World) -> None:
+    """An init container, a second one with a slot, one that came again, and one that was added to debug."""
+    path = corner.devices(corner.one)[0]
+    made = pods.pod("several", node=corner.one)
+    (main,) = made["spec"]["containers"]
+    peek = f"[ -c {path} ] || exit 99; ! (exec 3<>{path}) 2>{pods.LOGS}/said; grep 'not permitted' {pods.LOGS}/said"
+    made["spec"]["initContainers"] = [{**main, "name": "before", "command": ["sh", "-c", peek]}]
+    made["spec"]["containers"].append({**main, "name": "second"})
+    corner.run(made)
+    image = f"--image={main['image']}"
+    corner.kubectl("debug", "several", image, "--container=guest", "--profile=baseline", "--", *pods.IDLE)
+
+    def guest_runs() -> bool:
+        status = json.loads(corner.kubectl("get", "pod", "several", "-o", "json"))["status"]
+        return any("running" in each.get("state", {}) for each in status.get("ephemeralContainerStatuses", ()))
+
+    corner.until(guest_runs, "the debugging container to run")
+    corner.exec("several", "mknod", "/tmp/gpu", "c", *numbers(corner, path), container="guest")  # it is root
+
+    def reach() -> list[bool]:
+        others = [corner.opens("several", path, container=name) for name in ("main", "second")]
+        return [*others, corner.opens("several", "/tmp/gpu", container="guest")]
+
+    assert reach() == [False, False, False]
+    corner.ask("several", chart.GPUS)
+    corner.has("several", chart.GPUS * 1000)
+    assert reach()[:2] == [True, True], "Both have a slot of the pod that was given the GPU."
+    corner.ask("several", 0)
+    corner.has("several", 0)
+    assert reach() == [False, False, False]
+    corner.exec("several", "kill", "1", container="second")
+    restarted = "{.status.containerStatuses[?(@.name=='second')].restartCount}"
+    corner.until(lambda: corner.kubectl("get", "pod", "several", "-o", f"jsonpath={restarted}") == "1", "its restart")
+    corner.until(lambda: corner.satisfied("several"), "the pod to run again")
+    assert reach() == [False, False, False]
+
+
+def numbers(corner: World, path: str) -> tuple[str, str]:
+    """Major and minor number of a device of the first node, as `mknod` wants them."""
+    gpu = next(gpu for gpu in corner.gpus[corner.one] if gpu.path == path)
+    assert gpu.device
+    return str(gpu.device.major), str(gpu.device.minor)
+
+
 def rest(port: int, method: str, path: str, body: object = None) -> dict[str, Any]:
     """The answer of the Jupyter server in a pod to a request from outside, through that port of this machine."""
     request = urllib.request.Request(

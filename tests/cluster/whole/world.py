@@ -151,14 +151,14 @@ class World:
         """As usual: told to end, and gone when it has."""
         self.kubectl("delete", "pod", *names, f"--wait={str(wait).lower()}")
 
-    def exec(self, name: str, *words: str) -> str:
+    def exec(self, name: str, *words: str, container: str = "main") -> str:
         """What a command in the pod prints."""
-        return self.kubectl("exec", name, "--", *words)
+        return self.kubectl("exec", name, f"--container={container}", "--", *words)
 
-    def opens(self, name: str, path: str) -> bool:
+    def opens(self, name: str, path: str, *, container: str = "main") -> bool:
         """Whether a process of the pod can open the device; anything but yes and "not permitted" is an error."""
         try:
-            self.exec(name, "sh", "-c", f"[ -c {path} ] || exit 99; exec 3<>{path}")
+            self.exec(name, "sh", "-c", f"[ -c {path} ] || exit 99; exec 3<>{path}", container=container)
         except CommandFailed as error:
             if "not permitted" in error.output:
                 return False
