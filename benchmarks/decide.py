@@ -99,7 +99,8 @@ def _step(snapshot: ClusterSnapshot, node: str) -> None:
     for decision in decide(snapshot, node):
         pod = snapshot.pod(decision.uid)
         assert pod is not None
-        attached = Attached(decision.allocated.observed_generation, decision.allocated.shares)
+        after = decision.allocated
+        attached = Attached(after.observed_generation, after.shares, revision=after.revision)
         snapshot.put_pod(replace(pod, allocated=decision.allocated, attached=attached))
 
 

@@ -167,9 +167,30 @@ class Allocated:
     """Place in line of what is still owed: lower is earlier. A number, no time: clocks can be set back."""
     position: int | None = None
     """How many are served up to and with this pod, 1 = next; absent where nothing is owed or not told."""
+    revision: int = 0
+    """How often something was taken away."""
+    revoked: tuple[GpuShare, ...] = ()
+    """What was taken away and may be open, whatever ``attached`` says, until ``attached`` has this revision."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    _KNOWN = ("observedGeneration", "shares", "reason", "message", "ticket", "position")
+    _KNOWN = ("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked")
+
+    def pending(self, attached: Attached | None) -> tuple[GpuShare, ...]:
+        """What was taken away, and nobody has told whether it was opened.
+
+        A node that was about to open it when it was taken away has recorded neither yet.
+        """
+        return () if attached and attached.revision >= self.revision else self.revoked
+
+    def with_shares(self, shares: tuple[GpuShare, ...], attached: Attached | None) -> Allocated:
+        """These shares instead; what goes, wholly or in part, is revoked until the node has followed."""
+        now = {share.uuid: share.milli for share in shares}
+        revoked = {share.uuid: share for share in self.shares if now.get(share.uuid, 0) < share.milli}
+        if not revoked:
+            return replace(self, shares=shares)
+        for share in self.pending(attached):
+            revoked[share.uuid] = max(share, revoked.get(share.uuid, share))
+        return replace(self, shares=shares, revision=self.revision + 1, revoked=tuple(revoked.values()))
 
     def to_json(self) -> dict[str, Any]:
         """Body of the annotation."""
@@ -180,6 +201,8 @@ class Allocated:
             "message": strict.printable(self.message, 1024) if self.message else None,
             "ticket": self.ticket,
             "position": self.position,
+            "revision": self.revision or None,
+            "revoked": [share.to_json() for share in self.revoked] or None,
         }
         return {**{key: value for key, value in body.items() if value is not None}, **self.extra}
 
@@ -189,6 +212,8 @@ class Allocated:
         body = strict.an_object(value, "allocated")
         shares = strict.required(body, "shares", _read_shares)
         _distinct("shares", [share.uuid for share in shares])
+        revoked = strict.optional(body, "revoked", _read_shares) or ()
+        _distinct("revoked", [share.uuid for share in revoked])
         return cls(
             observed_generation=strict.required(body, "observedGeneration", _read_generation),
             shares=shares,
@@ -196,6 +221,8 @@ class Allocated:
             message=strict.optional(body, "message", strict.label(1024)) or "",
             ticket=strict.optional(body, "ticket", _read_generation),
             position=strict.optional(body, "position", strict.integer(1, 10**6)),
+            revision=strict.optional(body, "revision", _read_generation) or 0,
+            revoked=revoked,
             extra=strict.unknown(body, cls._KNOWN),
         )
 
@@ -208,9 +235,11 @@ class Attached:
     shares: tuple[GpuShare, ...] = ()
     draining: tuple[DrainingShare, ...] = ()
     reason: Reason | None = None
+    revision: int = 0
+    """Of the ``allocated`` that the rules in force follow: what that had taken away is closed, or among these."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    _KNOWN = ("observedGeneration", "shares", "draining", "reason")
+    _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision")
 
     def to_json(self) -> dict[str, Any]:
         """Body of the annotation."""
@@ -219,6 +248,7 @@ class Attached:
             "shares": [share.to_json() for share in self.shares],
             **({"draining": [item.to_json() for item in self.draining]} if self.draining else {}),
             **({"reason": self.reason.value} if self.reason else {}),
+            **({"revision": self.revision} if self.revision else {}),
             **self.extra,
         }
 
@@ -236,6 +266,7 @@ class Attached:
             shares=shares,
             draining=draining,
             reason=_reason(body),
+            revision=strict.optional(body, "revision", _read_generation) or 0,
             extra=strict.unknown(body, cls._KNOWN),
         )
 

@@ -106,7 +106,8 @@ def wanted(member: Member) -> Allocated | None:
     if view.problem:
         known = member.attached or _NOTHING
         granted = tuple(GpuShare(uuid, milli) for uuid, milli in sorted(member.granted.items()))
-        return Allocated(known.observed_generation, granted if member.settled else known.shares)
+        shares = granted if member.settled else known.shares
+        return Allocated(known.observed_generation, shares, revision=known.revision)
     return view.allocated
 
 
@@ -161,7 +162,7 @@ def advance(
         Observation(allowed | (held - sight.looked), found),
         unhealthy,
     ).attached
-    if known is None and not after.shares and not after.draining:
+    if known is None and not after.shares and not after.draining and not after.revision:
         return None
     if allocated and len(shares) < len(allocated.shares):  # not all of it is done
         after = replace(after, observed_generation=known.observed_generation if known else 0)

@@ -64,6 +64,7 @@ def plan(
             shares=shares,
             draining=draining,
             reason=_reason(allowed, draining, unhealthy),
+            revision=allocated.revision if allocated else attached.revision if attached else 0,
             extra=attached.extra if attached else {},
         ),
     )

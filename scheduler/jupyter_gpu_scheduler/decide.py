@@ -73,9 +73,8 @@ def _decisions(snapshot: ClusterSnapshot, desk: Desk) -> tuple[Decision, ...]:
         reason, message = _reason(snapshot, pod, desk)
         generation = pod.requested.generation if pod.requested else before.observed_generation
         after = replace(
-            before,
+            before.with_shares(() if pod.pending else desk.shares[pod.uid], pod.attached),
             observed_generation=generation,
-            shares=() if pod.pending else desk.shares[pod.uid],
             reason=reason,
             message=message,
             ticket=ticket,

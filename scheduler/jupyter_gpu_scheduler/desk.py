@@ -37,9 +37,7 @@ class Desk:
 
     def serve(self) -> None:
         """Decide for all pods."""
-        waiting = [pod for pod in self.pods if not self._serve_alone(pod)]
-        while self._serve_line(waiting):  # again while somebody gave back what somebody before it may want
-            pass
+        self._serve_line([pod for pod in self.pods if not self._serve_alone(pod)])
 
     def _serve_alone(self, pod: PodState) -> bool:
         """Serve a pod that needs nothing but what it holds; False if it needs more."""
@@ -68,20 +66,18 @@ class Desk:
         broken = {share.uuid for share in after if share not in before and not self.gpus[share.uuid].healthy}
         return not broken and (had <= gets or gets <= had)
 
-    def _serve_line(self, waiting: Iterable[PodState]) -> bool:
-        """Serve those who need more, in order; True if somebody gave something back."""
+    def _serve_line(self, waiting: Iterable[PodState]) -> None:
+        """Serve those who need more, in order. Nothing that one of them gives back is free before it is closed."""
         kept_back: set[str] = set()
-        released = False
         for pod in waiting:
             assert pod.requested is not None
             if pod.blocked:
                 self.owed[pod.uid] = pod.requested.milli
                 continue
             found = arrange(pod.requested.wish, self._spots(pod, kept_back))
-            released |= self._give(pod, found.shares) and not pod.pending
+            self._give(pod, found.shares)
             self.owed[pod.uid] = found.owed
             kept_back |= found.wanted
-        return released
 
     def _spots(self, pod: PodState, kept_back: Iterable[str]) -> list[Spot]:
         """The node as ``pod`` sees it; of GPUs that are kept back for others it gets no more than it holds."""
@@ -99,17 +95,15 @@ class Desk:
             spots.append(Spot(gpu, room, held, share, age, uuid in pod.busy))
         return spots
 
-    def _give(self, pod: PodState, shares: tuple[GpuShare, ...]) -> bool:
-        """Note the new shares of a pod; True if some of what it held came free."""
+    def _give(self, pod: PodState, shares: tuple[GpuShare, ...]) -> None:
+        """Note the new shares of a pod; what a running one loses stays held until its node has closed it."""
         before = self.shares[pod.uid]
         if shares == before:
-            return False
+            return
         self.shares[pod.uid] = shares
-        now = {share.uuid: share.milli for share in shares}
-        attached = replace(pod, allocated=None).held
+        held = {share.uuid: share.milli for share in shares} if pod.pending else pod.held_with(shares)
         for uuid in {share.uuid for share in (*before, *shares)}:
-            self._held[uuid][pod.uid] = max(now.get(uuid, 0), attached.get(uuid, 0))
-        return any(now.get(share.uuid, 0) < share.milli for share in before)
+            self._held[uuid][pod.uid] = held.get(uuid, 0)
 
 
 def _present(pod: PodState, gpus: dict[str, Gpu]) -> tuple[GpuShare, ...]:

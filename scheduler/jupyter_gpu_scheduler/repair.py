@@ -33,7 +33,7 @@ def _loses(snapshot: ClusterSnapshot, uid: str, uuids: set[str]) -> Decision:
     assert pod is not None
     assert pod.allocated is not None
     kept = tuple(share for share in pod.allocated.shares if share.uuid not in uuids)
-    return Decision.between(pod, replace(pod.allocated, shares=kept))
+    return Decision.between(pod, pod.allocated.with_shares(kept, pod.attached))
 
 
 def _losers(snapshot: ClusterSnapshot, uuid: str) -> list[PodState]:

@@ -85,7 +85,7 @@ def _groups(shape: Shape, numbers: list[int | None]) -> list[tuple[list[_Looks],
         members.setdefault(name, []).append(_looks(cell))
     for looks in members.values():
         looks.sort()
-    return [(members[name], name) for name in ids]
+    return [(members[name], max(name, -1)) for name in ids]  # who is in no group is not told apart by its place
 
 
 def _renamed(number: int | None, names: dict[int, int]) -> int | None:

@@ -10,12 +10,12 @@ it stands; ticket and nomination are in its own ``allocated``, so they outlive t
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from jupyter_gpu.model.annotations import PREFIX, Allocated, Attached, Requested
-from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .tickets import Tickets
@@ -125,18 +125,22 @@ class PodState:
 
     @property
     def held(self) -> dict[str, int]:
-        """Milli held by uuid: the most of allocated, attached and draining; nothing while it is pending."""
+        """Milli held by uuid: the most of allocated, just revoked, attached, draining; nothing while it is pending."""
         if not self.node:
             return {}
-        there = self.attached
-        held: dict[str, int] = {}
-        for share in self.allocated.shares if self.allocated and not self.finished else ():
-            held[share.uuid] = share.milli
+        decided, there = self.allocated, self.attached
+        shares = [*decided.shares, *decided.pending(there)] if decided and not self.finished else []
         if there:
-            leaving = (item.share for item in there.draining)
-            for share in (*there.shares, *leaving):
-                held[share.uuid] = max(held.get(share.uuid, 0), share.milli)
+            shares += [*there.shares, *(item.share for item in there.draining)]
+        held: dict[str, int] = {}
+        for share in shares:
+            held[share.uuid] = max(held.get(share.uuid, 0), share.milli)
         return held
+
+    def held_with(self, shares: tuple[GpuShare, ...]) -> dict[str, int]:
+        """What it holds if these shares are decided: nothing that it loses is free at once."""
+        decided = (self.allocated or Allocated(0)).with_shares(shares, self.attached)
+        return replace(self, allocated=decided).held
 
 
 @dataclass(slots=True)

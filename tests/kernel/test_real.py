@@ -207,7 +207,7 @@ def test_work_makes_load(kernel: Kernel, server: Server) -> None:
     os.kill(int(next(load.iterdir()).name.split(".")[0]), signal.SIGINT)
     assert kernel.client.get_shell_msg(timeout=30)["content"]["ename"] == "KeyboardInterrupt"
     assert not list(load.iterdir())
-    assert kernel.run("print(gpu.release(timeout=20).attached)") == "0"
+    kernel.run("assert gpu.release(timeout=20).attached == 0")
 
 
 def test_soft_mode_refuses_politely(kernel: Kernel) -> None:

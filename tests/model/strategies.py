@@ -97,7 +97,9 @@ allocated = st.builds(
     message=st.just("") | names(1024),
     ticket=st.none() | generations,
     position=st.none() | st.integers(1, 10**6),
-    extra=extras(("observedGeneration", "shares", "reason", "message", "ticket", "position")),
+    revision=generations,
+    revoked=distinct(shares),
+    extra=extras(("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked")),
 )
 attached = st.builds(
     Attached,
@@ -105,7 +107,8 @@ attached = st.builds(
     shares=distinct(shares),
     draining=distinct(draining),
     reason=reasons,
-    extra=extras(("observedGeneration", "shares", "draining", "reason")),
+    revision=generations,
+    extra=extras(("observedGeneration", "shares", "draining", "reason", "revision")),
 )
 
 users = st.builds(

@@ -53,6 +53,21 @@ def looked(*uuids: str, hidden: tuple[Suspect, ...] = (), **holders: tuple[Suspe
     return Sight({f"GPU-{key}": some for key, some in holders.items()}, hidden, frozenset(uuids))
 
 
+def test_a_grant_that_was_taken_back_before_it_was_known_is_answered() -> None:
+    """The scheduler keeps it from others until the node says that it follows that decision; once is enough."""
+    one = member(())
+    assert one.view
+    one.view = PodView(REF, allocated=Allocated(2, revision=1, revoked=shares(A)))
+    said = step(one)
+    assert said == Attached(2, revision=1)
+    one.attached = said
+    assert worth_writing(one, 0)
+    one.recorded = said
+    assert not worth_writing(one, NEWS + 1)
+    one.view = PodView(REF, problem="it cannot be read")
+    assert step(one) == said
+
+
 def test_what_is_given_is_attached() -> None:
     """As soon as the rules say so, with the generation of the decision."""
     assert step(member((A,)), A) == Attached(2, shares(A))

@@ -281,7 +281,8 @@ class Cluster(RuleBasedStateMachine):
         leaving = {share.uuid: share.milli for share in (*before.shares, *(item.share for item in before.draining))}
         kept = {share.uuid for share in granted}
         draining = tuple(DrainingShare(gpu, milli) for gpu, milli in leaving.items() if gpu in pod.busy - kept)
-        actual = Attached(pod.allocated.observed_generation if pod.allocated else 0, granted, draining)
+        after = pod.allocated or Allocated(0)
+        actual = Attached(after.observed_generation, granted, draining, revision=after.revision)
         self.snapshot.put_pod(replace(pod, attached=actual))
         return actual != pod.attached
 
@@ -416,7 +417,8 @@ def test_what_was_given_twice_is_given_once_again(snapshot: ClusterSnapshot) -> 
         apply(snapshot, (*repair(snapshot, "n"), *decide(snapshot, "n")))
         for pod in snapshot.pods("n"):
             granted = () if pod.finished or not pod.allocated else pod.allocated.shares
-            snapshot.put_pod(replace(pod, attached=Attached(1, granted)))
+            revision = pod.allocated.revision if pod.allocated else 0
+            snapshot.put_pod(replace(pod, attached=Attached(1, granted, revision=revision)))
     assert decide(snapshot, "n") == ()
     assert snapshot.contested("n") == ()
     _held_once(snapshot.pods("n"))
@@ -431,9 +433,10 @@ def _held_once(pods: Iterable[PodState]) -> None:
 
 
 def _named(pod: PodState) -> dict[str, int]:
-    """By uuid the milli that records name: `allocated` unless the pod finished, `attached`, what drains."""
+    """By uuid the milli that records name: `allocated` and revoked unless the pod finished, `attached`, what drains."""
     there = pod.attached or Attached(0)
-    promised = pod.allocated.shares if pod.allocated and not pod.finished else ()
+    decided = pod.allocated if pod.allocated and not pod.finished else Allocated(0)
+    promised = (*decided.shares, *decided.pending(pod.attached))
     found: dict[str, int] = {}
     for share in (*promised, *there.shares, *(item.share for item in there.draining)) if pod.node else ():
         found[share.uuid] = max(found.get(share.uuid, 0), share.milli)

@@ -99,15 +99,15 @@ GROW: dict[str, World] = {
         [pod("a", wants=1), pod("b", wants=0, has=[], attaches=[0])],
         {"a": {}, "b": {}},
     ),
-    "what was decided for another one and never attached is free when revoked": (
+    "what is not attached yet may be opened just now: revoked, it is not free": (
         1,
         [pod("a", wants=1), pod("b", wants=0, has=[0], attaches=[])],
-        {"a": {0: 1000}, "b": {}},
+        {"a": {}, "b": {}},
     ),
-    "what is given back by one behind is for the one before": (
+    "what is given back by one behind is kept for the one before until it is closed": (
         inventory(2, models=["A100", "H100"]),
         [pod("a", wants=1, model=("A100",)), pod("b", wants=1, has=[0], attaches=[], model=("H100",))],
-        {"a": {0: 1000}, "b": {1: 1000}},
+        {"a": {}, "b": {1: 1000}},
     ),
     "a broken GPU is not granted": (inventory(2, unhealthy=[0]), [pod("a", wants=2)], {"a": {1: 1000}}),
     "a broken GPU is kept while nothing changes": (
@@ -315,7 +315,7 @@ def test_a_decision_says_what_changed() -> None:
     decision = answers(world(3, [pod("a", wants=requested(1.5, 7).wish, has=[0, 1])]))["a"]
     assert decision.removed == shares([1])
     assert decision.added == shares({1: 500})
-    assert decision.allocated == Allocated(1, shares({0: 1000, 1: 500}))
+    assert decision.allocated == Allocated(1, shares({0: 1000, 1: 500}), revision=1, revoked=shares([1]))
 
 
 def test_who_loses_comes_before_who_gains() -> None:

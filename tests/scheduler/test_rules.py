@@ -367,7 +367,8 @@ class World(RuleBasedStateMachine):
         draining = tuple(
             DrainingShare(uuid, milli) for uuid, milli in leaving.items() if uuid not in granted and uuid in pod.busy
         )
-        actual = Attached(pod.allocated.observed_generation, pod.allocated.shares, draining)
+        after = pod.allocated
+        actual = Attached(after.observed_generation, after.shares, draining, revision=after.revision)
         self.snapshot.put_pod(replace(pod, attached=actual))
 
 
@@ -382,7 +383,8 @@ def _allocated(pod: PodState) -> dict[str, int]:
 def _held(pod: PodState) -> dict[str, int]:
     held = {} if pod.finished else _allocated(pod)  # what was only promised to who finished is nobody's
     actual = _attached(pod)
-    for share in (*actual.shares, *(item.share for item in actual.draining)):
+    revoked = pod.allocated.pending(pod.attached) if pod.allocated and not pod.finished else ()
+    for share in (*revoked, *actual.shares, *(item.share for item in actual.draining)):
         held[share.uuid] = max(share.milli, held.get(share.uuid, 0))
     return held
 

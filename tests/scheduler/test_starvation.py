@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.annotations import Attached
+from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu_scheduler.admit import allocate
 from jupyter_gpu_scheduler.candidates import filter_nodes
 from jupyter_gpu_scheduler.nominate import nominate
@@ -38,8 +38,9 @@ class Line:
         for _ in range(2):
             decided(self.snapshot)
             for state in self.snapshot.pods(NODE):
-                shares = state.allocated.shares if state.allocated else ()
-                self.snapshot.put_pod(replace(state, attached=Attached(1, shares)))
+                after = state.allocated or Allocated(0)
+                attached = Attached(1, after.shares, revision=after.revision)
+                self.snapshot.put_pod(replace(state, attached=attached))
 
     def shrinks(self, uid: str) -> None:
         """Gives all back."""

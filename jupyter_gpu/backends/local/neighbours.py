@@ -103,7 +103,12 @@ def _state(neighbour: Neighbour, own: Mapping[str, int], left: dict[str, int]) -
         node=NODE,
         requested=None if neighbour.dead else record.requested,
         allocated=None if neighbour.dead else allocated,
-        attached=Attached(0, tuple(GpuShare(uuid, milli) for uuid, milli in believed.items())),
+        # All that is held is named here, what was revoked just before too.
+        attached=Attached(
+            0,
+            tuple(GpuShare(uuid, milli) for uuid, milli in believed.items()),
+            revision=allocated.revision if allocated else 0,
+        ),
         limit=record.limit,
         gone=neighbour.dead,
     )

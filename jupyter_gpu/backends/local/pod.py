@@ -296,7 +296,8 @@ class Pod:
     def _decision(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
         record, gpus = self._record, self._stock.gpus
         me = PodState(self.uid, NODE, requested, record.allocated, record.attached, record.limit, busy)
-        mine = replace(me, attached=None).held  # what we only have not closed yet is no claim against anybody
+        # What we only have not closed yet is no claim against anybody.
+        mine = {share.uuid: share.milli for share in (record.allocated.shares if record.allocated else ())}
         others = states((pod for pod in self._world.neighbours if pod.uid not in self._empty), mine)
         snapshot = ClusterSnapshot()
         snapshot.put_node(NODE, gpus)

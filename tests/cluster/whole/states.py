@@ -76,7 +76,8 @@ class PodState:
         """
         if self.phase in ("Succeeded", "Failed"):
             return {}
-        all_of_them = (self.granted, self.usable, self.draining)
+        revoked = self.allocated.pending(self.attached) if self.allocated else ()
+        all_of_them = (self.granted, self.usable, self.draining, {share.uuid: share.milli for share in revoked})
         return {uuid: max(each.get(uuid, 0) for each in all_of_them) for uuid in set().union(*all_of_them)}
 
     @property
