@@ -216,13 +216,16 @@ export class JupyterServer {
     });
   }
 
-  /** No kernels, no GPUs. */
+  /** No kernels, no GPUs. A kernel that is just being restarted cannot be shut down yet: it is tried again. */
   async reset(): Promise<void> {
-    for (const { id } of (await this.fetch('api/sessions')) as { id: string }[]) {
-      await this.fetch(`api/sessions/${id}`, 'DELETE');
-    }
-    for (const { id } of (await this.fetch('api/kernels')) as { id: string }[]) {
-      await this.fetch(`api/kernels/${id}`, 'DELETE');
+    for (const kind of ['sessions', 'kernels']) {
+      await until(`no ${kind}`, async () => {
+        const found = (await this.fetch(`api/${kind}`)) as { id: string }[];
+        for (const { id } of found) {
+          await this.fetch(`api/${kind}/${id}`, 'DELETE').catch(() => null);
+        }
+        return found.length === 0;
+      });
     }
     await this.request(0);
     await this.see('no GPUs', view => view.phase === 'Idle' && view.gpus.length === 0);
