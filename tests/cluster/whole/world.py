@@ -151,11 +151,11 @@ class World:
         """As usual: told to end, and gone when it has."""
         self.kubectl("delete", "pod", *names, f"--wait={str(wait).lower()}")
 
-    def exec(self, name: str, *words: str, container: str = "main") -> str:
-        """What a command in the pod prints."""
-        return self.kubectl("exec", name, f"--container={container}", "--", *words)
+    def exec(self, name: str, *words: str, container: str = "") -> str:
+        """What a command in the pod prints, in its first container if no other is named."""
+        return self.kubectl("exec", name, *([f"--container={container}"] if container else []), "--", *words)
 
-    def opens(self, name: str, path: str, *, container: str = "main") -> bool:
+    def opens(self, name: str, path: str, *, container: str = "") -> bool:
         """Whether a process of the pod can open the device; anything but yes and "not permitted" is an error."""
         try:
             self.exec(name, "sh", "-c", f"[ -c {path} ] || exit 99; exec 3<>{path}", container=container)
