@@ -1,7 +1,9 @@
 """New pods beside running ones: who is served first, what is said where there is no room, nodes and pods that go."""
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -77,7 +79,7 @@ def test_a_pod_is_deleted_while_it_grows(corner: World) -> None:
 
 
 def test_the_same_name_again_is_another_pod(corner: World) -> None:
-    """Deleted by force while it holds a GPU open: when the next of that name has it, the first is no more."""
+    """Deleted by force while it holds a GPU open: when the next of that name has it, no process of the first has."""
     corner.run(pods.pod("twin", wants=4, node=corner.one))
     first = corner.pod("twin")
     kept = min(first.usable)
@@ -85,9 +87,20 @@ def test_the_same_name_again_is_another_pod(corner: World) -> None:
         corner.kubectl("delete", "pod", "twin", "--force", "--grace-period=0")
         corner.create(pods.pod("twin", wants=4, node=corner.one))
     second = corner.has("twin", 4000)
-    assert not processes(corner.cluster, "", f"pod{first.uid}")
+    gpus = {os.makedev(*map(int, str(gpu.device).split(":"))) for gpu in corner.gpus[corner.one]}
+    assert not [pid for pid in processes(corner.cluster, "", f"pod{first.uid}") if gpus & _open(pid)]
     assert second.uid != first.uid
     assert all(corner.opens("twin", path) for path in corner.devices(corner.one))
+
+
+def _open(pid: int) -> set[int]:
+    """Numbers of the devices that a process has open."""
+    found = set()
+    with suppress(OSError):  # it may end meanwhile
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found.add(descriptor.stat().st_rdev)
+    return found
 
 
 @contextmanager
