@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 COMMAND = "scripts/bench cluster"
 BLOCKS, TURNS = 10, 20
 """Ours and the floor take turns, a block each."""
-CPU_TURNS, POD_TURNS = 10, 3
+CPU_TURNS, POD_TURNS, ROOM_TURNS = 10, 3, 10
 SECONDS = 120.0
 NAMESPACE, POD, BARE = "bench", "notebook", "bare"
 KEYS = ("example.com/asked", "example.com/decided")
@@ -87,6 +87,7 @@ def _measure(here: World, notebook: dict[str, Any]) -> Sequence[Figure]:
     writes = (len(here.history.of(here.pod(POD).uid)) - before) / (len(grow) + len(shrink))
     cpu = [_cpu_resize(here) for _ in range(CPU_TURNS)]
     again = [_again(here, notebook) for _ in range(POD_TURNS)]
+    room = _room(here)
     ours = sorted(grow)[len(grow) // 2]
     return [
         Figure.of(
@@ -117,7 +118,32 @@ def _measure(here: World, notebook: dict[str, Any]) -> Sequence[Figure]:
         ),
         Figure("the same, against a new pod", "ms", ours, COMMAND, goal=_middle(again) / 150, baseline=_middle(again)),
         Figure("writes to the API server for a resize", "", writes, COMMAND, goal=3),
+        Figure.of("a GPU comes free until a pod that waited is bound, p50", "ms", room, COMMAND, goal=100),
+        Figure.of("a GPU comes free until a pod that waited is bound, p99", "ms", room, COMMAND, at=99, goal=100),
     ]
+
+
+def _room(here: World) -> list[float]:
+    """Milliseconds from the annotation that says that a GPU is closed to the Binding of a pod that waited for it."""
+    from tests.cluster.whole import pods
+
+    here.delete(POD)
+    whole = len(here.devices("node1"))
+    here.run(pods.pod("rich", wants=whole, node="node1"))
+    found = []
+    for number in range(ROOM_TURNS):
+        name, before = f"waiting-{number}", here.history.moments[-1].number
+        here.create(pods.pod(name, wants=1, node="node1"))
+        here.event(name, "there is no room", lambda reason, _: reason == "FailedScheduling")
+        here.ask("rich", whole - 1)
+        here.until(lambda name=name: here.pod(name).node, "the pod that waits to be bound")  # type: ignore[misc]
+        freed = here.history.first("rich", lambda state: len(state.held) == whole - 1, after=before)
+        bound = here.history.first(name, lambda state: state.node, after=before)
+        found.append((bound.heard - freed.heard) * 1000)
+        here.delete(name)
+        here.ask("rich", whole)
+        here.has("rich", 1000 * whole)
+    return found
 
 
 def _goal(floor: Sequence[float], percent: float, times: float) -> float:

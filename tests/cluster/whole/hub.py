@@ -118,6 +118,8 @@ def _end_proxy(file: Path) -> None:
 
 def _kubeconfig(world: World, folder: Path) -> Path:
     """The hub's own account, which has the rights that a hub needs and no others."""
+    kinds = ("serviceaccount", "role", "rolebinding")
+    world.kubectl("delete", "--ignore-not-found", *(f"{kind}/{ACCOUNT}" for kind in kinds))  # of an earlier attempt
     world.kubectl("create", "serviceaccount", ACCOUNT)
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  
 def test_a_hubs_users_have_gpus_that_change(product: Product, tmp_path: Path) -> None:
     """Through the hub's proxy from 0 to 2 and down to 1; another's server starts with one that the hub asked for."""
     with world(product, NOTEBOOKS[0]) as found:
+        found.kubectl("delete", "--ignore-not-found", "serviceaccount", "notebook")  # of an earlier attempt
         found.kubectl("create", "serviceaccount", "notebook")
         node = product.cluster.nodes[0].name
         with hub.running(found, tmp_path, product.notebook, node) as address:
