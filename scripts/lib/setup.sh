@@ -220,6 +220,7 @@ setup_cluster() {
     missing+=(containernetworking-plugins)
   fi
   [ ${#missing[@]} = 0 ] || apt_install "What Kubernetes needs (${missing[*]})" "${missing[@]}"
+  ! lacks_netavark || apt_install "netavark, which buildah needs," netavark
   if ! "$python" scripts/lib/cluster.py build --check >/dev/null; then
     go_is_new || get_go
     step "Kubernetes (minutes, once)" "$python" scripts/lib/cluster.py build
@@ -235,6 +236,12 @@ cluster_commands() {
   [ "$(id -u)" = 0 ] || return 0
   printf '%s %s\n' containerd containerd runc runc ip iproute2 musl-gcc musl-tools busybox busybox-static \
     buildah buildah debootstrap debootstrap
+}
+
+# Newer buildahs (Debian 13) do not start without it, though nothing here uses a network of theirs.
+lacks_netavark() {
+  [ "$(id -u)" = 0 ] && printf 'buildah version 1.30\n%s\n' "$(buildah --version)" | sort -V -C &&
+    ! ls /usr/{local/,}lib{,exec}/podman/netavark >/dev/null 2>&1
 }
 
 # Go 1.21 and later fetch the very version that is wanted.
