@@ -124,8 +124,9 @@ def build(name: str) -> Image:
             shutil.copy(product, context / name)
         words = ["--build-arg", f"PRODUCT={_content(product)}"]
         words += ["--build-arg", f"BASE={base()}", "--build-arg", f"WHEELS={house.name}"] if house else []
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        words += ["--ulimit", f"nofile={soft}:{hard}"]  # newer ones ask for more than a confined root may have
+        for kind, limit in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
+            soft, hard = resource.getrlimit(limit)
+            words += ["--ulimit", f"{kind}={soft}:{hard}"]  # newer ones ask for more than a confined root may have
         words += ["--quiet", "--layers", "--pull-never", "--tag", image.reference, "--file", str(containerfile)]
         buildah("bud", *words, context)
     say(f"writing {image.archive.name}")

@@ -241,7 +241,7 @@ cluster_commands() {
 # Newer buildahs (Debian 13) do not start without it, though nothing here uses a network of theirs.
 lacks_netavark() {
   [ "$(id -u)" = 0 ] && printf 'buildah version 1.30\n%s\n' "$(buildah --version)" | sort -V -C &&
-    ! ls /usr/{local/,}lib{,exec}/podman/netavark >/dev/null 2>&1
+    [ -z "$(ls /usr/{local/,}lib{,exec}/podman/netavark 2>/dev/null)" ]
 }
 
 # Go 1.21 and later fetch the very version that is wanted.
