@@ -66,7 +66,10 @@ def constraints(wanted: Iterable[str]) -> list[str]:
     while todo:
         requirement = todo.pop()
         name = canonicalize_name(requirement.name)
-        found[name] = metadata.version(name)
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # the image's Python needs it, this newer one does not
+            continue
         for extra in ("", *requirement.extras):
             if (name, extra) in seen:
                 continue
