@@ -234,8 +234,8 @@ setup_cluster() {
 cluster_commands() {
   echo openssl openssl
   [ "$(id -u)" = 0 ] || return 0
-  printf '%s %s\n' containerd containerd runc runc ip iproute2 musl-gcc musl-tools busybox busybox-static \
-    buildah buildah debootstrap debootstrap
+  printf '%s %s\n' containerd containerd runc runc ip iproute2 as binutils musl-gcc musl-tools \
+    busybox busybox-static buildah buildah debootstrap debootstrap
 }
 
 # Newer buildahs (Debian 13) do not start without it, though nothing here uses a network of theirs.
