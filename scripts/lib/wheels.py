@@ -58,9 +58,13 @@ def _own(extras: dict[str, list[str]], extra: str) -> Iterator[str]:
             yield text
 
 
-def constraints(wanted: Iterable[str]) -> list[str]:
-    """Versions installed here of the requirements and of all that they need: what is tested, and nothing newer."""
+def constraints(wanted: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Versions installed here of the requirements and of all that they need: what is tested, and nothing newer.
+
+    The second: what only the images' Python needs. pip looks at the conditions of the Python that it runs on.
+    """
     found: dict[str, str] = {"pip": metadata.version("pip")}
+    missing: set[str] = set()
     todo = [Requirement(text) for text in wanted]
     seen: set[tuple[str, str]] = set()
     while todo:
@@ -68,7 +72,8 @@ def constraints(wanted: Iterable[str]) -> list[str]:
         name = canonicalize_name(requirement.name)
         try:
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # the image's Python needs it, this newer one does not
+        except metadata.PackageNotFoundError:
+            missing.add(f"{name}{requirement.specifier}")
             continue
         for extra in ("", *requirement.extras):
             if (name, extra) in seen:
@@ -78,7 +83,7 @@ def constraints(wanted: Iterable[str]) -> list[str]:
                 needed = Requirement(text)
                 if needed.marker is None or needed.marker.evaluate(_environment(extra)):
                     todo.append(needed)
-    return sorted(f"{name}<={version}" for name, version in found.items())
+    return sorted(f"{name}<={version}" for name, version in found.items()), sorted(missing)
 
 
 def _environment(extra: str) -> dict[str, str]:
@@ -98,7 +103,8 @@ def _environment(extra: str) -> dict[str, str]:
 def house(kind: str, cache: Path, say: Say) -> Path:
     """A folder with the wheels of one kind and pip's, downloaded once for these versions."""
     wanted = [*requirements(kind), "pip"]
-    newest = constraints(wanted)
+    newest, missing = constraints(wanted)
+    wanted += missing
     folder = cache / "wheels" / _digest(PYTHON, platform.machine(), *wanted, *newest)
     if not folder.is_dir():
         say(f"downloading about {len(newest)} wheels ({kind})")
