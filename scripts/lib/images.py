@@ -10,7 +10,6 @@ import argparse
 import fcntl
 import hashlib
 import os
-import resource
 import shutil
 import sys
 import tempfile
@@ -27,6 +26,8 @@ from tests.cluster.testbed import binaries
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jupyter-gpu" / "images"
 REGISTRY = "localhost/jupyter-gpu"
+LIMIT = 16384
+"""Open files and processes of a build."""
 KEEP = 2
 """Archives of each image that stay; older ones are removed."""
 
@@ -124,9 +125,8 @@ def build(name: str) -> Image:
             shutil.copy(product, context / name)
         words = ["--build-arg", f"PRODUCT={_content(product)}"]
         words += ["--build-arg", f"BASE={base()}", "--build-arg", f"WHEELS={house.name}"] if house else []
-        for kind, limit in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
-            soft, hard = resource.getrlimit(limit)
-            words += ["--ulimit", f"{kind}={soft}:{hard}"]  # newer ones ask for more than a confined root may have
+        for kind in ("nofile", "nproc"):  # buildah asks for more than a confined root may have; less may everybody
+            words += ["--ulimit", f"{kind}={LIMIT}:{LIMIT}"]
         words += ["--quiet", "--layers", "--pull-never", "--tag", image.reference, "--file", str(containerfile)]
         buildah("bud", *words, context)
     say(f"writing {image.archive.name}")
