@@ -45,3 +45,21 @@ def node(machine: Node) -> Iterator[Node]:
     if machine.process is None:
         machine.start()
     machine.clear()
+
+
+@pytest.fixture(scope="module")
+def resting(plane: ControlPlane, api: Api) -> Iterator[Node]:
+    """A node whose plugin does not run."""
+    made = Node(plane, api)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def quiet(resting: Node) -> Iterator[Node]:
+    """The node, with no plugin of its own running."""
+    yield resting
+    resting.stop()
+    resting.clear()

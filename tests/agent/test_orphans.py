@@ -1,7 +1,6 @@
 """What pods leave behind while nobody looks is found again, and removed."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,9 @@ from jupyter_gpu_node.device_rules import DeviceRules
 from jupyter_gpu_node.inventory import Inventory
 from jupyter_gpu_node.stock import Stock
 from jupyter_gpu_node.uplink import Uplink
-from tests.agent.stage import FIRST_MINOR, PATIENCE, Api, Node
+from tests.agent.stage import FIRST_MINOR, PATIENCE, Node
 from tests.agent.test_start import SLOT, ask, ref, running
-from tests.cluster.testbed import ControlPlane, until
+from tests.cluster.testbed import until
 from tests.node.test_uplink import DEVICES, HEAD, route
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
@@ -24,24 +23,6 @@ WORK = """
 until = time.process_time() + 2
 while time.process_time() < until: pass
 """
-
-
-@pytest.fixture(scope="module")
-def machine(plane: ControlPlane, api: Api) -> Iterator[Node]:
-    """A node."""
-    made = Node(plane, api)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-@pytest.fixture
-def quiet(machine: Node) -> Iterator[Node]:
-    """The node, with no plugin of its own running."""
-    yield machine
-    machine.stop()
-    machine.clear()
 
 
 def test_a_pod_that_went_while_the_plugin_was_away(quiet: Node) -> None:

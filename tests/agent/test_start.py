@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,29 +21,10 @@ from jupyter_gpu_node import uninstall
 from jupyter_gpu_node.__main__ import Plugin
 from jupyter_gpu_node.agent import CannotGuard
 from jupyter_gpu_node.slots import PodRef
-from tests.agent.stage import COUNT, Api, Node, Pod
-from tests.cluster.testbed import ControlPlane
+from tests.agent.stage import COUNT, Node, Pod
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 SLOT = "slot-0000"
-
-
-@pytest.fixture(scope="module")
-def machine(plane: ControlPlane, api: Api) -> Iterator[Node]:
-    """A node."""
-    made = Node(plane, api)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-@pytest.fixture
-def quiet(machine: Node) -> Iterator[Node]:
-    """The node, with no plugin of its own running."""
-    yield machine
-    machine.stop()
-    machine.clear()
 
 
 @asynccontextmanager
