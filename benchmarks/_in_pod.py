@@ -14,6 +14,8 @@ import time
 
 FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
 PATIENCE = 60.0
+REST = 0.1
+"""Seconds between two turns; the floor rests as long."""
 
 
 def main() -> None:
@@ -38,7 +40,17 @@ def turn(line: http.client.HTTPConnection, token: str, gpus: int, paths: list[st
         time.sleep(0.0002)  # a loop without rest would take a CPU from what is measured
     took = time.monotonic() - began
     asking.join()
+    settle(line, token)
     return took * 1000
+
+
+def settle(line: http.client.HTTPConnection, token: str) -> None:
+    """What comes after (the record that all is done, and who hears of it) is over before the next turn begins."""
+    while True:
+        time.sleep(REST)
+        line.request("GET", "/jupyter-gpu/api/v1/status", headers={"Authorization": f"token {token}"})
+        if json.loads(line.getresponse().read())["settled"]:
+            return
 
 
 def ask(line: http.client.HTTPConnection, token: str, gpus: int) -> None:

@@ -186,6 +186,7 @@ async def _floor(kubeconfig: Path) -> list[float]:
             await watch.synced.wait()
         await asyncio.sleep(0.5)  # both watches follow now
         for number in range(TURNS):
+            await asyncio.sleep(_in_pod.REST)
             word = f"{time.monotonic_ns()}-{number}"
             began = time.monotonic()
             await asyncio.gather(
