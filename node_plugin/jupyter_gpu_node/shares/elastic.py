@@ -1,0 +1,307 @@
+"""Co-adjustment: the shares of one GPU are one whole; who uses its share up grows by what others do not use. Pure.
+
+One pass a period looks at all shares of a GPU and moves them together, so that their sum is at most 1000 at every
+instant. Only the effective milli moves. The allocated milli is what a share has a right to: as soon as it wants it, it
+has it back in the same pass, before anybody keeps more than its own.
+
+Slow to give, quick to get back: a share gives by the *peak* of its use, which fades over seconds, so that short bursts
+with pauses between them do not make it give and take in turns; it gets its own back by what it did in the last period
+alone. What a donor keeps is its peak over ``give``: then it uses less than ``grow`` of it, and nothing oscillates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields, replace
+from math import ceil
+
+from .ledger import Account
+
+WHOLE = 1000
+_NOTHING_FREE = "Wants more, and nothing is free."
+LIMITS: Mapping[str, tuple[float, float]] = {
+    "grow": (0.01, 1),
+    "give": (0.01, 1),
+    "shrink": (0, 1),
+    "step": (1, WHOLE),
+    "floor": (1, WHOLE),
+    "patience": (1, 1_000),
+    "fade": (1, 100_000),
+    "smooth": (1, 1_000),
+}
+"""Least and most of each setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """The settings of one GPU. Raises :class:`ValueError` for what cannot work, in words for the administrator."""
+
+    grow: float = 0.9
+    """A share that uses at least this part of what it has should grow."""
+    give: float = 0.5
+    """One that uses less than this can give to others, and keeps as much as makes its use this part."""
+    shrink: float = 0.3
+    """One that uses less than this shrinks by itself."""
+    step: int = 50
+    """Most milli by which a share grows, or shrinks by itself, in one pass."""
+    floor: int = 20
+    """What a share keeps if it uses nothing. At the defaults of :class:`~.timing.Timing` that fills the bank of a share
+    of 300 before its deposits expire, so that a burst after a long rest finds it full."""
+    patience: int = 2
+    """Passes in which a share must look the same before it grows, gives or shrinks. It gets its own back at once."""
+    fade: int = 20
+    """Passes in which a peak of use counts half."""
+    smooth: int = 4
+    """Passes over which use is smoothed before a share grows."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value, (least, most) = getattr(self, one.name), LIMITS[one.name]
+            if isinstance(value, bool) or not isinstance(value, int if one.type == "int" else int | float):
+                raise ValueError(f"{one.name} is {value!r}; it must be a number{', whole' * (one.type == 'int')}.")
+            if not least <= value <= most:
+                raise ValueError(f"{one.name} is {value}; it must be from {least} to {most}.")
+        if not self.shrink < self.give < self.grow:
+            raise ValueError(f"shrink {self.shrink}, give {self.give}, grow {self.grow}: each must be above the last.")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one share did in the last period."""
+
+    allocated: int
+    used: int
+    """GPU time that it had, in thousandths of the period."""
+    short: bool = False
+    """It had demand, and neither quantum nor bank for it."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.allocated <= WHOLE or self.used < 0:
+            raise ValueError(f"A share has 1 to {WHOLE} milli and uses 0 or more, not {self.allocated}, {self.used}.")
+
+    @classmethod
+    def between(cls, allocated: int, before: Account | None, after: Account, passed: int) -> Seen:
+        """From two accounts of one share, ``passed`` microseconds apart; ``before`` is None for a new one."""
+        used, throttled = _totals(after)
+        if before is not None:
+            earlier = _totals(before)
+            used, throttled = used - earlier[0], throttled - earlier[1]
+        return cls(allocated, max(0, used) * 1000 // max(1, passed), throttled > 0)
+
+
+def _totals(account: Account) -> tuple[int, int]:
+    return account.guaranteed + account.borrowed + account.idle + account.overrun, account.throttled
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is remembered of one share from pass to pass."""
+
+    allocated: int
+    effective: int
+    """What it earns now."""
+    peak: float
+    """The most that it used lately, in milli; fades."""
+    use: float = 0.0
+    """What it used of its effective milli, 0 to 1, smoothed."""
+    high: int = 0
+    """For how many passes it used at least ``grow``; this and the next two count up to ``patience``."""
+    low: int = 0
+    """The same below ``give``."""
+    lowest: int = 0
+    """The same below ``shrink``."""
+    reason: str = ""
+    """Why it has what it has, in words for its user."""
+
+    @classmethod
+    def first(cls, allocated: int, effective: int | None = None) -> Standing:
+        """Of a share that is new or known from its file only. It is taken to use all that it has, until it is seen."""
+        now = min(max(1, effective or allocated), WHOLE)
+        return cls(allocated, now, max(allocated, now))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a pass did to one share, or told it."""
+
+    before: int
+    after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of one pass: all shares of the GPU, and what is new. The effective milli are to be put into force at once."""
+
+    standings: Mapping[str, Standing]
+    changes: Mapping[str, Change]
+
+    @property
+    def effective(self) -> dict[str, int]:
+        """By share; their sum is at most 1000."""
+        return {name: one.effective for name, one in self.standings.items()}
+
+
+def adjust(standings: Mapping[str, Standing], seen: Mapping[str, Seen], rules: Elastic) -> Outcome:
+    """One pass over the shares in ``seen``, which are all of this GPU; of others nothing is remembered.
+
+    A share that is new, or was allocated another amount, begins with what is allocated to it. Raises
+    :class:`ValueError` if more than the GPU is allocated.
+    """
+    if (total := sum(one.allocated for one in seen.values())) > WHOLE:
+        raise ValueError(f"The shares of one GPU are together at most {WHOLE} milli, not {total}.")
+    looked = {name: _look(standings.get(name), one, rules) for name, one in sorted(seen.items())}
+    this = _Pass(looked, rules)
+    this.give_back([name for name, one in seen.items() if _wants_its_own(looked[name], one, rules)])
+    this.grow()
+    this.shrink()
+    return this.outcome(standings)
+
+
+def _look(before: Standing | None, now: Seen, rules: Elastic) -> Standing:
+    """What is known of a share after the last period; its effective milli is as it was."""
+    if before is None:
+        return Standing.first(now.allocated)
+    if before.allocated != now.allocated:
+        return replace(Standing.first(now.allocated), reason=f"Its own is {now.allocated} now.")
+    part = _part(now, before.effective)
+    use = before.use + (part - before.use) / rules.smooth
+    use = part if abs(part - use) < 0.001 else use  # it arrives: a steady use ends in a state that does not change
+    faded = before.peak * 0.5 ** (1 / rules.fade)
+    peak = max(float(now.used), faded if faded >= 1 else 0.0)
+    lately = peak / before.effective
+
+    def count(passes: int, holds: bool) -> int:
+        return min(rules.patience, passes + 1) if holds else 0
+
+    return replace(
+        before, use=use, peak=peak,
+        high=count(before.high, min(use, part) >= rules.grow),
+        low=count(before.low, lately < rules.give and not now.short),
+        lowest=count(before.lowest, lately < rules.shrink and not now.short),
+    )  # fmt: skip
+
+
+def _part(now: Seen, effective: int) -> float:
+    return min(1.0, now.used / effective)
+
+
+def _wants_its_own(one: Standing, now: Seen, rules: Elastic) -> bool:
+    """Whether it has less than is allocated to it, and demand for more than it has."""
+    return one.effective < one.allocated and (now.short or one.high > 0 or _part(now, one.effective) >= rules.grow)
+
+
+class _Pass:
+    """First who wants its own back, then who wants more, then who shrinks by itself. Nobody is moved twice."""
+
+    def __init__(self, standings: Mapping[str, Standing], rules: Elastic) -> None:
+        self._standings = dict(standings)
+        self._rules = rules
+        self._now = {name: one.effective for name, one in standings.items()}
+        self._reasons: dict[str, str] = {}
+
+    @property
+    def _free(self) -> int:
+        return WHOLE - sum(self._now.values())
+
+    def give_back(self, names: Collection[str]) -> None:
+        """These have their own again; what is missing comes from those that have more than theirs, in proportion to it.
+
+        As no more than the GPU is allocated, that is always enough: also where a new share came.
+        """
+        for name in names:
+            one = self._standings[name]
+            self._now[name] = one.allocated
+            # who was asked for its own back is not a donor again at once
+            self._standings[name] = replace(one, peak=max(one.peak, float(one.allocated)), low=0, lowest=0)
+            self._reasons[name] = f"Has its own {one.allocated} back."
+        extra = {name: self._now[name] - one.allocated for name, one in self._standings.items()}
+        lent = {name: amount for name, amount in extra.items() if amount > 0}
+        self._take(_split(max(0, -self._free), lent), "Gave back {}, which was only lent.")
+
+    def grow(self) -> None:
+        """Who uses up what it has grows by a step, all alike: from what is free, and then from donors."""
+        wishes = {
+            name: min(self._rules.step, WHOLE - self._now[name])
+            for name, one in self._standings.items()
+            if self._patient(one.high) and name not in self._reasons and self._now[name] < WHOLE
+        }
+        donors = {name: self._spare(name) for name, one in self._standings.items() if self._patient(one.low)}
+        free = self._free
+        amount = min(sum(wishes.values()), free + sum(donors.values()))
+        if amount:
+            self._take(_split(max(0, amount - free), donors), "Gave {}, which it did not use.")
+            self._put(_split(amount, wishes))
+        else:
+            self._level(wishes)
+        for name in wishes:
+            self._reasons.setdefault(name, _NOTHING_FREE)
+
+    def _level(self, wanting: Collection[str]) -> None:
+        """Nothing is left to give: who got more than its own first does not keep it from who comes later.
+
+        All that have more than their own, or want it, approach the same multiple of what is allocated to them.
+        """
+        ring = [name for name, one in self._standings.items() if name in wanting or self._now[name] > one.allocated]
+        total = sum(self._now[name] for name in ring)
+        base = sum(self._standings[name].allocated for name in ring)
+        missing = {name: self._standings[name].allocated * total // base - self._now[name] for name in ring}
+        step = self._rules.step
+        wishes = {name: min(step, missing[name]) for name in wanting if missing[name] > 0}
+        extra = {name: min(step, -missing[name]) for name in ring if missing[name] < 0 and name not in self._reasons}
+        amount = min(sum(wishes.values()), sum(extra.values()))
+        self._take(_split(amount, extra), "Gave {} of what it had beyond its own: others want as much.")
+        self._put(_split(amount, wishes))
+
+    def shrink(self) -> None:
+        """Who uses hardly anything shrinks by itself, towards its use."""
+        for name, one in self._standings.items():
+            if self._patient(one.lowest) and (spare := min(self._rules.step, self._spare(name))):
+                self._take({name: spare}, "Shrank by {}: it uses little of it.")
+
+    def outcome(self, before: Mapping[str, Standing]) -> Outcome:
+        """What came of it. A reason stays until there is another one, or until it is not so any more."""
+        after, changes = {}, {}
+        for name, one in self._standings.items():
+            kept = "" if one.reason == _NOTHING_FREE else one.reason
+            reason = self._reasons.get(name, kept)
+            after[name] = replace(one, effective=self._now[name], reason=reason)
+            was = before.get(name, one)
+            if was.effective != self._now[name] or (reason and reason != was.reason):
+                changes[name] = Change(was.effective, self._now[name], reason)
+        return Outcome(after, changes)
+
+    def _patient(self, passes: int) -> bool:
+        return passes >= self._rules.patience
+
+    def _spare(self, name: str) -> int:
+        """What a share can do without: its use is below ``give`` of what it has, and at most that of what it keeps."""
+        if name in self._reasons:
+            return 0
+        one = self._standings[name]
+        keeps = max(ceil(one.peak / self._rules.give), min(self._rules.floor, one.allocated))
+        return max(0, self._now[name] - keeps)
+
+    def _take(self, amounts: Mapping[str, int], words: str) -> None:
+        self._move({name: -amount for name, amount in amounts.items()}, words)
+
+    def _put(self, amounts: Mapping[str, int]) -> None:
+        self._move(amounts, "Grew by {} from what others do not use.")
+
+    def _move(self, amounts: Mapping[str, int], words: str) -> None:
+        for name, amount in amounts.items():
+            if amount:
+                self._now[name] += amount
+                self._reasons[name] = words.format(abs(amount))
+
+
+def _split(amount: int, parts: Mapping[str, int]) -> dict[str, int]:
+    """``amount`` in proportion to ``parts``, to the unit; nobody's is above its part if ``amount`` is not above all."""
+    whole = sum(parts.values())
+    if not whole or not amount:
+        return {}
+    found = {name: amount * part // whole for name, part in parts.items()}
+    rest = sorted(parts, key=lambda name: (-(amount * parts[name] % whole), name))
+    for name in rest[: amount - sum(found.values())]:
+        found[name] += 1
+    return found

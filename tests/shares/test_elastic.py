@@ -1,0 +1,392 @@
+"""Co-adjustment: each rule by a case, and what must hold whatever the shares do."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_node.shares.elastic import WHOLE, Elastic, Outcome, Seen, Standing, adjust
+from jupyter_gpu_node.shares.ledger import Account, Ledger
+from jupyter_gpu_node.shares.timing import Timing
+
+RULES = Elastic()
+QUICK = Elastic(fade=1, smooth=1)
+"""What happened before the last periods hardly counts: cases are short then."""
+Standings = Mapping[str, Standing]
+
+
+def rested(allocated: int, effective: int | None = None, peak: float = 0.0) -> Standing:
+    """A share that has been as it is for long."""
+    now = effective or allocated
+    use = min(1.0, peak / now)
+    high, low, lowest = use >= RULES.grow, use < RULES.give, use < RULES.shrink
+    return Standing(allocated, now, peak, use, 2 * high, 2 * low, 2 * lowest)
+
+
+def steady(
+    standings: Standings, demand: Mapping[str, int], passes: int, rules: Elastic = RULES, *, idle: bool = False
+) -> Outcome:
+    """What so many periods of the same demand make of it; ``idle``: time that nobody claims goes to who wants it."""
+    outcome = Outcome(standings, {})
+    for _ in range(passes):
+        outcome = adjust(outcome.standings, served(outcome.standings, demand, idle=idle), rules)
+    return outcome
+
+
+def served(standings: Standings, demand: Mapping[str, int], *, idle: bool = False) -> dict[str, Seen]:
+    """What each used of its demand in one period: what it has, and perhaps a part of what others leave."""
+    used = {name: min(one.effective, demand[name]) for name, one in standings.items()}
+    left = WHOLE - sum(used.values())
+    for name in sorted(used) if idle else ():
+        more = min(left, demand[name] - used[name])
+        used[name] += more
+        left -= more
+    return {name: Seen(one.allocated, used[name], demand[name] > one.effective) for name, one in standings.items()}
+
+
+def reasons(outcome: Outcome) -> dict[str, str]:
+    return {name: change.reason for name, change in outcome.changes.items()}
+
+
+# --- growing and giving -----------------------------------------------------------------------------------------------
+
+
+def test_one_grows_while_another_gives() -> None:
+    """Both in one pass, and each is told its own part only."""
+    before = {"a": rested(500, peak=500), "b": rested(500, peak=200)}
+    outcome = adjust(before, served(before, {"a": 1000, "b": 200}), RULES)
+    assert outcome.effective == {"a": 550, "b": 450}
+    assert reasons(outcome) == {"a": "Grew by 50 from what others do not use.", "b": "Gave 50, which it did not use."}
+
+
+def test_what_is_free_comes_before_what_others_have() -> None:
+    """Nobody gives while nobody has to."""
+    before = {"a": rested(300, peak=300), "b": rested(500, peak=200)}
+    outcome = adjust(before, served(before, {"a": 1000, "b": 200}), RULES)
+    assert outcome.effective == {"a": 350, "b": 500}
+
+
+def test_donors_give_in_proportion_to_what_they_do_not_use() -> None:
+    """They keep as much as makes their use the threshold."""
+    before = {"a": rested(400, peak=400), "b": rested(300, peak=100), "c": rested(300, peak=50)}
+    outcome = adjust(before, served(before, {"a": 1000, "b": 100, "c": 50}), Elastic(step=30, shrink=0))
+    assert outcome.effective == {"a": 430, "b": 290, "c": 280}  # spare: 100 and 200
+
+
+def test_a_donor_keeps_twice_its_use() -> None:
+    """So it gives once and for all while its use stays as it is."""
+    standings = {"a": rested(500), "b": rested(500)}
+    assert steady(standings, {"a": 1000, "b": 120}, 200).effective == {"a": 760, "b": 240}
+
+
+def test_several_grow_alike() -> None:
+    """What little there is goes to all of them."""
+    before = {"a": rested(200, peak=200), "b": rested(200, peak=200), "c": rested(580, peak=580)}
+    outcome = adjust(before, served(before, {"a": 900, "b": 900, "c": 580}), Elastic(step=10))
+    assert outcome.effective == {"a": 207, "b": 207, "c": 586}
+
+
+def test_who_came_first_does_not_keep_all() -> None:
+    """Two with the same right to the GPU end with the same part of what a third does not use."""
+    standings = {"a": rested(250), "b": rested(250), "c": rested(500)}
+    alone = steady(standings, {"a": 1000, "b": 0, "c": 0}, 200)
+    assert alone.effective == {"a": 960, "b": 20, "c": 20}
+    assert steady(alone.standings, {"a": 1000, "b": 1000, "c": 0}, 200).effective == {"a": 490, "b": 490, "c": 20}
+
+
+def test_nothing_is_free() -> None:
+    """It is told, once; and the words are gone when it wants no more."""
+    before = {"a": rested(500, peak=500), "b": rested(500, peak=400)}
+    told = adjust(before, served(before, {"a": 1000, "b": 400}), RULES)
+    assert told.effective == {"a": 500, "b": 500}
+    assert reasons(told) == {"a": "Wants more, and nothing is free."}
+    again = adjust(told.standings, served(told.standings, {"a": 1000, "b": 400}), RULES)
+    assert (again.changes, again.standings["a"].reason) == ({}, "Wants more, and nothing is free.")
+    over = steady(again.standings, {"a": 300, "b": 400}, 20)
+    assert over.standings["a"].reason == ""
+
+
+def test_growth_is_limited_to_what_is_free() -> None:
+    """The last step is a small one."""
+    before = {"a": rested(900, 970, peak=970), "b": rested(20, peak=15)}
+    assert adjust(before, served(before, {"a": 1000, "b": 15}), RULES).effective == {"a": 980, "b": 20}
+
+
+@pytest.mark.parametrize("periods", [1, 2, 3])
+def test_growing_and_giving_need_patience(periods: int) -> None:
+    """One busy period is no reason to take from others."""
+    rules = replace(QUICK, patience=3)
+    standings = {"a": Standing(500, 500, 250.0, 0.5), "b": Standing(500, 500, 250.0, 0.5)}
+    moved = steady(standings, {"a": 1000, "b": 0}, periods, rules).effective != {"a": 500, "b": 500}
+    assert moved == (periods == 3)
+
+
+# --- shrinking --------------------------------------------------------------------------------------------------------
+
+
+def test_who_uses_hardly_anything_shrinks_alone() -> None:
+    """Towards its use, and not below the floor."""
+    standings = {"a": rested(250), "b": rested(250, peak=150)}
+    outcome = adjust(standings, served(standings, {"a": 0, "b": 150}), RULES)
+    assert reasons(outcome) == {"a": "Shrank by 50: it uses little of it."}
+    assert steady(standings, {"a": 0, "b": 150}, 200).effective == {"a": 20, "b": 250}
+    assert steady(standings, {"a": 30, "b": 150}, 200).effective == {"a": 100, "b": 250}
+
+
+def test_between_two_thresholds_it_gives_but_does_not_shrink() -> None:
+    """Nobody wants it, so it stays."""
+    assert steady({"a": rested(500)}, {"a": 200}, 200).changes == {}
+
+
+def test_a_share_below_the_floor_stays_as_it_is() -> None:
+    """The floor takes nothing and gives nothing."""
+    assert steady({"a": rested(5)}, {"a": 0}, 200).effective == {"a": 5}
+
+
+def test_who_waits_does_not_give() -> None:
+    """Little use is no proof of little demand."""
+    before = {"a": rested(500, peak=500), "b": rested(500)}
+    seen = {"a": Seen(500, 500, short=True), "b": Seen(500, 0, short=True)}
+    assert adjust(before, seen, RULES).effective == {"a": 500, "b": 500}
+
+
+# --- back again -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("now", [Seen(500, 90), Seen(500, 900), Seen(500, 3, short=True)])
+def test_a_donor_has_its_own_back_in_one_pass(now: Seen) -> None:
+    """Whoever had grown pays for it, and does not grow again in that pass."""
+    before = {"a": rested(250, 600, peak=600), "b": rested(250, 300, peak=300), "c": rested(500, 100, peak=50)}
+    outcome = adjust(before, {"a": Seen(250, 600), "b": Seen(250, 300), "c": now}, RULES)
+    assert outcome.effective == {"a": 250, "b": 250, "c": 500}
+    assert reasons(outcome) == {
+        "a": "Gave back 350, which was only lent.",
+        "b": "Gave back 50, which was only lent.",
+        "c": "Has its own 500 back.",
+    }
+
+
+def test_what_is_lent_is_taken_in_proportion() -> None:
+    """Only as much as is missing."""
+    before = {"a": rested(200, 500, peak=500), "b": rested(200, 300, peak=300), "c": rested(300, 100, peak=50)}
+    outcome = adjust(before, {"a": Seen(200, 500), "b": Seen(200, 300), "c": Seen(300, 100)}, RULES)
+    assert outcome.effective == {"a": 425, "b": 275, "c": 300}
+
+
+def test_who_was_asked_for_its_own_is_left_alone_for_a_while() -> None:
+    """A short burst is followed by others more often than not."""
+    before = {"a": rested(500, 900, peak=900), "b": rested(500, 100)}
+    back = adjust(before, {"a": Seen(500, 900), "b": Seen(500, 100)}, RULES)
+    assert back.effective == {"a": 500, "b": 500}
+    assert steady(back.standings, {"a": 1000, "b": 0}, RULES.fade - 1).effective == {"a": 500, "b": 500}
+    assert steady(back.standings, {"a": 1000, "b": 0}, 4 * RULES.fade).effective["a"] > 800
+
+
+def test_a_new_share_has_its_own_at_once() -> None:
+    """What others were lent makes room for it."""
+    before = {"a": rested(500, 1000, peak=1000)}
+    outcome = adjust(before, {"a": Seen(500, 1000), "b": Seen(500, 0)}, RULES)
+    assert outcome.effective == {"a": 500, "b": 500}
+    assert reasons(outcome) == {"a": "Gave back 500, which was only lent."}
+
+
+def test_another_allocation_counts_at_once() -> None:
+    """Up or down: it begins anew with that."""
+    before = {"a": rested(500, 700, peak=700), "b": rested(300, 100)}
+    outcome = adjust(before, {"a": Seen(200, 700), "b": Seen(400, 0)}, RULES)
+    assert outcome.effective == {"a": 200, "b": 400}
+    assert reasons(outcome) == {"a": "Its own is 200 now.", "b": "Its own is 400 now."}
+
+
+def test_a_share_that_is_gone_is_forgotten() -> None:
+    """What it had is free."""
+    before = {"a": rested(300, peak=300), "b": rested(700, peak=700)}
+    outcome = adjust(before, {"a": Seen(300, 300)}, RULES)
+    assert outcome.effective == {"a": 350}
+
+
+def test_after_a_restart_nobody_is_taken_for_idle() -> None:
+    """What is known from a file says what a share had, and not what it does."""
+    kept = {"a": Standing.first(500, 700), "b": Standing.first(500, 300)}
+    outcome = adjust(kept, {"a": Seen(500, 0), "b": Seen(500, 0)}, RULES)
+    assert outcome.effective == {"a": 700, "b": 300}
+
+
+@pytest.mark.parametrize("effective", [-5, 0, 5_000])
+def test_a_file_says_nonsense(effective: int) -> None:
+    """The sum holds all the same."""
+    kept = {"a": Standing.first(500, effective), "b": Standing.first(500, 900)}
+    assert sum(adjust(kept, {"a": Seen(500, 0), "b": Seen(500, 0)}, RULES).effective.values()) <= WHOLE
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_more_than_the_gpu_is_allocated() -> None:
+    """That is refused; nothing of it is put into force."""
+    with pytest.raises(ValueError, match="together at most 1000 milli, not 1001"):
+        adjust({}, {"a": Seen(500, 0), "b": Seen(501, 0)}, RULES)
+
+
+@pytest.mark.parametrize(("allocated", "used"), [(0, 0), (-1, 0), (1001, 0), (500, -1)])
+def test_what_no_share_can_do(allocated: int, used: int) -> None:
+    """It is told apart from what is only unusual."""
+    with pytest.raises(ValueError, match="A share has 1 to 1000 milli"):
+        Seen(allocated, used)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"grow": 1.1}, "grow is 1.1; it must be from 0.01 to 1"),
+        ({"shrink": float("nan")}, "shrink is nan; it must be from 0 to 1"),
+        ({"step": 0}, "step is 0; it must be from 1 to 1000"),
+        ({"step": 0.5}, "step is 0.5; it must be a number, whole"),
+        ({"patience": True}, "patience is True; it must be a number"),
+        ({"grow": "0.9"}, "grow is '0.9'; it must be a number"),
+        ({"floor": 1001}, "floor is 1001"),
+        ({"grow": 0.5}, "each must be above the last"),
+        ({"shrink": 0.5}, "each must be above the last"),
+    ],
+)
+def test_settings_that_cannot_work(settings: dict[str, float], words: str) -> None:
+    """The administrator reads which one and why."""
+    with pytest.raises(ValueError, match=words):
+        Elastic(**settings)  # type: ignore[arg-type]
+
+
+# --- from the books of a share ----------------------------------------------------------------------------------------
+
+
+def an_account(used: int, throttled: int) -> Account:
+    opened = Ledger(250, Timing(), 0).account(0)
+    return replace(opened, guaranteed=used, borrowed=used, idle=used, overrun=used, throttled=throttled)
+
+
+def test_what_was_seen_between_two_accounts() -> None:
+    """All that it used counts, whoever paid for it; and whether it waited with nothing left."""
+    before = an_account(1_000, 70)
+    assert Seen.between(250, before, an_account(6_000, 70), 100_000) == Seen(250, 200)
+    assert Seen.between(250, before, an_account(1_000, 71), 100_000) == Seen(250, 0, short=True)
+    assert Seen.between(250, None, before, 100_000) == Seen(250, 40, short=True)
+
+
+def test_accounts_that_began_anew() -> None:
+    """A share that came again under its name has used less than before: that is nothing, and no error."""
+    assert Seen.between(250, an_account(6_000, 70), an_account(0, 0), 100_000) == Seen(250, 0)
+    assert Seen.between(250, None, an_account(0, 0), 0) == Seen(250, 0)
+
+
+# --- whatever happens -------------------------------------------------------------------------------------------------
+
+NAMES = "abcdef"
+
+
+@st.composite
+def settings(draw: st.DrawFn) -> Elastic:
+    """Any that work."""
+    parts = draw(st.lists(st.integers(1, 100), min_size=3, max_size=3, unique=True).map(sorted))
+    return Elastic(
+        shrink=parts[0] / 100, give=parts[1] / 100, grow=parts[2] / 100, step=draw(st.integers(1, 1000)),
+        floor=draw(st.integers(1, 300)), patience=draw(st.integers(1, 5)), fade=draw(st.integers(1, 40)),
+        smooth=draw(st.integers(1, 10)),
+    )  # fmt: skip
+
+
+@st.composite
+def allocations(draw: st.DrawFn) -> dict[str, int]:
+    """One to six shares of a GPU."""
+    cuts = sorted(draw(st.sets(st.integers(1, WHOLE), min_size=1, max_size=6)))
+    amounts = [after - before for before, after in zip([0, *cuts], cuts, strict=False)]
+    return dict(zip(NAMES, amounts, strict=False))
+
+
+def demands(most: int = WHOLE) -> st.SearchStrategy[list[int]]:
+    """One number for each share; many of them want all or nothing."""
+    one = st.one_of(st.just(0), st.just(most), st.integers(0, most))
+    return st.lists(one, min_size=len(NAMES), max_size=len(NAMES))
+
+
+@given(settings(), st.lists(st.tuples(allocations(), demands(2 * WHOLE), demands(1)), max_size=25))
+def test_rules_of_every_pass(rules: Elastic, story: list[tuple[dict[str, int], list[int], list[int]]]) -> None:
+    """Whatever is used, and whichever shares come, go and are resized."""
+    standings: Standings = {}
+    for allocated, used, short in story:
+        seen = {n: Seen(a, u, bool(s)) for (n, a), u, s in zip(allocated.items(), used, short, strict=False)}
+        outcome = adjust(standings, seen, rules)
+        check(standings, seen, outcome, rules)
+        standings = outcome.standings
+
+
+def check(before: Standings, seen: Mapping[str, Seen], outcome: Outcome, rules: Elastic) -> None:
+    """What holds after each pass."""
+    after = outcome.effective
+    assert sum(after.values()) <= WHOLE
+    assert set(after) == set(seen)
+    for name, one in seen.items():
+        assert outcome.standings[name].allocated == one.allocated
+        assert min(rules.floor, one.allocated) <= after[name] <= WHOLE
+        was = before.get(name)
+        known = was is not None and was.allocated == one.allocated
+        had = was.effective if was is not None and known else one.allocated
+        if not known or one.short or one.used >= rules.grow * had:  # it has demand
+            assert after[name] >= min(had, one.allocated)
+            assert after[name] >= one.allocated or not known or had > one.allocated or after[name] == had, name
+            assert not (had < one.allocated) or after[name] == one.allocated
+        if after[name] != had:
+            change = outcome.changes[name]
+            assert change.after == after[name]
+            assert change.reason
+            assert not any(f" {other} " in f" {change.reason} " for other in seen)
+        if after[name] > had:
+            assert after[name] == one.allocated or after[name] - had <= rules.step
+
+
+@given(settings(), allocations(), demands(), st.booleans(), st.lists(demands(), max_size=3))
+def test_nothing_oscillates(
+    rules: Elastic, allocated: dict[str, int], wanted: list[int], idle: bool, earlier: list[list[int]]
+) -> None:
+    """While all use what they used, there is a last change: after it not even what is remembered changes."""
+    standings: Standings = {name: Standing.first(amount) for name, amount in allocated.items()}
+    for each in earlier:
+        standings = steady(standings, dict(zip(NAMES, each, strict=True)), 7, rules, idle=idle).standings
+    demand = dict(zip(NAMES, wanted, strict=True))
+    for _ in range(40):
+        after = steady(standings, demand, 100, rules, idle=idle).standings
+        if after == standings and steady(after, demand, 1, rules, idle=idle).standings == after:
+            break
+        standings = after
+    else:
+        raise AssertionError(f"it still changes: {standings}")
+    for name, one in standings.items():
+        assert one.effective >= one.allocated or demand[name] <= one.effective, "it does not have its own"
+
+
+@given(allocations(), demands())
+def test_what_is_not_used_reaches_who_wants_it(allocated: dict[str, int], wanted: list[int]) -> None:
+    """In the end nobody is short of time while others have twice what they use, or while something is free."""
+    standings = {name: Standing.first(amount) for name, amount in allocated.items()}
+    demand = dict(zip(NAMES, wanted, strict=True))
+    outcome = steady(standings, demand, 600)
+    if any(demand[name] > amount for name, amount in outcome.effective.items()):
+        assert sum(outcome.effective.values()) == WHOLE
+        for name, one in outcome.standings.items():
+            keeps = max(2 * demand[name], min(RULES.floor, one.allocated))
+            assert one.effective <= max(keeps, one.allocated) or demand[name] >= RULES.give * one.effective
+            assert demand[name] >= RULES.give * one.effective or one.effective <= keeps
+
+
+@given(st.integers(1, 16), st.integers(50, 400), st.integers(0, 15))
+def test_bursts_with_pauses_do_not_make_it_give_and_take(every: int, burst: int, phase: int) -> None:
+    """Of a share that wants the GPU now and then, every 1.6 s at least, beside one that always wants it."""
+    standings: Standings = {"hog": Standing.first(500), "bursts": Standing.first(500)}
+    found = set()
+    for number in range(600):
+        demand = {"hog": 1000, "bursts": burst if (number + phase) % every == 0 else 0}
+        outcome = adjust(standings, served(standings, demand), RULES)
+        standings = outcome.standings
+        if number > 300:
+            found.add(outcome.effective["bursts"])
+    assert len(found) == 1
