@@ -1,0 +1,207 @@
+#define _GNU_SOURCE
+#include "board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FIRST_BYTE ((off_t)1 << 40) /* of the bytes whose locks say which processes live; far behind the file's end */
+#define NEARLY 20                   /* microseconds before the end from which on a waiter does not sleep again */
+
+_Static_assert(sizeof(struct work) == 88, "board.py reads entries of this size");
+_Static_assert(offsetof(struct sheet, slots) == 256 && sizeof(struct slot) == 16, "board.py reads slots there");
+
+static uint64_t nanoseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+uint64_t board_now(void) { return nanoseconds() / 1000; }
+
+void board_wait(uint64_t until) {
+    static _Thread_local int exact;
+    for (;;) {
+        uint64_t now = board_now();
+        if (now >= until) return;
+        if (until - now <= NEARLY) {
+            sched_yield();
+            continue;
+        }
+        if (!exact) exact = prctl(PR_SET_TIMERSLACK, 1UL) == 0;
+        uint64_t wake = until - NEARLY;
+        struct timespec at = {(time_t)(wake / 1000000), (long)(wake % 1000000) * 1000};
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+    }
+}
+
+/* Whoever had the lock and was killed left a log without a half entry: there is nothing to repair. */
+static void lock(struct sheet *sheet) {
+    if (pthread_mutex_lock(&sheet->lock) == EOWNERDEAD) pthread_mutex_consistent(&sheet->lock);
+}
+
+static void unlock(struct sheet *sheet) { pthread_mutex_unlock(&sheet->lock); }
+
+static size_t size_for(uint32_t entries) { return sizeof(struct sheet) + (size_t)entries * sizeof(struct work); }
+
+/* Makes the file under a name of its own and links it: it is there wholly, or not at all, whoever else tries too. */
+static int make(const char *path, const char *uuid, uint64_t memory, uint32_t entries) {
+    char name[4096];
+    snprintf(name, sizeof name, "%s.%d.new", path, (int)getpid());
+    int file = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file < 0) return errno;
+    int failed = ftruncate(file, (off_t)size_for(entries)) ? errno : 0;
+    struct sheet *sheet = failed ? MAP_FAILED : mmap(NULL, sizeof *sheet, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (!failed && sheet == MAP_FAILED) failed = errno;
+    if (!failed) {
+        pthread_mutexattr_t kind;
+        pthread_mutexattr_init(&kind);
+        pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+        pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+        pthread_mutex_init(&sheet->lock, &kind);
+        sheet->memory = memory;
+        sheet->capacity = entries;
+        snprintf(sheet->uuid, sizeof sheet->uuid, "%s", uuid);
+        sheet->magic = BOARD_MAGIC;
+        munmap(sheet, sizeof *sheet);
+        if (link(name, path) && errno != EEXIST) failed = errno;
+    }
+    unlink(name);
+    close(file);
+    return failed;
+}
+
+static int attach(struct board *board, const char *path) {
+    struct stat status;
+    board->file = open(path, O_RDWR | O_CLOEXEC);
+    if (board->file < 0) return errno;
+    if (fstat(board->file, &status)) return errno;
+    if ((size_t)status.st_size < size_for(1)) return EPROTO;
+    board->sheet = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, board->file, 0);
+    if (board->sheet == MAP_FAILED) return errno;
+    if (board->sheet->magic != BOARD_MAGIC || size_for(board->sheet->capacity) != (size_t)status.st_size) return EPROTO;
+    return 0;
+}
+
+static int byte_lock(struct board *board, int command, uint32_t slot, short *type) {
+    struct flock range = {.l_type = *type, .l_whence = SEEK_SET, .l_start = FIRST_BYTE + slot, .l_len = 1};
+    int failed = fcntl(board->file, command, &range) ? errno : 0;
+    *type = range.l_type;
+    return failed;
+}
+
+/* Whether that process still has the GPU open. Of another pid namespace too, and not for one that waits to be reaped. */
+static int lives(struct board *board, uint32_t slot) {
+    if (slot == board->slot) return 1;
+    short type = F_WRLCK;
+    return board->sheet->slots[slot].process && (byte_lock(board, F_GETLK, slot, &type) || type != F_UNLCK);
+}
+
+/* Takes a free slot. A second copy of this library in one process would get the first one's lock too: so at first none
+ * that bears this pid, which may also be what a process of another container, or a dead one, left. */
+static int enter(struct board *board) {
+    struct sheet *sheet = board->sheet;
+    board->pid = (uint32_t)getpid();
+    for (uint32_t i = 0; i < 2 * BOARD_SLOTS; i++) {
+        uint32_t slot = i % BOARD_SLOTS;
+        short type = F_WRLCK;
+        if (i < BOARD_SLOTS && sheet->slots[slot].process && sheet->slots[slot].pid == board->pid) continue;
+        if (byte_lock(board, F_SETLK, slot, &type)) continue;
+        board->slot = slot;
+        board->process = ++sheet->processes;
+        sheet->slots[slot] = (struct slot){board->process, board->pid, 0};
+        return 0;
+    }
+    return EUSERS;
+}
+
+int board_open(struct board *board, const char *folder, const char *uuid, uint64_t memory, uint32_t entries,
+               const char *owner) {
+    char path[4000];
+    if (mkdir(folder, 0777) && errno != EEXIST) return errno;
+    snprintf(path, sizeof path, "%s/%s.board", folder, uuid);
+    int failed = access(path, F_OK) ? make(path, uuid, memory, entries) : 0;
+    if (!failed) failed = attach(board, path);
+    if (failed) return failed;
+    if (owner) snprintf(board->owner, sizeof board->owner, "%s", owner);
+    else snprintf(board->owner, sizeof board->owner, "%d", (int)getpid());
+    board->slot = BOARD_SLOTS;
+    lock(board->sheet);
+    failed = enter(board);
+    unlock(board->sheet);
+    return failed;
+}
+
+static int entry_lives(struct board *board, const struct work *entry) {
+    for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++)
+        if (board->sheet->slots[slot].process == entry->process) return lives(board, slot);
+    return 0;
+}
+
+/* A GPU drops the work of a process that ended. */
+static void cut_the_dead(struct board *board, uint64_t now) {
+    struct sheet *sheet = board->sheet;
+    uint64_t entries = sheet->entries, first = entries;
+    while (first && entries - first < sheet->capacity && sheet->log[(first - 1) % sheet->capacity].end > now) first--;
+    for (uint64_t i = first; i < entries; i++) {
+        struct work *entry = &sheet->log[i % sheet->capacity];
+        const struct work *before = i ? &sheet->log[(i - 1) % sheet->capacity] : NULL;
+        if (!entry_lives(board, entry)) {
+            entry->flags |= BOARD_CUT;
+            if (entry->start > now) entry->start = now;
+            entry->end = now;
+        }
+        entry->busy = (before ? before->busy : 0) + entry->end - entry->start;
+    }
+}
+
+uint64_t board_run(struct board *board, uint64_t earliest, uint64_t duration, uint32_t kernels) {
+    static const struct work nothing;
+    struct sheet *sheet = board->sheet;
+    lock(sheet);
+    uint64_t entries = sheet->entries, now = board_now();
+    const struct work *last = entries ? &sheet->log[(entries - 1) % sheet->capacity] : &nothing;
+    if (last->end > now && last->process != board->process) cut_the_dead(board, now);
+    int overlap = last->end > now && strcmp(last->owner, board->owner) != 0;
+    uint64_t start = last->end > now ? last->end : now;
+    if (start < earliest) start = earliest;
+    struct work *entry = &sheet->log[entries % sheet->capacity];
+    struct work made = {start, start + duration, last->busy + duration, last->overlaps + (uint64_t)overlap,
+                         board->pid, board->process, overlap ? BOARD_OVERLAP : 0, kernels, ""};
+    memcpy(made.owner, board->owner, sizeof made.owner);
+    *entry = made;
+    sheet->entries = entries + 1;
+    unlock(sheet);
+    return start + duration;
+}
+
+static uint64_t taken(struct board *board) {
+    uint64_t bytes = 0;
+    for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++)
+        if (board->sheet->slots[slot].bytes && lives(board, slot)) bytes += board->sheet->slots[slot].bytes;
+    return bytes;
+}
+
+int board_take(struct board *board, int64_t bytes) {
+    lock(board->sheet);
+    int enough = bytes <= 0 || (uint64_t)bytes <= board->sheet->memory - taken(board);
+    if (enough) board->sheet->slots[board->slot].bytes += (uint64_t)bytes;
+    unlock(board->sheet);
+    return enough;
+}
+
+uint64_t board_free(struct board *board) {
+    lock(board->sheet);
+    uint64_t bytes = board->sheet->memory - taken(board);
+    unlock(board->sheet);
+    return bytes;
+}

@@ -1,0 +1,252 @@
+/* Contexts: the current one of each thread, primary ones, and what they are asked for. */
+#include "standin.h"
+
+#include <stdlib.h>
+
+#define DEPTH 64
+
+static _Thread_local struct context *stack[DEPTH];
+static _Thread_local int depth; /* stack[depth] is current */
+
+CUresult current(struct context **context) {
+    if (standin_state) return standin_state;
+    *context = stack[depth];
+    return *context ? OK : INVALID_CONTEXT;
+}
+
+static struct context *make(CUdevice device, unsigned flags) {
+    static unsigned long long ids;
+    struct context *context = calloc(1, sizeof *context);
+    context->device = &standin_devices[device];
+    context->ordinal = device;
+    context->flags = flags;
+    context->id = ++ids;
+    context->legacy.context = context;
+    return context;
+}
+
+static CUresult create(struct context **context, unsigned flags, CUdevice device) {
+    CUresult failed = known_device(device);
+    if (failed) return failed;
+    if (!context || depth + 1 == DEPTH) return INVALID_VALUE;
+    pthread_mutex_lock(&standin_lock);
+    stack[++depth] = *context = make(device, flags);
+    pthread_mutex_unlock(&standin_lock);
+    return OK;
+}
+
+API CUresult cuCtxCreate(struct context **context, unsigned flags, CUdevice device) {
+    return create(context, flags, device);
+}
+
+API CUresult cuCtxCreate_v2(struct context **context, unsigned flags, CUdevice device) {
+    return create(context, flags, device);
+}
+
+API CUresult cuCtxCreate_v3(struct context **context, void *a, int n, unsigned flags, CUdevice device) {
+    (void)a, (void)n;
+    return create(context, flags, device);
+}
+
+API CUresult cuCtxCreate_v4(struct context **context, void *parameters, unsigned flags, CUdevice device) {
+    (void)parameters;
+    return create(context, flags, device);
+}
+
+API CUresult cuCtxDestroy_v2(struct context *context) {
+    if (standin_state) return standin_state;
+    if (!context) return INVALID_CONTEXT;
+    context_wait(context);
+    if (stack[depth] == context) stack[depth] = NULL, depth -= depth > 0;
+    return OK; /* its memory stays: other threads may have it as their current one */
+}
+
+API CUresult cuCtxDestroy(struct context *context) { return cuCtxDestroy_v2(context); }
+
+API CUresult cuCtxPushCurrent_v2(struct context *context) {
+    if (standin_state) return standin_state;
+    if (!context) return INVALID_CONTEXT;
+    if (depth + 1 == DEPTH) return INVALID_VALUE;
+    stack[++depth] = context;
+    return OK;
+}
+
+API CUresult cuCtxPushCurrent(struct context *context) { return cuCtxPushCurrent_v2(context); }
+
+API CUresult cuCtxPopCurrent_v2(struct context **context) {
+    struct context *popped;
+    CUresult failed = current(&popped);
+    if (failed) return failed;
+    stack[depth] = NULL;
+    depth -= depth > 0;
+    if (context) *context = popped;
+    return OK;
+}
+
+API CUresult cuCtxPopCurrent(struct context **context) { return cuCtxPopCurrent_v2(context); }
+
+API CUresult cuCtxSetCurrent(struct context *context) {
+    if (standin_state) return standin_state;
+    stack[depth] = context;
+    if (!context && depth) depth--;
+    return OK;
+}
+
+API CUresult cuCtxGetCurrent(struct context **context) {
+    if (standin_state) return standin_state;
+    *context = stack[depth];
+    return OK;
+}
+
+API CUresult cuCtxGetDevice(CUdevice *device) {
+    struct context *context;
+    CUresult failed = current(&context);
+    if (!failed) *device = context->ordinal;
+    return failed;
+}
+
+API CUresult cuCtxGetDevice_v2(CUdevice *device, struct context *context) {
+    if (!context) return cuCtxGetDevice(device);
+    *device = context->ordinal;
+    return standin_state;
+}
+
+API CUresult cuCtxGetFlags(unsigned *flags) {
+    struct context *context;
+    CUresult failed = current(&context);
+    if (!failed) *flags = context->flags;
+    return failed;
+}
+
+API CUresult cuCtxSetFlags(unsigned flags) {
+    struct context *context;
+    CUresult failed = current(&context);
+    if (!failed) context->flags = flags;
+    return failed;
+}
+
+API CUresult cuCtxGetId(struct context *context, unsigned long long *id) {
+    CUresult failed = context ? standin_state : current(&context);
+    if (!failed) *id = context->id;
+    return failed;
+}
+
+API CUresult cuCtxSynchronize(void) {
+    struct context *context;
+    CUresult failed = current(&context);
+    if (!failed) context_wait(context);
+    return failed;
+}
+
+API CUresult cuCtxSynchronize_v2(struct context *context) {
+    if (!context) return cuCtxSynchronize();
+    if (!standin_state) context_wait(context);
+    return standin_state;
+}
+
+API CUresult cuCtxGetApiVersion(struct context *context, unsigned *version) {
+    (void)context;
+    *version = 3020;
+    return standin_state;
+}
+
+API CUresult cuCtxGetLimit(size_t *value, int limit) {
+    static const size_t limits[] = {1024, 1 << 20, 8 << 20, 2, 2048, 128, 0, 0, 0, 0, 0};
+    struct context *context;
+    if (limit < 0 || limit > 10) return INVALID_VALUE;
+    *value = limits[limit];
+    return current(&context);
+}
+
+API CUresult cuCtxSetLimit(int limit, size_t value) {
+    struct context *context;
+    (void)limit, (void)value;
+    return current(&context);
+}
+
+API CUresult cuCtxGetCacheConfig(int *config) {
+    struct context *context;
+    *config = 0;
+    return current(&context);
+}
+
+API CUresult cuCtxSetCacheConfig(int config) {
+    struct context *context;
+    (void)config;
+    return current(&context);
+}
+
+API CUresult cuCtxGetSharedMemConfig(int *config) { return cuCtxGetCacheConfig(config); }
+
+API CUresult cuCtxSetSharedMemConfig(int config) { return cuCtxSetCacheConfig(config); }
+
+API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    struct context *context;
+    if (least) *least = 0;
+    if (greatest) *greatest = -5;
+    return current(&context);
+}
+
+API CUresult cuCtxAttach(struct context **context, unsigned flags) {
+    return flags ? INVALID_VALUE : current(context);
+}
+
+API CUresult cuCtxDetach(struct context *context) { return context == stack[depth] ? OK : INVALID_CONTEXT; }
+
+struct context *primary_context(struct device *device) {
+    pthread_mutex_lock(&standin_lock);
+    if (!device->primary) device->primary = make((CUdevice)(device - standin_devices), 0);
+    struct context *context = device->primary;
+    pthread_mutex_unlock(&standin_lock);
+    return context;
+}
+
+API CUresult cuDevicePrimaryCtxRetain(struct context **context, CUdevice device) {
+    CUresult failed = known_device(device);
+    if (failed) return failed;
+    *context = primary_context(&standin_devices[device]);
+    pthread_mutex_lock(&standin_lock);
+    (*context)->uses++;
+    pthread_mutex_unlock(&standin_lock);
+    return OK;
+}
+
+API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    CUresult failed = known_device(device);
+    if (failed) return failed;
+    struct context *context = primary_context(&standin_devices[device]);
+    pthread_mutex_lock(&standin_lock);
+    failed = context->uses ? OK : INVALID_CONTEXT;
+    context->uses -= context->uses > 0;
+    pthread_mutex_unlock(&standin_lock);
+    return failed;
+}
+
+API CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxRelease_v2(device); }
+
+API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    CUresult failed = known_device(device);
+    if (!failed) context_wait(primary_context(&standin_devices[device]));
+    return failed;
+}
+
+API CUresult cuDevicePrimaryCtxReset(CUdevice device) { return cuDevicePrimaryCtxReset_v2(device); }
+
+API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
+    CUresult failed = known_device(device);
+    if (!failed) primary_context(&standin_devices[device])->flags = flags;
+    return failed;
+}
+
+API CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags) {
+    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
+}
+
+API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+    CUresult failed = known_device(device);
+    if (failed) return failed;
+    struct context *context = primary_context(&standin_devices[device]);
+    *flags = context->flags;
+    *active = context->uses > 0;
+    return OK;
+}

@@ -1,0 +1,200 @@
+/* Device memory is memory of this process, counted on the board; so copies do copy, and what a GPU lacks is refused. */
+#define _GNU_SOURCE
+#include "memory.h"
+
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static void *allocations; /* a tree, by address */
+
+static int by_address(const void *a, const void *b) {
+    const struct allocation *left = a, *right = b;
+    if (left->base + left->bytes <= right->base) return -1;
+    return right->base + right->bytes <= left->base;
+}
+
+struct allocation *allocation_at(CUdeviceptr pointer) {
+    struct allocation key = {.base = (char *)(uintptr_t)pointer, .bytes = 1};
+    pthread_mutex_lock(&standin_lock);
+    struct allocation **found = tfind(&key, &allocations, by_address);
+    struct allocation *allocation = found ? *found : NULL;
+    pthread_mutex_unlock(&standin_lock);
+    return allocation;
+}
+
+static int counted(enum kind kind) { return kind != HOST; }
+
+struct allocation *remember(void *base, size_t bytes, enum kind kind, struct device *device) {
+    struct allocation *allocation = calloc(1, sizeof *allocation);
+    *allocation = (struct allocation){.base = base, .bytes = bytes, .kind = kind, .device = device};
+    pthread_mutex_lock(&standin_lock);
+    tsearch(allocation, &allocations, by_address);
+    pthread_mutex_unlock(&standin_lock);
+    return allocation;
+}
+
+void forget(struct allocation *allocation) {
+    pthread_mutex_lock(&standin_lock);
+    tdelete(allocation, &allocations, by_address);
+    pthread_mutex_unlock(&standin_lock);
+    free(allocation);
+}
+
+struct allocation *obtain(struct device *device, size_t bytes, enum kind kind) {
+    if (counted(kind) && !board_take(&device->board, (int64_t)bytes)) return NULL;
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base != MAP_FAILED) return remember(base, bytes, kind, device);
+    if (counted(kind)) board_take(&device->board, -(int64_t)bytes);
+    return NULL;
+}
+
+void release(struct allocation *allocation) {
+    if (counted(allocation->kind)) board_take(&allocation->device->board, -(int64_t)allocation->bytes);
+    munmap(allocation->base, allocation->bytes);
+    forget(allocation);
+}
+
+static CUresult take(CUdeviceptr *pointer, size_t bytes, enum kind kind) {
+    struct context *context;
+    CUresult failed = current(&context);
+    if (failed) return failed;
+    if (!pointer || !bytes) return INVALID_VALUE;
+    struct allocation *allocation = obtain(context->device, bytes, kind);
+    if (!allocation) return OUT_OF_MEMORY;
+    *pointer = (CUdeviceptr)(uintptr_t)allocation->base;
+    return OK;
+}
+
+API CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) { return take(pointer, bytes, DEVICE); }
+
+API CUresult cuMemAlloc(unsigned *pointer, unsigned bytes) {
+    (void)pointer, (void)bytes;
+    return NOT_SUPPORTED; /* addresses of 32 bits */
+}
+
+API CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
+    return flags == 1 || flags == 2 ? take(pointer, bytes, MANAGED) : INVALID_VALUE;
+}
+
+API CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned element) {
+    if (element != 4 && element != 8 && element != 16) return INVALID_VALUE;
+    *pitch = (width + 511) / 512 * 512;
+    return take(pointer, *pitch * height, DEVICE);
+}
+
+API CUresult cuMemFree_v2(CUdeviceptr pointer) {
+    struct context *context;
+    CUresult failed = current(&context);
+    if (failed || !pointer) return failed;
+    struct allocation *allocation = allocation_at(pointer);
+    if (!allocation || allocation->kind > MANAGED || allocation->base != (char *)(uintptr_t)pointer) return INVALID_VALUE;
+    context_wait(context);
+    release(allocation);
+    return OK;
+}
+
+API CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
+    struct context *context;
+    CUresult failed = current(&context);
+    if (failed) return failed;
+    *available = board_free(&context->device->board);
+    *total = context->device->memory;
+    return OK;
+}
+
+API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer) {
+    struct allocation *allocation = allocation_at(pointer);
+    if (!allocation) return NOT_FOUND;
+    if (base) *base = (CUdeviceptr)(uintptr_t)allocation->base;
+    if (bytes) *bytes = allocation->bytes;
+    return standin_state;
+}
+
+API CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
+    CUdeviceptr address = 0;
+    (void)flags;
+    CUresult failed = take(&address, bytes, HOST);
+    if (!failed) *pointer = (void *)(uintptr_t)address;
+    return failed;
+}
+
+API CUresult cuMemAllocHost_v2(void **pointer, size_t bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
+
+API CUresult cuMemAllocHost(void **pointer, unsigned bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
+
+API CUresult cuMemFreeHost(void *pointer) {
+    struct allocation *allocation = allocation_at((CUdeviceptr)(uintptr_t)pointer);
+    if (!allocation || allocation->kind != HOST || allocation->base != pointer) return INVALID_VALUE;
+    release(allocation);
+    return standin_state;
+}
+
+API CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags) {
+    (void)flags;
+    return pointer && bytes ? standin_state : INVALID_VALUE;
+}
+
+API CUresult cuMemHostRegister(void *pointer, size_t bytes, unsigned flags) {
+    return cuMemHostRegister_v2(pointer, bytes, flags);
+}
+
+API CUresult cuMemHostUnregister(void *pointer) { return pointer ? standin_state : INVALID_VALUE; }
+
+API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *pointer, unsigned flags) {
+    (void)flags;
+    *device = (CUdeviceptr)(uintptr_t)pointer;
+    return standin_state;
+}
+
+API CUresult cuMemHostGetFlags(unsigned *flags, void *pointer) {
+    (void)pointer;
+    *flags = 0;
+    return standin_state;
+}
+
+API CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, int advice, CUdevice device) {
+    (void)bytes, (void)advice, (void)device;
+    return allocation_at(pointer) ? standin_state : INVALID_VALUE;
+}
+
+API CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t bytes, CUdevice device, struct stream *stream) {
+    (void)bytes, (void)device, (void)stream;
+    return allocation_at(pointer) ? standin_state : INVALID_VALUE;
+}
+
+static CUresult attribute(void *value, int attribute, CUdeviceptr pointer) {
+    struct allocation *allocation = allocation_at(pointer);
+    if (!allocation) return INVALID_VALUE;
+    int host = allocation->kind == HOST;
+    switch (attribute) {
+    case 1: *(struct context **)value = primary_context(allocation->device); return OK;
+    case 2: *(int *)value = host ? 1 : 2; return OK;
+    case 3: *(CUdeviceptr *)value = pointer; return OK;
+    case 4: *(void **)value = (void *)(uintptr_t)pointer; return host || allocation->kind == MANAGED ? OK : INVALID_VALUE;
+    case 8: *(int *)value = allocation->kind == MANAGED; return OK;
+    case 9: *(int *)value = (int)(allocation->device - standin_devices); return OK;
+    case 11: *(CUdeviceptr *)value = (CUdeviceptr)(uintptr_t)allocation->base; return OK;
+    case 12: *(size_t *)value = allocation->bytes; return OK;
+    case 13: *(int *)value = 1; return OK;
+    case 17: *(struct pool **)value = allocation->pool; return OK;
+    default: return INVALID_VALUE;
+    }
+}
+
+API CUresult cuPointerGetAttribute(void *value, int which, CUdeviceptr pointer) {
+    if (standin_state) return standin_state;
+    return value ? attribute(value, which, pointer) : INVALID_VALUE;
+}
+
+API CUresult cuPointerGetAttributes(unsigned count, int *which, void **values, CUdeviceptr pointer) {
+    if (standin_state) return standin_state;
+    for (unsigned i = 0; i < count; i++) attribute(values[i], which[i], pointer); /* unknown ones stay as they are */
+    return OK;
+}
+
+API CUresult cuPointerSetAttribute(const void *value, int which, CUdeviceptr pointer) {
+    (void)value, (void)which;
+    return allocation_at(pointer) ? standin_state : INVALID_VALUE;
+}

@@ -1,0 +1,246 @@
+/* Modules, libraries and functions. Nothing is compiled or run: any name is a kernel, and says how long it takes.
+ *
+ * A name with `_us` and a number takes that many microseconds for each launch (`train_us1000`), one with `_usx` a
+ * microsecond for each block along x, and any other what the environment says. Of several the last one counts, and
+ * names as compilers mangle them serve as well.
+ */
+#define _GNU_SOURCE
+#include "standin.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct global {
+    struct global *next;
+    char *name;
+    char bytes[4096];
+};
+
+static void read_name(struct function *function) {
+    function->microseconds = -1;
+    for (const char *at = function->name; (at = strstr(at, "_us")); at += 3) {
+        if (at[3] == 'x') function->per_block = 1;
+        if (!isdigit((unsigned char)at[3])) continue;
+        function->per_block = 0;
+        function->microseconds = strtol(at + 3, NULL, 10);
+    }
+}
+
+uint64_t duration_of(const struct function *function, unsigned blocks_along_x) {
+    if (function->per_block) return blocks_along_x;
+    return function->microseconds >= 0 ? (uint64_t)function->microseconds : standin_default_us;
+}
+
+static CUresult load(struct module **module) {
+    struct context *context;
+    CUresult failed = current(&context);
+    if (failed) return failed;
+    if (!module) return INVALID_VALUE;
+    *module = calloc(1, sizeof **module);
+    return *module ? OK : OUT_OF_MEMORY;
+}
+
+API CUresult cuModuleLoadData(struct module **module, const void *image) { return image ? load(module) : INVALID_VALUE; }
+
+API CUresult cuModuleLoadDataEx(struct module **module, const void *image, unsigned n, int *options, void **values) {
+    (void)n, (void)options, (void)values;
+    return cuModuleLoadData(module, image);
+}
+
+API CUresult cuModuleLoadFatBinary(struct module **module, const void *image) {
+    return cuModuleLoadData(module, image);
+}
+
+API CUresult cuModuleLoad(struct module **module, const char *path) {
+    return path && !access(path, R_OK) ? load(module) : 301; /* file not found */
+}
+
+API CUresult cuModuleUnload(struct module *module) { return module ? standin_state : INVALID_HANDLE; }
+
+API CUresult cuModuleGetLoadingMode(int *mode) {
+    *mode = 1;
+    return standin_state;
+}
+
+API CUresult cuModuleGetFunction(struct function **function, struct module *module, const char *name) {
+    if (standin_state) return standin_state;
+    if (!module) return INVALID_HANDLE;
+    if (!function || !name || !*name) return INVALID_VALUE;
+    pthread_mutex_lock(&standin_lock);
+    struct function *found = module->functions;
+    while (found && strcmp(found->name, name)) found = found->next;
+    if (!found) {
+        found = calloc(1, sizeof *found);
+        *found = (struct function){.next = module->functions, .module = module, .name = strdup(name)};
+        static const int attributes[20] = {1024, 0, 0, 0, 32, 80, 80, 0, 49152};
+        memcpy(found->attributes, attributes, sizeof attributes);
+        read_name(found);
+        module->functions = found;
+    }
+    pthread_mutex_unlock(&standin_lock);
+    *function = found;
+    return OK;
+}
+
+API CUresult cuModuleGetFunctionCount(unsigned *count, struct module *module) {
+    *count = 0;
+    for (struct function *function = module->functions; function; function = function->next) ++*count;
+    return standin_state;
+}
+
+/* Any name is a global of 4 KiB. */
+API CUresult cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, struct module *module, const char *name) {
+    if (standin_state) return standin_state;
+    if (!module || !name) return INVALID_VALUE;
+    pthread_mutex_lock(&standin_lock);
+    struct global *found = module->globals;
+    while (found && strcmp(found->name, name)) found = found->next;
+    if (!found) {
+        found = calloc(1, sizeof *found);
+        found->next = module->globals;
+        found->name = strdup(name);
+        module->globals = found;
+    }
+    pthread_mutex_unlock(&standin_lock);
+    if (pointer) *pointer = (CUdeviceptr)(uintptr_t)found->bytes;
+    if (bytes) *bytes = sizeof found->bytes;
+    return OK;
+}
+
+API CUresult cuLibraryLoadData(struct module **library, const void *image, int *options, void **values, unsigned n,
+                               int *more, void **more_values, unsigned m) {
+    (void)options, (void)values, (void)n, (void)more, (void)more_values, (void)m;
+    if (standin_state) return standin_state;
+    if (!library || !image) return INVALID_VALUE;
+    *library = calloc(1, sizeof **library); /* a library belongs to no context */
+    return OK;
+}
+
+API CUresult cuLibraryLoadFromFile(struct module **library, const char *path, int *options, void **values, unsigned n,
+                                   int *more, void **more_values, unsigned m) {
+    return access(path, R_OK) ? 301 : cuLibraryLoadData(library, path, options, values, n, more, more_values, m);
+}
+
+API CUresult cuLibraryUnload(struct module *library) { return cuModuleUnload(library); }
+
+API CUresult cuLibraryGetModule(struct module **module, struct module *library) {
+    *module = library;
+    return standin_state;
+}
+
+API CUresult cuLibraryGetKernel(struct function **kernel, struct module *library, const char *name) {
+    return cuModuleGetFunction(kernel, library, name);
+}
+
+API CUresult cuLibraryGetKernelCount(unsigned *count, struct module *library) {
+    return cuModuleGetFunctionCount(count, library);
+}
+
+API CUresult cuLibraryGetGlobal(CUdeviceptr *pointer, size_t *bytes, struct module *library, const char *name) {
+    return cuModuleGetGlobal_v2(pointer, bytes, library, name);
+}
+
+API CUresult cuKernelGetFunction(struct function **function, struct function *kernel) {
+    *function = kernel;
+    return standin_state;
+}
+
+API CUresult cuKernelGetLibrary(struct module **library, struct function *kernel) {
+    *library = kernel->module;
+    return standin_state;
+}
+
+API CUresult cuFuncGetModule(struct module **module, struct function *function) {
+    return cuKernelGetLibrary(module, function);
+}
+
+API CUresult cuFuncGetName(const char **name, struct function *function) {
+    *name = function->name;
+    return standin_state;
+}
+
+API CUresult cuKernelGetName(const char **name, struct function *kernel) { return cuFuncGetName(name, kernel); }
+
+API CUresult cuFuncGetAttribute(int *value, int attribute, struct function *function) {
+    if (standin_state) return standin_state;
+    if (!function) return INVALID_HANDLE;
+    if (!value || attribute < 0 || attribute > 19) return INVALID_VALUE;
+    *value = function->attributes[attribute];
+    return OK;
+}
+
+API CUresult cuFuncSetAttribute(struct function *function, int attribute, int value) {
+    if (standin_state) return standin_state;
+    if (!function) return INVALID_HANDLE;
+    if (attribute < 0 || attribute > 19) return INVALID_VALUE;
+    function->attributes[attribute] = value;
+    return OK;
+}
+
+API CUresult cuKernelGetAttribute(int *value, int attribute, struct function *kernel, CUdevice device) {
+    (void)device;
+    return cuFuncGetAttribute(value, attribute, kernel);
+}
+
+API CUresult cuKernelSetAttribute(int attribute, int value, struct function *kernel, CUdevice device) {
+    (void)device;
+    return cuFuncSetAttribute(kernel, attribute, value);
+}
+
+API CUresult cuFuncSetCacheConfig(struct function *function, int config) {
+    (void)config;
+    return function ? standin_state : INVALID_HANDLE;
+}
+
+API CUresult cuKernelSetCacheConfig(struct function *kernel, int config, CUdevice device) {
+    (void)device;
+    return cuFuncSetCacheConfig(kernel, config);
+}
+
+API CUresult cuFuncSetSharedMemConfig(struct function *function, int config) {
+    return cuFuncSetCacheConfig(function, config);
+}
+
+API CUresult cuFuncIsLoaded(int *state, struct function *function) {
+    *state = 1;
+    return function ? standin_state : INVALID_HANDLE;
+}
+
+API CUresult cuFuncLoad(struct function *function) { return function ? standin_state : INVALID_HANDLE; }
+
+API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct function *function, int size, size_t shared) {
+    (void)function, (void)shared;
+    if (size < 1) return INVALID_VALUE;
+    *blocks = 2048 / size > 32 ? 32 : 2048 / size;
+    return standin_state;
+}
+
+API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, struct function *function, int size,
+                                                                  size_t shared, unsigned flags) {
+    (void)flags;
+    return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, size, shared);
+}
+
+API CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, struct function *function, void *call,
+                                              size_t shared, int limit) {
+    (void)function, (void)call, (void)shared;
+    *block = limit > 0 && limit < 1024 ? limit : 1024;
+    *grid = 216;
+    return standin_state;
+}
+
+API CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, struct function *function, void *call,
+                                                       size_t shared, int limit, unsigned flags) {
+    (void)flags;
+    return cuOccupancyMaxPotentialBlockSize(grid, block, function, call, shared, limit);
+}
+
+API CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, struct function *function, int blocks, int size) {
+    (void)function, (void)blocks, (void)size;
+    *bytes = 49152;
+    return standin_state;
+}

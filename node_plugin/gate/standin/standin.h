@@ -1,0 +1,122 @@
+/* What the parts of the stand-in driver share. Types are this project's own words for what the driver's ABI fixes: sizes
+ * and orders of fields, numbers of errors. */
+#ifndef STANDIN_H
+#define STANDIN_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "board.h"
+
+#define API __attribute__((visibility("default")))
+
+/* Further symbols of a function above in the same file: forms that do not differ here. */
+#define ALSO(function, symbol) extern __typeof__(function) symbol __attribute__((alias(#function), visibility("default")));
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+
+enum {
+    OK = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    CAPTURE_WRONG = 901, /* an operation that a stream which records a graph does not allow */
+    NOT_SUPPORTED = 801,
+    UNKNOWN = 999,
+};
+
+#define MAX_DEVICES 16
+#define QUEUE 1024 /* launches of one context that may wait on the device; a further one waits for its turn */
+
+#define LEGACY ((struct stream *)1)
+#define PER_THREAD ((struct stream *)2)
+
+struct device {
+    struct board board;
+    char uuid[16];
+    uint64_t memory;
+    struct context *primary;
+    struct pool *pool;         /* in use by default */
+    struct pool *default_pool; /* never destroyed */
+};
+
+struct stream {
+    struct context *context;
+    struct stream *next;
+    unsigned flags; /* 1: does not wait for the legacy stream */
+    int priority;
+    unsigned long long id;
+    uint64_t end;      /* of what was launched on it */
+    uint64_t earliest; /* from waiting for events of other devices */
+    unsigned callbacks; /* not yet run */
+    pthread_t thread;  /* whose default stream it is, where it is one */
+    int is_per_thread;
+    struct graph *capture;
+    int capture_mode;
+};
+
+struct context {
+    struct device *device;
+    int ordinal;
+    unsigned flags;
+    unsigned uses; /* of a primary context */
+    unsigned long long id;
+    uint64_t end; /* of all streams */
+    struct stream legacy;
+    struct stream *streams;
+    uint64_t queue[QUEUE]; /* ends of the newest launches */
+    uint64_t launches;
+};
+
+struct module {
+    struct function *functions;
+    struct global *globals;
+};
+
+struct function {
+    struct function *next;
+    struct module *module;
+    char *name;
+    long microseconds; /* of one launch, or -1: the default */
+    int per_block;     /* a microsecond for each block along x */
+    int attributes[20];
+};
+
+extern pthread_mutex_t standin_lock; /* of everything in this process that is not on a board */
+extern struct device standin_devices[MAX_DEVICES];
+extern int standin_count;
+extern int standin_state; /* an error until cuInit has succeeded */
+extern uint64_t standin_default_us;
+
+CUresult known_device(CUdevice device);
+
+/* The context of the calling thread, or an error for whoever asks. */
+CUresult current(struct context **context);
+struct context *primary_context(struct device *device);
+
+/* Of a handle: NULL and the two fixed ones too; `per_thread` says what NULL means. Takes the lock. */
+struct stream *stream_of(struct context *context, struct stream *handle, int per_thread);
+uint64_t stream_end(const struct stream *stream);
+CUresult stream_wait(struct stream *stream);
+void context_wait(struct context *context);
+
+/* What a launch of that takes, in microseconds. */
+uint64_t duration_of(const struct function *function, unsigned blocks_along_x);
+CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels);
+
+/* Adds what was launched on a stream that records a graph. */
+CUresult capture_kernel(struct graph *graph, uint64_t microseconds);
+CUresult capture_host(struct graph *graph, void (*call)(void *), void *data);
+
+struct pool *make_pool(int ordinal);
+
+#endif

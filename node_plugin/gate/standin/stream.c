@@ -1,0 +1,290 @@
+/* Streams and events: when what was launched will have ended. */
+#include "standin.h"
+
+#include <stdlib.h>
+
+struct event {
+    struct context *context;
+    unsigned flags; /* 2: without time */
+    int recorded;
+    uint64_t time;
+    struct stream *stream; /* whose callbacks it waits for too */
+};
+
+static struct stream *add_stream(struct context *context) {
+    static unsigned long long ids = 2;
+    struct stream *stream = calloc(1, sizeof *stream);
+    stream->context = context;
+    stream->id = ++ids;
+    stream->next = context->streams;
+    context->streams = stream;
+    return stream;
+}
+
+/* The default stream of the calling thread. */
+static struct stream *of_this_thread(struct context *context) {
+    pthread_t self = pthread_self();
+    struct stream *stream = context->streams;
+    while (stream && !(stream->is_per_thread && pthread_equal(stream->thread, self))) stream = stream->next;
+    if (stream) return stream;
+    stream = add_stream(context);
+    stream->is_per_thread = 1;
+    stream->thread = self;
+    return stream;
+}
+
+struct stream *stream_of(struct context *context, struct stream *handle, int per_thread) {
+    if (handle == NULL) handle = per_thread ? PER_THREAD : LEGACY;
+    if (handle == LEGACY) return &context->legacy;
+    if (handle != PER_THREAD) return handle;
+    pthread_mutex_lock(&standin_lock);
+    struct stream *stream = of_this_thread(context);
+    pthread_mutex_unlock(&standin_lock);
+    return stream;
+}
+
+/* The legacy stream and all others wait for each other, but for those made not to. */
+uint64_t stream_end(const struct stream *stream) {
+    const struct context *context = stream->context;
+    if (stream == &context->legacy) {
+        uint64_t end = stream->end;
+        for (const struct stream *other = context->streams; other; other = other->next)
+            if (!(other->flags & 1) && other->end > end) end = other->end;
+        return end;
+    }
+    return !(stream->flags & 1) && context->legacy.end > stream->end ? context->legacy.end : stream->end;
+}
+
+static unsigned callbacks(const struct stream *stream) {
+    return __atomic_load_n(&stream->callbacks, __ATOMIC_ACQUIRE);
+}
+
+CUresult stream_wait(struct stream *stream) {
+    if (stream->capture) return CAPTURE_WRONG;
+    pthread_mutex_lock(&standin_lock);
+    uint64_t end = stream_end(stream);
+    pthread_mutex_unlock(&standin_lock);
+    board_wait(end);
+    while (callbacks(stream)) board_wait(board_now() + 50);
+    return OK;
+}
+
+void context_wait(struct context *context) {
+    pthread_mutex_lock(&standin_lock);
+    uint64_t end = context->end;
+    struct stream *streams = context->streams;
+    pthread_mutex_unlock(&standin_lock);
+    board_wait(end);
+    for (; streams; streams = streams->next)
+        while (callbacks(streams)) board_wait(board_now() + 50);
+    while (callbacks(&context->legacy)) board_wait(board_now() + 50);
+}
+
+CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels) {
+    struct context *context = stream->context;
+    if (stream->capture) return capture_kernel(stream->capture, microseconds);
+    pthread_mutex_lock(&standin_lock);
+    uint64_t oldest = context->queue[context->launches % QUEUE];
+    pthread_mutex_unlock(&standin_lock);
+    board_wait(oldest);
+    pthread_mutex_lock(&standin_lock);
+    uint64_t end = board_run(&context->device->board, stream->earliest, microseconds, kernels);
+    context->queue[context->launches++ % QUEUE] = end;
+    stream->end = end;
+    if (end > context->end) context->end = end;
+    pthread_mutex_unlock(&standin_lock);
+    return OK;
+}
+
+static CUresult find(struct stream **stream, struct stream *handle, int per_thread) {
+    struct context *context;
+    if (handle > PER_THREAD) {
+        *stream = handle;
+        return standin_state;
+    }
+    CUresult failed = current(&context);
+    if (!failed) *stream = stream_of(context, handle, per_thread);
+    return failed;
+}
+
+API CUresult cuStreamCreateWithPriority(struct stream **stream, unsigned flags, int priority) {
+    struct context *context;
+    CUresult failed = current(&context);
+    if (failed) return failed;
+    if (!stream || flags > 1) return INVALID_VALUE;
+    pthread_mutex_lock(&standin_lock);
+    *stream = add_stream(context);
+    (*stream)->flags = flags;
+    (*stream)->priority = priority;
+    pthread_mutex_unlock(&standin_lock);
+    return OK;
+}
+
+API CUresult cuStreamCreate(struct stream **stream, unsigned flags) {
+    return cuStreamCreateWithPriority(stream, flags, 0);
+}
+
+API CUresult cuStreamDestroy_v2(struct stream *stream) {
+    if (standin_state) return standin_state;
+    if (stream <= PER_THREAD) return INVALID_HANDLE;
+    while (callbacks(stream)) board_wait(board_now() + 50);
+    pthread_mutex_lock(&standin_lock);
+    struct stream **link = &stream->context->streams;
+    while (*link && *link != stream) link = &(*link)->next;
+    if (*link) *link = stream->next;
+    pthread_mutex_unlock(&standin_lock);
+    return OK; /* it is small and stays: events may name it */
+}
+
+API CUresult cuStreamDestroy(struct stream *stream) { return cuStreamDestroy_v2(stream); }
+
+static CUresult synchronize(struct stream *handle, int per_thread) {
+    struct stream *stream;
+    CUresult failed = find(&stream, handle, per_thread);
+    return failed ? failed : stream_wait(stream);
+}
+
+API CUresult cuStreamSynchronize(struct stream *stream) { return synchronize(stream, 0); }
+
+API CUresult cuStreamSynchronize_ptsz(struct stream *stream) { return synchronize(stream, 1); }
+
+static CUresult query(struct stream *handle, int per_thread) {
+    struct stream *stream;
+    CUresult failed = find(&stream, handle, per_thread);
+    if (failed) return failed;
+    if (stream->capture) return CAPTURE_WRONG;
+    return stream_end(stream) > board_now() || callbacks(stream) ? NOT_READY : OK;
+}
+
+API CUresult cuStreamQuery(struct stream *stream) { return query(stream, 0); }
+
+API CUresult cuStreamQuery_ptsz(struct stream *stream) { return query(stream, 1); }
+
+static CUresult wait_event(struct stream *handle, struct event *event, int per_thread) {
+    struct stream *stream;
+    CUresult failed = find(&stream, handle, per_thread);
+    if (failed) return failed;
+    if (!event) return INVALID_HANDLE;
+    pthread_mutex_lock(&standin_lock);
+    if (event->recorded && event->time > stream->earliest) stream->earliest = event->time;
+    if (event->recorded && event->time > stream->end) stream->end = event->time;
+    pthread_mutex_unlock(&standin_lock);
+    return OK;
+}
+
+API CUresult cuStreamWaitEvent(struct stream *stream, struct event *event, unsigned flags) {
+    (void)flags;
+    return wait_event(stream, event, 0);
+}
+
+API CUresult cuStreamWaitEvent_ptsz(struct stream *stream, struct event *event, unsigned flags) {
+    (void)flags;
+    return wait_event(stream, event, 1);
+}
+
+API CUresult cuStreamGetFlags(struct stream *handle, unsigned *flags) {
+    struct stream *stream;
+    CUresult failed = find(&stream, handle, 0);
+    if (!failed) *flags = stream->flags;
+    return failed;
+}
+
+API CUresult cuStreamGetPriority(struct stream *handle, int *priority) {
+    struct stream *stream;
+    CUresult failed = find(&stream, handle, 0);
+    if (!failed) *priority = stream->priority;
+    return failed;
+}
+
+API CUresult cuStreamGetId(struct stream *handle, unsigned long long *id) {
+    struct stream *stream;
+    CUresult failed = find(&stream, handle, 0);
+    if (!failed) *id = stream->id;
+    return failed;
+}
+
+API CUresult cuStreamGetCtx(struct stream *handle, struct context **context) {
+    struct stream *stream;
+    CUresult failed = find(&stream, handle, 0);
+    if (!failed) *context = stream->context;
+    return failed;
+}
+
+API CUresult cuStreamGetDevice(struct stream *handle, CUdevice *device) {
+    struct stream *stream;
+    CUresult failed = find(&stream, handle, 0);
+    if (!failed) *device = stream->context->ordinal;
+    return failed;
+}
+
+API CUresult cuEventCreate(struct event **event, unsigned flags) {
+    struct context *context;
+    CUresult failed = current(&context);
+    if (failed) return failed;
+    if (!event) return INVALID_VALUE;
+    *event = calloc(1, sizeof **event);
+    **event = (struct event){.context = context, .flags = flags};
+    return OK;
+}
+
+API CUresult cuEventDestroy_v2(struct event *event) {
+    if (standin_state) return standin_state;
+    if (!event) return INVALID_HANDLE;
+    free(event);
+    return OK;
+}
+
+API CUresult cuEventDestroy(struct event *event) { return cuEventDestroy_v2(event); }
+
+static CUresult record(struct event *event, struct stream *handle, int per_thread) {
+    struct stream *stream;
+    if (!event) return INVALID_HANDLE;
+    CUresult failed = find(&stream, handle, per_thread);
+    if (failed || stream->capture) return failed;
+    pthread_mutex_lock(&standin_lock);
+    uint64_t now = board_now(), end = stream_end(stream);
+    event->time = end > now ? end : now;
+    event->recorded = 1;
+    event->stream = stream;
+    pthread_mutex_unlock(&standin_lock);
+    return OK;
+}
+
+API CUresult cuEventRecord(struct event *event, struct stream *stream) { return record(event, stream, 0); }
+
+API CUresult cuEventRecord_ptsz(struct event *event, struct stream *stream) { return record(event, stream, 1); }
+
+API CUresult cuEventRecordWithFlags(struct event *event, struct stream *stream, unsigned flags) {
+    (void)flags;
+    return record(event, stream, 0);
+}
+
+API CUresult cuEventRecordWithFlags_ptsz(struct event *event, struct stream *stream, unsigned flags) {
+    (void)flags;
+    return record(event, stream, 1);
+}
+
+API CUresult cuEventQuery(struct event *event) {
+    if (standin_state) return standin_state;
+    if (!event) return INVALID_HANDLE;
+    return event->recorded && event->time > board_now() ? NOT_READY : OK;
+}
+
+API CUresult cuEventSynchronize(struct event *event) {
+    if (standin_state) return standin_state;
+    if (!event) return INVALID_HANDLE;
+    if (event->recorded) board_wait(event->time);
+    return OK;
+}
+
+API CUresult cuEventElapsedTime(float *milliseconds, struct event *start, struct event *end) {
+    if (standin_state) return standin_state;
+    if (!start || !end || !start->recorded || !end->recorded || (start->flags | end->flags) & 2) return INVALID_HANDLE;
+    if (cuEventQuery(start) || cuEventQuery(end)) return NOT_READY;
+    *milliseconds = (float)((double)(int64_t)(end->time - start->time) / 1000);
+    return OK;
+}
+
+API CUresult cuEventElapsedTime_v2(float *milliseconds, struct event *start, struct event *end) {
+    return cuEventElapsedTime(milliseconds, start, end);
+}

@@ -1,0 +1,111 @@
+"""Reads what a simulated GPU of the stand-in driver did: whose work, when, and what came while another's was there.
+
+The layout is that of node_plugin/gate/standin/board.h. No lock is needed: an entry is written before it is counted.
+"""
+
+import mmap
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+MAGIC = 0x31306472616F6267
+HEAD = struct.Struct("<QQIIQ48s")
+SLOTS, SLOT, FIRST_SLOT = 256, struct.Struct("<IIQ"), 256
+WORK = struct.Struct("<QQQQIIII40s")
+FIRST_WORK = FIRST_SLOT + SLOTS * SLOT.size
+OVERLAP, CUT = 1, 2
+
+
+@dataclass(frozen=True)
+class Work:
+    """One launch: a kernel or a whole graph. Times are microseconds of the monotonic clock."""
+
+    start: int
+    end: int
+    owner: str
+    pid: int
+    process: int  # counted for each GPU from 1: unlike a pid, never used again
+    kernels: int
+    overlapped: bool  # came while another owner's work was still on the GPU
+    cut: bool  # its process ended first; `end` is when that was noticed
+
+
+@dataclass(frozen=True)
+class Sums:
+    """All that a GPU did since its board was made."""
+
+    launches: int
+    overlaps: int
+    busy: int  # microseconds, with what is still to be done
+
+
+class Board:
+    """The board of one GPU, as it is at each call."""
+
+    def __init__(self, folder: Path, uuid: str) -> None:
+        with (folder / f"{uuid}.board").open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        magic, self.memory, self._capacity, _, _, name = HEAD.unpack_from(self._map)
+        if magic != MAGIC:
+            raise ValueError(f"{folder / uuid}.board is not a board of this version of the stand-in driver")
+        self.uuid = name.rstrip(b"\0").decode()
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._map.close()
+
+    def _entries(self) -> int:
+        """How many launches there were so far."""
+        return int(HEAD.unpack_from(self._map)[4])
+
+    def _raw(self, index: int) -> bytes:
+        """One entry as it is in the file."""
+        at = FIRST_WORK + index % self._capacity * WORK.size
+        return self._map[at : at + WORK.size]
+
+    def sums(self) -> Sums:
+        """Launches, overlaps and busy time since the board was made, even where the log no longer goes back so far."""
+        while True:
+            entries = self._entries()
+            if not entries:
+                return Sums(0, 0, 0)
+            _, _, busy, overlaps, *_ = WORK.unpack(self._raw(entries - 1))
+            if self._entries() < entries + self._capacity - 1 or self._capacity == 1:
+                return Sums(entries, overlaps, busy)
+
+    def log(self, since: int = 0) -> list[Work]:
+        """The launches from number `since` on, oldest first; an error if the log no longer has all of them."""
+        entries = self._entries()
+        raw = [self._raw(index) for index in range(max(since, 0), entries)] if entries - since <= self._capacity else []
+        if self._entries() > since + self._capacity or len(raw) < entries - since:
+            raise LookupError(f"the log keeps {self._capacity} launches and there were {entries}: make it longer")
+        return [_work(one) for one in raw]
+
+    def bytes_by_pid(self) -> dict[int, int]:
+        """Device memory of each process that ever had some and whose place in the file no other process took since."""
+        slots = (SLOT.unpack_from(self._map, FIRST_SLOT + i * SLOT.size) for i in range(SLOTS))
+        return {pid: size for process, pid, size in slots if process and size}
+
+
+def _work(raw: bytes) -> Work:
+    """One entry, read."""
+    start, end, _, _, pid, process, flags, kernels, owner = WORK.unpack(raw)
+    name = owner.rstrip(b"\0").decode()
+    return Work(start, end, name, pid, process, kernels, bool(flags & OVERLAP), bool(flags & CUT))
+
+
+def busy(works: Iterable[Work], owner: str | None = None, start: int = 0, end: int = 1 << 63) -> int:
+    """Microseconds of work between two times, of one owner or of all."""
+    mine = (work for work in works if owner is None or work.owner == owner)
+    return sum(max(0, min(work.end, end) - max(work.start, start)) for work in mine)
+
+
+def outside(works: Iterable[Work], leases: Iterable[tuple[int, int]]) -> list[Work]:
+    """The pieces of work that no one lease (start, end) wholly covers; of cut ones only the start must be covered."""
+    spans = sorted(leases)
+    return [
+        work
+        for work in works
+        if not any(first <= work.start and (work.start if work.cut else work.end) <= last for first, last in spans)
+    ]
