@@ -1,0 +1,108 @@
+"""What is looked at once a period: how each share of a GPU used what it earns, and so what it earns next. Pure.
+
+Joins the accounts of the arbiter with co-adjustment, and makes the contents of the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from . import elastic
+from .desk import Desk
+from .ledger import Account
+from .share_file import ShareFile
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What is known of one share at one moment."""
+
+    account: Account
+    allocated: int
+    effective: int
+    use: float
+    """Of what it earns, the part that it used lately."""
+    reason: str
+    """Why the effective milli is what it is."""
+    sharing: int
+    """How many shares the GPU has."""
+    running: bool
+    """Whether it has the GPU now."""
+    memory: int
+    """Bytes in use by all its processes."""
+    limit: int | None
+    """Of them; None: none."""
+    clients: int
+    """How many processes are connected."""
+
+
+class Books:
+    """Of one GPU. ``rules`` None: shares keep what they were given."""
+
+    def __init__(self, rules: elastic.Elastic | None, now: int) -> None:
+        self._rules = rules
+        self._looked = now
+        self._before: dict[str, Account] = {}
+        self._standings: Mapping[str, elastic.Standing] = {}
+        self._uses: dict[str, float] = {}
+
+    def look(self, desk: Desk, now: int) -> dict[str, int]:
+        """A period is over: what each share that shares should earn from now on."""
+        passed, self._looked = now - self._looked, now
+        if passed <= 0:
+            return {}
+        accounts = {name: desk.account(name, now) for name in desk.shares}
+        seen = {
+            name: elastic.Seen.between(share.terms.milli, self._before.get(name), accounts[name], passed)
+            for name, share in desk.shares.items()
+        }
+        for name, share in desk.shares.items():
+            old = self._uses.get(name, 0.0)
+            use = old + (seen[name].used / share.effective - old) / 4
+            self._uses[name] = use if use >= 0.001 else 0.0
+        self._uses = {name: use for name, use in self._uses.items() if name in accounts}
+        self._before = accounts
+        shared = {name: one for name, one in seen.items() if not desk.shares[name].exclusive}
+        if self._rules is None or not shared:
+            self._standings = {}
+            return {}
+        outcome = elastic.adjust(self._standings, shared, self._rules)
+        self._standings = outcome.standings
+        return outcome.effective
+
+    def reset(self) -> None:
+        """Shares came, went or were given another amount: what was lent is back with its owners."""
+        self._standings = {}
+
+    def usage(self, desk: Desk, name: str, now: int) -> Usage:
+        """Of one share; :class:`KeyError` if there is none."""
+        share = desk.shares[name]
+        standing = self._standings.get(name)
+        return Usage(
+            account=desk.account(name, now),
+            allocated=share.terms.milli,
+            effective=share.effective,
+            use=self._uses.get(name, 0.0),
+            reason=standing.reason if standing else "",
+            sharing=len(desk.shares),
+            running=desk.holder is share,
+            memory=share.pool.used,
+            limit=share.pool.limit,
+            clients=len(share.clients),
+        )
+
+    def file(self, desk: Desk, name: str, now: int, wall: int) -> ShareFile:
+        """What its file should say; the deposits come apart."""
+        known = self.usage(desk, name, now)
+        expires = known.account.expires
+        return ShareFile(
+            allocated=known.allocated,
+            effective=known.effective,
+            use=round(known.use, 3),
+            bank=known.account.balance,
+            expires=None if expires is None else max(0, expires - now),
+            sharing=known.sharing,
+            reason=known.reason,
+            written=wall,
+        )

@@ -1,0 +1,368 @@
+"""One GPU: joins its arbiter, which knows shares, with the clients, which are processes of these shares. Pure.
+
+Each event returns what is to be sent. All processes of a share run in the lease of their share, also beside each other:
+it asks while any of them has work, a grant goes to all that asked, and it gives back when the last one has. At most one
+share has clients with a lease at any moment, whatever clients send, omit or repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from . import arbiter
+from .bank import Deposit
+from .ledger import Account
+from .memory import Pool
+from .protocol import FOREVER, MOST, NO_LIMIT, Ask, Done, FromClient, FromServer, Grant, Malformed, Memory, Need, Revoke
+from .timing import Timing
+
+WHOLE = 1000
+"""Milli of a share that has the GPU for itself: its programs are let run as they like."""
+REST = 10_000_000
+"""Microseconds between two looks at the books of a GPU that one share has for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What one share was given."""
+
+    milli: int
+    limit: int | None = None
+    """Bytes of memory; None: as much as there is."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.milli <= WHOLE:
+            raise ValueError(f"A share of one GPU is 1 to {WHOLE} thousandths of it, not {self.milli}.")
+        if self.limit is not None and not 0 <= self.limit < NO_LIMIT:
+            raise ValueError(f"The memory limit of a share is a number of bytes, not {self.limit}.")
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One connection of a process that uses the share."""
+
+    share: Share
+    want: int | None = None
+    """Microseconds, 0 for not known; None: no demand."""
+    number: int = 0
+    """Of the last lease that it was given."""
+    holds: bool = False
+    """Whether it has not given that back."""
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """One share of the GPU and its clients."""
+
+    name: str
+    key: str
+    """With the arbiter: another one for a share that comes again while the old one drains."""
+    terms: Terms
+    effective: int
+    pool: Pool
+    clients: dict[Client, None] = field(default_factory=dict)
+    holding: int = 0
+    """How many clients have the lease."""
+    revoked: bool = False
+    gone: bool = False
+    told: int | None = None
+    """The demand that the arbiter knows."""
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it has the GPU for itself."""
+        return self.terms.milli == WHOLE
+
+    def demand(self) -> int | None:
+        """Of all clients together: they may run one after the other."""
+        wants = [one.want for one in self.clients if one.want is not None]
+        if not wants:
+            return None
+        return 0 if 0 in wants else sum(wants)
+
+
+class Send(NamedTuple):
+    """``message`` is for that client."""
+
+    client: Client
+    message: FromServer
+
+
+class Close(NamedTuple):
+    """Nothing more is for that client; it has left already."""
+
+    client: Client
+
+
+class Late(NamedTuple):
+    """These clients were asked for the GPU at ``since``, and the grace is over."""
+
+    share: str
+    since: int
+    clients: tuple[Client, ...]
+
+
+Out = Send | Close | Late
+
+
+class Desk:
+    """Of one GPU. As with the arbiter, ``now`` never goes back."""
+
+    def __init__(self, timing: Timing, now: int) -> None:
+        self.arbiter = arbiter.Arbiter(timing, now)
+        self._shares: dict[str, Share] = {}
+        self._keys: dict[str, Share] = {}
+        self._holder: Share | None = None
+        self._until = 0
+        self._looked = now
+        self._made = 0
+        self._out: list[Out] = []
+
+    @property
+    def shares(self) -> Mapping[str, Share]:
+        """By name; those that are gone and only drain are not among them."""
+        return self._shares
+
+    @property
+    def holder(self) -> Share | None:
+        """Whose clients have the GPU."""
+        return self._holder
+
+    @property
+    def wake(self) -> int | None:
+        """When to call :meth:`tick` if nothing else happens; None: never."""
+        time = self.arbiter.wake
+        if time is not None and self._holder is not None and self._holder.exclusive and not self._holder.revoked:
+            return self._looked + REST
+        return time
+
+    def account(self, name: str, now: int) -> Account:
+        """What the share used, waited and has."""
+        return self.arbiter.account(self._shares[name].key, now)
+
+    def deposits(self, name: str) -> tuple[Deposit, ...]:
+        """Of its bank."""
+        return self.arbiter.deposits(self._shares[name].key)
+
+    # --- shares -------------------------------------------------------------------------------------------------------
+
+    def set(
+        self, terms: Mapping[str, Terms], now: int, deposits: Mapping[str, Iterable[Deposit]] | None = None
+    ) -> list[Out]:
+        """These are the shares from now on; new ones begin with ``deposits``. Who is not among them drains and goes.
+
+        What was lent between shares is back with its owners. Raises :class:`ValueError` if it is more than the GPU;
+        nothing is changed then.
+        """
+        if (total := sum(one.milli for one in terms.values())) > WHOLE:
+            raise ValueError(f"Shares of one GPU are together at most {WHOLE} thousandths of it, not {total}.")
+        for share in [share for name, share in self._shares.items() if name not in terms]:
+            self._remove(share, now)
+        before = {name: (share.terms, share.exclusive) for name, share in self._shares.items()}
+        for name in [name for name in terms if name not in self._shares]:
+            self._add(name, terms[name])
+        saved = {self._shares[name].key: some for name, some in (deposits or {}).items() if name in self._shares}
+        for name, share in self._shares.items():
+            share.terms, share.effective = terms[name], terms[name].milli
+        orders = self.arbiter.put({one.key: one.effective for one in self._shares.values()}, now, deposits=saved)
+        self._follow(orders, now)
+        for name, (old, whole) in before.items():
+            self._change(self._shares[name], old, whole, now)
+        return self._sent()
+
+    def adjust(self, effective: Mapping[str, int], now: int) -> list[Out]:
+        """Lend between shares: what each earns, while its bank stays that of its own milli. :class:`ValueError`."""
+        found = {self._shares[name]: milli for name, milli in effective.items() if name in self._shares}
+        known = {share: milli for share, milli in found.items() if not share.exclusive}
+        savings = {share.key: share.terms.milli for share in known}
+        orders = self.arbiter.put({share.key: milli for share, milli in known.items()}, now, savings=savings)
+        for share, milli in known.items():
+            share.effective = milli
+        self._follow(orders, now)
+        return self._sent()
+
+    def _add(self, name: str, terms: Terms) -> None:
+        self._made += 1
+        share = Share(name, f"{name}#{self._made}", terms, terms.milli, Pool(terms.limit))
+        self._shares[name] = self._keys[share.key] = share
+
+    def _remove(self, share: Share, now: int) -> None:
+        del self._shares[share.name]
+        share.gone = True
+        self._follow(self.arbiter.remove(share.key, now), now)
+        for client in list(share.clients):
+            if not client.holds:
+                self._dismiss(client)
+        if self._holder is not share:
+            self._keys.pop(share.key, None)
+
+    def _change(self, share: Share, old: Terms, whole: bool, now: int) -> None:
+        """What its clients must know of new terms."""
+        if old.limit != share.terms.limit:
+            share.pool.limit = share.terms.limit
+            for client in share.clients:
+                if client in share.pool:
+                    self._memory(client)
+        if share.exclusive and not whole:
+            for client in share.clients:
+                client.want = client.want or 0
+            if self._holder is share and not share.revoked:
+                self._extend(share, now)
+            elif self._holder is not share:
+                self._tell(share, now)
+        elif whole and not share.exclusive and self._holder is share:
+            self._revoke(share)  # nothing that runs was counted: it drains, and then waits for its turn like all
+
+    # --- clients ------------------------------------------------------------------------------------------------------
+
+    def join(self, name: str, now: int) -> tuple[Client, list[Out]]:
+        """A process connected to that share; :class:`KeyError` if there is none."""
+        share = self._shares[name]
+        client = Client(share)
+        share.clients[client] = None
+        if share.exclusive:
+            client.want = 0
+            self._wanted(client, now)
+        return client, self._sent()
+
+    def leave(self, client: Client, now: int) -> list[Out]:
+        """Its connection ended, at either end: the same as giving everything back. Again: nothing."""
+        share = client.share
+        if client in share.clients:
+            self._forget(client)
+            self._settle(share, now)
+        return self._sent()
+
+    def receive(self, client: Client, message: FromClient, now: int) -> list[Out]:
+        """What a client sent. :class:`~.protocol.Malformed` if that cannot be: the caller lets it leave then."""
+        if client not in client.share.clients:
+            return []
+        match message:
+            case Ask():
+                client.want = message.want
+                self._wanted(client, now)
+            case Done():
+                self._done(client, message, now)
+            case Need():
+                if not client.share.gone:
+                    client.share.pool.need(client, message.size)
+                self._memory(client)
+        return self._sent()
+
+    def tick(self, now: int) -> list[Out]:
+        """Nothing happened but time."""
+        self._looked = now
+        self._follow(self.arbiter.tick(now), now)
+        return self._sent()
+
+    def _wanted(self, client: Client, now: int) -> None:
+        share = client.share
+        if self._holder is not share:
+            self._tell(share, now)
+        elif not share.revoked:
+            self._hand(client, now)
+
+    def _done(self, client: Client, message: Done, now: int) -> None:
+        if message.number > client.number:
+            raise Malformed(f"gives lease {message.number} back, and was given {client.number}")
+        share = client.share
+        client.want = message.want
+        if client.holds and message.number == client.number:
+            client.holds = False
+            share.holding -= 1
+        if share.gone and not client.holds:
+            self._dismiss(client)
+        self._settle(share, now)
+        if client.want is not None and self._holder is share and not share.revoked:
+            self._hand(client, now)
+
+    def _settle(self, share: Share, now: int) -> None:
+        """Some client of ``share`` wants or has something else than before."""
+        if self._holder is not share:
+            self._tell(share, now)
+        elif not share.holding:
+            self._give_back(share, now)
+
+    def _tell(self, share: Share, now: int) -> None:
+        """Have the arbiter know what a share wants that has not the GPU."""
+        demand = share.demand()
+        if share.gone or demand == share.told:
+            return
+        share.told = demand
+        told = self.arbiter.release(share.key, now) if demand is None else self.arbiter.ask(share.key, now, demand)
+        self._follow(told, now)
+
+    def _give_back(self, share: Share, now: int) -> None:
+        self._holder, share.revoked = None, False
+        share.told = None if share.gone else share.demand()
+        if share.gone:
+            del self._keys[share.key]
+        self._follow(self.arbiter.release(share.key, now, share.told), now)
+
+    def _forget(self, client: Client) -> None:
+        share = client.share
+        del share.clients[client]
+        share.pool.leave(client)
+        if client.holds:
+            client.holds = False
+            share.holding -= 1
+
+    def _dismiss(self, client: Client) -> None:
+        self._forget(client)
+        self._out.append(Close(client))
+
+    # --- orders -------------------------------------------------------------------------------------------------------
+
+    def _follow(self, orders: Iterable[arbiter.Order], now: int) -> None:
+        for order in orders:
+            share = self._keys[order.share]
+            match order:
+                case arbiter.Grant(_, until):
+                    self._granted(share, until, now)
+                case arbiter.Revoke():
+                    self._revoke(share)
+                case arbiter.Overdue(_, since):
+                    self._out.append(Late(share.name, since, tuple(one for one in share.clients if one.holds)))
+
+    def _granted(self, share: Share, until: int, now: int) -> None:
+        fresh = self._holder is not share
+        self._holder, self._until = share, until
+        if fresh or not (share.exclusive or share.revoked):
+            self._extend(share, now)
+
+    def _extend(self, share: Share, now: int) -> None:
+        """Tell who has the lease how long it lasts now, and give it to all others with work."""
+        time = self._time(share, now)
+        for client in share.clients:
+            if client.holds:
+                self._out.append(Send(client, Grant(max(time, 1), client.number)))
+            else:
+                self._hand(client, now)
+
+    def _hand(self, client: Client, now: int) -> None:
+        """Give ``client`` the lease of its share, if it wants it and there is something left of it."""
+        time = self._time(client.share, now)
+        if client.want is not None and not client.holds and time > 0:
+            client.holds = True
+            client.number += 1
+            client.share.holding += 1
+            self._out.append(Send(client, Grant(time, client.number)))
+
+    def _time(self, share: Share, now: int) -> int:
+        return FOREVER if share.exclusive else self._until - now
+
+    def _revoke(self, share: Share) -> None:
+        if not share.revoked:
+            share.revoked = True
+            self._out += [Send(one, Revoke(one.number)) for one in share.clients if one.holds]
+
+    def _memory(self, client: Client) -> None:
+        pool = client.share.pool
+        limit = NO_LIMIT if pool.limit is None else pool.limit
+        self._out.append(Send(client, Memory(pool.size(client), limit, min(pool.used, MOST))))
+
+    def _sent(self) -> list[Out]:
+        out, self._out = self._out, []
+        return out

@@ -1,0 +1,183 @@
+"""One share's socket and the connections that came by it: bytes in, messages out. Who runs is decided elsewhere.
+
+Nothing here waits. What a client does not read fills the kernel's buffer of its connection, and when that is full the
+connection is closed: there is no other queue. A client that sends much is read a little at a time, so that others come
+to their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from .identity import Check, Peer, peer
+from .protocol import SIZE, FromClient, FromServer, Malformed, encode, from_client
+
+READ = 1024
+"""Bytes that are read of one connection before others are looked at."""
+ACCEPTS = 8
+"""Connections that are taken of one socket before others are looked at."""
+PAUSE = 0.1
+"""Seconds without new connections when the process can open no more files."""
+QUIET = 1.0
+"""Seconds between two lines in the log about one share: a flood is told of once."""
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_log = logging.getLogger(__name__)
+
+
+class Behind(Protocol):
+    """Who is told of the connections."""
+
+    def came(self, line: Line) -> None:
+        """It is there."""
+
+    def received(self, line: Line, messages: Sequence[FromClient]) -> None:
+        """It sent these."""
+
+    def left(self, line: Line) -> None:
+        """It is closed."""
+
+
+class Line:
+    """One connection of a program that uses the share."""
+
+    def __init__(self, door: Door, connection: socket.socket, who: Peer) -> None:
+        self.peer = who
+        self.door = door
+        self._socket = connection
+        self._number = connection.fileno()
+        self._stream = from_client()
+        self.closed = False
+        door.loop.add_reader(self._number, self._read)
+
+    def send(self, message: FromServer) -> bool:
+        """Whether it could be sent; if not, the connection is of no use any more."""
+        try:
+            return self._socket.send(encode(message)) == SIZE
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """At this end; again: nothing."""
+        if not self.closed:
+            self.closed = True
+            self.door.loop.remove_reader(self._number)
+            self.door.lines.discard(self)
+            self._socket.close()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(READ)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.door.lost(self, f"it broke: {error.strerror}")
+            return
+        if not data:
+            rest = len(self._stream.rest)
+            self.door.lost(self, f"it ended after {rest} bytes of a message" if rest else "")
+            return
+        try:
+            messages = self._stream.feed(data)
+            if messages:
+                self.door.behind.received(self, messages)
+        except Malformed as error:
+            self.door.lost(self, f"what it sent is no message: {error}")
+
+
+class Door:
+    """The socket of one share of ``pod``."""
+
+    def __init__(self, gpu: str, pod: str, directory: Path, check: Check, behind: Behind) -> None:
+        self.gpu = gpu
+        self.pod = pod
+        self.directory = directory
+        self.behind = behind
+        self.most = 1
+        """Connections at a time."""
+        self.lines: set[Line] = set()
+        self.loop = asyncio.get_running_loop()
+        self._check = check
+        self._listening: socket.socket | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._told = -QUIET
+        self._untold = 0
+
+    def open(self, listening: socket.socket, delay: float) -> None:
+        """Take connections from that socket, the first after ``delay`` seconds."""
+        self._listening = listening
+        self._timer = self.loop.call_later(delay, self._resume)
+
+    def shut(self) -> None:
+        """No more connections; those that are there stay."""
+        if self._timer:
+            self._timer.cancel()
+        if self._listening:
+            self.loop.remove_reader(self._listening.fileno())
+            self._listening.close()
+            self._listening = None
+
+    def lost(self, line: Line, reason: str) -> None:
+        """``line`` is of no use: close it, and have everything that it had given back."""
+        if line.closed:
+            return
+        line.close()
+        if reason:
+            self.complain(f"the connection of process {line.peer.pid} is closed: {reason}")
+        self.behind.left(line)
+
+    def complain(self, what: str) -> None:
+        """One line in the log, at most one a second."""
+        now = time.monotonic()
+        if now < self._told + QUIET:
+            self._untold += 1
+            return
+        more = f" ({self._untold} more like this before)" if self._untold else ""
+        self._told, self._untold = now, 0
+        _log.warning("Share of pod %s on %s: %s%s", self.pod, self.gpu, what, more)
+
+    def _resume(self) -> None:
+        if self._listening:
+            self.loop.add_reader(self._listening.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS):
+            if self._listening is None:
+                return
+            try:
+                connection, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self.loop.remove_reader(self._listening.fileno())
+                self._timer = self.loop.call_later(PAUSE, self._resume)
+                self.complain(f"no more connections can be taken now: {error.strerror}")
+                return
+            if (refusal := self._admit(connection)) is not None:
+                connection.close()
+                self.complain(refusal)
+
+    def _admit(self, connection: socket.socket) -> str | None:
+        """Why that connection is refused; None if it is not."""
+        if len(self.lines) >= self.most:
+            return f"a connection is refused: it has {self.most} already, which is all that one share can have"
+        connection.setblocking(False)
+        try:
+            who = peer(connection)
+        except OSError as error:
+            return f"a connection is refused: {error}"
+        if refusal := self._check(who, self.pod):
+            return f"a connection is refused: {refusal}"
+        line = Line(self, connection, who)
+        self.lines.add(line)
+        self.behind.came(line)
+        return None

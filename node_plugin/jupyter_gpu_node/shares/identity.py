@@ -1,0 +1,66 @@
+"""Who is at the other end of a connection: what the kernel says of it, never what it says of itself.
+
+The process that connected is looked up in ``/proc``. In a pod it must be in that pod's control group, on one machine in
+the group of the server. What ended meanwhile is nobody.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from struct import Struct
+
+from .. import cgroup, proc
+from ..places import pod_of
+
+_CREDENTIALS = Struct("3i")  # struct ucred, socket(7)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process that made the connection."""
+
+    pid: int
+    """As this process sees it; 0: it is in a pid namespace that we cannot see."""
+    user: int
+    start: int
+    """Clock ticks after boot at which it started: with the pid, a process that cannot be mistaken for a later one."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return proc.alive(self.pid, self.start)
+
+
+Check = Callable[[Peer, str], str]
+"""Of a process and the pod whose share it wants: empty, or why it may not have it."""
+
+
+def peer(connection: socket.socket) -> Peer:
+    """Who made it; raises :class:`ProcessLookupError` if that has ended, and :class:`OSError`."""
+    pid, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    start = proc.process_start_time(pid) if pid > 0 else None
+    if start is None:
+        raise ProcessLookupError(f"process {pid} connected and is not there")
+    return Peer(pid, user, start)
+
+
+def in_its_pod(peer: Peer, pod: str) -> str:
+    """Check for nodes of a cluster: the process is in the control group of that very pod."""
+    found = pod_of(peer.pid)
+    if found == pod and peer.alive:
+        return ""
+    return f"process {peer.pid} is in {f'pod {found}' if found else 'no pod'}, and the socket is that of pod {pod}"
+
+
+def beside_us(peer: Peer, pod: str) -> str:
+    """Check for one machine: the process is in our own control group or below it."""
+    try:
+        ours, theirs = (PurePosixPath(cgroup.membership(pid).get("", "/")) for pid in (None, peer.pid))
+    except OSError:
+        return f"process {peer.pid} has ended"
+    if theirs.is_relative_to(ours) and peer.alive:
+        return ""
+    return f"process {peer.pid} is in the control group {theirs}, and the socket of {pod} is for {ours}"

@@ -1,0 +1,221 @@
+"""The arbiter's server of one node: a :class:`~.station.Station` for each GPU, a socket and two files for each share.
+
+Who runs when is decided by what is pure: :mod:`~.arbiter`, :mod:`~.desk`, :mod:`~.books`. Here shares come and go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import resource
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from . import places, share_file
+from .bank import Deposit
+from .books import Usage
+from .desk import Terms
+from .door import Door
+from .elastic import Elastic
+from .identity import Check, Peer
+from .station import Overdue, Station
+from .store import Entry, Store
+from .timing import Timing
+
+MOST_CLIENTS = 256
+"""Connections of one share, if the process may open that many files."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Place = tuple[str, str]
+"""GPU and pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One share, and the directory in which its pod finds ``shares/<gpu>.sock`` and ``shares/<gpu>.json``."""
+
+    terms: Terms
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process that is a client of a share."""
+
+    gpu: str
+    pod: str
+    process: Peer
+
+
+def microseconds() -> int:
+    """The clock by which GPUs are shared: it never goes back, whatever is done to the time of day."""
+    return time.monotonic_ns() // 1000
+
+
+def milliseconds() -> int:
+    """The time of day."""
+    return time.time_ns() // 1_000_000
+
+
+class ArbiterServer:
+    """Everything of one node. ``check`` says who may use a socket; ``overdue`` is told who does not give a GPU back.
+
+    ``timing`` and ``elastic`` are asked once for each GPU; without ``elastic``, shares keep what they were given.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        check: Check,
+        *,
+        timing: Callable[[str], Timing] = lambda _: Timing(),
+        elastic: Callable[[str], Elastic | None] = lambda _: None,
+        overdue: Callable[[Overdue], None] = lambda _: None,
+        clock: Callable[[], int] = microseconds,
+        wall: Callable[[], int] = milliseconds,
+    ) -> None:
+        self._store = store
+        self._check = check
+        self._timing = timing
+        self._elastic = elastic
+        self._overdue = overdue
+        self._clock = clock
+        self._wall = wall
+        self._stations: dict[str, Station] = {}
+        self._shares: dict[Place, Placed] = {}
+        self._doors: dict[Place, Door] = {}
+        self._most = 1
+        self._one = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shares")
+        self._loop = asyncio.get_running_loop()
+        self._swept = False
+
+    # --- what the node asks -------------------------------------------------------------------------------------------
+
+    async def set(self, wanted: Mapping[str, Mapping[str, Placed]]) -> None:
+        """By GPU and pod, the shares from now on. Again with the same: nothing.
+
+        Raises :class:`ValueError` if a GPU would be given away more than once or a name cannot be one, with nothing
+        changed, and :class:`OSError` if a socket cannot be made: all else is so then, and the next call tries again.
+        """
+        _validate(wanted)
+        after = {(gpu, pod): placed for gpu, shares in wanted.items() for pod, placed in shares.items()}
+        async with self._one:
+            if not self._swept:
+                self._swept = True
+                await self._in_thread(self._store.sweep, list(after))
+            saved = {place: await self._bank(place) for place in after if place not in self._shares}
+            before, self._shares = self._shares, after
+            self._shut(before)
+            for gpu in sorted({gpu for gpu, _ in {*before, *after}}):
+                terms = {pod: placed.terms for (at, pod), placed in after.items() if at == gpu}
+                if terms != {pod: placed.terms for (at, pod), placed in before.items() if at == gpu}:
+                    self._station(gpu).set(terms, {pod: saved.get((gpu, pod), ()) for pod in terms})
+            await self._open()
+
+    def usage(self, gpu: str, pod: str) -> Usage:
+        """Of one share; :class:`KeyError` if there is none."""
+        return self._stations[gpu].usage(pod)
+
+    def holder(self, gpu: str) -> str | None:
+        """The pod whose share of that GPU has it now."""
+        share = self._stations[gpu].desk.holder if gpu in self._stations else None
+        return share.name if share else None
+
+    def members(self) -> tuple[Member, ...]:
+        """All processes that are connected. Whoever uses a shared GPU and is not among them avoids the gate."""
+        return tuple(
+            Member(gpu, client.share.name, line.peer)
+            for gpu, station in self._stations.items()
+            for client, line in station.processes.items()
+        )
+
+    async def close(self) -> None:
+        """End: every connection is closed, and the files tell the next server what the banks hold."""
+        async with self._one:
+            for door in self._doors.values():
+                door.shut()
+            entries = [self._entry(self._stations[gpu], pod) for gpu, pod in self._shares]
+            for station in self._stations.values():
+                station.stop()
+            await self._in_thread(self._store.write, entries)
+            self._doors, self._shares, self._stations = {}, {}, {}
+            self._thread.shutdown(wait=False)
+
+    # --- shares come and go -------------------------------------------------------------------------------------------
+
+    def _station(self, gpu: str) -> Station:
+        if gpu not in self._stations:
+            self._stations[gpu] = Station(
+                gpu, self._timing(gpu), self._elastic(gpu), self._clock, self._save, self._overdue
+            )
+        return self._stations[gpu]
+
+    async def _bank(self, place: Place) -> tuple[Deposit, ...]:
+        """Of a share that is new here, what an earlier server left."""
+        file = await self._in_thread(self._store.load, *place)
+        return share_file.restored(file, self._clock(), self._wall()) if file else ()
+
+    def _shut(self, before: Mapping[Place, Placed]) -> None:
+        """Shares that are gone, or for another directory than before, are not to be had any more."""
+        for place, placed in before.items():
+            now = self._shares.get(place)
+            if now is None or now.directory != placed.directory:
+                if door := self._doors.pop(place, None):
+                    door.shut()
+                    if now is not None:
+                        for line in list(door.lines):
+                            door.lost(line, "its share is in another directory now")
+                forget = self._store.forget if now is None else self._store.withdraw
+                self._in_thread(forget, *place, placed.directory)
+
+    async def _open(self) -> None:
+        """The sockets that are missing: all of them, also if one cannot be made."""
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = max(1, min(MOST_CLIENTS, files // 2 // max(1, len(self._shares))))
+        problem: OSError | None = None
+        for place, placed in self._shares.items():
+            if place not in self._doors:
+                try:
+                    listening = await self._in_thread(places.listen, placed.directory, place[0])
+                except OSError as error:
+                    problem = error
+                    continue
+                station = self._stations[place[0]]
+                self._doors[place] = Door(*place, placed.directory, self._check, station)
+                self._doors[place].open(listening, station.delay)
+            self._doors[place].most = most
+        if problem:
+            raise problem
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _save(self, station: Station, pods: Sequence[str]) -> None:
+        entries = [self._entry(station, pod) for pod in pods if (station.gpu, pod) in self._shares]
+        written = self._in_thread(self._store.write, entries)
+        written.add_done_callback(functools.partial(self._saved, station, pods))
+
+    def _saved(self, station: Station, pods: Sequence[str], written: asyncio.Future[bool]) -> None:
+        if written.cancelled() or written.exception() is not None or not written.result():
+            station.forget_written(pods)
+
+    def _entry(self, station: Station, pod: str) -> Entry:
+        file, deposits, now = station.file(pod, self._wall())
+        return Entry(station.gpu, pod, self._shares[station.gpu, pod].directory, file, deposits, now)
+
+    def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+        """In the order of the calls."""
+        return self._loop.run_in_executor(self._thread, functools.partial(work, *args, **kwargs))
+
+
+def _validate(wanted: Mapping[str, Mapping[str, Placed]]) -> None:
+    for gpu, shares in wanted.items():
+        for name in (gpu, *shares):
+            places.checked(name)
+        if (total := sum(placed.terms.milli for placed in shares.values())) > 1000:
+            raise ValueError(f"Shares of {gpu} are together at most 1000 thousandths of it, not {total}.")

@@ -1,0 +1,207 @@
+"""One GPU of the server: its desk, the connections of its clients, and its timers. It never waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .bank import Deposit
+from .books import Books, Usage
+from .desk import Client, Close, Desk, Late, Out, Send, Terms
+from .door import Line
+from .elastic import Elastic
+from .identity import Peer
+from .protocol import FromClient, Malformed
+from .share_file import ShareFile
+from .timing import Timing
+
+FASTEST = 0.1
+"""Seconds between two looks at the books, if a period is shorter."""
+SETTLE = 1_000_000
+"""Microseconds at most for which a GPU rests at first: who had it by the server before this one is draining."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A share was asked for its GPU at ``since`` (by the clock of the server) and has not given it back in time."""
+
+    gpu: str
+    pod: str
+    since: int
+    processes: tuple[Peer, ...]
+
+
+class Station:
+    """``write``: called with the pods whose files are to be written. ``overdue``: who does not give the GPU back."""
+
+    def __init__(
+        self,
+        gpu: str,
+        timing: Timing,
+        rules: Elastic | None,
+        clock: Callable[[], int],
+        write: Callable[[Station, Sequence[str]], None],
+        overdue: Callable[[Overdue], None],
+    ) -> None:
+        now = clock()
+        self.gpu = gpu
+        self.timing = timing
+        self.desk = Desk(timing, now)
+        self._books = Books(rules, now)
+        self._opens = now + min(timing.grace, SETTLE)
+        self._clock = clock
+        self._write = write
+        self._overdue = overdue
+        self._lines: dict[Client, Line] = {}
+        self._clients: dict[Line, Client] = {}
+        self._written: dict[str, ShareFile] = {}
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings = 0
+        self._looker: asyncio.TimerHandle | None = None
+        self._rests = False
+
+    @property
+    def delay(self) -> float:
+        """Seconds until this GPU may be given to anybody."""
+        return max(0, self._opens - self._clock()) / 1e6
+
+    @property
+    def processes(self) -> Mapping[Client, Line]:
+        """Who is connected."""
+        return self._lines
+
+    def usage(self, pod: str) -> Usage:
+        """Of one share; :class:`KeyError` if there is none."""
+        return self._books.usage(self.desk, pod, self._clock())
+
+    def file(self, pod: str, wall: int) -> tuple[ShareFile, tuple[Deposit, ...], int]:
+        """What its file should say, its deposits, and the time now by their clock."""
+        now = self._clock()
+        return self._books.file(self.desk, pod, now, wall), self.desk.deposits(pod), now
+
+    def set(self, terms: Mapping[str, Terms], deposits: Mapping[str, Iterable[Deposit]]) -> None:
+        """These are the shares from now on."""
+        self._books.reset()
+        self._act(self.desk.set(terms, self._clock(), deposits))
+
+    def forget_written(self, pods: Iterable[str]) -> None:
+        """Write their files again, although nothing changed."""
+        for pod in pods:
+            self._written.pop(pod, None)
+
+    def stop(self) -> None:
+        """No more turns, no more connections."""
+        for handle in (self._timer, self._looker):
+            if handle:
+                handle.cancel()
+        for line in self._clients:
+            line.close()
+        self._lines, self._clients = {}, {}
+
+    # --- what clients do ----------------------------------------------------------------------------------------------
+
+    def came(self, line: Line) -> None:
+        """A process connected to the share of that door."""
+        client, out = self.desk.join(line.door.pod, self._clock())
+        self._lines[client] = line
+        self._clients[line] = client
+        self._act(out)
+
+    def received(self, line: Line, messages: Sequence[FromClient]) -> None:
+        """What it sent. A message that cannot be ends the connection."""
+        client = self._clients.get(line)
+        if client is None:
+            return
+        now = self._clock()
+        out: list[Out] = []
+        reason = ""
+        try:
+            for message in messages:
+                out += self.desk.receive(client, message, now)
+        except Malformed as error:
+            reason = f"what it sent cannot be: it {error}"
+        self._act(out)
+        if reason:
+            line.door.lost(line, reason)
+
+    def left(self, line: Line) -> None:
+        """The connection is closed: what it had is given back."""
+        client = self._clients.pop(line, None)
+        if client is not None:
+            del self._lines[client]
+            self._act(self.desk.leave(client, self._clock()))
+
+    def _act(self, outs: Iterable[Out]) -> None:
+        """Send it all. Whoever cannot be sent to leaves, and what follows from that is sent as well."""
+        queue = deque(outs)
+        while queue:
+            match queue.popleft():
+                case Send(client, message):
+                    line = self._lines.get(client)
+                    if line is not None and not line.send(message):
+                        line.door.complain(
+                            f"the connection of process {line.peer.pid} is closed: it has ended, or does not read"
+                        )
+                        self._close(client)
+                        queue.extend(self.desk.leave(client, self._clock()))
+                case Close(client):
+                    self._close(client)
+                case Late(pod, since, clients):
+                    processes = tuple(self._lines[client].peer for client in clients if client in self._lines)
+                    self._overdue(Overdue(self.gpu, pod, since, processes))
+        self._arm()
+        if self._looker is None or self._rests:
+            self._look_later(rests=False)
+
+    def _close(self, client: Client) -> None:
+        line = self._lines.pop(client, None)
+        if line is not None:
+            del self._clients[line]
+            line.close()
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Have the timer ring in time. One that rings too early is left as it is: it looks again."""
+        wake = self.desk.wake
+        if wake is None or (self._timer is not None and self._rings <= wake):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rings = wake
+        self._timer = self._loop.call_later(max(0, wake - self._clock()) / 1e6, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        wake, now = self.desk.wake, self._clock()
+        if wake is not None and wake <= now:
+            self._act(self.desk.tick(now))
+        else:
+            self._arm()
+
+    def _look_later(self, *, rests: bool) -> None:
+        """Look at the books after a period; at rest only so often that a restart costs little of what was saved."""
+        if self._looker is not None:
+            self._looker.cancel()
+        pause = max(FASTEST, self.timing.period / 1e6)
+        self._rests = rests
+        self._looker = self._loop.call_later(max(pause, self.timing.expiry / 4e6) if rests else pause, self._look)
+
+    def _look(self) -> None:
+        """Once a period: adjust shares to their use, and have written what is new."""
+        rested, self._rests, self._looker = self._rests, False, None
+        now, holder = self._clock(), self.desk.holder
+        effective = self._books.look(self.desk, now)
+        if any(self.desk.shares[pod].effective != milli for pod, milli in effective.items()):
+            self._act(self.desk.adjust(effective, now))
+        still = {pod: replace(self.file(pod, 0)[0], expires=None) for pod in self.desk.shares}
+        fresh = [pod for pod, file in still.items() if rested or self._written.get(pod) != file]
+        self._written = still
+        if fresh:
+            self._write(self, fresh)
+        if still:
+            busy = (fresh and not rested) or (holder is not None and not holder.exclusive)
+            self._look_later(rests=not busy)

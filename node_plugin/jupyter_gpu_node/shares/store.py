@@ -1,0 +1,99 @@
+"""The files of all shares of a node. The copies below the state directory count; those that pods see are only written.
+
+Everything here blocks, so a server calls it in a thread of its own. What cannot be read costs a bank, and a line in the
+log; what cannot be written is written again at the next change.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from . import places, share_file
+from .bank import Deposit
+from .share_file import ShareFile
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is to be written of one share."""
+
+    gpu: str
+    pod: str
+    directory: Path
+    """That the pod sees."""
+    file: ShareFile
+    deposits: tuple[Deposit, ...]
+    now: int
+    """By the clock of the deposits."""
+
+
+class Store:
+    """``state``: a directory of the node that no pod sees; the own copies are below ``shares`` there, by GPU."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+
+    def load(self, gpu: str, pod: str) -> ShareFile | None:
+        """The own copy; None where there is none, or none that can be used."""
+        name = places.file_name(pod)
+        try:
+            with places.opened(self._state, places.checked(gpu)) as folder:
+                return share_file.decode(places.read(folder, name, share_file.MAX_BYTES))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            _log.warning("The bank of the share of pod %s on %s begins empty: its file is bad: %s", pod, gpu, error)
+            return None
+
+    def write(self, entries: Iterable[Entry]) -> bool:
+        """Both copies of each; whether all could be written."""
+        written = [self._write(entry) for entry in entries]
+        return all(written)
+
+    def forget(self, gpu: str, pod: str, directory: Path) -> None:
+        """Remove both copies, and the socket."""
+        self.withdraw(gpu, pod, directory)
+        try:
+            with places.opened(self._state, places.checked(gpu)) as folder:
+                places.discard(folder, places.file_name(pod))
+        except OSError as error:
+            _log.warning("The file of the share of pod %s on %s cannot be removed: %s", pod, gpu, error)
+
+    def withdraw(self, gpu: str, pod: str, directory: Path) -> None:
+        """Remove what the pod sees."""
+        try:
+            places.forget(directory, gpu)
+        except OSError as error:
+            _log.warning("What pod %s sees of its share of %s cannot be removed: %s", pod, gpu, error)
+
+    def sweep(self, known: Collection[tuple[str, str]]) -> None:
+        """Remove own copies of shares that ended while no server ran. ``known``: GPU and pod of each that is."""
+        keep = {(gpu, places.file_name(pod)) for gpu, pod in known}
+        try:
+            with places.opened(self._state) as folder:
+                gpus = [name for name in os.listdir(folder) if not name.startswith(".")]  # noqa: PTH208 - of a descriptor
+            for gpu in gpus:
+                with places.opened(self._state, gpu) as folder:
+                    for name in os.listdir(folder):  # noqa: PTH208
+                        if (gpu, name) not in keep:
+                            places.discard(folder, name)
+        except OSError as error:
+            _log.warning("Old files of shares in %s cannot be removed: %s", self._state, error)
+
+    def _write(self, entry: Entry) -> bool:
+        file = replace(entry.file, deposits=share_file.saved(entry.deposits, entry.now))
+        try:
+            with places.opened(self._state, places.checked(entry.gpu)) as folder:
+                places.replace(folder, places.file_name(entry.pod), share_file.encode(file, public=False))
+            with places.opened(entry.directory) as folder:
+                places.replace(folder, places.file_name(entry.gpu), share_file.encode(file, public=True))
+        except OSError as error:
+            _log.warning("The file of the share of pod %s on %s cannot be written: %s", entry.pod, entry.gpu, error)
+            return False
+        return True
