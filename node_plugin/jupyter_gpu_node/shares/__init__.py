@@ -1,0 +1,1 @@
+"""Time shares of one GPU: who runs when, what is saved, and how shares follow use."""

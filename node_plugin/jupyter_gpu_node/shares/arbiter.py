@@ -1,0 +1,308 @@
+"""Whose turn it is on one GPU, for how long, and when it is asked back. Pure: the clock comes in as ``now``.
+
+Nothing here waits: each event returns the orders that follow from it, and :attr:`Arbiter.wake` says when to call
+:meth:`Arbiter.tick` if nothing else happens. At most one share has the GPU at any moment.
+
+Order of turns. Who has demand and a claim (quantum or bank) comes before who has demand alone. Of those with a claim:
+who has saved time, then who is furthest behind its quantum, then who waits longest. Least-recent-use alone serves a
+bursty share badly when its use is close to its part of the GPU; that it has saved time is exactly what tells it from a
+hog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .bank import Deposit
+from .ledger import Account, Ledger
+from .timing import Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """``share`` may run until ``until``. Sent again with a later time while nobody else wants the GPU.
+
+    ``turn`` tells turns apart: who has given this one back already must not take an order about it for a new one.
+    """
+
+    share: str
+    until: int
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """``share`` must give the GPU back as soon as what it let through has ended."""
+
+    share: str
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """``share`` was asked for the GPU at ``since`` and has not given it back within the grace. Said once a turn."""
+
+    share: str
+    since: int
+
+
+Order = Grant | Revoke | Overdue
+
+
+@dataclass(slots=True)
+class _Share:
+    """One share: its books, and what it wants now."""
+
+    name: str
+    ledger: Ledger
+    want: int | None = None
+    """Microseconds that it asked for, 0 for as many as it gets; None: no demand."""
+    since: int = 0
+    """Since when it waits."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """Who has the GPU."""
+
+    share: _Share
+    number: int
+    began: int
+    until: int = 0
+    extend: int = 0
+    """When that is moved on if nobody else wants the GPU: before the end, so that the program does not notice."""
+    asked: int | None = None
+    """When it was asked for the GPU."""
+    told: bool = False
+    """That it is overdue."""
+
+
+class Arbiter:
+    """Of one GPU. Every method that takes ``now`` wants it never to be before the last one."""
+
+    def __init__(self, timing: Timing, now: int) -> None:
+        self.timing = timing
+        self._now = now
+        self._ends = now + timing.period
+        self._shares: dict[str, _Share] = {}
+        self._turn: _Turn | None = None
+        self._turns = 0
+        self.unpaid = 0
+        """What changes of hands cost in this period: nobody has paid it yet."""
+
+    @property
+    def holder(self) -> str | None:
+        """Who has the GPU."""
+        return self._turn.share.name if self._turn else None
+
+    @property
+    def milli(self) -> int:
+        """Of all shares together."""
+        return sum(share.ledger.milli for share in self._shares.values())
+
+    def account(self, share: str, now: int) -> Account:
+        """What ``share`` used, waited and has."""
+        self._pass(now)
+        return self._shares[share].ledger.account(now)
+
+    def deposits(self, share: str) -> tuple[Deposit, ...]:
+        """To be kept where the next process finds them."""
+        return self._shares[share].ledger.bank.deposits
+
+    # --- shares -------------------------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        milli: dict[str, int],
+        now: int,
+        *,
+        savings: dict[str, int] | None = None,
+        deposits: dict[str, Iterable[Deposit]] | None = None,
+    ) -> tuple[Order, ...]:
+        """Add and resize shares, all at once. New ones begin with what is left of this period, and with ``deposits``.
+
+        ``savings``: by share the milli that its bank is for, if that is not what it earns. Raises :class:`ValueError`
+        if a GPU would be given away more than once; nothing is changed then.
+        """
+        after = {name: share.ledger.milli for name, share in self._shares.items()} | milli
+        if sum(after.values()) > 1000 or min(milli.values(), default=1) < 1:
+            raise ValueError(f"Shares of one GPU are at least 1 and together at most 1000, not {after}.")
+        self._pass(now)
+        for name, amount in milli.items():
+            if name in self._shares:
+                self._shares[name].ledger.resize(amount, (savings or {}).get(name, amount))
+            else:
+                first = self.timing.quantum(amount) * (self._ends - now) // self.timing.period
+                ledger = Ledger(amount, self.timing, first, (deposits or {}).get(name, ()))
+                ledger.resize(amount, (savings or {}).get(name, amount))
+                self._shares[name] = _Share(name, ledger)
+        return self._decide()
+
+    def remove(self, share: str, now: int) -> tuple[Order, ...]:
+        """Take a share away. If it has the GPU, it is asked for it, and nobody else gets it before it is given back."""
+        self._pass(now)
+        gone = self._shares.pop(share, None)
+        if gone is None:
+            return ()
+        gone.want = None
+        return self._decide()
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    def ask(self, share: str, now: int, want: int = 0) -> tuple[Order, ...]:
+        """``share`` has demand, for ``want`` microseconds if it knows. Asked again, the last word counts."""
+        self._pass(now)
+        one = self._shares[share]
+        if one.want is None:
+            one.since = now
+        one.want = want
+        return self._decide()
+
+    def release(self, share: str, now: int, want: int | None = None, work: int | None = None) -> tuple[Order, ...]:
+        """``share`` gives the GPU back, or wants it no more; ``want``: it has demand all the same.
+
+        ``work``: for how long its programs say that the GPU worked. The rest was the change of hands, which all pay; as
+        this is their word, only a small part of a turn can be.
+        """
+        self._pass(now)
+        if self._turn and self._turn.share.name == share:
+            one, began, self._turn = self._turn.share, self._turn.began, None
+            lasted = self._now - began
+            said = lasted - work if work is not None else 0
+            self.unpaid += one.ledger.refund(max(0, min(said, self.timing.switch, lasted // 8)))
+            one.since = now
+            one.want = want if share in self._shares else None
+        elif share in self._shares:
+            self._shares[share].want = want
+        return self._decide()
+
+    def tick(self, now: int) -> tuple[Order, ...]:
+        """Nothing happened but time."""
+        self._pass(now)
+        return self._decide()
+
+    @property
+    def wake(self) -> int | None:
+        """When something changes by itself; None: never. The GPU is at rest while nobody wants it."""
+        turn = self._turn
+        if turn is None:
+            return None
+        if turn.asked is not None:
+            return None if turn.told else turn.asked + self.timing.grace
+        if not self._waiting():
+            return turn.extend
+        times = [turn.until, self._ends]
+        if claim := turn.share.ledger.claim(self._now):
+            times.append(self._now + claim)
+        if self._rich_waits() and not turn.share.ledger.saved(self._now):
+            times.append(turn.began + self.timing.least)
+        return max(self._now + 1, min(times))
+
+    # --- how it decides -----------------------------------------------------------------------------------------------
+
+    def _decide(self) -> tuple[Order, ...]:
+        now, turn = self._now, self._turn
+        if turn is None:
+            return self._next()
+        if turn.asked is not None:
+            if turn.told or now < turn.asked + self.timing.grace:
+                return ()
+            turn.told = True
+            return (Overdue(turn.share.name, turn.asked),)
+        if self._must_end(turn):
+            turn.asked = now
+            return (Revoke(turn.share.name, turn.number),)
+        if now >= (turn.until if self._waiting() else turn.extend):
+            return (self._run_until(turn, self._until(turn.share, 0)),)
+        return ()
+
+    def _next(self) -> tuple[Order, ...]:
+        waiting = self._waiting()
+        if not waiting:
+            return ()
+        first = min(waiting, key=self._rank)
+        first.since = self._now
+        self._turns += 1
+        self._turn = _Turn(first, self._turns, self._now)
+        return (self._run_until(self._turn, self._until(first, first.want or 0)),)
+
+    def _run_until(self, turn: _Turn, until: int) -> Grant:
+        turn.until = until
+        turn.extend = until - (until - self._now) // 4
+        return Grant(turn.share.name, until, turn.number)
+
+    def _must_end(self, turn: _Turn) -> bool:
+        now, holder = self._now, turn.share
+        if self._shares.get(holder.name) is not holder:
+            return True
+        waiting = self._waiting()
+        if any(self._claims(one) for one in waiting):
+            if not holder.ledger.claim(now):
+                return True
+            if self._rich_waits() and not holder.ledger.saved(now):
+                return now >= turn.began + self.timing.least
+        return bool(waiting) and now >= turn.until and min((*waiting, holder), key=self._rank) is not holder
+
+    def _rank(self, one: _Share) -> tuple[int, int, int]:
+        """Least is first."""
+        if not self._claims(one):
+            return 2, one.ledger.freely * 1000 // one.ledger.milli, one.since
+        return 0 if one.ledger.saved(self._now) else 1, -one.ledger.left(), one.since
+
+    def _claims(self, one: _Share) -> bool:
+        """Whether it has a right to a turn that is worth the change of hands."""
+        return one.ledger.claims(self._now)
+
+    def _until(self, one: _Share, want: int) -> int:
+        """When its turn ends if others wait: after what it wants, if it knows, what it may claim, and at most a lease."""
+        slices = [self.timing.lease]
+        if self._waiting() and self._claims(one):
+            slices.append(one.ledger.claim(self._now))
+        if want:
+            slices.append(want)
+        return self._now + min(slices)
+
+    def _waiting(self) -> list[_Share]:
+        """Who has demand and not the GPU."""
+        holder = self._turn.share if self._turn else None
+        return [one for one in self._shares.values() if one.want is not None and one is not holder]
+
+    def _rich_waits(self) -> bool:
+        return any(self._claims(one) and one.ledger.saved(self._now) for one in self._waiting())
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _pass(self, now: int) -> None:
+        """Charge what passed since the last event, period by period."""
+        now = max(now, self._now)
+        while self._ends <= now and (self._turn or self._waiting()):
+            self._charge(self._ends)
+            self._share_switching()
+            for one in self._shares.values():
+                one.ledger.turn(self._ends, demand=one.want is not None)
+            self._ends += self.timing.period
+        if self._ends <= now:
+            periods = 1 + (now - self._ends) // self.timing.period
+            last = self._ends + (periods - 1) * self.timing.period
+            for one in self._shares.values():
+                one.ledger.sleep(last, periods)
+            self._ends = last + self.timing.period
+        self._charge(now)
+
+    def _share_switching(self) -> None:
+        active = [one.ledger for one in self._shares.values() if one.ledger.active]
+        total, all_of_it = sum(one.milli for one in active), self.unpaid
+        for one in active:
+            part = all_of_it * one.milli // total
+            one.switch(part)
+            self.unpaid -= part
+
+    def _charge(self, end: int) -> None:
+        start, self._now = self._now, end
+        if start < end and self._turn:
+            waiting = self._waiting()
+            claimed = any(one.ledger.claims(start) for one in waiting)
+            self._turn.share.ledger.run(start, end, contested=bool(waiting), claimed=claimed)
+            for one in waiting:
+                one.ledger.wait(start, end)

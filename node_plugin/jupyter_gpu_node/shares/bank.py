@@ -1,0 +1,99 @@
+"""The bank of one share: unused time, deposited with its moment, spent oldest first, and lost when it expires. Pure.
+
+After the burst buffer of CPU bandwidth control (``cpu.cfs_burst_us``, Linux 5.14), which has a cap, but no expiry:
+there saved time may be spent however old it is, so that a neighbour can be surprised by savings of long ago.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Deposit:
+    """``amount`` microseconds of GPU time that were saved at the moment ``at``."""
+
+    amount: int
+    at: int
+
+
+class Bank:
+    """Never holds more than ``cap``. A deposit can be spent before ``at + expiry``, not at that moment any more."""
+
+    def __init__(self, cap: int, expiry: int, deposits: Iterable[Deposit] = ()) -> None:
+        self.cap = cap
+        self.expiry = expiry
+        self.lost = 0
+        """Saved, but expired or above the cap; grows for ever."""
+        self._deposits: deque[Deposit] = deque()
+        self._total = 0
+        for one in sorted(deposits, key=lambda one: one.at):
+            self.deposit(one.amount, one.at)
+
+    @property
+    def deposits(self) -> tuple[Deposit, ...]:
+        """Oldest first; some may have expired."""
+        return tuple(self._deposits)
+
+    def balance(self, now: int) -> int:
+        """What has not expired."""
+        self._expire(now)
+        return self._total
+
+    def expires(self, now: int) -> int | None:
+        """When the oldest deposit will be lost."""
+        self._expire(now)
+        return self._deposits[0].at + self.expiry if self._deposits else None
+
+    def deposit(self, amount: int, at: int) -> None:
+        """Save. Above the cap the oldest makes room: it would expire first."""
+        if amount > 0:
+            self._deposits.append(Deposit(amount, at))
+            self._total += amount
+            self._make_room()
+
+    def resize(self, cap: int) -> None:
+        """Another cap; what is above it is lost, oldest first."""
+        self.cap = cap
+        self._make_room()
+
+    def reach(self, start: int) -> int:
+        """For how long it can pay from ``start`` on without a gap: some may expire before they are reached."""
+        moment = start
+        for one in self._deposits:
+            moment += max(0, min(one.amount, one.at + self.expiry - moment))
+        return moment - start
+
+    def spend(self, start: int, end: int) -> int:
+        """Pay the time from ``start`` on, at most up to ``end``; return how much of it is paid."""
+        moment = start
+        while moment < end:
+            self._expire(moment)
+            if not self._deposits:
+                break
+            oldest = self._deposits[0]
+            paid = min(oldest.amount, oldest.at + self.expiry - moment, end - moment)
+            self._take(paid)
+            moment += paid
+        return moment - start
+
+    def _expire(self, now: int) -> None:
+        while self._deposits and self._deposits[0].at + self.expiry <= now:
+            gone = self._deposits.popleft().amount
+            self._total -= gone
+            self.lost += gone
+
+    def _make_room(self) -> None:
+        while self._total > self.cap:
+            self.lost += self._take(self._total - self.cap)
+
+    def _take(self, most: int) -> int:
+        """Up to ``most`` of the oldest deposit."""
+        oldest = self._deposits.popleft()
+        if oldest.amount > most:
+            self._deposits.appendleft(Deposit(oldest.amount - most, oldest.at))
+        taken = min(most, oldest.amount)
+        self._total -= taken
+        return taken

@@ -1,0 +1,179 @@
+"""What one share has: its quantum of this period, its bank, and what it used and waited so far. Pure.
+
+Everything is charged by the wall clock, from the moment a turn begins to the moment it is given back. What changes of
+hands cost is then taken out and paid by all that had demand, in proportion to their milli: short turns cost a share no
+more than long ones, and all that passes is charged to somebody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .bank import Bank, Deposit
+from .timing import Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One share's totals since it was made, and what it has at one moment. Microseconds."""
+
+    guaranteed: int
+    """Used from quanta."""
+    borrowed: int
+    """Used from the bank."""
+    idle: int
+    """Used while nobody with a claim wanted the GPU: free."""
+    overrun: int
+    """Used beyond its claim while others had one: owed."""
+    switching: int
+    """Its part of what changes of hands cost."""
+    waited: int
+    """With demand and without the GPU."""
+    throttled: int
+    """The part of it in which neither quantum nor bank was left."""
+    lost: int
+    """Saved, but expired or above the cap."""
+    quantum: int
+    """Left of this period; below zero: owed."""
+    balance: int
+    expires: int | None
+    """When the next deposit is lost."""
+
+
+class Ledger:
+    """The books of one share."""
+
+    def __init__(self, milli: int, timing: Timing, quantum: int, deposits: Iterable[Deposit] = ()) -> None:
+        self.milli = milli
+        self._timing = timing
+        self.quantum = quantum
+        self.bank = Bank(timing.cap(milli), timing.expiry, deposits)
+        self.freely = 0
+        """Idle time used lately: halved each period."""
+        self._unserved = 0
+        """Waited in this period."""
+        self._guaranteed = self._borrowed = self._idle = self._overrun = self._switching = 0
+        self._turn = (0, 0)
+        """What this turn took from the quantum, rightfully and as overrun."""
+        self.active = False
+        """Whether it had demand in this period."""
+        self._waited = self._throttled = 0
+
+    def claim(self, now: int) -> int:
+        """For how long it has a right to run from ``now`` on. What it owes comes first."""
+        return self.quantum + self.bank.reach(now) if self.quantum >= 0 else 0
+
+    def claims(self, now: int) -> bool:
+        """Whether that is worth a change of hands. Crumbs of a quantum wait until there is more, savings never."""
+        crumb = 0 if self.saved(now) else min(self._timing.lease, self._timing.quantum(self.milli)) // 4
+        return self.claim(now) >= max(self._timing.least, crumb)
+
+    def saved(self, now: int) -> bool:
+        """Whether it comes first: it has left time unused that it can still spend."""
+        return self.quantum >= 0 and self.bank.balance(now) > 0
+
+    def left(self) -> int:
+        """How far behind its quantum it is, in millionths of it."""
+        return self.quantum * 1_000_000 // self.milli
+
+    def resize(self, milli: int, savings: int) -> None:
+        """It earns ``milli`` from the next period on, and may save as one of ``savings``."""
+        self.milli = milli
+        self.bank.resize(self._timing.cap(savings))
+
+    def run(self, start: int, end: int, *, contested: bool, claimed: bool) -> None:
+        """It had the GPU while others wanted it (``contested``), one of them with a claim (``claimed``).
+
+        First its quantum pays. Against others its bank does, and what is left where others have a claim is owed: a
+        kernel cannot be interrupted. Time that nobody else has a claim to is free.
+        """
+        paid = max(0, min(self.quantum, end - start))
+        self.quantum -= paid
+        self._guaranteed += paid
+        start += paid
+        late = 0
+        quantum = paid
+        if contested:
+            paid = self.bank.spend(start, end)
+            self._borrowed += paid
+            start += paid
+        if claimed:
+            late = end - start
+            self.quantum -= late
+            self._overrun += late
+        else:
+            self._idle += end - start
+            self.freely += end - start
+        self._turn = (self._turn[0] + quantum, self._turn[1] + late)
+        self.active = True
+
+    def refund(self, most: int) -> int:
+        """At the end of a turn: up to ``most`` of it was the change of hands. Return how much of that it had paid."""
+        (paid, late), self._turn = self._turn, (0, 0)
+        first = min(most, late)
+        second = min(most - first, paid)
+        self._overrun -= first
+        self._guaranteed -= second
+        self.quantum += first + second
+        return first + second
+
+    def switch(self, part: int) -> None:
+        """Pay a part of all changes of hands."""
+        self.quantum -= part
+        self._switching += part
+
+    def wait(self, start: int, end: int) -> None:
+        """It wanted the GPU and did not have it."""
+        self.active = True
+        self._unserved += end - start
+        self._waited += end - start
+        self._throttled += 0 if self.claim(start) else end - start
+
+    def turn(self, moment: int, *, demand: bool) -> None:
+        """A period ends at ``moment`` and the next begins.
+
+        What it could not use because others ran stays its own as quantum: it is owed, and does not expire. The rest it
+        did not want: that is saved.
+        """
+        unused = max(0, self.quantum)
+        owed = min(unused, self._unserved) if demand else 0
+        self.bank.deposit(unused - owed, moment)
+        self.quantum += self._timing.quantum(self.milli) - (unused - owed)
+        self._unserved = 0
+        self.active = False
+        self.freely //= 2
+
+    def sleep(self, moment: int, periods: int) -> None:
+        """So many periods without demand have passed, the last of them at ``moment``.
+
+        Only as many are looked at as leave something behind: what was saved before them would be above the cap or
+        expired by now. So a GPU that nobody wanted for a month costs nothing.
+        """
+        quantum = self._timing.quantum(self.milli)
+        remembered = 2 + min(self._timing.expiry // self._timing.period, self.bank.cap // max(quantum, 1))
+        skipped = max(0, periods - remembered)
+        if skipped:
+            earned = self.quantum + skipped * quantum
+            self.quantum = min(quantum, earned)
+            self.bank.lost += earned - self.quantum
+            self.freely = 0
+        for number in range(periods - skipped, 0, -1):
+            self.turn(moment - (number - 1) * self._timing.period, demand=False)
+
+    def account(self, now: int) -> Account:
+        """What users see."""
+        balance = self.bank.balance(now)  # first: it knows then what has expired
+        return Account(
+            self._guaranteed,
+            self._borrowed,
+            self._idle,
+            self._overrun,
+            self._switching,
+            self._waited,
+            self._throttled,
+            self.bank.lost,
+            self.quantum,
+            balance,
+            self.bank.expires(now),
+        )

@@ -1,0 +1,343 @@
+"""Whose turn it is: each rule by a case, and what must hold whatever happens."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_node.shares.arbiter import Arbiter, Grant, Order, Overdue, Revoke
+from jupyter_gpu_node.shares.bank import Deposit
+from jupyter_gpu_node.shares.timing import Timing
+
+TIMING = Timing()
+MS = 1_000
+
+
+def an_arbiter(timing: Timing = TIMING, **milli: int) -> Arbiter:
+    arbiter = Arbiter(timing, 0)
+    assert arbiter.put(milli, 0) == ()
+    return arbiter
+
+
+@dataclass(frozen=True)
+class _Granted:
+    """An order of any turn."""
+
+    share: str
+    until: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Grant) and (other.share, other.until) == (self.share, self.until)
+
+
+@dataclass(frozen=True)
+class _Revoked:
+    """An order of any turn."""
+
+    share: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Revoke) and other.share == self.share
+
+
+def granted(share: str, until: int) -> Any:
+    """A Grant, whatever the number of its turn."""
+    return _Granted(share, until)
+
+
+def revoked(share: str) -> Any:
+    """A Revoke, whatever the number of its turn."""
+    return _Revoked(share)
+
+
+def saved(arbiter: Arbiter, share: str, milli: int, amount: int) -> None:
+    """Add a share that has saved time."""
+    arbiter.put({share: milli}, 0, deposits={share: (Deposit(amount, 0),)})
+
+
+def test_nobody_wants_the_gpu() -> None:
+    """Then nothing has to wake up, for however long."""
+    arbiter = an_arbiter(a=500)
+    assert (arbiter.wake, arbiter.holder, arbiter.tick(10**12)) == (None, None, ())
+
+
+def test_alone_the_turn_is_extended() -> None:
+    """Before it ends, so that the program does not notice, and without costing more than the quantum."""
+    arbiter = an_arbiter(a=100, b=100)
+    assert arbiter.ask("a", 0) == (granted("a", 20 * MS),)
+    assert arbiter.wake == 15 * MS
+    assert arbiter.tick(15 * MS) == (granted("a", 35 * MS),)
+    assert arbiter.tick(30 * MS) == (granted("a", 50 * MS),)
+    assert arbiter.release("a", 40 * MS) == ()
+    found = arbiter.account("a", 40 * MS)
+    assert (found.guaranteed, found.idle, found.borrowed) == (10 * MS, 30 * MS, 0)
+
+
+def test_equals_take_turns_of_one_lease() -> None:
+    """Nobody is asked back before, and the GPU is never given before it is given back."""
+    arbiter = an_arbiter(a=500, b=500)
+    arbiter.ask("a", 0)
+    assert arbiter.ask("b", 1 * MS) == ()
+    assert arbiter.wake == 20 * MS
+    assert arbiter.tick(20 * MS) == (revoked("a"),)
+    assert arbiter.tick(20 * MS) == ()
+    assert arbiter.release("a", 20 * MS, want=0) == (granted("b", 40 * MS),)
+    assert arbiter.tick(40 * MS) == (revoked("b"),)
+    assert arbiter.release("b", 43 * MS, want=0) == (granted("a", 63 * MS),)
+    assert arbiter.tick(63 * MS) == (revoked("a"),)
+    assert arbiter.release("a", 63 * MS, want=0) == (granted("b", 83 * MS),)
+    assert arbiter.tick(83 * MS) == (revoked("b"),)  # the three that it was late are its own loss
+    assert arbiter.release("b", 83 * MS, want=0) == (granted("a", 93 * MS),)
+
+
+def test_idle_time_is_handed_back_at_the_next_claim() -> None:
+    """Who has used up its quantum runs on while nobody else wants it, and stops when somebody with a claim does."""
+    arbiter = an_arbiter(a=100, b=100)
+    arbiter.ask("a", 0)
+    arbiter.tick(15 * MS)  # beyond its 10 ms
+    assert arbiter.ask("b", 16 * MS) == (revoked("a"),)
+    assert arbiter.release("a", 17 * MS, want=0) == (granted("b", 27 * MS),)
+    found = arbiter.account("a", 17 * MS)
+    assert (found.guaranteed, found.idle, found.overrun) == (10 * MS, 6 * MS, 1 * MS)
+
+
+def test_idle_time_goes_round() -> None:
+    """Two without a claim: a lease each."""
+    arbiter = an_arbiter(a=10, b=10)
+    arbiter.ask("a", 0)
+    arbiter.ask("b", 0)
+    turns = []
+    now = 0
+    while now < 90 * MS:
+        assert arbiter.wake is not None
+        now = arbiter.wake
+        for order in arbiter.tick(now):
+            if isinstance(order, Revoke):
+                turns.append(order.share)
+                arbiter.release(order.share, now, want=0)
+    assert turns[:4] == ["a", "b", "a", "b"]
+
+
+def test_who_has_saved_time_comes_first() -> None:
+    """A hog leaves after the shortest turn, and what it loses stays its own."""
+    arbiter = an_arbiter(hog=500)
+    saved(arbiter, "notebook", 100, 15 * MS)
+    arbiter.ask("hog", 0)
+    assert arbiter.ask("notebook", 1 * MS) == ()
+    assert arbiter.wake == 2 * MS
+    assert arbiter.tick(2 * MS) == (revoked("hog"),)
+    assert arbiter.release("hog", 3 * MS, want=0) == (granted("notebook", 23 * MS),)
+    arbiter.tick(23 * MS)
+    assert arbiter.account("notebook", 23 * MS).borrowed == 10 * MS
+    assert arbiter.tick(27 * MS) == ()
+    assert arbiter.tick(28 * MS) == (revoked("notebook"),)  # quantum and bank are used up: 10 + 15
+    assert arbiter.release("notebook", 28 * MS, want=0) == (granted("hog", 48 * MS),)
+
+
+def test_savings_that_expire_give_no_right() -> None:
+    """What is left of them when they do is lost, in the middle of a turn, too."""
+    arbiter = an_arbiter(Timing(expiry=100 * MS, lease=100 * MS), hog=500)
+    saved(arbiter, "notebook", 100, 80 * MS)
+    arbiter.ask("notebook", 40 * MS)
+    arbiter.ask("hog", 41 * MS)
+    arbiter.tick(100 * MS)
+    found = arbiter.account("notebook", 100 * MS)
+    assert (found.guaranteed, found.borrowed, found.lost, found.balance) == (10 * MS, 50 * MS, 30 * MS, 0)
+
+
+def test_a_short_wish_is_a_short_turn() -> None:
+    """Who says for how long it needs the GPU is asked back then, if it does not give it back by itself."""
+    arbiter = an_arbiter(a=500, b=500)
+    assert arbiter.ask("a", 0, want=3 * MS) == (granted("a", 3 * MS),)
+    arbiter.ask("b", 0)
+    assert arbiter.tick(3 * MS) == (revoked("a"),)
+
+
+def test_who_does_not_give_back_is_overdue_and_pays() -> None:
+    """Said once, after the grace; the others are not served before it is over, and get their part back later."""
+    arbiter = an_arbiter(a=500, b=500)
+    arbiter.ask("a", 0)
+    arbiter.ask("b", 0)
+    assert arbiter.tick(20 * MS) == (revoked("a"),)
+    assert arbiter.wake == 70 * MS
+    assert arbiter.tick(70 * MS) == (Overdue("a", 20 * MS),)
+    assert arbiter.tick(500 * MS) == ()
+    assert (arbiter.wake, arbiter.holder) == (None, "a")
+    assert arbiter.release("a", 500 * MS, want=0) == (granted("b", 520 * MS),)
+    assert arbiter.account("a", 500 * MS).quantum < -100 * MS
+
+
+def test_a_share_that_is_taken_away_while_it_runs() -> None:
+    """It is asked for the GPU, and nobody gets it before; its milli are free at once, its name can come again."""
+    arbiter = an_arbiter(a=600, b=400)
+    arbiter.ask("a", 0)
+    arbiter.ask("b", 0)
+    assert arbiter.remove("a", 1 * MS) == (revoked("a"),)
+    assert arbiter.put({"a": 600}, 1 * MS) == ()
+    assert arbiter.holder == "a"
+    assert arbiter.release("a", 2 * MS, want=0) == (granted("b", 22 * MS),)
+    assert arbiter.release("a", 3 * MS) == ()
+    assert arbiter.remove("nobody", 3 * MS) == ()
+
+
+def test_who_wants_no_more_while_it_waits_is_not_served() -> None:
+    """It may be gone."""
+    arbiter = an_arbiter(a=500, b=500)
+    arbiter.ask("a", 0)
+    arbiter.ask("b", 0)
+    assert arbiter.release("b", 1 * MS) == ()
+    assert arbiter.release("a", 2 * MS) == ()
+    assert arbiter.holder is None
+
+
+def test_a_gpu_is_never_given_away_more_than_once() -> None:
+    """Refused whole; shares that change together may swap."""
+    arbiter = an_arbiter(a=600, b=400)
+    for wrong in ({"c": 1}, {"a": 601}, {"a": 0}, {"b": -1}):
+        with pytest.raises(ValueError, match="together at most 1000"):
+            arbiter.put(wrong, 0)
+    assert arbiter.milli == 1000
+    arbiter.put({"a": 400, "b": 600}, 0)
+    assert arbiter.milli == 1000
+
+
+def test_resized_while_it_runs() -> None:
+    """It earns the new amount from the next period on; its bank is that of what it may save."""
+    arbiter = an_arbiter(Timing(savings=2), a=100)
+    arbiter.tick(1_000 * MS)
+    assert arbiter.account("a", 1_000 * MS).balance == 20 * MS
+    arbiter.put({"a": 400}, 1_000 * MS, savings={"a": 100})
+    assert arbiter.account("a", 1_100 * MS).balance == 20 * MS
+    assert arbiter.account("a", 1_100 * MS).quantum == 40 * MS
+    arbiter.put({"a": 50}, 1_100 * MS)
+    assert arbiter.account("a", 1_100 * MS).balance == 10 * MS
+    assert arbiter.deposits("a") == (Deposit(10 * MS, 1_100 * MS),)
+
+
+def test_what_a_program_says_of_itself_is_believed_in_a_small_part() -> None:
+    """A liar that says that the GPU did nothing in its turns gains an eighth of them at most."""
+    arbiter = an_arbiter(a=500, b=500)
+    arbiter.ask("a", 0)
+    arbiter.ask("b", 0)
+    arbiter.release("a", 8 * MS, want=0, work=0)
+    assert arbiter.account("a", 8 * MS).guaranteed == 7 * MS
+    arbiter.release("b", 28 * MS, want=0, work=0)
+    assert arbiter.account("b", 28 * MS).guaranteed == 19 * MS  # never more than a change of hands can cost
+    both = [arbiter.account(share, 100 * MS).switching for share in ("a", "b")]
+    assert both == [1 * MS, 1 * MS]
+
+
+# --- whatever happens -------------------------------------------------------------------------------------------------
+
+NAMES = ("a", "b", "c", "d")
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(("ask", "ask", "done", "more", "tick", "wake", "put", "remove", "swap")),
+        st.sampled_from(NAMES),
+        st.one_of(st.integers(0, 5 * MS), st.integers(0, 400 * MS)),
+        st.integers(1, 700),
+    ),
+    max_size=60,
+)
+
+
+@dataclass
+class Checked:
+    """An arbiter, and what somebody who only sees its orders knows of it."""
+
+    arbiter: Arbiter
+    now: int = 0
+    holder: str | None = None
+    asked: bool = False
+    turn: int = 0
+    held: int = 0
+    """Time for which somebody had the GPU."""
+    wants: set[str] = field(default_factory=set)
+    gone: int = 0
+    """Charged to shares that were taken away."""
+
+    def follow(self, orders: tuple[Order, ...]) -> None:
+        for order in orders:
+            if isinstance(order, Grant):
+                assert self.holder in (None, order.share), "two have the GPU"
+                assert order.turn == self.turn if self.holder else order.turn > self.turn
+                self.turn = order.turn
+                assert order.share in self.wants
+                assert not self.asked
+                assert order.until >= self.now
+                self.holder = order.share
+            elif isinstance(order, Revoke):
+                assert (self.holder, self.turn) == (order.share, order.turn)
+                assert not self.asked
+                self.asked = True
+            else:
+                assert self.holder == order.share
+                assert self.asked
+                assert self.now >= order.since + TIMING.grace
+
+    def give_back(self, share: str, want: int | None, work: int) -> None:
+        if self.holder == share:
+            self.holder, self.asked = None, False
+        if want is None:
+            self.wants.discard(share)
+        self.follow(self.arbiter.release(share, self.now, want, work))
+
+
+def charged(arbiter: Arbiter, share: str, now: int) -> int:
+    found = arbiter.account(share, now)
+    return found.guaranteed + found.borrowed + found.idle + found.overrun + found.switching
+
+
+@given(EVENTS)
+def test_whatever_happens(events: list[tuple[str, str, int, int]]) -> None:
+    """One holder at most; all that passed is charged, once; no bank above its cap; never more than one GPU; and while
+    somebody wants it, somebody has it."""
+    arbiter = Arbiter(TIMING, 0)
+    world, milli = Checked(arbiter), dict[str, int]()
+    for what, name, pause, number in events:
+        world.held += pause if world.holder else 0
+        world.now += pause
+        now = world.now
+        if what == "put" or (what in ("ask", "swap") and name not in milli):
+            if sum((milli | {name: number}).values()) <= 1000:
+                milli[name] = number
+                world.follow(arbiter.put({name: number}, now))
+        elif what == "ask":
+            world.wants.add(name)
+            world.follow(arbiter.ask(name, now, number))
+        elif what in ("done", "more"):
+            want = number if what == "more" and name in world.wants and name in milli else None
+            world.give_back(name, want, pause // 2)
+        elif what == "swap":
+            one, other = name, max(milli)
+            changed = {one: milli[other], other: milli[one]}
+            milli |= changed
+            world.follow(arbiter.put(changed, now))
+        elif what == "remove" and name in milli:
+            world.gone += charged(arbiter, name, now)
+            del milli[name]
+            world.wants.discard(name)
+            leaving = world.holder == name
+            world.follow(arbiter.remove(name, now))
+            if leaving:
+                assert world.asked
+                before = arbiter.holder
+                assert before == name
+                world.give_back(name, None, 10**9)
+        elif what == "wake" and arbiter.wake is not None:
+            world.held += max(0, arbiter.wake - now)
+            world.now = max(now, arbiter.wake)
+            world.follow(arbiter.tick(world.now))
+        else:
+            world.follow(arbiter.tick(now))
+        assert arbiter.holder == world.holder
+        assert arbiter.milli == sum(milli.values()) <= 1000
+        assert world.holder is not None or not world.wants
+        accounts = {share: arbiter.account(share, world.now) for share in milli}
+        for share, found in accounts.items():
+            assert 0 <= found.balance <= TIMING.cap(milli[share])
+            assert found.throttled <= found.waited <= world.now
+        total = sum(charged(arbiter, share, world.now) for share in milli)
+        assert total + world.gone + arbiter.unpaid == world.held <= world.now

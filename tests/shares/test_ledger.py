@@ -1,0 +1,125 @@
+"""The books of one share, case by case."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_node.shares.bank import Deposit
+from jupyter_gpu_node.shares.ledger import Ledger
+from jupyter_gpu_node.shares.timing import LIMITS, Timing
+
+TIMING = Timing(period=100_000, savings=3, expiry=1_000_000)
+Q = 25_000  # of 250 milli
+
+
+def a_ledger(quantum: int = Q, *deposits: tuple[int, int]) -> Ledger:
+    return Ledger(250, TIMING, quantum, (Deposit(*one) for one in deposits))
+
+
+@pytest.mark.parametrize("used", [0, 1, Q - 1, Q])
+def test_what_is_not_wanted_is_saved(used: int) -> None:
+    """No demand, less than the quantum, exactly the quantum: the rest is deposited, to the microsecond."""
+    books = a_ledger()
+    books.run(0, used, contested=True, claimed=True)
+    books.turn(100_000, demand=False)
+    found = books.account(100_000)
+    assert (found.guaranteed, found.borrowed, found.overrun) == (used, 0, 0)
+    assert (found.quantum, found.balance) == (Q, Q - used)
+    assert found.expires == (1_100_000 if used < Q else None)
+
+
+@pytest.mark.parametrize(
+    ("used", "borrowed", "late"),
+    [(Q, 0, 0), (Q + 1, 1, 0), (Q + 9_999, 9_999, 0), (Q + 10_000, 10_000, 0), (Q + 10_001, 10_000, 1)],
+)
+def test_demand_above_the_quantum_borrows(used: int, borrowed: int, late: int) -> None:
+    """The missing part comes from the bank, and what even that has not is owed."""
+    books = a_ledger(Q, (10_000, 0))
+    assert books.claim(0) == Q + 10_000
+    books.run(0, used, contested=True, claimed=True)
+    found = books.account(used)
+    assert (found.guaranteed, found.borrowed, found.overrun) == (Q, borrowed, late)
+    assert (found.quantum, found.balance) == (-late, 10_000 - borrowed)
+
+
+def test_time_that_nobody_else_claims_costs_no_savings() -> None:
+    """Alone: quantum, then free. Beside one without a claim the bank pays, as that keeps the other away."""
+    books = a_ledger(Q, (10_000, 0))
+    books.run(0, Q + 500, contested=False, claimed=False)
+    assert (books.account(Q).idle, books.account(Q).balance) == (500, 10_000)
+    books.run(Q + 500, Q + 800, contested=True, claimed=False)
+    found = books.account(Q + 800)
+    assert (found.idle, found.borrowed, found.balance) == (500, 300, 9_700)
+
+
+def test_what_it_was_kept_from_is_owed_and_not_saved() -> None:
+    """With demand at the end of the period, as much as it waited stays quantum; the rest it did not want."""
+    books = a_ledger()
+    books.wait(80_000, 90_000)
+    books.turn(100_000, demand=True)
+    assert (books.quantum, books.account(100_000).balance) == (Q + 10_000, Q - 10_000)
+    books.wait(100_000, 200_000)
+    books.turn(200_000, demand=True)
+    assert (books.quantum, books.account(200_000).balance) == (2 * Q + 10_000, Q - 10_000)
+    books.turn(300_000, demand=False)
+    assert books.quantum == Q
+    assert books.account(300_000).balance == 3 * Q  # its cap
+
+
+def test_debts_are_paid_before_anything_else() -> None:
+    """Who owes has no claim, whatever it has saved."""
+    books = a_ledger(1_000)
+    books.run(0, 31_000, contested=True, claimed=True)
+    assert (books.quantum, books.claim(31_000), books.saved(31_000)) == (-30_000, 0, False)
+    books.turn(100_000, demand=True)
+    assert (books.quantum, books.claim(100_000)) == (-5_000, 0)
+    books.turn(200_000, demand=True)
+    assert (books.quantum, books.claim(200_000)) == (20_000, 20_000)
+
+
+def test_a_change_of_hands_is_paid_back_once() -> None:
+    """At most what the turn took from the quantum, its overrun first."""
+    books = a_ledger(1_000)
+    books.run(0, 1_200, contested=True, claimed=True)
+    assert books.refund(300) == 300
+    found = books.account(1_200)
+    assert (found.guaranteed, found.overrun, found.quantum) == (900, 0, 100)
+    assert books.refund(300) == 0
+    books.switch(40)
+    assert (books.quantum, books.account(1_200).switching) == (60, 40)
+
+
+def test_waiting_without_a_claim_is_throttled() -> None:
+    """Users see how much of the waiting came from having used up everything."""
+    books = a_ledger(5)
+    books.wait(0, 100)
+    books.run(100, 105, contested=True, claimed=True)
+    books.wait(105, 205)
+    found = books.account(205)
+    assert (found.waited, found.throttled) == (200, 100)
+
+
+@given(st.integers(-300_000, 100_000), st.integers(1, 400), st.integers(0, 3), st.integers(1, 1000))
+def test_sleeping_is_the_same_as_living_through_it(quantum: int, periods: int, savings: int, milli: int) -> None:
+    """However long nobody wanted the GPU, the books are those of one period after another."""
+    timing = Timing(savings=savings, expiry=500_000)
+    slept, lived = (Ledger(milli, timing, min(quantum, timing.quantum(milli))) for _ in range(2))
+    end = 100_000 * periods
+    slept.sleep(end, periods)
+    for number in range(1, periods + 1):
+        lived.turn(100_000 * number, demand=False)
+    assert slept.account(end) == lived.account(end)
+    assert slept.bank.deposits == lived.bank.deposits
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    """With the reason."""
+    for name, (least, most) in LIMITS.items():
+        for wrong in (least - 1, most + 1):
+            with pytest.raises(ValueError, match=f"{name} is {wrong}; it must be from {least} to {most}"):
+                Timing(**{name: wrong})
+    with pytest.raises(ValueError, match="shorter"):
+        Timing(lease=30_000, least=40_000)
+    with pytest.raises(ValueError, match="shorter"):
+        Timing(period=10_000, lease=20_000)
+    assert (TIMING.quantum(250), TIMING.cap(250)) == (Q, 3 * Q)
