@@ -255,7 +255,7 @@ class Arbiter:
         return one.ledger.claims(self._now)
 
     def _until(self, one: _Share, want: int) -> int:
-        """When its turn ends if others wait: after what it wants, if it knows, what it may claim, and at most a lease."""
+        """When its turn ends if others wait: after what it wants, if it knows, what it may claim, or a lease."""
         slices = [self.timing.lease]
         if self._waiting() and self._claims(one):
             slices.append(one.ledger.claim(self._now))
