@@ -1,0 +1,185 @@
+/* The functions that allocate and free, and those that tell how much there is. */
+#include "memory.h"
+
+/* --- by address -------------------------------------------------------------------------------------------------------- */
+
+static CUresult allocated(struct claim *claimed, CUresult result, CUdeviceptr at, uint64_t bytes, bool of_context) {
+    return claim_settle(claimed, result, POINTER, at, bytes, of_context);
+}
+
+/* `to` is read after the driver has written it: never if it failed. */
+#define ALLOCATE(symbol, bytes, of_context, ...) \
+    struct claim claimed = claim(bytes); \
+    if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY; \
+    CUresult result = REAL(symbol)(__VA_ARGS__); \
+    return allocated(&claimed, result, result == CUDA_SUCCESS ? *to : 0, bytes, of_context)
+
+EXPORT CUresult cuMemAlloc(unsigned *to, unsigned size) { ALLOCATE(cuMemAlloc, size, true, to, size); }
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *to, size_t size) { ALLOCATE(cuMemAlloc_v2, size, true, to, size); }
+
+EXPORT CUresult cuMemAllocManaged(CUdeviceptr *to, size_t size, unsigned flags) {
+    ALLOCATE(cuMemAllocManaged, size, true, to, size, flags);
+}
+
+/* Of a pool, which outlives contexts. */
+EXPORT CUresult cuMemAllocAsync(CUdeviceptr *to, size_t size, CUstream stream) {
+    ALLOCATE(cuMemAllocAsync, size, false, to, size, stream);
+}
+
+EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *to, size_t size, CUstream stream) {
+    ALLOCATE(cuMemAllocAsync_ptsz, size, false, to, size, stream);
+}
+
+EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *to, size_t size, CUmemoryPool pool, CUstream stream) {
+    ALLOCATE(cuMemAllocFromPoolAsync, size, false, to, size, pool, stream);
+}
+
+EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *to, size_t size, CUmemoryPool pool, CUstream stream) {
+    ALLOCATE(cuMemAllocFromPoolAsync_ptsz, size, false, to, size, pool, stream);
+}
+
+static uint64_t product(uint64_t one, uint64_t other) {
+    uint64_t all;
+    return __builtin_mul_overflow(one, other, &all) ? UINT64_MAX : all;
+}
+
+/* The pitch is the driver's to choose: at most the next multiple of 512 so far. */
+static uint64_t pitched(uint64_t width, uint64_t height) {
+    return width > UINT64_MAX - 511 ? UINT64_MAX : product((width + 511) / 512 * 512, height);
+}
+
+EXPORT CUresult cuMemAllocPitch(unsigned *to, unsigned *pitch, unsigned width, unsigned height, unsigned size) {
+    struct claim claimed = claim(pitched(width, height));
+    if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuMemAllocPitch)(to, pitch, width, height, size);
+    return result == CUDA_SUCCESS ? allocated(&claimed, result, *to, product(*pitch, height), true)
+                                  : allocated(&claimed, result, 0, 0, true);
+}
+
+EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *to, size_t *pitch, size_t width, size_t height, unsigned size) {
+    struct claim claimed = claim(pitched(width, height));
+    if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = REAL(cuMemAllocPitch_v2)(to, pitch, width, height, size);
+    return result == CUDA_SUCCESS ? allocated(&claimed, result, *to, product(*pitch, height), true)
+                                  : allocated(&claimed, result, 0, 0, true);
+}
+
+#define FREE_IT(symbol, key, id, ...) \
+    struct entry *entry = memory_lift(key, (uint64_t)(id)); \
+    return memory_freed(entry, REAL(symbol)(__VA_ARGS__))
+
+EXPORT CUresult cuMemFree(unsigned at) { FREE_IT(cuMemFree, POINTER, at, at); }
+
+EXPORT CUresult cuMemFree_v2(CUdeviceptr at) { FREE_IT(cuMemFree_v2, POINTER, at, at); }
+
+EXPORT CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream) { FREE_IT(cuMemFreeAsync, POINTER, at, at, stream); }
+
+EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr at, CUstream stream) { FREE_IT(cuMemFreeAsync_ptsz, POINTER, at, at, stream); }
+
+/* --- arrays ------------------------------------------------------------------------------------------------------------ */
+
+/* Bytes of one channel; 4 for the packed and compressed formats, which have less. */
+static uint64_t channel_bytes(int format) {
+    switch (format) {
+    case 0x01: case 0x08: return 1; /* 8 bits */
+    case 0x02: case 0x09: case 0x10: return 2; /* 16 bits, half */
+    default: return 4;
+    }
+}
+
+static uint64_t volume_bytes(const struct volume2 *of, unsigned levels) {
+    uint64_t all = 0, width = of->width, height = of->height, depth = of->depth;
+    if (of->flags & (ARRAY_SPARSE | ARRAY_DEFERRED)) return 0; /* is mapped later, to memory that counts */
+    for (unsigned i = 0; i < levels && i < 64; i++) {
+        uint64_t points = product(product(width ? width : 1, height ? height : 1), depth ? depth : 1);
+        uint64_t bytes = product(points, channel_bytes(of->format) * of->channels);
+        if (__builtin_add_overflow(all, bytes, &all)) return UINT64_MAX;
+        width /= 2;
+        height /= 2;
+        depth /= 2;
+    }
+    return all;
+}
+
+static uint64_t array_bytes(size_t width, size_t height, int format, unsigned channels) {
+    return volume_bytes(&(struct volume2){width, height, 0, format, channels, 0}, 1);
+}
+
+#define ARRAYS(symbol, size, ...) \
+    uint64_t bytes = of ? (size) : 0; \
+    struct claim claimed = claim(bytes); \
+    if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY; \
+    CUresult result = REAL(symbol)(__VA_ARGS__); \
+    return claim_settle(&claimed, result, ARRAY, result == CUDA_SUCCESS ? (uint64_t)*to : 0, bytes, true)
+
+EXPORT CUresult cuArrayCreate(CUarray *to, const struct array1 *of) {
+    ARRAYS(cuArrayCreate, array_bytes(of->width, of->height, of->format, of->channels), to, of);
+}
+
+EXPORT CUresult cuArrayCreate_v2(CUarray *to, const struct array2 *of) {
+    ARRAYS(cuArrayCreate_v2, array_bytes(of->width, of->height, of->format, of->channels), to, of);
+}
+
+EXPORT CUresult cuArray3DCreate(CUarray *to, const struct volume1 *of) {
+    ARRAYS(cuArray3DCreate,
+           volume_bytes(&(struct volume2){of->width, of->height, of->depth, of->format, of->channels, of->flags}, 1), to, of);
+}
+
+EXPORT CUresult cuArray3DCreate_v2(CUarray *to, const struct volume2 *of) {
+    ARRAYS(cuArray3DCreate_v2, volume_bytes(of, 1), to, of);
+}
+
+EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *to, const struct volume2 *of, unsigned levels) {
+    ARRAYS(cuMipmappedArrayCreate, volume_bytes(of, levels), to, of, levels);
+}
+
+EXPORT CUresult cuArrayDestroy(CUarray array) { FREE_IT(cuArrayDestroy, ARRAY, array, array); }
+
+EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) { FREE_IT(cuMipmappedArrayDestroy, ARRAY, array, array); }
+
+/* --- how much there is ------------------------------------------------------------------------------------------------- */
+
+static unsigned narrow(uint64_t bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (unsigned)bytes; }
+
+EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
+    CUresult result = REAL(cuMemGetInfo_v2)(free, total);
+    if (result == CUDA_SUCCESS && free && total) {
+        uint64_t left = *free, all = *total;
+        memory_shown(share_of_current(), &left, &all);
+        *free = left;
+        *total = all;
+    }
+    return result;
+}
+
+EXPORT CUresult cuMemGetInfo(unsigned *free, unsigned *total) {
+    CUresult result = REAL(cuMemGetInfo)(free, total);
+    if (result == CUDA_SUCCESS && free && total) {
+        uint64_t left = *free, all = *total;
+        memory_shown(share_of_current(), &left, &all);
+        *free = narrow(left);
+        *total = narrow(all);
+    }
+    return result;
+}
+
+EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+    CUresult result = REAL(cuDeviceTotalMem_v2)(bytes, device);
+    if (result == CUDA_SUCCESS && bytes) {
+        uint64_t left = *bytes, all = *bytes;
+        memory_shown(share_of(device), &left, &all);
+        *bytes = all;
+    }
+    return result;
+}
+
+EXPORT CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device) {
+    CUresult result = REAL(cuDeviceTotalMem)(bytes, device);
+    if (result == CUDA_SUCCESS && bytes) {
+        uint64_t left = *bytes, all = *bytes;
+        memory_shown(share_of(device), &left, &all);
+        *bytes = narrow(all);
+    }
+    return result;
+}

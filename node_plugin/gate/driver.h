@@ -1,0 +1,131 @@
+/* The real driver: what the gate knows of its interface, and where its functions are. */
+#ifndef GATE_DRIVER_H
+#define GATE_DRIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int CUresult, CUdevice;
+typedef void *CUcontext, *CUstream, *CUevent, *CUfunction, *CUgraphExec, *CUgraph, *CUarray, *CUmipmappedArray, *CUmemoryPool;
+typedef uint64_t CUdeviceptr, CUmemHandle;
+
+enum {
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NOT_INITIALIZED = 3,
+    CUDA_ERROR_NOT_READY = 600,
+    CUDA_ERROR_NOT_SUPPORTED = 801,
+};
+
+/* Names of a default stream that mean the same in both forms of a function. */
+#define STREAM_LEGACY ((CUstream)1)
+#define STREAM_PER_THREAD ((CUstream)2)
+
+struct launch_config { /* CUlaunchConfig */
+    unsigned grid[3], block[3], shared;
+    CUstream stream;
+    void *attributes;
+    unsigned count;
+};
+
+struct launch_params { /* CUDA_LAUNCH_PARAMS */
+    CUfunction function;
+    unsigned grid[3], block[3], shared;
+    CUstream stream;
+    void **params;
+};
+
+struct array1 { unsigned width, height; int format; unsigned channels; };
+struct array2 { size_t width, height; int format; unsigned channels; };
+struct volume1 { unsigned width, height, depth; int format; unsigned channels, flags; };
+struct volume2 { size_t width, height, depth; int format; unsigned channels, flags; };
+enum { ARRAY_SPARSE = 0x40, ARRAY_DEFERRED = 0x80 };
+
+struct allocation { /* the beginning of CUmemAllocationProp */
+    int type, handles;
+    struct { int type, id; } location;
+};
+enum { LOCATION_DEVICE = 1 };
+
+/* G: gated. Its symbol, what cuGetProcAddress calls it, the first CUDA version that means this form, and whether it is the
+ * form of programs whose default stream is one for each thread. */
+#define GATED(G) \
+    G(cuGetProcAddress, "cuGetProcAddress", 11030, 0) G(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0) \
+    G(cuLaunchKernel, "cuLaunchKernel", 4000, 0) G(cuLaunchKernel_ptsz, "cuLaunchKernel", 7000, 1) \
+    G(cuLaunchKernelEx, "cuLaunchKernelEx", 11060, 0) G(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 11060, 1) \
+    G(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 9000, 0) \
+    G(cuLaunchCooperativeKernel_ptsz, "cuLaunchCooperativeKernel", 9000, 1) \
+    G(cuLaunchCooperativeKernelMultiDevice, "cuLaunchCooperativeKernelMultiDevice", 9000, 0) \
+    G(cuGraphLaunch, "cuGraphLaunch", 10000, 0) G(cuGraphLaunch_ptsz, "cuGraphLaunch", 10000, 1) \
+    G(cuLaunch, "cuLaunch", 2000, 0) G(cuLaunchGrid, "cuLaunchGrid", 2000, 0) \
+    G(cuLaunchGridAsync, "cuLaunchGridAsync", 2000, 0) \
+    G(cuStreamBeginCapture, "cuStreamBeginCapture", 10000, 0) \
+    G(cuStreamBeginCapture_ptsz, "cuStreamBeginCapture", 10000, 1) \
+    G(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, 0) \
+    G(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture", 10010, 1) \
+    G(cuStreamBeginCaptureToGraph, "cuStreamBeginCaptureToGraph", 12030, 0) \
+    G(cuStreamBeginCaptureToGraph_ptsz, "cuStreamBeginCaptureToGraph", 12030, 1) \
+    G(cuStreamDestroy, "cuStreamDestroy", 2000, 0) G(cuStreamDestroy_v2, "cuStreamDestroy", 4000, 0) \
+    G(cuCtxDestroy, "cuCtxDestroy", 2000, 0) G(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0) \
+    G(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 7000, 0) \
+    G(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, 0) \
+    G(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0) \
+    G(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0) \
+    G(cuMemAlloc, "cuMemAlloc", 2000, 0) G(cuMemAlloc_v2, "cuMemAlloc", 3020, 0) \
+    G(cuMemAllocPitch, "cuMemAllocPitch", 2000, 0) G(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020, 0) \
+    G(cuMemAllocManaged, "cuMemAllocManaged", 6000, 0) \
+    G(cuMemAllocAsync, "cuMemAllocAsync", 11020, 0) G(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, 1) \
+    G(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020, 0) \
+    G(cuMemAllocFromPoolAsync_ptsz, "cuMemAllocFromPoolAsync", 11020, 1) \
+    G(cuMemFree, "cuMemFree", 2000, 0) G(cuMemFree_v2, "cuMemFree", 3020, 0) \
+    G(cuMemFreeAsync, "cuMemFreeAsync", 11020, 0) G(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, 1) \
+    G(cuMemCreate, "cuMemCreate", 10020, 0) G(cuMemRelease, "cuMemRelease", 10020, 0) \
+    G(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, 0) \
+    G(cuMemMap, "cuMemMap", 10020, 0) G(cuMemUnmap, "cuMemUnmap", 10020, 0) \
+    G(cuArrayCreate, "cuArrayCreate", 2000, 0) G(cuArrayCreate_v2, "cuArrayCreate", 3020, 0) \
+    G(cuArray3DCreate, "cuArray3DCreate", 2000, 0) G(cuArray3DCreate_v2, "cuArray3DCreate", 3020, 0) \
+    G(cuArrayDestroy, "cuArrayDestroy", 2000, 0) \
+    G(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, 0) \
+    G(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, 0) \
+    G(cuMemGetInfo, "cuMemGetInfo", 2000, 0) G(cuMemGetInfo_v2, "cuMemGetInfo", 3020, 0) \
+    G(cuDeviceTotalMem, "cuDeviceTotalMem", 2000, 0) G(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0)
+
+/* U: used by the gate itself, with the types of its arguments. */
+#define USED(U) \
+    U(cuCtxGetCurrent, (CUcontext *)) U(cuCtxGetDevice, (CUdevice *)) U(cuCtxPushCurrent_v2, (CUcontext)) \
+    U(cuCtxPopCurrent_v2, (CUcontext *)) U(cuStreamGetCtx, (CUstream, CUcontext *)) \
+    U(cuStreamIsCapturing, (CUstream, int *)) U(cuThreadExchangeStreamCaptureMode, (int *)) \
+    U(cuDeviceGetUuid, (unsigned char *, CUdevice)) U(cuEventCreate, (CUevent *, unsigned)) \
+    U(cuEventRecord, (CUevent, CUstream)) U(cuEventQuery, (CUevent)) \
+    U(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *)) U(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))
+
+#define NAME_GATED(symbol, name, since, per_thread) AT_##symbol,
+#define NAME_USED(symbol, arguments) AT_##symbol,
+enum driver_function { GATED(NAME_GATED) GATED_COUNT, BEFORE_USED = GATED_COUNT - 1, USED(NAME_USED) FUNCTION_COUNT };
+#undef NAME_GATED
+#undef NAME_USED
+
+#define TYPE_USED(symbol, arguments) typedef CUresult(*type_of_##symbol) arguments;
+USED(TYPE_USED)
+#undef TYPE_USED
+
+/* The driver's own function, NULL where this driver has none; or one that says so in its place. */
+void *driver_function(enum driver_function);
+void *driver_real(enum driver_function);
+/* One that a look-up found: the driver may hand out others than it exports. The first one stays. */
+void driver_remember(enum driver_function, void *);
+/* Whether this is an address in the driver, and not in another library that has a function of that name. */
+bool driver_owns(const void *address);
+
+/* Of a function that stands in front of the driver's. */
+#define REAL(symbol) ((__typeof__(&symbol))driver_real(AT_##symbol))
+/* Of a function that the gate calls. */
+#define DRIVER(symbol) ((type_of_##symbol)driver_function(AT_##symbol))
+
+/* The first object of the process that exports `name`; the first one after this library. No call of dlsym, which may be
+ * ours; works before constructors have run, and needs no library but the C library. */
+void *process_symbol(const char *name);
+void *next_symbol(const char *name);
+
+#endif

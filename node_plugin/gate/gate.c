@@ -1,0 +1,203 @@
+/* What stands in front of the driver, except for memory: launches, what ends a stream or a context, and look-ups.
+ *
+ * A program finds these by linking, by dlsym (the shim is the library that it opens; where the gate is preloaded see
+ * preload.c) or by cuGetProcAddress, which hands out the gate's functions here. */
+#include "gate.h"
+
+/* --- launches ---------------------------------------------------------------------------------------------------------- */
+
+/* Both forms of a function are the same but for what no stream means. */
+static CUstream plain(CUstream stream) { return stream ? stream : STREAM_LEGACY; }
+
+static CUstream own(CUstream stream) { return stream ? stream : STREAM_PER_THREAD; }
+
+/* Kernels of one function and about one size are expected to take about the same time. */
+static unsigned kind_of(const void *function, uint64_t x, uint64_t y, uint64_t z) {
+    uint64_t blocks = x * y * z | 1, size = 64 - (unsigned)__builtin_clzll(blocks);
+    return (unsigned)((((uintptr_t)function ^ size << 56) * 0x9e3779b97f4a7c15ull) >> 32) | 1 << 30;
+}
+
+#define LAUNCH(stream, kind, symbol, ...) \
+    struct pass pass; \
+    pass_enter(&pass, stream, kind); \
+    CUresult result = REAL(symbol)(__VA_ARGS__); \
+    pass_leave(&pass); \
+    return result
+
+#define KERNEL_TAKES \
+    CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
+    CUstream stream, void **params
+#define KERNEL_GIVES f, x, y, z, bx, by, bz, shared, stream, params
+
+EXPORT CUresult cuLaunchKernel(KERNEL_TAKES, void **extra) {
+    LAUNCH(plain(stream), kind_of(f, x, y, z), cuLaunchKernel, KERNEL_GIVES, extra);
+}
+
+EXPORT CUresult cuLaunchKernel_ptsz(KERNEL_TAKES, void **extra) {
+    LAUNCH(own(stream), kind_of(f, x, y, z), cuLaunchKernel_ptsz, KERNEL_GIVES, extra);
+}
+
+EXPORT CUresult cuLaunchCooperativeKernel(KERNEL_TAKES) {
+    LAUNCH(plain(stream), kind_of(f, x, y, z), cuLaunchCooperativeKernel, KERNEL_GIVES);
+}
+
+EXPORT CUresult cuLaunchCooperativeKernel_ptsz(KERNEL_TAKES) {
+    LAUNCH(own(stream), kind_of(f, x, y, z), cuLaunchCooperativeKernel_ptsz, KERNEL_GIVES);
+}
+
+static unsigned kind_by(const struct launch_config *by, CUfunction f) {
+    return by ? kind_of(f, by->grid[0], by->grid[1], by->grid[2]) : 0;
+}
+
+EXPORT CUresult cuLaunchKernelEx(const struct launch_config *by, CUfunction f, void **params, void **extra) {
+    LAUNCH(plain(by ? by->stream : NULL), kind_by(by, f), cuLaunchKernelEx, by, f, params, extra);
+}
+
+EXPORT CUresult cuLaunchKernelEx_ptsz(const struct launch_config *by, CUfunction f, void **params, void **extra) {
+    LAUNCH(own(by ? by->stream : NULL), kind_by(by, f), cuLaunchKernelEx_ptsz, by, f, params, extra);
+}
+
+EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+    LAUNCH(plain(stream), kind_of(graph, 1, 1, 1), cuGraphLaunch, graph, stream);
+}
+
+EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream) {
+    LAUNCH(own(stream), kind_of(graph, 1, 1, 1), cuGraphLaunch_ptsz, graph, stream);
+}
+
+EXPORT CUresult cuLaunch(CUfunction f) { LAUNCH(STREAM_LEGACY, kind_of(f, 1, 1, 1), cuLaunch, f); }
+
+EXPORT CUresult cuLaunchGrid(CUfunction f, int width, int height) {
+    LAUNCH(STREAM_LEGACY, kind_of(f, (unsigned)width, (unsigned)height, 1), cuLaunchGrid, f, width, height);
+}
+
+EXPORT CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream) {
+    LAUNCH(plain(stream), kind_of(f, (unsigned)width, (unsigned)height, 1), cuLaunchGridAsync, f, width, height, stream);
+}
+
+/* One kernel over several GPUs: it holds the leases of all of them, taken in the order of their streams' shares, the same
+ * in every process, so that no two wait for each other. */
+enum { MOST_DEVICES = 64 };
+
+EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(struct launch_params *list, unsigned count, unsigned flags) {
+    struct pass passes[MOST_DEVICES];
+    CUstream streams[MOST_DEVICES];
+    unsigned held = list && count <= MOST_DEVICES ? count : 0;
+    for (unsigned i = 0; i < held; i++) {
+        unsigned at = i;
+        for (; at > 0 && lane_before(list[i].stream, streams[at - 1]); at--) streams[at] = streams[at - 1];
+        streams[at] = list[i].stream;
+    }
+    for (unsigned i = 0; i < held; i++) pass_enter(&passes[i], streams[i], 0);
+    CUresult result = REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
+    while (held) pass_leave(&passes[--held]);
+    return result;
+}
+
+/* --- streams and contexts ---------------------------------------------------------------------------------------------- */
+
+/* What was launched before a capture begins must be waited for, and in a captured stream nothing can be recorded. */
+#define CAPTURE(stream, symbol, ...) \
+    window_close(stream); \
+    return REAL(symbol)(__VA_ARGS__)
+
+EXPORT CUresult cuStreamBeginCapture(CUstream stream) { CAPTURE(plain(stream), cuStreamBeginCapture, stream); }
+
+EXPORT CUresult cuStreamBeginCapture_ptsz(CUstream stream) { CAPTURE(own(stream), cuStreamBeginCapture_ptsz, stream); }
+
+EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
+    CAPTURE(plain(stream), cuStreamBeginCapture_v2, stream, mode);
+}
+
+EXPORT CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode) {
+    CAPTURE(own(stream), cuStreamBeginCapture_v2_ptsz, stream, mode);
+}
+
+EXPORT CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, void *nodes, void *edges, size_t count, int mode) {
+    CAPTURE(plain(stream), cuStreamBeginCaptureToGraph, stream, graph, nodes, edges, count, mode);
+}
+
+EXPORT CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, void *nodes, void *edges, size_t count,
+                                                 int mode) {
+    CAPTURE(own(stream), cuStreamBeginCaptureToGraph_ptsz, stream, graph, nodes, edges, count, mode);
+}
+
+EXPORT CUresult cuStreamDestroy(CUstream stream) {
+    window_stream_ends(stream);
+    return REAL(cuStreamDestroy)(stream);
+}
+
+EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
+    window_stream_ends(stream);
+    return REAL(cuStreamDestroy_v2)(stream);
+}
+
+/* Under the lock from the driver's work to ours: the thread that asks for events does not meet a context that is gone. */
+static CUresult context_ended(CUcontext context, CUresult result) {
+    if (result == CUDA_SUCCESS && context) {
+        window_context_ends(context);
+        memory_context_ends(context);
+    }
+    gate_leave();
+    return result;
+}
+
+EXPORT CUresult cuCtxDestroy(CUcontext context) {
+    gate_enter();
+    return context_ended(context, REAL(cuCtxDestroy)(context));
+}
+
+EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
+    gate_enter();
+    return context_ended(context, REAL(cuCtxDestroy_v2)(context));
+}
+
+static bool is_active(CUdevice device) {
+    unsigned flags;
+    int active = 0;
+    return DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+/* Which context that is, if there is one: to be asked, it has to be retained for a moment. */
+static CUcontext primary(CUdevice device, CUresult (*release)(CUdevice)) {
+    CUcontext context = NULL;
+    if (is_active(device) && DRIVER(cuDevicePrimaryCtxRetain)(&context, device) == CUDA_SUCCESS) release(device);
+    return context;
+}
+
+static CUresult primary_ended(CUdevice device, CUresult (*release)(CUdevice), CUresult (*end)(CUdevice)) {
+    gate_enter();
+    CUcontext context = primary(device, release);
+    CUresult result = end(device);
+    return context_ended(end != release || !is_active(device) ? context : NULL, result);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+    return primary_ended(device, REAL(cuDevicePrimaryCtxRelease), REAL(cuDevicePrimaryCtxRelease));
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    return primary_ended(device, REAL(cuDevicePrimaryCtxRelease_v2), REAL(cuDevicePrimaryCtxRelease_v2));
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+    return primary_ended(device, REAL(cuDevicePrimaryCtxRelease), REAL(cuDevicePrimaryCtxReset));
+}
+
+EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    return primary_ended(device, REAL(cuDevicePrimaryCtxRelease_v2), REAL(cuDevicePrimaryCtxReset_v2));
+}
+
+/* --- look-ups ---------------------------------------------------------------------------------------------------------- */
+
+EXPORT CUresult cuGetProcAddress(const char *name, void **to, int version, uint64_t flags) {
+    CUresult result = REAL(cuGetProcAddress)(name, to, version, flags);
+    if (result == CUDA_SUCCESS && to) *to = gated_instead(gated_form(name, version, flags), *to);
+    return result;
+}
+
+EXPORT CUresult cuGetProcAddress_v2(const char *name, void **to, int version, uint64_t flags, int *status) {
+    CUresult result = REAL(cuGetProcAddress_v2)(name, to, version, flags, status);
+    if (result == CUDA_SUCCESS && to) *to = gated_instead(gated_form(name, version, flags), *to);
+    return result;
+}

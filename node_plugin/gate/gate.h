@@ -1,0 +1,150 @@
+/* What the parts of the gate share: one `struct share` for each GPU that this process uses.
+ *
+ *   gate.c     launches, and what ends streams and contexts             lease.c   may launch, must wait, gives back
+ *   table.c    what is gated; preload.c: look-ups, if preloaded         window.c  how much work is queued; is it done?
+ *   memory.c   what is allocated, and its limit                         link.c    the socket, and the thread that reads it
+ *   allocate.c, physical.c   the functions that allocate                driver.c  finds the driver's functions
+ *
+ * One lock guards everything but the atomics, which are what a launch inside a lease touches. It is held while an event is
+ * recorded or asked for, so that no context goes away meanwhile; never while something waits. */
+#ifndef GATE_H
+#define GATE_H
+
+#include "driver.h"
+#include "protocol.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define SECOND 1000000000ull
+
+enum stage { FREE, ASKED, HELD, CLOSING };
+
+struct share {
+    /* Of a launch: until when it may pass, in ns; 0: it may not. Launches between this look and the driver's return. */
+    _Alignas(64) _Atomic uint64_t until;
+    _Alignas(64) _Atomic unsigned running;
+    _Alignas(64) _Atomic unsigned word; /* a futex: changes with everything that threads wait for */
+
+    CUdevice device;
+    char uuid[41]; /* GPU-8-4-4-4-12 */
+
+    /* lease.c */
+    enum stage stage;
+    unsigned waiters;
+    uint64_t number, given;        /* of the lease in hand; of the last one that was given back */
+    uint64_t looked, idle;         /* when the work was looked at last; since when there is none, 0: there is some */
+    uint64_t work, demand, burst;  /* ns of work: of this lease, since the demand began, of a usual demand */
+
+    /* memory.c: bytes in use by this process, what the server knows, what it allows; of the share */
+    uint64_t used, told, allowed, limit, all;
+    unsigned connection, unanswered; /* which one this is; its questions that wait for an answer */
+    bool growing;                    /* a thread asks for more: nothing is given back meanwhile */
+    uint64_t changed;                /* when `used` changed last */
+
+    /* link.c */
+    _Atomic bool started;
+    int socket; /* -1: none */
+    uint64_t cookie; /* tells our socket from another file that has got its number */
+};
+
+/* --- table.c ----------------------------------------------------------------------------------------------------------- */
+
+/* The index of a gated symbol, -1: none. What cuGetProcAddress means by a name, a version and flags. */
+int gated_symbol(const char *symbol);
+int gated_form(const char *name, int version, uint64_t flags);
+/* What a look-up of a gated function gives in the place of `found`. */
+void *gated_instead(int index, void *found);
+
+/* --- link.c ------------------------------------------------------------------------------------------------------------ */
+
+extern pthread_mutex_t gate_lock;
+void gate_enter(void);
+void gate_leave(void);
+
+/* The share whose GPU this is; NULL: there is no gate here. Starts its thread. */
+struct share *share_of(CUdevice device);
+struct share *share_of_current(void);
+/* Under the lock: tries to say it. What cannot be said ends the connection. */
+void link_say(struct share *share, struct message message);
+/* Under the lock: waits until something changed or `ns` have passed; the lock is free meanwhile. */
+void share_wait(struct share *share, uint64_t ns);
+void share_changed(struct share *share);
+uint64_t now_ns(void);
+/* The program ends: its driver may be gone any moment. */
+bool gate_ending(void);
+
+/* --- lease.c ----------------------------------------------------------------------------------------------------------- */
+
+struct lane;
+struct pass { /* of one launch */
+    struct lane *lane; /* NULL: nothing holds it */
+    struct share *share;
+    uint64_t now; /* 0: the GPU is whole */
+    unsigned kind;
+};
+/* Before and after a launch on `stream`; `kind` stands for the kernel and its size, 0: any. */
+void pass_enter(struct pass *pass, CUstream stream, unsigned kind);
+void pass_leave(struct pass *pass);
+
+/* Under the lock. A GRANT or a REVOKE came. */
+void lease_message(struct share *share, struct message message, uint64_t now);
+/* There is a new connection; the connection ended. */
+void lease_connected(struct share *share);
+void lease_lost(struct share *share);
+/* Does what is due; how many ns later to call again at the latest. */
+uint64_t lease_tick(struct share *share, uint64_t now);
+
+/* --- window.c ---------------------------------------------------------------------------------------------------------- */
+
+/* A stream that was launched on. Lanes stay for ever, as drivers use their handles again. */
+struct lane {
+    struct lane *next, *other; /* in its bucket; of all */
+    CUstream stream;
+    CUcontext key, context;        /* `key` is NULL where the stream says the context */
+    struct share *_Atomic share;   /* NULL: the stream or its context is gone */
+    struct share *owner;           /* whose work it is */
+    _Atomic uint64_t launched;     /* launches let through */
+    _Atomic uint64_t covered;      /* of these, before an event that is recorded */
+    uint64_t seen;                 /* of these, when it was looked at last */
+    _Atomic uint64_t begun;        /* when the first one that is not covered came */
+    _Atomic unsigned step, marked; /* launches an event; events that were not seen to have happened */
+    unsigned first;
+    struct mark {
+        CUevent event;
+        uint64_t begun, count;
+        unsigned kind; /* if it was one launch alone */
+        bool full;     /* recorded because of the number of launches */
+    } marks[3];
+    uint64_t ended; /* when the last one was seen to have happened */
+};
+
+struct lane *lane_of(CUstream stream);
+/* Whether the share of one stream comes before that of the other, in an order that is the same in every process. */
+bool lane_before(CUstream one, CUstream other);
+bool lane_capturing(struct lane *lane);
+/* Waits while more is queued than may be; after a launch: puts an event behind it if it is time. */
+void window_wait(struct lane *lane);
+void window_launched(struct lane *lane, unsigned kind, uint64_t now);
+/* Under the lock. Whether work of this share is on the GPU, or was let through since the last call: events are put behind
+ * what has none as soon as nothing more comes, or now if nothing can come. */
+bool window_busy(struct share *share, bool closed);
+/* Before it goes. */
+void window_stream_ends(CUstream stream);
+/* Puts an event behind what was launched, before other things than launches happen to the stream. */
+void window_close(CUstream stream);
+/* Under the lock, before or after it goes. */
+void window_context_ends(CUcontext context);
+void window_fork(void);
+
+/* --- memory.c ---------------------------------------------------------------------------------------------------------- */
+
+void memory_message(struct share *share, struct message message);
+void memory_connected(struct share *share);
+void memory_lost(struct share *share);
+void memory_context_ends(CUcontext context);
+uint64_t memory_tick(struct share *share, uint64_t now);
+void memory_fork(void);
+
+#endif

@@ -1,0 +1,147 @@
+/* The lease: may a launch pass, what does it wait for, and when is the GPU given back.
+ *
+ *   FREE --a launch waits--> ASKED --GRANT--> HELD --REVOKE, or no work for IDLE--> CLOSING --all has ended--> FREE, ASKED
+ *
+ * A launch counts itself in `running` before it looks at `until`, and whoever closes sets `until` before it looks at
+ * `running`: so either the launch sees that it may not pass, or the other waits for it. */
+#include "gate.h"
+
+enum { IDLE = 500000, LOOK = 500000, LOOK_OFTEN = 100000, DRAIN = 30000 }; /* ns */
+
+static void close_door(struct share *share) { atomic_store(&share->until, 0); }
+
+/* Whether this launch may pass, and is counted; `now` is 0 if the whole GPU is ours. */
+static bool enter(struct share *share, uint64_t *now) {
+    atomic_fetch_add(&share->running, 1);
+    uint64_t until = atomic_load(&share->until);
+    *now = until == FOREVER || !until ? 0 : now_ns();
+    if (*now < until) return true;
+    atomic_fetch_sub(&share->running, 1);
+    return false;
+}
+
+static void ask(struct share *share) {
+    link_say(share, (struct message){.kind = ASK, .a = share->burst / 1000});
+    share->demand = 0;
+    if (share->socket >= 0) share->stage = ASKED;
+}
+
+static void wait_for_lease(struct share *share) {
+    gate_enter();
+    share->waiters++;
+    while (now_ns() >= atomic_load(&share->until)) {
+        if (share->stage == FREE && share->socket >= 0) ask(share);
+        share_wait(share, SECOND);
+    }
+    share->waiters--;
+    gate_leave();
+}
+
+void pass_enter(struct pass *pass, CUstream stream, unsigned kind) {
+    uint64_t now;
+    *pass = (struct pass){.lane = lane_of(stream), .kind = kind};
+    if (!pass->lane) return;
+    struct share *share = atomic_load(&pass->lane->share);
+    if (!share) { /* somebody destroys the stream that is launched on: the driver's word counts */
+        pass->lane = NULL;
+        return;
+    }
+    for (;;) {
+        if (atomic_load_explicit(&share->until, memory_order_relaxed) != FOREVER) window_wait(pass->lane);
+        if (enter(share, &now)) break;
+        if (lane_capturing(pass->lane)) { /* goes into a graph: nothing runs now */
+            pass->lane = NULL;
+            return;
+        }
+        wait_for_lease(share);
+    }
+    pass->share = share;
+    pass->now = now;
+}
+
+void pass_leave(struct pass *pass) {
+    if (!pass->lane) return;
+    window_launched(pass->lane, pass->kind, pass->now);
+    atomic_fetch_sub(&pass->share->running, 1);
+}
+
+/* --- the server's word, under the lock --------------------------------------------------------------------------------- */
+
+static void granted(struct share *share, struct message message, uint64_t now) {
+    if (message.b <= share->given || (share->stage == CLOSING && message.b == share->number && message.a != FOREVER)) return;
+    if (message.b != share->number || share->stage == FREE || share->stage == ASKED) {
+        share->work = share->idle = 0;
+        share->looked = now;
+    }
+    share->stage = HELD;
+    share->number = message.b;
+    uint64_t most = (FOREVER - 1 - now) / 1000;
+    atomic_store(&share->until, message.a == FOREVER ? FOREVER : now + (message.a < most ? message.a : most) * 1000);
+    share_changed(share);
+}
+
+void lease_message(struct share *share, struct message message, uint64_t now) {
+    if (message.kind == GRANT) {
+        granted(share, message, now);
+    } else if (message.a == share->number && message.a > share->given && share->stage == HELD) {
+        close_door(share);
+        share->stage = CLOSING;
+    }
+}
+
+void lease_connected(struct share *share) {
+    share->number = share->given = 0;
+    if (share->waiters) ask(share);
+}
+
+void lease_lost(struct share *share) {
+    close_door(share);
+    share->stage = FREE;
+}
+
+/* Everything let through has ended: says so, and what is still wanted. */
+static void give_back(struct share *share) {
+    uint64_t wanted = 0;
+    if (share->waiters) {
+        wanted = 1 + (share->burst > share->demand ? (share->burst - share->demand) / 1000 : 0);
+        share->stage = ASKED;
+    } else {
+        share->burst = share->burst ? (3 * share->burst + share->demand) / 4 : share->demand;
+        share->stage = FREE;
+    }
+    share->given = share->number;
+    link_say(share, (struct message){.kind = DONE, .a = wanted, .b = share->work / 1000, .c = share->number});
+}
+
+static uint64_t closing(struct share *share, uint64_t now) {
+    if (atomic_load(&share->running)) return DRAIN;
+    bool busy = window_busy(share, true);
+    if (!share->idle) {
+        share->work += now - share->looked;
+        share->demand += now - share->looked;
+    }
+    share->looked = now;
+    if (busy) return DRAIN;
+    give_back(share);
+    return FOREVER;
+}
+
+uint64_t lease_tick(struct share *share, uint64_t now) {
+    if (gate_ending()) return FOREVER; /* the end of the process gives it back */
+    if (share->stage == CLOSING) return closing(share, now);
+    if (share->stage != HELD || atomic_load(&share->until) == FOREVER) return FOREVER;
+    bool running = atomic_load(&share->running) != 0, busy = window_busy(share, false) || running;
+    if (busy) {
+        share->work += now - share->looked;
+        share->demand += now - share->looked;
+        share->idle = 0;
+    } else if (!share->idle) {
+        share->idle = now;
+    }
+    share->looked = now;
+    if (busy) return now < atomic_load(&share->until) ? LOOK : LOOK_OFTEN;
+    if (now - share->idle < IDLE) return share->idle + IDLE - now;
+    close_door(share);
+    share->stage = CLOSING;
+    return closing(share, now);
+}

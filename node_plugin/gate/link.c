@@ -1,0 +1,275 @@
+/* The shares of this process, their sockets, and one thread for each that reads what the server says.
+ *
+ * Nothing happens before the first launch or allocation. A thread of our own is needed, since a program that computes for
+ * a minute between two launches must still answer a revoke. */
+#define _GNU_SOURCE
+#include "gate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { DEVICES = 64, FIRST_PAUSE = 10000000 /* ns */, HIGH_NUMBER = 200, TRIES_BEFORE_WORDS = 14 };
+
+pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct share *_Atomic shares[DEVICES];
+static _Atomic bool ending;
+static bool registered;
+
+void gate_enter(void) { pthread_mutex_lock(&gate_lock); }
+
+void gate_leave(void) { pthread_mutex_unlock(&gate_lock); }
+
+bool gate_ending(void) { return atomic_load_explicit(&ending, memory_order_relaxed); }
+
+uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
+}
+
+void share_wait(struct share *share, uint64_t ns) {
+    struct timespec most = {.tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND)};
+    unsigned word = atomic_load(&share->word);
+    gate_leave();
+    syscall(SYS_futex, &share->word, FUTEX_WAIT_PRIVATE, word, &most, NULL, 0); /* a signal ends it too: who waits looks again */
+    gate_enter();
+}
+
+void share_changed(struct share *share) {
+    atomic_fetch_add(&share->word, 1);
+    syscall(SYS_futex, &share->word, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+}
+
+/* --- where the sockets are --------------------------------------------------------------------------------------------- */
+
+/* Of the sockets; NULL: nothing is gated. A shim has it built in, so that no variable takes the gate away. */
+static const char *directory(void) {
+#ifdef GATE_DIRECTORY
+    return GATE_DIRECTORY;
+#else
+    static char copy[256];
+    static _Atomic int known; /* 1: there is none; 2: there is one */
+    if (!atomic_load(&known)) {
+        gate_enter();
+        const char *named = getenv("JUPYTER_GPU_GATE");
+        if (named && *named && !atomic_load(&known)) snprintf(copy, sizeof copy, "%s", named);
+        atomic_store(&known, *copy ? 2 : 1);
+        gate_leave();
+    }
+    return atomic_load(&known) == 2 ? copy : NULL;
+#endif
+}
+
+static uint64_t cookie_of(int socket) {
+    uint64_t cookie = 0;
+    socklen_t size = sizeof cookie;
+    return getsockopt(socket, SOL_SOCKET, SO_COOKIE, &cookie, &size) ? 0 : cookie;
+}
+
+/* Programs close numbers that they did not open, and get ours for a file of their own. */
+static bool ours(const struct share *share) { return share->socket >= 0 && cookie_of(share->socket) == share->cookie; }
+
+/* A connected socket, or -1. */
+static int dial(const struct share *share) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int length = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s.sock", directory(), share->uuid);
+    if (length >= (int)sizeof address.sun_path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    int low = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int high = fcntl(low, F_DUPFD_CLOEXEC, HIGH_NUMBER); /* where programs seldom look */
+    if (high >= 0) close(low);
+    int one = high >= 0 ? high : low;
+    if (one >= 0 && connect(one, (struct sockaddr *)&address, sizeof address) == 0) return one;
+    int why = errno;
+    if (one >= 0) close(one);
+    errno = why;
+    return -1;
+}
+
+void link_say(struct share *share, struct message message) {
+    unsigned char bytes[MESSAGE_SIZE];
+    message_write(bytes, message);
+    if (ours(share) && send(share->socket, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof bytes)
+        shutdown(share->socket, SHUT_RDWR); /* the thread sees the end, and connects again */
+}
+
+/* --- the thread -------------------------------------------------------------------------------------------------------- */
+
+/* Under the lock: what came, up to the first that is no message. */
+static bool take(struct share *share, struct reader *reader, const unsigned char *bytes, size_t size) {
+    struct message message;
+    int found;
+    while ((found = reader_next(reader, &bytes, &size, &message)) > 0) {
+        if (message.kind == MEMORY)
+            memory_message(share, message);
+        else
+            lease_message(share, message, now_ns());
+    }
+    return found == 0;
+}
+
+/* Until the connection ends; whether anything was said that made sense to the end. */
+static bool converse(struct share *share) {
+    struct reader reader = {.have = 0};
+    for (bool heard = false;;) {
+        unsigned char bytes[64 * MESSAGE_SIZE];
+        gate_enter();
+        uint64_t now = now_ns(), lease = lease_tick(share, now), memory = memory_tick(share, now);
+        gate_leave();
+        uint64_t ns = lease < memory ? lease : memory;
+        struct timespec most = {.tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND)};
+        struct pollfd poll = {.fd = share->socket, .events = POLLIN};
+        if (!ppoll(&poll, 1, ns == FOREVER ? NULL : &most, NULL)) continue;
+        if (!ours(share)) return heard;
+        ssize_t got = recv(share->socket, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (got <= 0) return heard;
+        gate_enter();
+        bool sound = take(share, &reader, bytes, (size_t)got);
+        gate_leave();
+        if (!sound) return false;
+        heard = true;
+    }
+}
+
+static void connected(struct share *share, int socket) {
+    gate_enter();
+    share->socket = socket;
+    share->cookie = cookie_of(socket);
+    memory_connected(share);
+    lease_connected(share);
+    share_changed(share);
+    gate_leave();
+}
+
+static void hang_up(struct share *share) {
+    gate_enter();
+    if (ours(share)) close(share->socket);
+    share->socket = -1;
+    lease_lost(share);
+    memory_lost(share);
+    share_changed(share);
+    gate_leave();
+}
+
+static void *serve(void *data) {
+    struct share *share = data;
+    struct timespec pause = {.tv_nsec = FIRST_PAUSE};
+    prctl(PR_SET_NAME, "jupyter-gpu");
+    prctl(PR_SET_TIMERSLACK, 1); /* a drained GPU is seen 50 µs sooner */
+    for (int tries = 1;; tries++) {
+        int socket = dial(share);
+        if (socket < 0 && tries == TRIES_BEFORE_WORDS)
+            dprintf(2, "jupyter-gpu: this program waits for its part of the GPU, as nobody answers at %s/%s.sock (%s). "
+                       "It goes on by itself when the node plugin runs.\n", directory(), share->uuid, strerror(errno));
+        if (socket >= 0) {
+            connected(share, socket);
+            bool heard = converse(share);
+            hang_up(share);
+            if (heard) {
+                pause = (struct timespec){.tv_nsec = FIRST_PAUSE};
+                tries = 0;
+            }
+        }
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < (long)SECOND / 2) pause.tv_nsec *= 2;
+    }
+    return NULL;
+}
+
+/* --- shares ------------------------------------------------------------------------------------------------------------ */
+
+/* A child has none of our threads, no lease and no memory: it begins afresh. Its copies of the sockets would keep the
+ * connections alive after its parent's end. */
+static void forked(void) {
+    gate_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* whoever held it is not here */
+    for (int i = 0; i < DEVICES; i++) {
+        struct share *share = atomic_exchange(&shares[i], NULL);
+        if (share && share->socket >= 0) close(share->socket);
+    }
+    window_fork();
+    memory_fork();
+}
+
+static void end(void) {
+    gate_enter(); /* so that no call of ours is in the driver when it is taken down */
+    atomic_store(&ending, true);
+    gate_leave();
+}
+
+/* Under the lock. The C library's names for this differ, and a library that names one of them does not load in the other. */
+static void register_once(void) {
+    if (registered) return;
+    registered = true;
+    int (*glibc)(void (*)(void), void (*)(void), void (*)(void), void *) =
+        (__typeof__(glibc))process_symbol("__register_atfork");
+    int (*musl)(void (*)(void), void (*)(void), void (*)(void)) = (__typeof__(musl))process_symbol("pthread_atfork");
+    if (glibc)
+        glibc(NULL, NULL, forked, NULL);
+    else if (musl)
+        musl(NULL, NULL, forked);
+    atexit(end);
+}
+
+/* Under the lock. Threads are in another library in older C libraries; no program uses a GPU without it. */
+static void start(struct share *share) {
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+        (__typeof__(create))process_symbol("pthread_create");
+    sigset_t every, before;
+    pthread_t thread;
+    sigfillset(&every);
+    sigprocmask(SIG_SETMASK, &every, &before); /* the program's signals are for its own threads */
+    share->started = create && create(&thread, NULL, serve, share) == 0;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+static struct share *make(CUdevice device) {
+    static const char digits[] = "0123456789abcdef";
+    unsigned char id[16];
+    void *room = NULL;
+    if (DRIVER(cuDeviceGetUuid)(id, device) != CUDA_SUCCESS || posix_memalign(&room, 64, sizeof(struct share))) return NULL;
+    struct share *share = memset(room, 0, sizeof *share);
+    char *to = share->uuid;
+    memcpy(to, "GPU-", 4);
+    to += 4;
+    for (int i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) *to++ = '-';
+        *to++ = digits[id[i] >> 4];
+        *to++ = digits[id[i] & 15];
+    }
+    share->device = device;
+    share->socket = -1;
+    return share;
+}
+
+struct share *share_of(CUdevice device) {
+    if (device < 0 || device >= DEVICES || !directory()) return NULL;
+    struct share *share = atomic_load_explicit(&shares[device], memory_order_acquire);
+    if (share && share->started) return share;
+    gate_enter();
+    share = atomic_load(&shares[device]);
+    if (!share) atomic_store(&shares[device], share = make(device));
+    register_once();
+    if (share && !share->started) start(share);
+    gate_leave();
+    return share;
+}
+
+struct share *share_of_current(void) {
+    CUdevice device;
+    return directory() && DRIVER(cuCtxGetDevice) && DRIVER(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? share_of(device) : NULL;
+}

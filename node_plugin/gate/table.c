@@ -1,0 +1,42 @@
+/* Which functions are gated, and what look-ups of them give. No file that defines one is included here: what counts is
+ * their addresses. */
+#include "gate.h"
+
+#include <string.h>
+
+#define DECLARE(symbol, name, since, per_thread) extern void symbol(void);
+GATED(DECLARE)
+
+#define ROW(symbol, name, since, per_thread) {#symbol, name, since, per_thread, symbol},
+static const struct {
+    const char *symbol, *name;
+    int since;
+    bool per_thread;
+    void (*gate)(void);
+} table[GATED_COUNT] = {GATED(ROW)};
+
+int gated_symbol(const char *symbol) {
+    if (!symbol || symbol[0] != 'c' || symbol[1] != 'u') return -1; /* as nearly all are that programs look up */
+    for (int i = 0; i < GATED_COUNT; i++)
+        if (strcmp(table[i].symbol, symbol) == 0) return i;
+    return -1;
+}
+
+int gated_form(const char *name, int version, uint64_t flags) {
+    enum { PER_THREAD = 2 };
+    int best = -1;
+    for (int i = 0; name && i < GATED_COUNT; i++) {
+        if (strcmp(table[i].name, name) != 0 || table[i].since > version) continue;
+        if (table[i].per_thread && !(flags & PER_THREAD)) continue;
+        if (best < 0 || table[i].per_thread > table[best].per_thread ||
+            (table[i].per_thread == table[best].per_thread && table[i].since > table[best].since))
+            best = i;
+    }
+    return best < 0 ? gated_symbol(name) : best;
+}
+
+void *gated_instead(int index, void *found) {
+    if (index < 0 || !found) return found;
+    if (found != (void *)table[index].gate) driver_remember((enum driver_function)index, found);
+    return (void *)table[index].gate;
+}

@@ -1,0 +1,248 @@
+/* How much work is queued on the GPU, and whether it is done.
+ *
+ * A revoke is answered when all that was let through has ended, so little may be queued: about two events of WINDOW each
+ * on a stream, one that runs and one that is ready behind it. An event costs a microsecond, so it stands for as many
+ * launches as fit; what is not known to be short gets one of its own. Durations are what passed between events: wall
+ * time, so several busy streams share the window by themselves.
+ *
+ * The calls below may come while another thread captures a graph. They are made in the relaxed mode, which spoils no
+ * capture, and nothing is recorded in a stream that is captured itself: its launches do not run now. */
+#include "gate.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { WINDOW = 750000, SHORT = WINDOW / 2, MOST_LAUNCHES = 1024, PAUSE = 20000, RELAXED = 2, NO_TIMING = 2 };
+
+enum { BUCKETS = 256, KINDS = 4096 };
+static struct lane *_Atomic buckets[BUCKETS];
+static struct lane *all;
+static _Atomic unsigned char kinds[KINDS]; /* of a kernel and its size: was it short? */
+enum { UNKNOWN, IS_SHORT, IS_LONG };
+
+/* --- streams ----------------------------------------------------------------------------------------------------------- */
+
+static bool enter_context(CUcontext context, int *mode) {
+    if (gate_ending() || !context || DRIVER(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return false;
+    *mode = RELAXED;
+    if (DRIVER(cuThreadExchangeStreamCaptureMode)) DRIVER(cuThreadExchangeStreamCaptureMode)(mode);
+    return true;
+}
+
+static void leave_context(int mode) {
+    CUcontext left;
+    if (DRIVER(cuThreadExchangeStreamCaptureMode)) DRIVER(cuThreadExchangeStreamCaptureMode)(&mode);
+    DRIVER(cuCtxPopCurrent_v2)(&left);
+}
+
+static struct lane *_Atomic *bucket_of(CUstream stream, CUcontext key) {
+    uint64_t mixed = ((uintptr_t)stream ^ (uintptr_t)key << 7) * 0x9e3779b97f4a7c15ull;
+    return &buckets[mixed >> 56];
+}
+
+/* Under the lock: its context is gone, and with it its work and its events. */
+static void drop(struct lane *lane) {
+    for (int i = 0; i < 3; i++) lane->marks[i].event = NULL;
+    atomic_store(&lane->marked, 0);
+    lane->seen = atomic_load(&lane->launched);
+    atomic_store(&lane->covered, lane->seen);
+    lane->context = NULL;
+    atomic_store(&lane->share, NULL);
+}
+
+/* Slow, once a stream: finds its context, device and share. */
+static struct lane *lane_make(CUstream stream, CUcontext key) {
+    CUcontext context = key;
+    CUdevice device;
+    if (!key && (!DRIVER(cuStreamGetCtx) || DRIVER(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS))
+        if (DRIVER(cuCtxGetCurrent)(&context) != CUDA_SUCCESS) return NULL;
+    int mode;
+    if (!enter_context(context, &mode)) return NULL;
+    CUresult result = DRIVER(cuCtxGetDevice)(&device);
+    leave_context(mode);
+    struct share *share = result == CUDA_SUCCESS ? share_of(device) : NULL;
+    if (!share) return NULL;
+    gate_enter();
+    struct lane *_Atomic *bucket = bucket_of(stream, key);
+    struct lane *lane = atomic_load(bucket);
+    while (lane && !(lane->stream == stream && lane->key == key)) lane = lane->next;
+    if (lane) { /* a handle that is used again */
+        if (lane->context != context) drop(lane);
+    } else if ((lane = calloc(1, sizeof *lane))) {
+        *lane = (struct lane){.next = atomic_load(bucket), .other = all, .stream = stream, .key = key, .step = 1};
+        all = lane;
+        atomic_store(bucket, lane);
+    }
+    if (lane) {
+        lane->context = context;
+        lane->owner = share;
+        atomic_store(&lane->share, share);
+    }
+    gate_leave();
+    return lane;
+}
+
+struct lane *lane_of(CUstream stream) {
+    CUcontext key = NULL;
+    if (stream == STREAM_LEGACY || stream == STREAM_PER_THREAD) /* of the current context; others know theirs */
+        if (!DRIVER(cuCtxGetCurrent) || DRIVER(cuCtxGetCurrent)(&key) != CUDA_SUCCESS || !key) return NULL;
+    for (struct lane *lane = atomic_load(bucket_of(stream, key)); lane; lane = lane->next)
+        if (lane->stream == stream && lane->key == key && atomic_load_explicit(&lane->share, memory_order_relaxed))
+            return lane;
+    return lane_make(stream, key);
+}
+
+bool lane_before(CUstream one, CUstream other) {
+    struct lane *first = lane_of(one), *second = lane_of(other);
+    struct share *a = first ? atomic_load(&first->share) : NULL, *b = second ? atomic_load(&second->share) : NULL;
+    return a && b && strcmp(a->uuid, b->uuid) < 0;
+}
+
+/* The legacy stream is "captured", by an error, while any stream that it waits for is. */
+static bool capturing(CUstream stream) {
+    int status = 0;
+    if (!DRIVER(cuStreamIsCapturing)) return false;
+    return DRIVER(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status != 0;
+}
+
+bool lane_capturing(struct lane *lane) { return capturing(lane->stream); }
+
+/* --- events ------------------------------------------------------------------------------------------------------------ */
+
+/* What `mark` tells: whether this kernel is short, and how many launches the next event may stand for. */
+static void learn(struct lane *lane, const struct mark *mark, uint64_t now) {
+    uint64_t since = mark->begun > lane->ended ? mark->begun : lane->ended, lasted = now > since ? now - since : 0;
+    lane->ended = now;
+    if (mark->kind) atomic_store(&kinds[mark->kind % KINDS], lasted < SHORT ? IS_SHORT : IS_LONG);
+    if (!mark->full) return;
+    if (mark->count > 1 && lasted > 4 * WINDOW) /* what was thought to be short is not */
+        for (int i = 0; i < KINDS; i++) atomic_store_explicit(&kinds[i], UNKNOWN, memory_order_relaxed);
+    uint64_t fits = lasted ? WINDOW * mark->count / lasted : MOST_LAUNCHES;
+    if (fits > 2 * mark->count) fits = 2 * mark->count;
+    if (fits > MOST_LAUNCHES) fits = MOST_LAUNCHES;
+    atomic_store(&lane->step, fits ? (unsigned)fits : 1);
+}
+
+/* Under the lock: forgets the events that have happened. An error means the same: the context is broken or gone. */
+static void retire(struct lane *lane) {
+    int mode;
+    if (!atomic_load(&lane->marked)) return;
+    bool entered = enter_context(lane->context, &mode);
+    if (!entered && gate_ending()) return;
+    while (atomic_load(&lane->marked)) {
+        struct mark *mark = &lane->marks[lane->first];
+        if (entered && DRIVER(cuEventQuery)(mark->event) == CUDA_ERROR_NOT_READY) break;
+        learn(lane, mark, now_ns());
+        lane->first = (lane->first + 1) % 3;
+        atomic_fetch_sub(&lane->marked, 1);
+    }
+    if (entered) leave_context(mode);
+}
+
+/* Under the lock: an event behind all that was launched, by the thread that launched it or by a stranger. */
+static void mark(struct lane *lane, unsigned kind, bool full, bool stranger) {
+    uint64_t launched = atomic_load(&lane->launched), covered = atomic_load(&lane->covered);
+    unsigned marked = atomic_load(&lane->marked);
+    if (marked == 3 || launched == covered) return;
+    /* Only its own thread can name the stream of a thread; the legacy stream waits for all of those. */
+    CUstream stream = stranger && lane->stream == STREAM_PER_THREAD ? STREAM_LEGACY : lane->stream;
+    struct mark *mark = &lane->marks[(lane->first + marked) % 3];
+    int mode;
+    if (enter_context(lane->context, &mode)) {
+        bool recorded = !capturing(stream) &&
+            (mark->event || DRIVER(cuEventCreate)(&mark->event, NO_TIMING) == CUDA_SUCCESS) &&
+            DRIVER(cuEventRecord)(mark->event, stream) == CUDA_SUCCESS;
+        leave_context(mode);
+        if (recorded) {
+            mark->begun = atomic_load(&lane->begun);
+            mark->count = launched - covered;
+            mark->kind = mark->count == 1 ? kind : 0;
+            mark->full = full;
+            atomic_fetch_add(&lane->marked, 1);
+        }
+    }
+    atomic_store(&lane->covered, launched); /* behind what is captured, or in a broken context, nothing is to come */
+    atomic_store(&lane->begun, 0);
+}
+
+void window_wait(struct lane *lane) {
+    for (int tries = 0; atomic_load_explicit(&lane->marked, memory_order_relaxed) >= 2 && !gate_ending(); tries++) {
+        gate_enter();
+        retire(lane);
+        gate_leave();
+        if (atomic_load(&lane->marked) < 2) return;
+        if (tries < 10)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
+    }
+}
+
+void window_launched(struct lane *lane, unsigned kind, uint64_t now) {
+    uint64_t none = 0, launched = atomic_fetch_add(&lane->launched, 1) + 1;
+    if (!now) return; /* nothing is measured: the GPU is whole */
+    if (atomic_load_explicit(&lane->begun, memory_order_relaxed) == 0)
+        atomic_compare_exchange_strong(&lane->begun, &none, now);
+    bool is_short = kind && atomic_load_explicit(&kinds[kind % KINDS], memory_order_relaxed) == IS_SHORT;
+    if (is_short && launched - atomic_load(&lane->covered) < atomic_load(&lane->step)) return;
+    gate_enter();
+    retire(lane);
+    mark(lane, kind, is_short, false);
+    gate_leave();
+}
+
+bool window_busy(struct share *share, bool closed) {
+    bool busy = false;
+    for (struct lane *lane = all; lane; lane = lane->other) {
+        if (lane->owner != share || !lane->context) continue;
+        uint64_t launched = atomic_load(&lane->launched);
+        bool moved = launched != lane->seen && !closed;
+        lane->seen = launched;
+        retire(lane);
+        if (!moved) mark(lane, 0, false, true);
+        if (moved || atomic_load(&lane->marked) || launched != atomic_load(&lane->covered)) busy = true;
+    }
+    return busy || gate_ending(); /* whose driver can't be asked any more: the end of the process tells */
+}
+
+/* --- what goes away ---------------------------------------------------------------------------------------------------- */
+
+/* Under the lock: whether there was room for an event, where one was needed. */
+static bool close_lanes(CUstream stream, bool ends) {
+    bool all_closed = true;
+    for (struct lane *lane = all; lane; lane = lane->other) {
+        if (lane->stream != stream || !atomic_load(&lane->share)) continue;
+        retire(lane);
+        mark(lane, 0, false, false);
+        if (atomic_load(&lane->launched) != atomic_load(&lane->covered))
+            all_closed = false;
+        else if (ends)
+            atomic_store(&lane->share, NULL);
+    }
+    return all_closed;
+}
+
+static void close_stream(CUstream stream, bool ends) {
+    for (bool closed = false; !closed && !gate_ending();) {
+        gate_enter();
+        closed = close_lanes(stream, ends);
+        gate_leave();
+        if (!closed) nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
+    }
+}
+
+void window_stream_ends(CUstream stream) { close_stream(stream, true); }
+
+void window_close(CUstream stream) { close_stream(stream, false); }
+
+void window_context_ends(CUcontext context) {
+    for (struct lane *lane = all; lane; lane = lane->other)
+        if (lane->context == context) drop(lane);
+}
+
+void window_fork(void) {
+    for (int i = 0; i < BUCKETS; i++) atomic_store(&buckets[i], NULL);
+    all = NULL;
+}
