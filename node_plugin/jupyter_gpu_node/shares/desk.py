@@ -69,6 +69,8 @@ class Share:
     gone: bool = False
     told: int | None = None
     """The demand that the arbiter knows."""
+    work: int | None = 0
+    """Microseconds that its clients measured in this turn, None if one left without a word: then all of it counts."""
 
     @property
     def exclusive(self) -> bool:
@@ -272,6 +274,7 @@ class Desk:
         if client.holds and message.number == client.number:
             client.holds = False
             share.holding -= 1
+            share.work = None if share.work is None else share.work + message.measured
         if share.gone and not client.holds:
             self._dismiss(client)
         self._settle(share, now)
@@ -299,7 +302,7 @@ class Desk:
         share.told = None if share.gone else share.demand()
         if share.gone:
             del self._keys[share.key]
-        self._follow(self.arbiter.release(share.key, now, share.told), now)
+        self._follow(self.arbiter.release(share.key, now, share.told, share.work), now)
 
     def _forget(self, client: Client) -> None:
         share = client.share
@@ -308,6 +311,7 @@ class Desk:
         if client.holds:
             client.holds = False
             share.holding -= 1
+            share.work = None
 
     def _dismiss(self, client: Client) -> None:
         self._forget(client)
@@ -319,16 +323,17 @@ class Desk:
         for order in orders:
             share = self._keys[order.share]
             match order:
-                case arbiter.Grant(_, until):
+                case arbiter.Grant(until=until):
                     self._granted(share, until, now)
                 case arbiter.Revoke():
                     self._revoke(share)
-                case arbiter.Overdue(_, since):
+                case arbiter.Overdue(since=since):
                     self._out.append(Late(share.name, since, tuple(one for one in share.clients if one.holds)))
 
     def _granted(self, share: Share, until: int, now: int) -> None:
         fresh = self._holder is not share
         self._holder, self._until = share, until
+        share.work = 0 if fresh else share.work
         if fresh or not (share.exclusive or share.revoked):
             self._extend(share, now)
 

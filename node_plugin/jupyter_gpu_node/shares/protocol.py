@@ -120,17 +120,23 @@ def _need(a: int, b: int, c: int) -> Need:
 
 def _grant(a: int, b: int, c: int) -> Grant:
     _unused(c, 0)
-    return Grant(a, b)
+    return Grant(a, _numbered(b))
 
 
 def _revoke(a: int, b: int, c: int) -> Revoke:
     _unused(b, c)
-    return Revoke(a)
+    return Revoke(_numbered(a))
+
+
+def _numbered(number: int) -> int:
+    if not number:
+        raise Malformed("it is about lease 0, and they are counted from 1")
+    return number
 
 
 def _unused(one: int, other: int) -> None:
     if one or other:
-        raise Malformed("a field that this kind does not use is not 0")
+        raise Malformed("a field that it does not use is not 0")
 
 
 _FROM_CLIENT: Mapping[int, Callable[[int, int, int], FromClient]] = {ASK: _ask, DONE: _done, NEED: _need}
