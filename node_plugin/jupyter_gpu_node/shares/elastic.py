@@ -24,7 +24,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "give": (0.01, 1),
     "shrink": (0, 1),
     "step": (1, WHOLE),
-    "floor": (1, WHOLE),
+    "floor": (0, 1),
     "patience": (1, 1_000),
     "fade": (1, 100_000),
     "smooth": (1, 1_000),
@@ -44,15 +44,15 @@ class Elastic:
     """One that uses less than this shrinks by itself."""
     step: int = 50
     """Most milli by which a share grows, or shrinks by itself, in one pass."""
-    floor: int = 20
-    """What a share keeps if it uses nothing. At the defaults of :class:`~.timing.Timing` that fills the bank of a share
-    of 300 before its deposits expire, so that a burst after a long rest finds it full."""
+    floor: float = 0.1
+    """The part of its allocated milli that a share keeps if it uses nothing; at least 1. At the defaults of
+    :class:`~.timing.Timing` its bank is full again after 20 seconds, so that a burst after a rest can be paid for."""
     patience: int = 2
     """Passes in which a share must look the same before it grows, gives or shrinks. It gets its own back at once."""
     fade: int = 20
     """Passes in which a peak of use counts half."""
-    smooth: int = 4
-    """Passes over which use is smoothed before a share grows."""
+    smooth: int = 10
+    """Passes over which use is averaged before a share grows: short bursts count with the pauses between them."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -90,7 +90,9 @@ class Seen:
 
 
 def _totals(account: Account) -> tuple[int, int]:
-    return account.guaranteed + account.borrowed + account.idle + account.overrun, account.throttled
+    """What it used, whoever paid for it, and how long it had nothing left to pay with."""
+    used = account.guaranteed + account.borrowed + account.idle + account.overrun + account.switching
+    return used, account.throttled
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +104,21 @@ class Standing:
     """What it earns now."""
     peak: float
     """The most that it used lately, in milli; fades."""
-    use: float = 0.0
-    """What it used of its effective milli, 0 to 1, smoothed."""
+    mean: float = 0.0
+    """What it used lately on average, in milli."""
     high: int = 0
-    """For how many passes it used at least ``grow``; this and the next two count up to ``patience``."""
+    """For how many passes its use was at least ``grow``; this and the next two count up to ``patience``."""
     low: int = 0
-    """The same below ``give``."""
+    """The same for its peak below ``give``."""
     lowest: int = 0
-    """The same below ``shrink``."""
+    """The same for its peak below ``shrink``."""
     reason: str = ""
     """Why it has what it has, in words for its user."""
+
+    @property
+    def use(self) -> float:
+        """What it used of its effective milli; above 1: also idle time of others."""
+        return self.mean / self.effective
 
     @classmethod
     def first(cls, allocated: int, effective: int | None = None) -> Standing:
@@ -164,31 +171,27 @@ def _look(before: Standing | None, now: Seen, rules: Elastic) -> Standing:
         return Standing.first(now.allocated)
     if before.allocated != now.allocated:
         return replace(Standing.first(now.allocated), reason=f"Its own is {now.allocated} now.")
-    part = _part(now, before.effective)
-    use = before.use + (part - before.use) / rules.smooth
-    use = part if abs(part - use) < 0.001 else use  # it arrives: a steady use ends in a state that does not change
+    used = float(now.used)
+    mean = before.mean + (used - before.mean) / rules.smooth
+    mean = used if abs(used - mean) < 0.5 else mean  # it arrives: a steady use ends in a state that does not change
     faded = before.peak * 0.5 ** (1 / rules.fade)
-    peak = max(float(now.used), faded if faded >= 1 else 0.0)
+    peak = max(used, faded if faded >= 1 else 0.0)
     lately = peak / before.effective
 
     def count(passes: int, holds: bool) -> int:
         return min(rules.patience, passes + 1) if holds else 0
 
     return replace(
-        before, use=use, peak=peak,
-        high=count(before.high, min(use, part) >= rules.grow),
+        before, mean=mean, peak=peak,
+        high=count(before.high, mean >= rules.grow * before.effective),
         low=count(before.low, lately < rules.give and not now.short),
         lowest=count(before.lowest, lately < rules.shrink and not now.short),
     )  # fmt: skip
 
 
-def _part(now: Seen, effective: int) -> float:
-    return min(1.0, now.used / effective)
-
-
 def _wants_its_own(one: Standing, now: Seen, rules: Elastic) -> bool:
     """Whether it has less than is allocated to it, and demand for more than it has."""
-    return one.effective < one.allocated and (now.short or one.high > 0 or _part(now, one.effective) >= rules.grow)
+    return one.effective < one.allocated and (now.short or one.high > 0 or now.used >= rules.grow * one.effective)
 
 
 class _Pass:
@@ -231,7 +234,7 @@ class _Pass:
         amount = min(sum(wishes.values()), free + sum(donors.values()))
         if amount:
             self._take(_split(max(0, amount - free), donors), "Gave {}, which it did not use.")
-            self._put(_split(amount, wishes))
+            self._put(_split(amount, wishes), "Grew by {} from what others do not use.")
         else:
             self._level(wishes)
         for name in wishes:
@@ -251,7 +254,7 @@ class _Pass:
         extra = {name: min(step, -missing[name]) for name in ring if missing[name] < 0 and name not in self._reasons}
         amount = min(sum(wishes.values()), sum(extra.values()))
         self._take(_split(amount, extra), "Gave {} of what it had beyond its own: others want as much.")
-        self._put(_split(amount, wishes))
+        self._put(_split(amount, wishes), "Grew by {} from what others had beyond their own.")
 
     def shrink(self) -> None:
         """Who uses hardly anything shrinks by itself, towards its use."""
@@ -279,16 +282,13 @@ class _Pass:
         if name in self._reasons:
             return 0
         one = self._standings[name]
-        keeps = max(ceil(one.peak / self._rules.give), min(self._rules.floor, one.allocated))
+        keeps = max(1, ceil(one.peak / self._rules.give), ceil(self._rules.floor * one.allocated))
         return max(0, self._now[name] - keeps)
 
     def _take(self, amounts: Mapping[str, int], words: str) -> None:
-        self._move({name: -amount for name, amount in amounts.items()}, words)
+        self._put({name: -amount for name, amount in amounts.items()}, words)
 
-    def _put(self, amounts: Mapping[str, int]) -> None:
-        self._move(amounts, "Grew by {} from what others do not use.")
-
-    def _move(self, amounts: Mapping[str, int], words: str) -> None:
+    def _put(self, amounts: Mapping[str, int], words: str) -> None:
         for name, amount in amounts.items():
             if amount:
                 self._now[name] += amount
