@@ -222,12 +222,19 @@ def test_what_a_program_says_of_itself_is_believed_in_a_small_part() -> None:
     arbiter = an_arbiter(a=500, b=500)
     arbiter.ask("a", 0)
     arbiter.ask("b", 0)
-    arbiter.release("a", 8 * MS, want=0, work=0)
-    assert arbiter.account("a", 8 * MS).guaranteed == 7 * MS
-    arbiter.release("b", 28 * MS, want=0, work=0)
-    assert arbiter.account("b", 28 * MS).guaranteed == 19 * MS  # never more than a change of hands can cost
-    both = [arbiter.account(share, 100 * MS).switching for share in ("a", "b")]
-    assert both == [1 * MS, 1 * MS]
+    arbiter.release("a", 4 * MS, want=0, work=0)
+    assert arbiter.account("a", 4 * MS).guaranteed == 3_500
+    arbiter.release("b", 24 * MS, want=0, work=0)
+    assert arbiter.account("b", 24 * MS).guaranteed == 19 * MS  # never more than a change of hands can cost
+    assert arbiter.unpaid == 1_500
+    assert [arbiter.account(share, 100 * MS).switching for share in ("a", "b")] == [750, 750]
+
+
+def test_a_new_share_earns_from_its_first_moment_on() -> None:
+    """What is left of the period, not a whole quantum."""
+    arbiter = an_arbiter(a=500)
+    arbiter.put({"b": 500}, 75 * MS)
+    assert [arbiter.account(share, 75 * MS).quantum for share in ("a", "b")] == [50 * MS, 12_500]
 
 
 # --- whatever happens -------------------------------------------------------------------------------------------------

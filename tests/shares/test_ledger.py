@@ -66,11 +66,30 @@ def test_what_it_was_kept_from_is_owed_and_not_saved() -> None:
     assert books.account(300_000).balance == 3 * Q  # its cap
 
 
+def test_waiting_counts_in_its_own_period() -> None:
+    """Who waited before, and could have run since, has saved what it did not use since."""
+    books = a_ledger()
+    books.wait(90_000, 100_000)
+    books.turn(100_000, demand=True)
+    books.turn(200_000, demand=True)
+    assert books.quantum == Q
+    assert books.account(200_000).balance == Q - 10_000 + Q + 10_000
+
+
+def test_crumbs_wait_but_savings_do_not() -> None:
+    """A turn must be worth the change of hands: a quarter of a lease or quantum; of who has saved, the shortest turn."""
+    for quantum, deposit, claims in ((4_999, 0, False), (5_000, 0, True), (1_000, 999, False), (1_000, 1_000, True)):
+        books = a_ledger(quantum, (deposit, 0))
+        assert books.claims(0) is claims
+
+
 def test_debts_are_paid_before_anything_else() -> None:
     """Who owes has no claim, whatever it has saved."""
     books = a_ledger(1_000)
     books.run(0, 31_000, contested=True, claimed=True)
     assert (books.quantum, books.claim(31_000), books.saved(31_000)) == (-30_000, 0, False)
+    rich = a_ledger(-5, (10_000, 0))
+    assert (rich.claim(0), rich.saved(0), rich.claims(0)) == (0, False, False)
     books.turn(100_000, demand=True)
     assert (books.quantum, books.claim(100_000)) == (-5_000, 0)
     books.turn(200_000, demand=True)

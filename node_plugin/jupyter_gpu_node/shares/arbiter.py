@@ -172,7 +172,7 @@ class Arbiter:
             said = lasted - work if work is not None else 0
             self.unpaid += one.ledger.refund(max(0, min(said, self.timing.switch, lasted // 8)))
             one.since = now
-            one.want = want if share in self._shares else None
+            one.want = want
         elif share in self._shares:
             self._shares[share].want = want
         return self._decide()
