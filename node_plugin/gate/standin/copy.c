@@ -53,6 +53,103 @@ API CUresult cuMemcpyPeerAsync(CUdeviceptr to, void *a, CUdeviceptr from, void *
     return cuMemcpyAsync(to, from, bytes, stream);
 }
 
+static char *at(const struct place *place, size_t width, size_t y, size_t z) {
+    y += place->y, z += place->z;
+    if (place->type == 3) return array_at(place->array, place->x, y, z);
+    char *base = place->type == 1 ? place->host : (char *)(uintptr_t)place->device;
+    size_t pitch = place->pitch ? place->pitch : width;
+    return base + (z * place->height + y) * pitch + place->x;
+}
+
+CUresult copy_box(const struct copy *copy) {
+    for (size_t z = 0; z < copy->depth; z++)
+        for (size_t y = 0; y < copy->height; y++)
+            memmove(at(&copy->to, copy->width, y, z), at(&copy->from, copy->width, y, z), copy->width);
+    return OK;
+}
+
+static CUresult box(const struct copy *copy, int wait) {
+    CUresult failed = ready(wait);
+    if (failed) return failed;
+    return copy ? copy_box(copy) : INVALID_VALUE;
+}
+
+API CUresult cuMemcpy3D_v2(const struct copy *copy) { return box(copy, 1); }
+
+API CUresult cuMemcpy3DAsync_v2(const struct copy *copy, struct stream *stream) {
+    (void)stream;
+    return box(copy, 0);
+}
+
+/* The same layout, with contexts where the others have nothing. */
+API CUresult cuMemcpy3DPeer(const struct copy *copy) { return box(copy, 1); }
+
+API CUresult cuMemcpy3DPeerAsync(const struct copy *copy, struct stream *stream) {
+    return cuMemcpy3DAsync_v2(copy, stream);
+}
+
+struct flat_place {
+    size_t x, y;
+    int type;
+    void *host;
+    CUdeviceptr device;
+    struct array *array;
+    size_t pitch;
+};
+
+struct flat_copy { /* CUDA_MEMCPY2D */
+    struct flat_place from, to;
+    size_t width, height;
+};
+
+static struct place deep(const struct flat_place *flat) {
+    return (struct place){.x = flat->x, .y = flat->y, .type = flat->type, .host = flat->host,
+                          .device = flat->device, .array = flat->array, .pitch = flat->pitch};
+}
+
+static CUresult flat(const struct flat_copy *copy, int wait) {
+    if (!copy) return INVALID_VALUE;
+    struct copy whole = {deep(&copy->from), deep(&copy->to), copy->width, copy->height, 1};
+    return box(&whole, wait);
+}
+
+API CUresult cuMemcpy2D_v2(const struct flat_copy *copy) { return flat(copy, 1); }
+API CUresult cuMemcpy2DUnaligned_v2(const struct flat_copy *copy) { return flat(copy, 1); }
+
+API CUresult cuMemcpy2DAsync_v2(const struct flat_copy *copy, struct stream *stream) {
+    (void)stream;
+    return flat(copy, 0);
+}
+
+/* Of arrays of one row: an offset is in bytes. */
+API CUresult cuMemcpyHtoA_v2(struct array *to, size_t offset, const void *from, size_t bytes) {
+    return copy(AT(array_at(to, offset, 0, 0)), AT(from), bytes, 1);
+}
+
+API CUresult cuMemcpyAtoH_v2(void *to, struct array *from, size_t offset, size_t bytes) {
+    return copy(AT(to), AT(array_at(from, offset, 0, 0)), bytes, 1);
+}
+
+API CUresult cuMemcpyDtoA_v2(struct array *to, size_t offset, CUdeviceptr from, size_t bytes) {
+    return copy(AT(array_at(to, offset, 0, 0)), from, bytes, 1);
+}
+
+API CUresult cuMemcpyAtoD_v2(CUdeviceptr to, struct array *from, size_t offset, size_t bytes) {
+    return copy(to, AT(array_at(from, offset, 0, 0)), bytes, 1);
+}
+
+API CUresult cuMemcpyAtoA_v2(struct array *to, size_t offset, struct array *from, size_t from_offset, size_t bytes) {
+    return copy(AT(array_at(to, offset, 0, 0)), AT(array_at(from, from_offset, 0, 0)), bytes, 1);
+}
+
+API CUresult cuMemcpyHtoAAsync_v2(struct array *to, size_t offset, const void *from, size_t bytes, struct stream *stream) {
+    return cuMemcpyAsync(AT(array_at(to, offset, 0, 0)), AT(from), bytes, stream);
+}
+
+API CUresult cuMemcpyAtoHAsync_v2(void *to, struct array *from, size_t offset, size_t bytes, struct stream *stream) {
+    return cuMemcpyAsync(AT(to), AT(array_at(from, offset, 0, 0)), bytes, stream);
+}
+
 static CUresult fill(CUdeviceptr to, size_t pitch, const void *value, size_t size, size_t width, size_t height, int wait) {
     CUresult failed = ready(wait);
     if (failed) return failed;
@@ -60,6 +157,10 @@ static CUresult fill(CUdeviceptr to, size_t pitch, const void *value, size_t siz
     for (size_t y = 0; y < height; y++)
         for (size_t x = 0; x < width; x++) memcpy((char *)(uintptr_t)to + y * pitch + x * size, value, size);
     return OK;
+}
+
+CUresult fill_box(const struct fill *f) {
+    return fill(f->to, f->pitch, &f->value, f->size, f->width, f->height ? f->height : 1, 0);
 }
 
 #define FILLS(bits, type)                                                                                              \
@@ -107,3 +208,17 @@ PER_THREAD_FORMS(cuMemsetD32Async, _ptsz)
 PER_THREAD_FORMS(cuMemsetD2D8Async, _ptsz)
 PER_THREAD_FORMS(cuMemsetD2D16Async, _ptsz)
 PER_THREAD_FORMS(cuMemsetD2D32Async, _ptsz)
+PER_THREAD_FORMS(cuMemcpy3D_v2, _ptds)
+PER_THREAD_FORMS(cuMemcpy3DPeer, _ptds)
+PER_THREAD_FORMS(cuMemcpy2D_v2, _ptds)
+PER_THREAD_FORMS(cuMemcpy2DUnaligned_v2, _ptds)
+PER_THREAD_FORMS(cuMemcpyHtoA_v2, _ptds)
+PER_THREAD_FORMS(cuMemcpyAtoH_v2, _ptds)
+PER_THREAD_FORMS(cuMemcpyDtoA_v2, _ptds)
+PER_THREAD_FORMS(cuMemcpyAtoD_v2, _ptds)
+PER_THREAD_FORMS(cuMemcpyAtoA_v2, _ptds)
+PER_THREAD_FORMS(cuMemcpy3DAsync_v2, _ptsz)
+PER_THREAD_FORMS(cuMemcpy3DPeerAsync, _ptsz)
+PER_THREAD_FORMS(cuMemcpy2DAsync_v2, _ptsz)
+PER_THREAD_FORMS(cuMemcpyHtoAAsync_v2, _ptsz)
+PER_THREAD_FORMS(cuMemcpyAtoHAsync_v2, _ptsz)

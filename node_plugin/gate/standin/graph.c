@@ -1,2 +1,295 @@
+/* Graphs, built node by node or recorded from a stream. A launch of one is one piece of work of the device, as long as its
+ * kernels together; its copies and fills are done at once, as outside of graphs, and its host functions at the end. */
 #include "standin.h"
-CUresult capture_kernel(struct graph *graph, uint64_t microseconds) { (void)graph, (void)microseconds; return NOT_SUPPORTED; }
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { KERNEL = 0, MEMCPY = 1, MEMSET = 2, HOST = 3, CHILD = 4, EMPTY = 5 };
+
+struct kernel {
+    struct function *function;
+    unsigned grid[3], block[3], shared;
+    void **parameters, **extra;
+    struct function *kernel; /* from here on not in the first form */
+    struct context *context;
+};
+
+struct host {
+    void (*function)(void *);
+    void *data;
+};
+
+struct node {
+    int type;
+    struct node *origin; /* of a node of an executable graph: where it came from */
+    uint64_t microseconds; /* of a recorded kernel */
+    union {
+        struct kernel kernel;
+        struct copy copy;
+        struct fill fill;
+        struct host host;
+        struct graph *child;
+    };
+};
+
+struct graph {
+    struct node **nodes;
+    size_t count;
+    unsigned long long flags;
+};
+
+API CUresult cuGraphCreate(struct graph **graph, unsigned flags) {
+    if (standin_state) return standin_state;
+    if (!graph || flags) return INVALID_VALUE;
+    *graph = calloc(1, sizeof **graph);
+    return OK;
+}
+
+API CUresult cuGraphDestroy(struct graph *graph) {
+    if (standin_state) return standin_state;
+    if (!graph) return INVALID_VALUE;
+    for (size_t i = 0; i < graph->count; i++) free(graph->nodes[i]);
+    free(graph->nodes);
+    free(graph);
+    return OK;
+}
+
+API CUresult cuGraphExecDestroy(struct graph *graph) { return cuGraphDestroy(graph); }
+
+static CUresult add(struct node **handle, struct graph *graph, struct node node) {
+    if (standin_state) return standin_state;
+    if (!graph) return INVALID_VALUE;
+    struct node *kept = malloc(sizeof *kept);
+    *kept = node;
+    graph->nodes = realloc(graph->nodes, (graph->count + 1) * sizeof *graph->nodes);
+    graph->nodes[graph->count++] = kept;
+    if (handle) *handle = kept;
+    return OK;
+}
+
+CUresult capture_kernel(struct graph *graph, uint64_t microseconds) {
+    return add(NULL, graph, (struct node){.type = KERNEL, .microseconds = microseconds});
+}
+
+CUresult capture_call(struct graph *graph, void (*function)(void *), void *data) {
+    return add(NULL, graph, (struct node){.type = HOST, .host = {function, data}});
+}
+
+/* The first form of the parameters ends before `kernel`. */
+static struct kernel first_form(const void *parameters) {
+    struct kernel kernel = {0};
+    memcpy(&kernel, parameters, offsetof(struct kernel, kernel));
+    return kernel;
+}
+
+static uint64_t time_of(const struct kernel *kernel) {
+    const struct function *function = kernel->function ? kernel->function : kernel->kernel;
+    return duration_of(function, kernel->grid[0]);
+}
+
+static CUresult add_kernel(struct node **node, struct graph *graph, struct kernel kernel) {
+    if (!kernel.function && !kernel.kernel) return INVALID_VALUE;
+    return add(node, graph, (struct node){.type = KERNEL, .microseconds = time_of(&kernel), .kernel = kernel});
+}
+
+#define ADDED struct node **node, struct graph *graph, const struct node **after, size_t n
+
+API CUresult cuGraphAddKernelNode(ADDED, const void *parameters) {
+    (void)after, (void)n;
+    return parameters ? add_kernel(node, graph, first_form(parameters)) : INVALID_VALUE;
+}
+
+API CUresult cuGraphAddKernelNode_v2(ADDED, const struct kernel *parameters) {
+    (void)after, (void)n;
+    return parameters ? add_kernel(node, graph, *parameters) : INVALID_VALUE;
+}
+
+API CUresult cuGraphAddMemcpyNode(ADDED, const struct copy *copy, struct context *context) {
+    (void)after, (void)n, (void)context;
+    return copy ? add(node, graph, (struct node){.type = MEMCPY, .copy = *copy}) : INVALID_VALUE;
+}
+
+API CUresult cuGraphAddMemsetNode(ADDED, const struct fill *fill, struct context *context) {
+    (void)after, (void)n, (void)context;
+    return fill ? add(node, graph, (struct node){.type = MEMSET, .fill = *fill}) : INVALID_VALUE;
+}
+
+API CUresult cuGraphAddHostNode(ADDED, const struct host *host) {
+    (void)after, (void)n;
+    return host ? add(node, graph, (struct node){.type = HOST, .host = *host}) : INVALID_VALUE;
+}
+
+API CUresult cuGraphAddEmptyNode(ADDED) {
+    (void)after, (void)n;
+    return add(node, graph, (struct node){.type = EMPTY});
+}
+
+API CUresult cuGraphClone(struct graph **clone, struct graph *graph) {
+    CUresult failed = graph ? cuGraphCreate(clone, 0) : INVALID_VALUE;
+    for (size_t i = 0; !failed && i < graph->count; i++) {
+        struct node node = *graph->nodes[i];
+        node.origin = graph->nodes[i];
+        failed = node.type == CHILD ? cuGraphClone(&node.child, node.child) : OK;
+        if (!failed) failed = add(NULL, *clone, node);
+    }
+    return failed;
+}
+
+API CUresult cuGraphAddChildGraphNode(ADDED, struct graph *child) {
+    struct graph *copy;
+    (void)after, (void)n;
+    CUresult failed = cuGraphClone(&copy, child);
+    return failed ? failed : add(node, graph, (struct node){.type = CHILD, .child = copy});
+}
+
+/* One form for all types: the type, three numbers that are 0, then what the type needs. */
+API CUresult cuGraphAddNode(ADDED, const int *parameters) {
+    if (!parameters) return INVALID_VALUE;
+    const void *rest = parameters + 4;
+    switch (*parameters) {
+    case KERNEL: return cuGraphAddKernelNode_v2(node, graph, after, n, rest);
+    case MEMCPY: return cuGraphAddMemcpyNode(node, graph, after, n, (const void *)((const char *)rest + 16), NULL);
+    case MEMSET: return cuGraphAddMemsetNode(node, graph, after, n, rest, NULL);
+    case HOST: return cuGraphAddHostNode(node, graph, after, n, rest);
+    case CHILD: return cuGraphAddChildGraphNode(node, graph, after, n, *(struct graph *const *)rest);
+    case EMPTY: return cuGraphAddEmptyNode(node, graph, after, n);
+    default: return NOT_SUPPORTED;
+    }
+}
+
+API CUresult cuGraphAddNode_v2(struct node **node, struct graph *graph, const struct node **after, const void *edges,
+                               size_t n, const int *parameters) {
+    (void)edges;
+    return cuGraphAddNode(node, graph, after, n, parameters);
+}
+ALSO(cuGraphAddNode_v2, cuGraphAddNode_v3)
+
+API CUresult cuGraphGetNodes(struct graph *graph, struct node **nodes, size_t *count) {
+    if (standin_state) return standin_state;
+    if (!graph || !count) return INVALID_VALUE;
+    for (size_t i = 0; nodes && i < *count; i++) nodes[i] = i < graph->count ? graph->nodes[i] : NULL;
+    if (!nodes || *count > graph->count) *count = graph->count;
+    return OK;
+}
+
+API CUresult cuGraphNodeGetType(struct node *node, int *type) {
+    *type = node->type;
+    return standin_state;
+}
+
+API CUresult cuGraphKernelNodeGetParams(struct node *node, void *parameters) {
+    memcpy(parameters, &node->kernel, offsetof(struct kernel, kernel));
+    return standin_state;
+}
+
+API CUresult cuGraphKernelNodeGetParams_v2(struct node *node, struct kernel *parameters) {
+    *parameters = node->kernel;
+    return standin_state;
+}
+
+API CUresult cuGraphKernelNodeSetParams_v2(struct node *node, const struct kernel *parameters) {
+    if (!node || !parameters || node->type != KERNEL) return INVALID_VALUE;
+    node->kernel = *parameters;
+    node->microseconds = time_of(parameters);
+    return standin_state;
+}
+
+API CUresult cuGraphKernelNodeSetParams(struct node *node, const void *parameters) {
+    struct kernel kernel = first_form(parameters);
+    return cuGraphKernelNodeSetParams_v2(node, &kernel);
+}
+
+API CUresult cuGraphExecKernelNodeSetParams_v2(struct graph *executable, struct node *node, const struct kernel *parameters) {
+    for (size_t i = 0; i < executable->count; i++)
+        if (executable->nodes[i]->origin == node) return cuGraphKernelNodeSetParams_v2(executable->nodes[i], parameters);
+    return INVALID_VALUE;
+}
+
+API CUresult cuGraphExecKernelNodeSetParams(struct graph *executable, struct node *node, const void *parameters) {
+    struct kernel kernel = first_form(parameters);
+    return cuGraphExecKernelNodeSetParams_v2(executable, node, &kernel);
+}
+
+API CUresult cuGraphInstantiateWithFlags(struct graph **executable, struct graph *graph, unsigned long long flags) {
+    CUresult failed = cuGraphClone(executable, graph);
+    if (!failed) (*executable)->flags = flags;
+    return failed;
+}
+
+API CUresult cuGraphInstantiate(struct graph **executable, struct graph *graph, struct node **wrong, char *log, size_t n) {
+    (void)wrong;
+    if (log && n) *log = 0;
+    return cuGraphInstantiateWithFlags(executable, graph, 0);
+}
+ALSO(cuGraphInstantiate, cuGraphInstantiate_v2)
+
+API CUresult cuGraphInstantiateWithParams(struct graph **executable, struct graph *graph, uint64_t *parameters) {
+    CUresult failed = cuGraphInstantiateWithFlags(executable, graph, parameters[0]);
+    parameters[2] = 0; /* no node is wrong */
+    *(int *)&parameters[3] = failed ? 1 : 0;
+    return failed;
+}
+ALSO(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz)
+
+API CUresult cuGraphExecGetFlags(struct graph *executable, unsigned long long *flags) {
+    *flags = executable->flags;
+    return standin_state;
+}
+
+API CUresult cuGraphExecUpdate_v2(struct graph *executable, struct graph *graph, int *result) {
+    struct graph *fresh, old = *executable;
+    CUresult failed = cuGraphClone(&fresh, graph);
+    if (result) *result = failed ? 1 : 0;
+    if (failed) return failed;
+    executable->nodes = fresh->nodes, executable->count = fresh->count;
+    fresh->nodes = old.nodes, fresh->count = old.count;
+    return cuGraphDestroy(fresh);
+}
+
+API CUresult cuGraphExecUpdate(struct graph *executable, struct graph *graph, struct node **wrong, int *result) {
+    if (wrong) *wrong = NULL;
+    return cuGraphExecUpdate_v2(executable, graph, result);
+}
+
+static void sum(const struct graph *graph, uint64_t *microseconds, unsigned *kernels) {
+    for (size_t i = 0; i < graph->count; i++) {
+        const struct node *node = graph->nodes[i];
+        if (node->type == CHILD) sum(node->child, microseconds, kernels);
+        if (node->type == KERNEL) *microseconds += node->microseconds, ++*kernels;
+    }
+}
+
+static CUresult do_the_rest(const struct graph *graph, struct stream *stream) {
+    CUresult failed = OK;
+    for (size_t i = 0; !failed && i < graph->count; i++) {
+        const struct node *node = graph->nodes[i];
+        if (node->type == MEMCPY) failed = copy_box(&node->copy);
+        if (node->type == MEMSET) failed = fill_box(&node->fill);
+        if (node->type == HOST) failed = call_later(stream, node->host.function, node->host.data);
+        if (node->type == CHILD) failed = do_the_rest(node->child, stream);
+    }
+    return failed;
+}
+
+static CUresult launch(const struct graph *executable, struct stream *handle, int per_thread) {
+    struct stream *stream;
+    uint64_t microseconds = 0;
+    unsigned kernels = 0;
+    CUresult failed = find_stream(&stream, handle, per_thread);
+    if (failed) return failed;
+    if (!executable) return INVALID_VALUE;
+    sum(executable, &microseconds, &kernels);
+    if (kernels) failed = run_on(stream, microseconds, kernels);
+    return failed ? failed : do_the_rest(executable, stream);
+}
+
+API CUresult cuGraphLaunch(struct graph *executable, struct stream *stream) { return launch(executable, stream, 0); }
+
+API CUresult cuGraphLaunch_ptsz(struct graph *executable, struct stream *stream) { return launch(executable, stream, 1); }
+
+API CUresult cuGraphUpload(struct graph *executable, struct stream *stream) {
+    (void)stream;
+    return executable ? standin_state : INVALID_VALUE;
+}
+ALSO(cuGraphUpload, cuGraphUpload_ptsz)

@@ -17,12 +17,12 @@ struct launch {
 
 static CUresult launch(struct function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                        unsigned bz, struct stream *handle, int per_thread) {
-    struct context *context;
-    CUresult failed = current(&context);
+    struct stream *stream;
+    CUresult failed = find_stream(&stream, handle, per_thread);
     if (failed) return failed;
     if (!function) return INVALID_HANDLE;
     if (!gx || !gy || !gz || !bx || !by || !bz || (uint64_t)bx * by * bz > 1024) return INVALID_VALUE;
-    return run_on(stream_of(context, handle, per_thread), duration_of(function, gx), 1);
+    return run_on(stream, duration_of(function, gx), 1);
 }
 
 #define SIZES unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static void *allocations; /* a tree, by address */
 
@@ -24,7 +25,7 @@ struct allocation *allocation_at(CUdeviceptr pointer) {
     return allocation;
 }
 
-static int counted(enum kind kind) { return kind != HOST; }
+static int counted(enum kind kind) { return kind <= ARRAY; }
 
 struct allocation *remember(void *base, size_t bytes, enum kind kind, struct device *device) {
     struct allocation *allocation = calloc(1, sizeof *allocation);
@@ -53,6 +54,8 @@ struct allocation *obtain(struct device *device, size_t bytes, enum kind kind) {
 void release(struct allocation *allocation) {
     if (counted(allocation->kind)) board_take(&allocation->device->board, -(int64_t)allocation->bytes);
     munmap(allocation->base, allocation->bytes);
+    if (allocation->file) close(allocation->file);
+    if (allocation->pool) pool_used(allocation->pool, -(int64_t)allocation->bytes);
     forget(allocation);
 }
 
@@ -163,6 +166,22 @@ API CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t bytes, CUdevice devi
     (void)bytes, (void)device, (void)stream;
     return allocation_at(pointer) ? standin_state : INVALID_VALUE;
 }
+ALSO(cuMemPrefetchAsync, cuMemPrefetchAsync_ptsz)
+
+struct location {
+    int type, id;
+};
+
+API CUresult cuMemAdvise_v2(CUdeviceptr pointer, size_t bytes, int advice, struct location location) {
+    return cuMemAdvise(pointer, bytes, advice, location.id);
+}
+
+API CUresult cuMemPrefetchAsync_v2(CUdeviceptr pointer, size_t bytes, struct location location, unsigned flags,
+                                   struct stream *stream) {
+    (void)flags;
+    return cuMemPrefetchAsync(pointer, bytes, location.id, stream);
+}
+ALSO(cuMemPrefetchAsync_v2, cuMemPrefetchAsync_v2_ptsz)
 
 static CUresult attribute(void *value, int attribute, CUdeviceptr pointer) {
     struct allocation *allocation = allocation_at(pointer);

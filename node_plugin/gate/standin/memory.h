@@ -4,8 +4,8 @@
 
 #include "standin.h"
 
-/* cuMemFree takes those up to MANAGED. */
-enum kind { DEVICE, POOLED, IMPORTED, MANAGED, HOST, ARRAY, MAPPED };
+/* cuMemFree takes those up to MANAGED; those up to ARRAY are counted on the board here, as device memory. */
+enum kind { DEVICE, POOLED, MANAGED, ARRAY, HOST, IMPORTED, MAPPED };
 
 struct allocation {
     char *base;
@@ -13,7 +13,8 @@ struct allocation {
     enum kind kind;
     struct device *device;
     struct pool *pool;
-    int file; /* where it is shared with other processes */
+    int file; /* what other processes map too, or 0 */
+    struct physical *physical;
 };
 
 /* Whose range holds the pointer, or NULL. */
@@ -24,5 +25,8 @@ struct allocation *obtain(struct device *device, size_t bytes, enum kind kind);
 struct allocation *remember(void *base, size_t bytes, enum kind kind, struct device *device);
 void release(struct allocation *allocation);
 void forget(struct allocation *allocation);
+
+/* Counts what a pool has given out. */
+void pool_used(struct pool *pool, int64_t bytes);
 
 #endif

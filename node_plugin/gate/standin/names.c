@@ -19,6 +19,7 @@ const struct row standin_rows[] = {
 #define F(base, suffix, since) {#base, #suffix, since, JOINED(base, suffix)},
 #include "functions.def"
 #undef F
+    {"cuGraphInstantiate", "", 12000, cuGraphInstantiateWithFlags}, /* the one that took over the other's name */
 };
 
 const int standin_row_count = sizeof standin_rows / sizeof *standin_rows;

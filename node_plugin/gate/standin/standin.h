@@ -29,8 +29,8 @@ enum {
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
     NOT_READY = 600,
-    CAPTURE_WRONG = 901, /* an operation that a stream which records a graph does not allow */
     NOT_SUPPORTED = 801,
+    CAPTURE_UNSUPPORTED = 900, /* what a stream that records a graph does not allow */
     UNKNOWN = 999,
 };
 
@@ -57,7 +57,7 @@ struct stream {
     unsigned long long id;
     uint64_t end;      /* of what was launched on it */
     uint64_t earliest; /* from waiting for events of other devices */
-    unsigned callbacks; /* not yet run */
+    unsigned calls, calls_done; /* host functions: asked for, done */
     pthread_t thread;  /* whose default stream it is, where it is one */
     int is_per_thread;
     struct graph *capture;
@@ -104,8 +104,11 @@ CUresult current(struct context **context);
 struct context *primary_context(struct device *device);
 
 /* Of a handle: NULL and the two fixed ones too; `per_thread` says what NULL means. Takes the lock. */
-struct stream *stream_of(struct context *context, struct stream *handle, int per_thread);
+CUresult find_stream(struct stream **stream, struct stream *handle, int per_thread);
+
+/* Needs the lock. */
 uint64_t stream_end(const struct stream *stream);
+
 CUresult stream_wait(struct stream *stream);
 void context_wait(struct context *context);
 
@@ -113,9 +116,40 @@ void context_wait(struct context *context);
 uint64_t duration_of(const struct function *function, unsigned blocks_along_x);
 CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels);
 
+/* Calls a function when what was launched on the stream until now has ended. */
+CUresult call_later(struct stream *stream, void (*function)(void *), void *data);
+
 /* Adds what was launched on a stream that records a graph. */
 CUresult capture_kernel(struct graph *graph, uint64_t microseconds);
-CUresult capture_host(struct graph *graph, void (*call)(void *), void *data);
+CUresult capture_call(struct graph *graph, void (*function)(void *), void *data);
+
+struct place {
+    size_t x, y, z, level; /* x in bytes */
+    int type;              /* 1 host, 2 device, 3 array, 4 whichever it is */
+    void *host;
+    CUdeviceptr device;
+    struct array *array;
+    void *reserved;
+    size_t pitch, height;
+};
+
+struct copy { /* CUDA_MEMCPY3D */
+    struct place from, to;
+    size_t width, height, depth; /* width in bytes */
+};
+
+struct fill { /* CUDA_MEMSET_NODE_PARAMS */
+    CUdeviceptr to;
+    size_t pitch;
+    unsigned value, size;
+    size_t width, height;
+};
+
+CUresult copy_box(const struct copy *copy);
+CUresult fill_box(const struct fill *fill);
+
+/* Where an array's element is, for copies. */
+char *array_at(const struct array *array, size_t x, size_t y, size_t z);
 
 struct pool *make_pool(int ordinal);
 

@@ -8,7 +8,9 @@ struct event {
     unsigned flags; /* 2: without time */
     int recorded;
     uint64_t time;
-    struct stream *stream; /* whose callbacks it waits for too */
+    struct stream *stream; /* that it was recorded in, which never goes away */
+    unsigned calls;        /* of that stream's host functions, those that come before */
+    struct graph *capture; /* that the stream was recording */
 };
 
 static struct stream *add_stream(struct context *context) {
@@ -33,14 +35,17 @@ static struct stream *of_this_thread(struct context *context) {
     return stream;
 }
 
-struct stream *stream_of(struct context *context, struct stream *handle, int per_thread) {
-    if (handle == NULL) handle = per_thread ? PER_THREAD : LEGACY;
-    if (handle == LEGACY) return &context->legacy;
-    if (handle != PER_THREAD) return handle;
+CUresult find_stream(struct stream **stream, struct stream *handle, int per_thread) {
+    struct context *context;
+    *stream = handle;
+    if (handle > PER_THREAD) return standin_state;
+    CUresult failed = current(&context);
+    if (failed) return failed;
     pthread_mutex_lock(&standin_lock);
-    struct stream *stream = of_this_thread(context);
+    int legacy = handle == LEGACY || (!handle && !per_thread);
+    *stream = legacy ? &context->legacy : of_this_thread(context);
     pthread_mutex_unlock(&standin_lock);
-    return stream;
+    return OK;
 }
 
 /* The legacy stream and all others wait for each other, but for those made not to. */
@@ -55,17 +60,22 @@ uint64_t stream_end(const struct stream *stream) {
     return !(stream->flags & 1) && context->legacy.end > stream->end ? context->legacy.end : stream->end;
 }
 
-static unsigned callbacks(const struct stream *stream) {
-    return __atomic_load_n(&stream->callbacks, __ATOMIC_ACQUIRE);
+static int called(const struct stream *stream, unsigned calls) {
+    return (int)(__atomic_load_n(&stream->calls_done, __ATOMIC_ACQUIRE) - calls) >= 0;
+}
+
+static void wait_for_calls(const struct stream *stream, unsigned calls) {
+    while (!called(stream, calls)) board_wait(board_now() + 50);
 }
 
 CUresult stream_wait(struct stream *stream) {
-    if (stream->capture) return CAPTURE_WRONG;
+    if (stream->capture) return CAPTURE_UNSUPPORTED;
     pthread_mutex_lock(&standin_lock);
     uint64_t end = stream_end(stream);
+    unsigned calls = stream->calls;
     pthread_mutex_unlock(&standin_lock);
     board_wait(end);
-    while (callbacks(stream)) board_wait(board_now() + 50);
+    wait_for_calls(stream, calls);
     return OK;
 }
 
@@ -75,9 +85,8 @@ void context_wait(struct context *context) {
     struct stream *streams = context->streams;
     pthread_mutex_unlock(&standin_lock);
     board_wait(end);
-    for (; streams; streams = streams->next)
-        while (callbacks(streams)) board_wait(board_now() + 50);
-    while (callbacks(&context->legacy)) board_wait(board_now() + 50);
+    wait_for_calls(&context->legacy, context->legacy.calls);
+    for (; streams; streams = streams->next) wait_for_calls(streams, streams->calls);
 }
 
 CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels) {
@@ -94,17 +103,6 @@ CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels) 
     if (end > context->end) context->end = end;
     pthread_mutex_unlock(&standin_lock);
     return OK;
-}
-
-static CUresult find(struct stream **stream, struct stream *handle, int per_thread) {
-    struct context *context;
-    if (handle > PER_THREAD) {
-        *stream = handle;
-        return standin_state;
-    }
-    CUresult failed = current(&context);
-    if (!failed) *stream = stream_of(context, handle, per_thread);
-    return failed;
 }
 
 API CUresult cuStreamCreateWithPriority(struct stream **stream, unsigned flags, int priority) {
@@ -127,7 +125,7 @@ API CUresult cuStreamCreate(struct stream **stream, unsigned flags) {
 API CUresult cuStreamDestroy_v2(struct stream *stream) {
     if (standin_state) return standin_state;
     if (stream <= PER_THREAD) return INVALID_HANDLE;
-    while (callbacks(stream)) board_wait(board_now() + 50);
+    wait_for_calls(stream, stream->calls);
     pthread_mutex_lock(&standin_lock);
     struct stream **link = &stream->context->streams;
     while (*link && *link != stream) link = &(*link)->next;
@@ -140,7 +138,7 @@ API CUresult cuStreamDestroy(struct stream *stream) { return cuStreamDestroy_v2(
 
 static CUresult synchronize(struct stream *handle, int per_thread) {
     struct stream *stream;
-    CUresult failed = find(&stream, handle, per_thread);
+    CUresult failed = find_stream(&stream, handle, per_thread);
     return failed ? failed : stream_wait(stream);
 }
 
@@ -150,10 +148,13 @@ API CUresult cuStreamSynchronize_ptsz(struct stream *stream) { return synchroniz
 
 static CUresult query(struct stream *handle, int per_thread) {
     struct stream *stream;
-    CUresult failed = find(&stream, handle, per_thread);
+    CUresult failed = find_stream(&stream, handle, per_thread);
     if (failed) return failed;
-    if (stream->capture) return CAPTURE_WRONG;
-    return stream_end(stream) > board_now() || callbacks(stream) ? NOT_READY : OK;
+    if (stream->capture) return CAPTURE_UNSUPPORTED;
+    pthread_mutex_lock(&standin_lock);
+    int done = stream_end(stream) <= board_now() && called(stream, stream->calls);
+    pthread_mutex_unlock(&standin_lock);
+    return done ? OK : NOT_READY;
 }
 
 API CUresult cuStreamQuery(struct stream *stream) { return query(stream, 0); }
@@ -162,9 +163,13 @@ API CUresult cuStreamQuery_ptsz(struct stream *stream) { return query(stream, 1)
 
 static CUresult wait_event(struct stream *handle, struct event *event, int per_thread) {
     struct stream *stream;
-    CUresult failed = find(&stream, handle, per_thread);
+    CUresult failed = find_stream(&stream, handle, per_thread);
     if (failed) return failed;
     if (!event) return INVALID_HANDLE;
+    if (event->capture) {
+        stream->capture = event->capture;
+        return OK;
+    }
     pthread_mutex_lock(&standin_lock);
     if (event->recorded && event->time > stream->earliest) stream->earliest = event->time;
     if (event->recorded && event->time > stream->end) stream->end = event->time;
@@ -184,38 +189,44 @@ API CUresult cuStreamWaitEvent_ptsz(struct stream *stream, struct event *event, 
 
 API CUresult cuStreamGetFlags(struct stream *handle, unsigned *flags) {
     struct stream *stream;
-    CUresult failed = find(&stream, handle, 0);
+    CUresult failed = find_stream(&stream, handle, 0);
     if (!failed) *flags = stream->flags;
     return failed;
 }
 
 API CUresult cuStreamGetPriority(struct stream *handle, int *priority) {
     struct stream *stream;
-    CUresult failed = find(&stream, handle, 0);
+    CUresult failed = find_stream(&stream, handle, 0);
     if (!failed) *priority = stream->priority;
     return failed;
 }
 
 API CUresult cuStreamGetId(struct stream *handle, unsigned long long *id) {
     struct stream *stream;
-    CUresult failed = find(&stream, handle, 0);
+    CUresult failed = find_stream(&stream, handle, 0);
     if (!failed) *id = stream->id;
     return failed;
 }
 
 API CUresult cuStreamGetCtx(struct stream *handle, struct context **context) {
     struct stream *stream;
-    CUresult failed = find(&stream, handle, 0);
+    CUresult failed = find_stream(&stream, handle, 0);
     if (!failed) *context = stream->context;
     return failed;
 }
 
 API CUresult cuStreamGetDevice(struct stream *handle, CUdevice *device) {
     struct stream *stream;
-    CUresult failed = find(&stream, handle, 0);
+    CUresult failed = find_stream(&stream, handle, 0);
     if (!failed) *device = stream->context->ordinal;
     return failed;
 }
+
+ALSO(cuStreamGetFlags, cuStreamGetFlags_ptsz)
+ALSO(cuStreamGetPriority, cuStreamGetPriority_ptsz)
+ALSO(cuStreamGetId, cuStreamGetId_ptsz)
+ALSO(cuStreamGetCtx, cuStreamGetCtx_ptsz)
+ALSO(cuStreamGetDevice, cuStreamGetDevice_ptsz)
 
 API CUresult cuEventCreate(struct event **event, unsigned flags) {
     struct context *context;
@@ -239,13 +250,16 @@ API CUresult cuEventDestroy(struct event *event) { return cuEventDestroy_v2(even
 static CUresult record(struct event *event, struct stream *handle, int per_thread) {
     struct stream *stream;
     if (!event) return INVALID_HANDLE;
-    CUresult failed = find(&stream, handle, per_thread);
-    if (failed || stream->capture) return failed;
+    CUresult failed = find_stream(&stream, handle, per_thread);
+    if (failed) return failed;
+    event->capture = stream->capture;
+    if (stream->capture) return OK;
     pthread_mutex_lock(&standin_lock);
     uint64_t now = board_now(), end = stream_end(stream);
     event->time = end > now ? end : now;
     event->recorded = 1;
     event->stream = stream;
+    event->calls = stream->calls;
     pthread_mutex_unlock(&standin_lock);
     return OK;
 }
@@ -267,13 +281,16 @@ API CUresult cuEventRecordWithFlags_ptsz(struct event *event, struct stream *str
 API CUresult cuEventQuery(struct event *event) {
     if (standin_state) return standin_state;
     if (!event) return INVALID_HANDLE;
-    return event->recorded && event->time > board_now() ? NOT_READY : OK;
+    if (!event->recorded) return OK;
+    return event->time <= board_now() && called(event->stream, event->calls) ? OK : NOT_READY;
 }
 
 API CUresult cuEventSynchronize(struct event *event) {
     if (standin_state) return standin_state;
     if (!event) return INVALID_HANDLE;
-    if (event->recorded) board_wait(event->time);
+    if (!event->recorded) return OK;
+    board_wait(event->time);
+    wait_for_calls(event->stream, event->calls);
     return OK;
 }
 

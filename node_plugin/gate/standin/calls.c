@@ -1,0 +1,108 @@
+/* Host functions in streams: one thread, made at the first of them, calls each when what was launched before it has ended. */
+#include "standin.h"
+
+#include <stdlib.h>
+
+struct call {
+    struct call *next;
+    struct stream *stream;
+    uint64_t due;
+    void (*function)(void *);
+    void (*callback)(struct stream *, CUresult, void *);
+    void *data;
+};
+
+static struct call *first, **last = &first;
+static pthread_cond_t asked = PTHREAD_COND_INITIALIZER;
+static int running;
+
+static struct call *next_call(void) {
+    pthread_mutex_lock(&standin_lock);
+    while (!first) pthread_cond_wait(&asked, &standin_lock);
+    struct call **earliest = &first;
+    for (struct call **link = &first; *link; link = &(*link)->next)
+        if ((*link)->due < (*earliest)->due) earliest = link;
+    struct call *call = *earliest;
+    *earliest = call->next;
+    if (last == &call->next) last = earliest;
+    pthread_mutex_unlock(&standin_lock);
+    return call;
+}
+
+static void *work(void *nothing) {
+    for (;;) {
+        struct call *call = next_call();
+        board_wait(call->due);
+        if (call->function) call->function(call->data);
+        else call->callback(call->stream, OK, call->data);
+        __atomic_add_fetch(&call->stream->calls_done, 1, __ATOMIC_RELEASE);
+        free(call);
+    }
+    return nothing;
+}
+
+static CUresult add(struct stream *stream, struct call call) {
+    struct call *kept = malloc(sizeof *kept);
+    pthread_t thread;
+    *kept = call;
+    kept->stream = stream;
+    pthread_mutex_lock(&standin_lock);
+    kept->due = stream_end(stream);
+    stream->calls++;
+    *last = kept;
+    last = &kept->next;
+    if (!running) running = !pthread_create(&thread, NULL, work, NULL) && !pthread_detach(thread);
+    int started = running;
+    pthread_cond_signal(&asked);
+    pthread_mutex_unlock(&standin_lock);
+    return started ? OK : UNKNOWN;
+}
+
+CUresult call_later(struct stream *stream, void (*function)(void *), void *data) {
+    if (stream->capture) return capture_call(stream->capture, function, data);
+    return add(stream, (struct call){.function = function, .data = data});
+}
+
+static CUresult launch(struct stream *handle, void (*function)(void *), void *data, int per_thread) {
+    struct stream *stream;
+    CUresult failed = find_stream(&stream, handle, per_thread);
+    if (failed) return failed;
+    return function ? call_later(stream, function, data) : INVALID_VALUE;
+}
+
+API CUresult cuLaunchHostFunc(struct stream *stream, void (*function)(void *), void *data) {
+    return launch(stream, function, data, 0);
+}
+
+API CUresult cuLaunchHostFunc_ptsz(struct stream *stream, void (*function)(void *), void *data) {
+    return launch(stream, function, data, 1);
+}
+
+API CUresult cuLaunchHostFunc_v2(struct stream *stream, void (*function)(void *), void *data, unsigned mode) {
+    (void)mode;
+    return launch(stream, function, data, 0);
+}
+
+API CUresult cuLaunchHostFunc_v2_ptsz(struct stream *stream, void (*function)(void *), void *data, unsigned mode) {
+    (void)mode;
+    return launch(stream, function, data, 1);
+}
+
+static CUresult callback(struct stream *handle, void (*function)(struct stream *, CUresult, void *), void *data,
+                         int per_thread) {
+    struct stream *stream;
+    CUresult failed = find_stream(&stream, handle, per_thread);
+    if (failed) return failed;
+    if (stream->capture) return CAPTURE_UNSUPPORTED;
+    return function ? add(stream, (struct call){.callback = function, .data = data}) : INVALID_VALUE;
+}
+
+API CUresult cuStreamAddCallback(struct stream *stream, void (*function)(struct stream *, CUresult, void *), void *data,
+                                 unsigned flags) {
+    return flags ? INVALID_VALUE : callback(stream, function, data, 0);
+}
+
+API CUresult cuStreamAddCallback_ptsz(struct stream *stream, void (*function)(struct stream *, CUresult, void *),
+                                      void *data, unsigned flags) {
+    return flags ? INVALID_VALUE : callback(stream, function, data, 1);
+}

@@ -1,0 +1,79 @@
+/* Recording a stream as a graph. Other streams join by waiting for an event of a stream that records. */
+#include "standin.h"
+
+CUresult cuGraphCreate(struct graph **graph, unsigned flags);
+
+static CUresult begin(struct stream *handle, int mode, int per_thread) {
+    struct stream *stream;
+    CUresult failed = find_stream(&stream, handle, per_thread);
+    if (failed) return failed;
+    if (stream == &stream->context->legacy || stream->capture) return CAPTURE_UNSUPPORTED;
+    stream->capture_mode = mode;
+    return cuGraphCreate(&stream->capture, 0);
+}
+
+API CUresult cuStreamBeginCapture(struct stream *stream) { return begin(stream, 0, 0); }
+API CUresult cuStreamBeginCapture_ptsz(struct stream *stream) { return begin(stream, 0, 1); }
+API CUresult cuStreamBeginCapture_v2(struct stream *stream, int mode) { return begin(stream, mode, 0); }
+API CUresult cuStreamBeginCapture_v2_ptsz(struct stream *stream, int mode) { return begin(stream, mode, 1); }
+
+static CUresult end(struct stream *handle, struct graph **graph, int per_thread) {
+    struct stream *stream;
+    CUresult failed = find_stream(&stream, handle, per_thread);
+    if (failed) return failed;
+    if (!stream->capture) return INVALID_VALUE;
+    *graph = stream->capture;
+    pthread_mutex_lock(&standin_lock);
+    for (struct stream *other = stream->context->streams; other; other = other->next)
+        if (other->capture == *graph) other->capture = NULL;
+    pthread_mutex_unlock(&standin_lock);
+    return OK;
+}
+
+API CUresult cuStreamEndCapture(struct stream *stream, struct graph **graph) { return end(stream, graph, 0); }
+API CUresult cuStreamEndCapture_ptsz(struct stream *stream, struct graph **graph) { return end(stream, graph, 1); }
+
+static CUresult information(struct stream *handle, int *status, unsigned long long *id, struct graph **graph, int per_thread) {
+    struct stream *stream;
+    CUresult failed = find_stream(&stream, handle, per_thread);
+    if (failed) return failed;
+    if (status) *status = stream->capture ? 1 : 0;
+    if (id) *id = (unsigned long long)(uintptr_t)stream->capture;
+    if (graph) *graph = stream->capture;
+    return OK;
+}
+
+API CUresult cuStreamIsCapturing(struct stream *stream, int *status) { return information(stream, status, NULL, NULL, 0); }
+
+API CUresult cuStreamIsCapturing_ptsz(struct stream *stream, int *status) {
+    return information(stream, status, NULL, NULL, 1);
+}
+
+API CUresult cuStreamGetCaptureInfo(struct stream *stream, int *status, unsigned long long *id) {
+    return information(stream, status, id, NULL, 0);
+}
+
+API CUresult cuStreamGetCaptureInfo_ptsz(struct stream *stream, int *status, unsigned long long *id) {
+    return information(stream, status, id, NULL, 1);
+}
+
+#define INFORMATION(symbol, per_thread, ...)                                                                           \
+    API CUresult symbol(struct stream *stream, int *status, unsigned long long *id, struct graph **graph,             \
+                        void **nodes, ##__VA_ARGS__, size_t *count) {                                                  \
+        if (nodes) *nodes = NULL;                                                                                      \
+        if (count) *count = 0;                                                                                         \
+        return information(stream, status, id, graph, per_thread);                                                     \
+    }
+
+INFORMATION(cuStreamGetCaptureInfo_v2, 0)
+INFORMATION(cuStreamGetCaptureInfo_v2_ptsz, 1)
+INFORMATION(cuStreamGetCaptureInfo_v3, 0, __attribute__((unused)) void **edges)
+INFORMATION(cuStreamGetCaptureInfo_v3_ptsz, 1, __attribute__((unused)) void **edges)
+
+API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
+    static _Thread_local int kept;
+    int before = kept;
+    kept = *mode;
+    *mode = before;
+    return standin_state;
+}
