@@ -77,7 +77,7 @@ def test_waiting_counts_in_its_own_period() -> None:
 
 
 def test_crumbs_wait_but_savings_do_not() -> None:
-    """A turn must be worth the change of hands: a quarter of a lease or quantum; of who has saved, the shortest turn."""
+    """A turn must be worth the change of hands: a quarter of a lease or quantum; with savings the shortest turn."""
     for quantum, deposit, claims in ((4_999, 0, False), (5_000, 0, True), (1_000, 999, False), (1_000, 1_000, True)):
         books = a_ledger(quantum, (deposit, 0))
         assert books.claims(0) is claims
