@@ -83,6 +83,18 @@ def test_crumbs_wait_but_savings_do_not() -> None:
         assert books.claims(0) is claims
 
 
+def test_what_was_earned_on_loan_goes_back() -> None:
+    """A share that shrinks keeps of its quantum what the rest of it earned; debts stay, and growth gives nothing now."""
+    books = a_ledger(20_001)
+    books.resize(125, 250)
+    assert (books.quantum, books.bank.cap) == (10_000, 3 * Q)
+    books.resize(500, 500)
+    assert books.quantum == 10_000
+    owing = a_ledger(-100)
+    owing.resize(1, 1)
+    assert owing.quantum == -100
+
+
 def test_debts_are_paid_before_anything_else() -> None:
     """Who owes has no claim, whatever it has saved."""
     books = a_ledger(1_000)

@@ -78,7 +78,12 @@ class Ledger:
         return self.quantum * 1_000_000 // self.milli
 
     def resize(self, milli: int, savings: int) -> None:
-        """It earns ``milli`` from the next period on, and may save as one of ``savings``."""
+        """It earns ``milli`` from the next period on, and may save as one of ``savings``.
+
+        What was earned with milli that it had only on loan goes with them: else it would keep who lent them waiting.
+        """
+        if 0 < self.quantum and milli < self.milli:
+            self.quantum = self.quantum * milli // self.milli
         self.milli = milli
         self.bank.resize(self._timing.cap(savings))
 
