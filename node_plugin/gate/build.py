@@ -57,11 +57,12 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--driver", default=DRIVER, help="the real driver, for the shim (%(default)s)")
     parser.add_argument("--sockets", default=SOCKETS, help="the directory of the sockets, for the shim (%(default)s)")
+    parser.add_argument("--flag", action="append", default=[], help="a further option of the compiler: --flag=-fsanitize=…")
     arguments = parser.parse_args()
     if arguments.form == "preload":
-        preload(arguments.output)
+        preload(arguments.output, arguments.flag)
     else:
-        shim(arguments.output, arguments.driver, arguments.sockets)
+        shim(arguments.output, arguments.driver, arguments.sockets, arguments.flag)
 
 
 if __name__ == "__main__":

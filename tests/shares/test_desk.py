@@ -164,6 +164,18 @@ def test_processes_of_one_share_run_beside_each_other() -> None:
     assert sent(desk.receive(b, Done(None, 0, 1), 42 * MS)) == [(first, Grant(20 * MS, 2))]
 
 
+def test_who_comes_when_the_gpu_is_asked_back_waits() -> None:
+    """Also if the lease would have lasted: else it would never end."""
+    desk = Desk(TIMING, 0)
+    desk.set({"a": Terms(500), "b": Terms(500)}, 0, {"b": (Deposit(50 * MS, 0),)})
+    first, second, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
+    desk.receive(first, Ask(), 0)
+    assert desk.receive(b, Ask(), MS) == []
+    assert sent(desk.tick(2 * MS)) == [(first, Revoke(1))]
+    assert desk.receive(second, Ask(), 3 * MS) == []
+    assert sent(desk.receive(first, Done(None, 0, 1), 4 * MS)) == [(b, Grant(20 * MS, 1))]
+
+
 def test_a_grant_goes_to_all_who_asked() -> None:
     """And to nobody else; what they want is added up."""
     desk = a_desk(a=500, b=500)

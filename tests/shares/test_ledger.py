@@ -84,7 +84,7 @@ def test_crumbs_wait_but_savings_do_not() -> None:
 
 
 def test_what_was_earned_on_loan_goes_back() -> None:
-    """A share that shrinks keeps of its quantum what the rest of it earned; debts stay, and growth gives nothing now."""
+    """A share that shrinks keeps of its quantum what the rest of it earned; debts stay; growth gives nothing now."""
     books = a_ledger(20_001)
     books.resize(125, 250)
     assert (books.quantum, books.bank.cap) == (10_000, 3 * Q)

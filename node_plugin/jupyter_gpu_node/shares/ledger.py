@@ -82,7 +82,7 @@ class Ledger:
 
         What was earned with milli that it had only on loan goes with them: else it would keep who lent them waiting.
         """
-        if 0 < self.quantum and milli < self.milli:
+        if self.quantum > 0 and milli < self.milli:
             self.quantum = self.quantum * milli // self.milli
         self.milli = milli
         self.bank.resize(self._timing.cap(savings))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from . import places, share_file
 from .bank import Deposit
 from .share_file import ShareFile
+from .timing import LIMITS
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +75,11 @@ class Store:
             _log.warning("What pod %s sees of its share of %s cannot be removed: %s", pod, gpu, error)
 
     def sweep(self, known: Collection[tuple[str, str]]) -> None:
-        """Remove own copies of shares that ended while no server ran. ``known``: GPU and pod of each that is."""
+        """Remove own copies of shares that ended while no server ran: ``known`` are GPU and pod of those that are.
+
+        Only what is so old that nothing in it can be spent: a share may be known a little later than others.
+        """
+        old = time.time() - LIMITS["expiry"][1] / 1e6
         keep = {(gpu, places.file_name(pod)) for gpu, pod in known}
         try:
             with places.opened(self._state) as folder:
@@ -81,7 +87,7 @@ class Store:
             for gpu in gpus:
                 with places.opened(self._state, gpu) as folder:
                     for name in os.listdir(folder):  # noqa: PTH208
-                        if (gpu, name) not in keep:
+                        if (gpu, name) not in keep and os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime < old:
                             places.discard(folder, name)
         except OSError as error:
             _log.warning("Old files of shares in %s cannot be removed: %s", self._state, error)
