@@ -110,6 +110,18 @@ def test_to_be_level_takes_steps_too() -> None:
     }
 
 
+def test_to_be_level_is_one_step_for_each() -> None:
+    """Also where several give."""
+    before = {"a": rested(200, 400, peak=400), "b": rested(200, 400, peak=400), "c": rested(200, peak=200)}
+    outcome = adjust(before, served(before, {"a": 1000, "b": 1000, "c": 1000}), RULES)
+    assert outcome.effective == {"a": 375, "b": 375, "c": 250}
+
+
+def test_who_has_the_whole_gpu_wants_no_more() -> None:
+    """And is not told that nothing is free."""
+    assert steady({"a": rested(600)}, {"a": 1000}, 50, idle=True).standings["a"].reason.startswith("Grew by")
+
+
 def test_bursts_count_with_the_pauses_between_them() -> None:
     """Half of the time 300: that is more than a share of 100 has, and much less than one of 200."""
     standings: Standings = {"a": Standing.first(100), "b": Standing.first(200)}
