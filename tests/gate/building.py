@@ -1,0 +1,65 @@
+"""Builds what the tests of the gate run: the gate in both forms, the stand-in driver, the programs."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+GATE = ROOT / "node_plugin" / "gate"
+PROGRAMS = Path(__file__).parent / "clients"
+
+
+def command(*arguments: str | Path) -> None:
+    """Run it; what it says belongs to the error."""
+    done = subprocess.run([str(one) for one in arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, arguments))}: {done.stdout}{done.stderr}")
+
+
+@dataclass(frozen=True)
+class Built:
+    """Where everything is. `sockets` is the directory that the shim was built for: a link that a test may move."""
+
+    folder: Path
+
+    @property
+    def driver(self) -> Path:
+        """The folder of the stand-in driver."""
+        return self.folder / "driver"
+
+    @property
+    def gate(self) -> Path:
+        """The form that is preloaded."""
+        return self.folder / "libjupyter_gpu_gate.so"
+
+    @property
+    def shim(self) -> Path:
+        """The folder of the shim."""
+        return self.folder / "shim"
+
+    @property
+    def sockets(self) -> Path:
+        """Of the shim."""
+        return self.folder / "sockets"
+
+    def program(self, name: str) -> Path:
+        """One of `clients`, compiled."""
+        return self.folder / name
+
+
+def build(folder: Path, flags: Sequence[str] = ()) -> Built:
+    """All of it; `flags` for the gate and the programs, such as those of a sanitizer."""
+    built = Built(folder)
+    command("sh", GATE / "standin" / "build.sh", built.driver)
+    option = [f"--flag={flag}" for flag in flags]
+    command(sys.executable, GATE / "build.py", "preload", built.gate, *option)
+    driver = built.driver / "libcuda.so.1"
+    command(sys.executable, GATE / "build.py", "shim", built.shim / "libcuda.so.1", "--driver", driver,
+            "--sockets", built.sockets, *option)  # fmt: skip
+    cc = ["gcc", "-g", "-O1", "-w", *flags, "-pthread"]
+    client, linked = PROGRAMS / "client.c", "-l:libcuda.so.1"
+    command(*cc, client, "-o", built.program("client"))
+    command(*cc, "-DLINKED", client, "-o", built.program("linked"), "-L", built.driver, linked)
+    return built

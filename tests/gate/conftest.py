@@ -1,0 +1,35 @@
+"""The gate is built once for all tests; each test has a GPU of its own."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .building import Built, build
+from .place import Place
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Without sanitizers."""
+    return build(tmp_path_factory.mktemp("gate"))
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose name leaves room for that of a socket."""
+    with tempfile.TemporaryDirectory(prefix="g") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def place(built: Built, short: Path) -> Place:
+    """Where the gate is preloaded."""
+    return Place(built, short)
+
+
+@pytest.fixture(params=["preload", "shim"])
+def either(built: Built, short: Path, request: pytest.FixtureRequest) -> Place:
+    """In both forms."""
+    return Place(built, short, request.param)

@@ -1,0 +1,105 @@
+"""One simulated GPU, and programs that use it through the gate."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .building import Built
+from .standin.board import Board, Sums, Work
+from .stub import LONG, Stub
+
+GPU = "GPU-00000000-0000-0000-0000-000000000001"
+MIB = 2**20
+
+
+class Program:
+    """A process with pipes."""
+
+    def __init__(self, arguments: list[str], env: Mapping[str, str]) -> None:
+        self.process = subprocess.Popen(
+            arguments, env={**os.environ, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def line(self) -> str:
+        """The next line that it says; empty at its end."""
+        assert self.process.stdout
+        return self.process.stdout.readline().strip()
+
+    def lines(self) -> list[str]:
+        """All that it still says, when it has ended well."""
+        out, err = self.process.communicate(timeout=LONG)
+        assert self.process.returncode == 0, (self.process.returncode, out, err)
+        return out.split("\n")[:-1]
+
+    def tell(self, text: str) -> None:
+        """A line for it to read."""
+        assert self.process.stdin
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """End it, if it has not ended."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.communicate()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+class Place:
+    """A folder with the board of the GPU and with the sockets."""
+
+    def __init__(self, built: Built, folder: Path, form: str = "preload", memory: int = 1024) -> None:
+        self.built, self.folder, self.form = built, folder, form
+        self.memory = memory
+        (folder / "boards").mkdir()
+        self.sockets = folder / "s"
+        self.sockets.mkdir()
+
+    @property
+    def socket(self) -> Path:
+        """Where the server of the share listens."""
+        return self.sockets / f"{GPU}.sock"
+
+    def stub(self) -> Stub:
+        """A server whose words the test says."""
+        return Stub(self.socket)
+
+    def env(self, owner: str = "one", sockets: Path | None = None) -> dict[str, str]:
+        """Of a program of one share."""
+        own = {
+            "JUPYTER_GPU_STANDIN": str(self.folder / "boards"),
+            "JUPYTER_GPU_STANDIN_GPUS": f"{GPU}:{self.memory}",
+            "JUPYTER_GPU_STANDIN_OWNER": owner,
+        }
+        if self.form == "shim":
+            self.built.sockets.unlink(missing_ok=True)
+            self.built.sockets.symlink_to(sockets or self.sockets)
+            return own | {"LD_LIBRARY_PATH": str(self.built.shim)}
+        gate = {"LD_PRELOAD": str(self.built.gate), "JUPYTER_GPU_GATE": str(sockets or self.sockets)}
+        return own | gate | {"LD_LIBRARY_PATH": str(self.built.driver)}
+
+    def run(self, *arguments: str, owner: str = "one", sockets: Path | None = None, **env: str) -> Program:
+        """The test program: the way to the driver and what it does."""
+        name = "linked" if arguments[0] == "link" else "client"
+        program = str(self.built.program(name))
+        return Program([program, *arguments], self.env(owner, sockets) | env)
+
+    def sums(self) -> Sums:
+        """What the GPU did so far."""
+        return Board(self.folder / "boards", GPU).sums()
+
+    def log(self) -> list[Work]:
+        """Each launch."""
+        return Board(self.folder / "boards", GPU).log()

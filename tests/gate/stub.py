@@ -1,0 +1,126 @@
+"""The server's end of one socket, for tests that say each word themselves. Real sockets, the real protocol."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from jupyter_gpu_node.shares.protocol import (
+    FOREVER,
+    NO_LIMIT,
+    Ask,
+    Done,
+    FromClient,
+    FromServer,
+    Grant,
+    Memory,
+    Need,
+    from_client,
+    encode,
+)
+
+Kind = TypeVar("Kind", Ask, Done, Need)
+
+LONG = 60.0
+"""Seconds: nothing takes so long, on a machine that is busy either."""
+
+
+class Connection:
+    """One process that connected. NEED is answered by itself, by `limit`, unless a test does it."""
+
+    def __init__(self, one: socket.socket) -> None:
+        self._socket = one
+        self._socket.settimeout(LONG)
+        self._stream = from_client()
+        self._came: list[FromClient] = []
+        self.lease = 0
+        self.size = 0
+        self.limit = NO_LIMIT
+        self.others = 0
+        self.answers = True
+        self.needs: list[int] = []
+
+    def say(self, message: FromServer) -> None:
+        """Send it."""
+        self._socket.sendall(encode(message))
+
+    def raw(self, data: bytes) -> None:
+        """Send bytes that need not be a message."""
+        self._socket.sendall(data)
+
+    def grant(self, time: int = 1_000_000) -> int:
+        """A new lease; its number."""
+        self.lease += 1
+        self.say(Grant(time, self.lease))
+        return self.lease
+
+    def next(self) -> FromClient:
+        """What comes next; raises EOFError at the end of the connection."""
+        while not self._came:
+            data = self._socket.recv(4096)
+            if not data:
+                raise EOFError
+            self._came += self._stream.feed(data)
+        message = self._came.pop(0)
+        if isinstance(message, Need):
+            self.needs.append(message.size)
+            if self.answers:
+                self._answer(message.size)
+        return message
+
+    def _answer(self, size: int) -> None:
+        if len(self.needs) == 1 or size <= self.size or size + self.others <= self.limit:
+            self.size = size
+        self.say(Memory(self.size, self.limit, self.size + self.others))
+
+    def expect(self, kind: type[Kind], fits: Callable[[Kind], bool] = lambda _: True) -> Kind:
+        """The next message of that kind that fits; others are passed over."""
+        while True:
+            message = self.next()
+            if isinstance(message, kind) and fits(message):
+                return message
+
+    def serve(self) -> None:
+        """Give everything that is asked for, until the connection ends."""
+        try:
+            while True:
+                if isinstance(self.next(), Ask):
+                    self.grant(FOREVER)
+        except (EOFError, ConnectionError):
+            self.close()
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+
+
+class Stub:
+    """Listens where the gate looks for the server of one GPU."""
+
+    def __init__(self, path: Path) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.settimeout(LONG)
+        path.unlink(missing_ok=True)
+        self._listener.bind(str(path))
+        self._listener.listen(64)
+        self._accepted: list[Connection] = []
+
+    def accept(self) -> Connection:
+        """The next process."""
+        self._accepted.append(Connection(self._listener.accept()[0]))
+        return self._accepted[-1]
+
+    def close(self) -> None:
+        """End all of it, as the end of the server's process would."""
+        self._listener.close()
+        for connection in self._accepted:
+            connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

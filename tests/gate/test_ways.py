@@ -1,0 +1,56 @@
+"""Whichever way a program finds the driver, and whichever function it launches with: it asks first."""
+
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_node.shares.protocol import FOREVER, Ask
+
+from .building import Built
+from .place import Place
+
+WAYS = ("link", "dlsym", "default", "deepbind", "dlmopen", "address1", "address2", "address-itself")
+LAUNCHES = (
+    "cuLaunchKernel", "cuLaunchKernel_ptsz", "cuLaunchKernelEx", "cuLaunchKernelEx_ptsz", "cuLaunchCooperativeKernel",
+    "cuLaunchCooperativeKernel_ptsz", "cuLaunchCooperativeKernelMultiDevice", "cuGraphLaunch", "cuGraphLaunch_ptsz",
+    "cuLaunch", "cuLaunchGrid", "cuLaunchGridAsync",
+)  # fmt: skip
+
+
+def _asks_first(place: Place, *arguments: str, launches: int = 1) -> None:
+    with place.stub() as stub, place.run(*arguments) as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        assert place.sums().launches == 0
+        connection.grant(FOREVER)
+        assert program.lines()[-1] == "done"
+        assert place.sums().launches == launches
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_to_the_driver_is_gated(either: Place, way: str) -> None:
+    """In both forms of the gate, nothing reaches the GPU before the lease."""
+    _asks_first(either, way, "kernels:3:10", "sync", launches=3)
+
+
+@pytest.mark.parametrize("way", ["link", "dlsym", "address2"])
+@pytest.mark.parametrize("function", LAUNCHES)
+def test_each_function_that_launches_is_gated(place: Place, function: str, way: str) -> None:
+    """By its symbol, linked or looked up, and by name and version."""
+    _asks_first(place, way, f"by:{function}:10", "sync")
+
+
+def test_a_gate_without_a_directory_lets_everything_pass(place: Place) -> None:
+    """Preloaded where no share is used: the program runs as ever."""
+    with place.run("dlsym", "kernels:3:10", "alloc:1024", "sync", JUPYTER_GPU_GATE="") as program:
+        assert program.lines()[-1] == "done"
+    assert place.sums().launches == 3
+
+
+def test_no_variable_takes_the_shim_away(built: Built, short: Path) -> None:
+    """Its directory is built in, and it needs no LD_PRELOAD."""
+    place = Place(built, short, "shim")
+    with place.stub() as stub, place.run("dlsym", "kernels:1:10", JUPYTER_GPU_GATE="/nowhere", LD_PRELOAD="") as program:
+        stub.accept().expect(Ask)
+        assert place.sums().launches == 0
+        program.kill()
