@@ -1,0 +1,322 @@
+"""What becomes of programs that do not keep to their turns on one GPU: stopped, continued, the share taken away. Pure.
+
+Two offences: to keep the GPU after being asked for it (:class:`Late`), and to use it in turns of others
+(:class:`Looked`), as a program does that avoids the gate. Either has its processes stopped until their share's next
+turn. A stop counts as a strike, strikes are forgotten with time, and too many of them cost the share.
+
+For whoever carries out the orders:
+
+- Keep the state before doing what is ordered, so that what is stopped is known after a restart:
+  :class:`Began`.
+- A stopped process can neither ask nor give back: do both for it. Its queued work runs on: others wait
+  until that has ended.
+- A process is one by its pid *and* its start. To continue one that has ended is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from math import inf
+from typing import Any
+
+LIMITS = {
+    "grace": (1_000, 60_000_000),
+    "tolerance": (0, 1000),
+    "looks": (1, 100),
+    "longest": (1_000, 600_000_000),
+    "strikes": (1, 1000),
+    "forget": (1_000_000, 7 * 86_400_000_000),
+}
+"""Least and most of each setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Penalties:
+    """The settings of one GPU. Microseconds; raises :class:`ValueError` in words for the administrator."""
+
+    grace: int = 500_000
+    """From being asked for the GPU to being stopped. Longer than that of the arbiter, after which it speaks of it: a
+    kernel cannot be interrupted, and whoever is late by one long kernel pays with its own time, and is no offender."""
+    tolerance: int = 50
+    """GPU time in turns of others that may be an error of measurement, in thousandths of the time looked at."""
+    looks: int = 3
+    """How often in a row more than that must be seen."""
+    longest: int = 10_000_000
+    """A stop ends after that even if its share has had no turn."""
+    strikes: int = 5
+    """So many cost the share."""
+    forget: int = 600_000_000
+    """A strike counts half after that."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value, (least, most) = getattr(self, one.name), LIMITS[one.name]
+            if type(value) is not int or not least <= value <= most:
+                raise ValueError(f"{one.name} is {value!r}; it must be a whole number from {least} to {most}.")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Process:
+    """A process, also after its pid belongs to another one."""
+
+    pid: int
+    started: int
+    """When, as the kernel counts it."""
+
+
+Processes = frozenset[Process]
+
+
+# --- what happens -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The node plugin is here again; nothing of what was stopped stays so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """``share`` was asked for the GPU at ``since`` and has it still."""
+
+    share: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class GaveBack:
+    """``share`` has no turn any more."""
+
+    share: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn of ``share`` begins."""
+
+    share: str
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """GPU time of processes in turns of others than their share, by share, in the last ``passed`` microseconds."""
+
+    foreign: Mapping[str, Mapping[Process, int]]
+    passed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """``share`` is not there any more, for whatever reason."""
+
+    share: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Nothing but time."""
+
+
+Event = Began | Late | GaveBack | Turn | Looked | Removed | Tick
+
+
+# --- what is to be done -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop these, and tell the share's user why."""
+
+    share: str
+    processes: Processes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Let these run again."""
+
+    share: str
+    processes: Processes
+
+
+@dataclass(frozen=True, slots=True)
+class TakeAway:
+    """Take the share away, and tell its user why."""
+
+    share: str
+    reason: str
+
+
+Order = Stop | Continue | TakeAway
+
+
+# --- what is remembered -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Of one share."""
+
+    strikes: float = 0.0
+    """As they counted at ``struck``."""
+    struck: int = 0
+    late: int | None = None
+    """Since when it keeps the GPU."""
+    looks: int = 0
+    """How often in a row it was seen in turns of others."""
+    stopped: Processes = frozenset()
+    since: int = 0
+    """When they were stopped."""
+    taken: str = ""
+    """Why it was taken away."""
+
+    def counts(self, now: int, penalties: Penalties) -> float:
+        """What its strikes are worth now."""
+        return self.strikes * float(0.5 ** (max(0, now - self.struck) / penalties.forget))
+
+
+State = Mapping[str, Record]
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The processes of each share on this GPU, and those that are never stopped, such as the Jupyter server."""
+
+    processes: Mapping[str, Processes] = field(default_factory=dict)
+    never: Processes = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is remembered from now on, and what is to be done, in this order."""
+
+    state: State
+    orders: tuple[Order, ...]
+
+
+def decide(state: State, event: Event, now: int, present: Present, penalties: Penalties) -> Outcome:
+    """One event. ``now`` is a monotonic clock in microseconds."""
+    records, orders = dict(state), list[Order]()
+    match event:
+        case Began():
+            for share, one in sorted(state.items()):
+                # the clock may be another one now: what counted then counts from now on
+                records[share] = replace(_continued(share, one, orders), struck=now)
+                if one.taken:
+                    orders.append(TakeAway(share, one.taken))
+        case Late(share, since):
+            records[share] = replace(records.get(share, Record()), late=since)
+        case GaveBack(share) if share in records:
+            records[share] = replace(records[share], late=None)
+        case Turn(share) if share in records:
+            records[share] = _continued(share, records[share], orders)
+        case Looked(foreign, passed):
+            for share in sorted({*records, *foreign}):
+                records[share] = _looked(records.get(share, Record()), foreign.get(share, {}), passed, penalties)
+        case Removed(share) if share in records:
+            _continued(share, records.pop(share), orders)
+        case _:
+            pass
+    for share, one in sorted(records.items()):
+        records[share] = _judged(share, one, now, present, penalties, orders)
+    kept = {share: one for share, one in records.items() if not _forgotten(one, now, penalties)}
+    return Outcome(kept, tuple(orders))
+
+
+def wake(state: State, penalties: Penalties) -> int | None:
+    """When a :class:`Tick` is due if nothing else happens; None: never."""
+    moments = [
+        one.late + penalties.grace
+        for one in state.values()
+        if one.late is not None and not one.taken and not one.stopped
+    ]
+    moments += [one.since + penalties.longest for one in state.values() if one.stopped]
+    return min(moments, default=None)
+
+
+# --- how it decides ---------------------------------------------------------------------------------------------------
+
+
+def _continued(share: str, one: Record, orders: list[Order]) -> Record:
+    if one.stopped:
+        orders.append(Continue(share, one.stopped))
+    return replace(one, stopped=frozenset(), late=None, looks=0)
+
+
+def _looked(one: Record, foreign: Mapping[Process, int], passed: int, penalties: Penalties) -> Record:
+    """Work that was queued before a stop runs on: what is seen of it is no new offence."""
+    used = 0 if one.stopped else sum(foreign.values())
+    return replace(one, looks=one.looks + 1 if used * 1000 > penalties.tolerance * passed else 0)
+
+
+def _judged(share: str, one: Record, now: int, present: Present, penalties: Penalties, orders: list[Order]) -> Record:
+    """What follows for one share."""
+    if one.taken:
+        return one
+    if one.stopped and now >= one.since + penalties.longest:
+        return _continued(share, one, orders)
+    stoppable = present.processes.get(share, frozenset()) - present.never
+    if one.stopped:
+        return _corrected(share, one, stoppable, present.never, orders)
+    late = one.late is not None and now >= one.late + penalties.grace
+    if not late and one.looks < penalties.looks:
+        return one
+    what = "it kept the GPU after it was asked for it" if late else "it used the GPU in turns of others"
+    one = replace(one, strikes=one.counts(now, penalties) + 1, struck=now, late=None, looks=0)
+    if (times := round(one.strikes)) >= penalties.strikes:  # rounded: a little of each is forgotten before the next
+        one = replace(one, taken=f"Taken away: {what}, offence {times} of late. Restart its programs and ask again.")
+        orders.append(TakeAway(share, one.taken))
+    elif stoppable:
+        one = replace(one, stopped=stoppable, since=now)
+        orders.append(Stop(share, stoppable, f"Stopped until its next turn: {what}."))
+    return one
+
+
+def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, orders: list[Order]) -> Record:
+    """Processes that came after the others were stopped are stopped too; what must not be stopped runs again."""
+    if new := stoppable - one.stopped:
+        orders.append(Stop(share, new, "Stopped until its next turn, as the others of this share."))
+    if spared := one.stopped & never:
+        orders.append(Continue(share, spared))
+    return replace(one, stopped=one.stopped - spared | new)
+
+
+def _forgotten(one: Record, now: int, penalties: Penalties) -> bool:
+    """Whether nothing is left to remember."""
+    idle = one.late is None and not one.looks and not one.stopped and not one.taken
+    return idle and one.counts(now, penalties) < 0.05
+
+
+# --- to keep it -------------------------------------------------------------------------------------------------------
+
+
+def to_plain(state: State) -> dict[str, Any]:
+    """For a file. How late somebody is now, and was seen, is not kept: it is seen again."""
+    return {
+        share: {
+            "strikes": one.strikes,
+            "struck": one.struck,
+            "stopped": [[each.pid, each.started] for each in sorted(one.stopped)],
+            "taken": one.taken,
+        }
+        for share, one in state.items()
+    }
+
+
+def from_plain(plain: Any) -> State:
+    """What :func:`to_plain` gave. Raises :class:`ValueError` for anything else."""
+    try:
+        found = {}
+        for share, one in plain.items():
+            stopped = frozenset(Process(*each) for each in one["stopped"])
+            whole = [one["struck"], *(number for each in stopped for number in (each.pid, each.started))]
+            if not all(type(number) is int and number >= 0 for number in whole) or not all(one.pid for one in stopped):
+                raise ValueError("a process or a moment is not a whole number")
+            if not 0 <= one["strikes"] < inf or not isinstance(one["taken"], str):
+                raise ValueError("strikes or taken is out of range")
+            found[share] = Record(float(one["strikes"]), one["struck"], stopped=stopped, taken=one["taken"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"This is not what was kept of offences: {error!r}.") from error
+    return found

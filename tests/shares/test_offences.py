@@ -1,0 +1,337 @@
+"""Offences against turns: each rule by a case, and what must hold whatever happens."""
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_node.shares.offences import (
+    Began,
+    Continue,
+    Event,
+    GaveBack,
+    Late,
+    Looked,
+    Order,
+    Penalties,
+    Present,
+    Process,
+    Record,
+    Removed,
+    State,
+    Stop,
+    TakeAway,
+    Tick,
+    Turn,
+    decide,
+    from_plain,
+    to_plain,
+    wake,
+)
+
+PENALTIES = Penalties(grace=100_000, strikes=3)
+HOG, CHILD, JUPYTER, OTHER = Process(7, 70), Process(8, 80), Process(9, 90), Process(10, 100)
+KEPT = "it kept the GPU after it was asked for it"
+
+
+@dataclass
+class World:
+    """What one GPU's programs do, and what they were told."""
+
+    present: Present = field(default_factory=lambda: Present({"a": frozenset({HOG, JUPYTER})}, frozenset({JUPYTER})))
+    penalties: Penalties = PENALTIES
+    state: State = field(default_factory=dict)
+    now: int = 0
+
+    def see(self, event: Event, after: int = 0) -> tuple[Order, ...]:
+        self.now += after
+        outcome = decide(self.state, event, self.now, self.present, self.penalties)
+        self.state = outcome.state
+        return outcome.orders
+
+    def late(self) -> tuple[Order, ...]:
+        """It keeps the GPU for as long as it is let."""
+        self.see(Late("a", self.now))
+        return self.see(Tick(), self.penalties.grace)
+
+
+def group(*processes: Process) -> frozenset[Process]:
+    return frozenset(processes)
+
+
+def stop(*processes: Process, why: str = KEPT) -> Stop:
+    return Stop("a", group(*processes), f"Stopped until its next turn: {why}.")
+
+
+# --- late -------------------------------------------------------------------------------------------------------------
+
+
+def test_who_keeps_the_gpu_is_stopped_after_the_grace() -> None:
+    """Not a microsecond before, and the Jupyter server never."""
+    world = World()
+    assert world.see(Late("a", 5), after=50_000) == ()
+    assert wake(world.state, PENALTIES) == 100_005
+    assert world.see(Tick(), after=50_004) == ()
+    assert world.see(Tick(), after=1) == (stop(HOG),)
+
+
+def test_who_gives_back_in_time_is_no_offender() -> None:
+    """A kernel cannot be interrupted. Nothing is remembered of it."""
+    world = World()
+    world.see(Late("a", 0))
+    assert world.see(GaveBack("a"), after=99_999) == ()
+    assert world.see(Tick(), after=1_000_000) == ()
+    assert (world.state, wake(world.state, PENALTIES)) == ({}, None)
+
+
+def test_it_runs_again_in_its_turn() -> None:
+    """And has its strike still."""
+    world = World()
+    assert world.late() == (stop(HOG),)
+    assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+    assert world.see(Turn("a")) == ()
+    assert world.state["a"].strikes == 1
+
+
+def test_a_stop_ends_without_a_turn() -> None:
+    """Whoever is stopped is not forgotten because nobody gives it a turn."""
+    world = World()
+    world.late()
+    assert wake(world.state, PENALTIES) == world.now + PENALTIES.longest
+    assert world.see(Late("a", world.now), after=PENALTIES.longest - 1) == ()
+    assert wake(world.state, PENALTIES) == world.now + 1
+    assert world.see(Tick(), after=1) == (Continue("a", group(HOG)),)
+
+
+def test_too_many_offences_cost_the_share() -> None:
+    """Its user reads why; what is stopped runs again before."""
+    world = World()
+    for _ in range(2):
+        assert world.late() == (stop(HOG),)
+        assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+    words = f"Taken away: {KEPT}, offence 3 of late. Restart its programs and ask again."
+    assert world.late() == (TakeAway("a", words),)
+    assert world.late() == ()  # once
+    assert wake(world.state, PENALTIES) is None
+    world.see(Removed("a"))
+    assert world.state == {}
+
+
+def test_old_offences_are_forgotten() -> None:
+    """One in a while costs nothing but that turn."""
+    world = World()
+    for _ in range(20):
+        assert world.late() == (stop(HOG),)
+        world.see(Turn("a"))
+        world.now += PENALTIES.forget
+    assert world.see(Tick(), after=10 * PENALTIES.forget) == ()
+    assert world.state == {}
+
+
+def test_offences_of_what_is_never_stopped_count_too() -> None:
+    """There is no stop, but an end."""
+    world = World(Present({"a": group(JUPYTER)}, group(JUPYTER)))
+    assert world.late() == ()
+    assert world.late() == ()
+    assert [type(order) for order in world.late()] == [TakeAway]
+
+
+def test_an_offender_that_is_gone_is_not_stopped() -> None:
+    """Its pid may belong to another one by now."""
+    assert World(Present()).late() == ()
+
+
+# --- in turns of others -----------------------------------------------------------------------------------------------
+
+
+def foreign(amount: int, share: str = "a") -> Looked:
+    return Looked({share: {HOG: amount - amount // 2, CHILD: amount // 2}}, 1_000_000)
+
+
+def test_who_uses_the_gpu_in_turns_of_others_is_stopped() -> None:
+    """Seen several times in a row, and above what may be an error of measurement."""
+    world = World()
+    assert [world.see(foreign(amount)) for amount in (50_001, 50_001, 50_000, 50_001, 50_001)] == [()] * 5
+    assert world.see(foreign(50_001)) == (stop(HOG, why="it used the GPU in turns of others"),)
+
+
+def test_not_to_be_seen_is_to_be_seen_without_use() -> None:
+    """The row is broken by it."""
+    world = World()
+    for look in (foreign(900_000), foreign(900_000), Looked({}, 1_000_000), foreign(900_000), foreign(900_000)):
+        assert world.see(look) == ()
+
+
+def test_queued_work_of_who_is_stopped_is_no_offence() -> None:
+    """A stop does not reach what the GPU has already."""
+    world = World()
+    world.late()
+    for _ in range(10):
+        assert world.see(foreign(900_000)) == ()
+    assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+    assert world.state["a"].strikes == 1
+
+
+# --- while it is stopped ----------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_comes_later_is_stopped_too() -> None:
+    """As one offence; all run again together."""
+    world = World()
+    world.late()
+    world.present = replace(world.present, processes={"a": group(HOG, CHILD), "b": group(OTHER)})
+    assert world.see(Tick()) == (Stop("a", group(CHILD), "Stopped until its next turn, as the others of this share."),)
+    assert world.see(Tick()) == ()
+    assert world.see(Turn("a")) == (Continue("a", group(HOG, CHILD)),)
+
+
+def test_what_must_not_be_stopped_runs_at_once() -> None:
+    """When that is known only afterwards."""
+    world = World(Present({"a": group(HOG, CHILD)}))
+    assert world.late() == (stop(HOG, CHILD),)
+    world.present = replace(world.present, never=group(CHILD))
+    assert world.see(Tick()) == (Continue("a", group(CHILD)),)
+    assert world.state["a"].stopped == group(HOG)
+
+
+def test_a_process_that_is_not_seen_is_not_forgotten() -> None:
+    """Whoever stops a process continues it, whatever a look at the GPU misses meanwhile."""
+    world = World()
+    world.late()
+    world.present = Present()
+    world.see(Tick())
+    assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+
+
+def test_a_share_that_is_removed_runs_again() -> None:
+    """So that its programs can end."""
+    world = World()
+    world.late()
+    assert world.see(Removed("a")) == (Continue("a", group(HOG)),)
+    assert (world.state, world.see(Removed("a")), world.see(Turn("a")), world.see(GaveBack("a"))) == ({}, (), (), ())
+
+
+# --- restart ----------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_restart_all_run_again() -> None:
+    """By what was kept in a file; strikes count on, whatever the clock says now."""
+    world = World(now=10**15)
+    world.late()
+    kept = json.loads(json.dumps(to_plain(world.state)))
+    again = World(state=from_plain(kept), now=3)
+    assert again.see(Began()) == (Continue("a", group(HOG)),)
+    assert again.state["a"] == Record(strikes=1.0, struck=3, since=again.state["a"].since)
+    assert again.see(Began()) == ()
+
+
+def test_what_was_taken_away_is_taken_away_again() -> None:
+    """The plugin may have ended before it did."""
+    world = World(penalties=Penalties(grace=1_000, strikes=1))
+    (order,) = world.late()
+    again = World(state=from_plain(to_plain(world.state)))
+    assert again.see(Began()) == (order,)
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        None, [], 5, {"a": None}, {"a": {}},
+        *(
+            {"a": {"strikes": 1, "struck": 0, "stopped": [[1, 2]], "taken": ""} | wrong}
+            for wrong in (
+                {"strikes": -1}, {"strikes": float("nan")}, {"strikes": float("inf")}, {"strikes": "1"}, {"struck": -1},
+                {"struck": 1.5}, {"stopped": None}, {"stopped": [[1]]}, {"stopped": [[0, 1]]}, {"stopped": [[True, 1]]},
+                {"stopped": ["ab"]}, {"stopped": [[-1, 1]]}, {"taken": None},
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_file_that_says_nonsense(plain: Any) -> None:
+    """It is refused, whatever of it is wrong: a signal to the wrong process cannot be taken back."""
+    with pytest.raises(ValueError, match="not what was kept of offences"):
+        from_plain(plain)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"grace": 0}, "grace is 0; it must be a whole number from 1000"),
+        ({"tolerance": 1001}, "tolerance is 1001"),
+        ({"looks": 1.5}, "looks is 1.5"),
+        ({"strikes": True}, "strikes is True"),
+        ({"longest": "5"}, "longest is '5'"),
+        ({"forget": -1}, "forget is -1"),
+    ],
+)
+def test_settings_that_cannot_work(settings: dict[str, Any], words: str) -> None:
+    """The administrator reads which one and why."""
+    with pytest.raises(ValueError, match=words):
+        Penalties(**settings)
+
+
+# --- whatever happens -------------------------------------------------------------------------------------------------
+
+SHARES = st.sampled_from(["a", "b"])
+GROUPS = st.frozensets(st.sampled_from([HOG, CHILD, JUPYTER, OTHER]))
+EVENTS: st.SearchStrategy[Event] = st.one_of(
+    st.builds(Late, SHARES, st.integers(0, 1_000)),
+    st.builds(GaveBack, SHARES),
+    st.builds(Turn, SHARES),
+    st.builds(Removed, SHARES),
+    st.builds(
+        Looked, st.dictionaries(SHARES, st.dictionaries(st.sampled_from([HOG, CHILD]), st.just(500))), st.just(1000)
+    ),
+    st.just(Tick()),
+    st.just(Began()),
+)
+
+
+@given(st.lists(st.tuples(EVENTS, st.integers(0, 60_000), GROUPS), max_size=40), st.frozensets(st.just(JUPYTER)))
+def test_rules_of_every_event(story: list[tuple[Event, int, frozenset[Process]]], never: frozenset[Process]) -> None:
+    """Who is stopped is known, for as long as allowed, and runs again in its turn, and when its share is gone."""
+    world = World(Present({}, never), Penalties(grace=1_000, longest=100_000, strikes=3, looks=2))
+    stopped: dict[str, frozenset[Process]] = {}
+    since: dict[str, int] = {}
+    for event, after, processes in story:
+        while (due := wake(world.state, world.penalties)) is not None and due <= world.now + after:
+            after -= max(0, due - world.now)
+            obey(world.see(Tick(), max(0, due - world.now)), stopped, since, world.now)
+            assert wake(world.state, world.penalties) != due, "it would wake for nothing for ever"
+        share = getattr(event, "share", "a")
+        world.present = replace(world.present, processes={share: processes})
+        orders = world.see(event, after)
+        obey(orders, stopped, since, world.now)
+        assert {name: one.stopped for name, one in world.state.items() if one.stopped} == stopped
+        assert all(world.now < since[name] + 100_000 for name in stopped)
+        assert not any(one & never for one in stopped.values())
+        if isinstance(event, Began):
+            assert not stopped
+        if isinstance(event, Turn | Removed):
+            assert event.share not in stopped or any(isinstance(order, Stop) for order in orders)
+        assert not any(one.taken and one.stopped for one in world.state.values())
+
+
+def obey(orders: tuple[Order, ...], stopped: dict[str, frozenset[Process]], since: dict[str, int], now: int) -> None:
+    """What becomes of the processes: nobody is stopped twice, or continued that runs."""
+    for order in orders:
+        before = stopped.get(order.share, frozenset())
+        match order:
+            case Stop(share, processes, reason):
+                assert processes
+                assert reason
+                assert not processes & before
+                since.setdefault(share, now)
+                stopped[share] = before | processes
+            case Continue(share, processes):
+                assert processes
+                assert processes <= before
+                stopped[share] = before - processes
+            case TakeAway():
+                assert order.reason
+        if not stopped.get(order.share):
+            stopped.pop(order.share, None)
+            since.pop(order.share, None)
