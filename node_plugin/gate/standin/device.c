@@ -51,58 +51,74 @@ static int read_uuid(const char *text, char uuid[16]) {
     return digits == 32;
 }
 
-/* Whether CUDA_VISIBLE_DEVICES shows it, and as which device: indices or UUIDs (their beginnings do). */
-static int place_of(int index, const char *name) {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    if (!visible) return index;
-    char list[2048], *rest = list, *part;
-    snprintf(list, sizeof list, "%s", visible);
-    for (int place = 0; (part = strsep(&rest, ",")); place++) {
-        char *end;
-        long asked = strtol(part, &end, 10);
-        if (end != part && !*end ? asked == index : strlen(part) > 4 && !strncmp(part, name, strlen(part))) return place;
-        if (end != part && !*end && asked < 0) break;
+struct setting {
+    char name[48], uuid[16];
+    uint64_t megabytes;
+};
+
+/* A list of UUID:MiB; how many, or -1. */
+static int read_gpus(const char *value, struct setting gpus[MAX_DEVICES]) {
+    char list[2048], *rest = list, *part, *end = "";
+    int count = 0;
+    snprintf(list, sizeof list, "%s", value);
+    for (; *value && (part = strsep(&rest, ",")); count++) {
+        if (count == MAX_DEVICES) return -1;
+        struct setting *gpu = &gpus[count];
+        char *size = strchr(part, ':');
+        gpu->megabytes = 16384;
+        if (size) {
+            *size++ = 0;
+            gpu->megabytes = strtoull(size, &end, 10);
+        }
+        if (!read_uuid(part, gpu->uuid) || !gpu->megabytes || *end) return -1;
+        snprintf(gpu->name, sizeof gpu->name, "%s", part);
     }
+    return count;
+}
+
+/* Which GPU an entry of CUDA_VISIBLE_DEVICES is, an index or the beginning of a UUID, or -1. */
+static int named(const char *entry, const struct setting *gpus, int count) {
+    char *end;
+    long index = strtol(entry, &end, 10);
+    if (end != entry && !*end) return index >= 0 && index < count ? (int)index : -1;
+    for (int i = 0; i < count; i++)
+        if (strlen(entry) > 4 && !strncmp(entry, gpus[i].name, strlen(entry))) return i;
     return -1;
 }
 
-static CUresult open_device(const char *folder, uint64_t entries, int place, const char *name, uint64_t megabytes) {
-    struct device *device = &standin_devices[place];
-    int failed = board_open(&device->board, folder, name, megabytes << 20, (uint32_t)entries,
+static CUresult open_device(const char *folder, uint64_t entries, const struct setting *gpu) {
+    struct device *device = &standin_devices[standin_count];
+    int failed = board_open(&device->board, folder, gpu->name, gpu->megabytes << 20, (uint32_t)entries,
                             getenv(VARIABLE "_OWNER"));
     if (failed) return wrong("", folder, strerror(failed));
     device->memory = device->board.sheet->memory;
-    device->pool = device->default_pool = make_pool(place);
+    device->pool = device->default_pool = make_pool(standin_count);
+    memcpy(device->uuid, gpu->uuid, sizeof device->uuid);
+    standin_count++;
     return OK;
 }
 
-/* A list of UUID:MiB. */
+/* All of them, or those that CUDA_VISIBLE_DEVICES says up to the first which is not there. */
 static CUresult open_devices(const char *folder, uint64_t entries) {
-    const char *value = getenv(VARIABLE "_GPUS");
+    struct setting gpus[MAX_DEVICES] = {0};
+    const char *value = getenv(VARIABLE "_GPUS"), *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int count = read_gpus(value ? value : DEFAULT_GPUS, gpus);
+    if (count < 0) return wrong("_GPUS", value, "not a list of up to 16 GPU-UUID:MiB");
+    CUresult failed = OK;
+    for (int i = 0; !visible && !failed && i < count; i++) failed = open_device(folder, entries, &gpus[i]);
     char list[2048], *rest = list, *part;
-    snprintf(list, sizeof list, "%s", value ? value : DEFAULT_GPUS);
-    for (int index = 0; *list && (part = strsep(&rest, ",")); index++) {
-        char uuid[16], *size = strchr(part, ':');
-        uint64_t megabytes = 16384;
-        if (size) {
-            *size++ = 0;
-            megabytes = strtoull(size, NULL, 10);
-        }
-        if (!read_uuid(part, uuid) || !megabytes || index == MAX_DEVICES)
-            return wrong("_GPUS", value, "not a list of up to 16 GPU-UUID:MiB");
-        int place = place_of(index, part);
-        if (place < 0 || place >= MAX_DEVICES) continue;
-        memcpy(standin_devices[place].uuid, uuid, sizeof uuid);
-        CUresult failed = open_device(folder, entries, place, part, megabytes);
-        if (failed) return failed;
-        if (place >= standin_count) standin_count = place + 1;
+    snprintf(list, sizeof list, "%s", visible ? visible : "");
+    while (visible && !failed && standin_count < MAX_DEVICES && (part = strsep(&rest, ","))) {
+        int index = named(part, gpus, count);
+        if (index < 0) break;
+        failed = open_device(folder, entries, &gpus[index]);
     }
-    return standin_count ? OK : NO_DEVICE;
+    return failed ? failed : standin_count ? OK : NO_DEVICE;
 }
 
 /* As with a real driver: a child that did not exec cannot go on with what its parent had. */
 static void in_child(void) {
-    if (standin_state == OK) standin_state = NOT_INITIALIZED;
+    standin_state = NOT_INITIALIZED;
     standin_count = -1;
 }
 
@@ -124,7 +140,8 @@ static CUresult start(void) {
 API CUresult cuInit(unsigned flags) {
     if (flags) return INVALID_VALUE;
     pthread_mutex_lock(&standin_lock);
-    if (standin_state == NOT_INITIALIZED && standin_count == 0) standin_state = start();
+    int again = standin_state == NOT_INITIALIZED || standin_state == NO_DEVICE; /* as a real driver looks again */
+    if (again && standin_count == 0) standin_state = start();
     CUresult state = standin_state;
     pthread_mutex_unlock(&standin_lock);
     return state;
@@ -138,7 +155,7 @@ API CUresult cuDriverGetVersion(int *answer) {
 
 CUresult known_device(CUdevice device) {
     if (standin_state) return standin_state;
-    return device < 0 || device >= standin_count || !standin_devices[device].board.sheet ? INVALID_DEVICE : OK;
+    return device < 0 || device >= standin_count ? INVALID_DEVICE : OK;
 }
 
 API CUresult cuDeviceGetCount(int *count) {

@@ -3,7 +3,9 @@
 The layout is that of node_plugin/gate/standin/board.h. No lock is needed: an entry is written before it is counted.
 """
 
+import fcntl
 import mmap
+import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ SLOTS, SLOT, FIRST_SLOT = 256, struct.Struct("<IIQ"), 256
 WORK = struct.Struct("<QQQQIIII40s")
 FIRST_WORK = FIRST_SLOT + SLOTS * SLOT.size
 OVERLAP, CUT = 1, 2
+FLOCK, FIRST_BYTE = struct.Struct("hhqqi4x"), 1 << 40  # struct flock, where longs have 64 bits
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,12 @@ class Board:
     """The board of one GPU, as it is at each call."""
 
     def __init__(self, folder: Path, uuid: str) -> None:
-        with (folder / f"{uuid}.board").open("rb") as file:
+        self._path = folder / f"{uuid}.board"
+        with self._path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         magic, self.memory, self._capacity, _, _, name = HEAD.unpack_from(self._map)
         if magic != MAGIC:
-            raise ValueError(f"{folder / uuid}.board is not a board of this version of the stand-in driver")
+            raise ValueError(f"{self._path} is not a board of this version of the stand-in driver")
         self.uuid = name.rstrip(b"\0").decode()
 
     def close(self) -> None:
@@ -82,10 +86,16 @@ class Board:
             raise LookupError(f"the log keeps {self._capacity} launches and there were {entries}: make it longer")
         return [_work(one) for one in raw]
 
-    def bytes_by_pid(self) -> dict[int, int]:
-        """Device memory of each process that ever had some and whose place in the file no other process took since."""
-        slots = (SLOT.unpack_from(self._map, FIRST_SLOT + i * SLOT.size) for i in range(SLOTS))
-        return {pid: size for process, pid, size in slots if process and size}
+    def live(self) -> dict[int, int]:
+        """Device memory of each process that has the GPU open, by pid: one that lives holds a lock on one byte."""
+        held = {}
+        with self._path.open("rb") as file:
+            for i in range(SLOTS):
+                process, pid, size = SLOT.unpack_from(self._map, FIRST_SLOT + i * SLOT.size)
+                asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, FIRST_BYTE + i, 1, 0)
+                if process and FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK:
+                    held[pid] = size
+        return held
 
 
 def _work(raw: bytes) -> Work:
