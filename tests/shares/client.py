@@ -45,8 +45,12 @@ class Client:
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(PATIENCE)
-        self.socket.connect(str(path))
+        try:
+            self.socket.connect(str(path))
+        except BaseException:
+            self.socket.close()
+            raise
+        self.socket.settimeout(PATIENCE)  # not before: a full queue would be an error then, and is waited for so
         self._stream = from_server()
         self._come: list[FromServer] = []
 
@@ -89,6 +93,12 @@ class Client:
         message = self.next()
         assert isinstance(message, Grant), message
         return message
+
+    def another(self, after: int) -> int:
+        """Wait for a lease after that one; what is said of that one crossed with its end."""
+        while not isinstance(message := self.next(), Grant) or message.number <= after:
+            assert not isinstance(message, Memory), message
+        return message.number
 
     def revoked(self) -> int:
         """Wait until the GPU is asked back; extensions come before."""

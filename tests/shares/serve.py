@@ -44,14 +44,15 @@ class Serving:
 
     def start(self) -> None:
         """Also again, after the process ended."""
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.shares.serve", str(self.folder / "state"), self._options],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'node_plugin'}"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(self.folder / "server.log").open("ab"),
-        )
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.shares.serve", str(self.folder / "state"), self._options],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'node_plugin'}"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -61,7 +62,10 @@ class Serving:
     def kill(self) -> None:
         """With SIGKILL: no handler runs."""
         self.process.kill()
-        self.process.wait()
+        self._end()
+
+    def _end(self) -> None:
+        self.process.wait(60)
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
@@ -88,7 +92,7 @@ class Serving:
     def close(self) -> None:
         """End it in order."""
         self.call(close=True)
-        self.process.wait(30)
+        self._end()
 
     def socket(self, gpu: str, pod: str) -> Path:
         """Of that share."""

@@ -87,7 +87,8 @@ class Store:
             for gpu in gpus:
                 with places.opened(self._state, gpu) as folder:
                     for name in os.listdir(folder):  # noqa: PTH208
-                        if (gpu, name) not in keep and os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime < old:
+                        written = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+                        if written < old and (gpu, name) not in keep:
                             places.discard(folder, name)
         except OSError as error:
             _log.warning("Old files of shares in %s cannot be removed: %s", self._state, error)

@@ -1,0 +1,190 @@
+"""The files of shares on a real disk: written whole, never through a link, and what is bad costs a bank at most."""
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_node.shares import places
+from jupyter_gpu_node.shares.bank import Deposit
+from jupyter_gpu_node.shares.share_file import MAX_BYTES, ShareFile, restored
+from jupyter_gpu_node.shares.store import Entry, Store
+
+GPU, POD = "GPU-1", "pod-1"
+FILE = ShareFile(250, 400, 0.5, 700, written=1000)
+
+
+def entry(tmp_path: Path, **changes: object) -> Entry:
+    fields: dict[str, object] = {
+        "gpu": GPU, "pod": POD, "directory": tmp_path / "slot",
+        "file": FILE, "deposits": (Deposit(700, 40),), "now": 100,
+    }  # fmt: skip
+    return Entry(**(fields | changes))  # type: ignore[arg-type]
+
+
+def own(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "shares" / GPU / f"{POD}.json"
+
+
+def seen(tmp_path: Path) -> Path:
+    return tmp_path / "slot" / "shares" / f"{GPU}.json"
+
+
+def test_two_copies(tmp_path: Path) -> None:
+    """The own one has the bank; the pod's can be read by every user of the pod, and tells its balance only."""
+    store = Store(tmp_path / "state")
+    assert store.load(GPU, POD) is None
+    assert store.write([entry(tmp_path)])
+    found = store.load(GPU, POD)
+    assert found is not None
+    assert found.deposits == ((700, 60),)
+    body = json.loads(seen(tmp_path).read_bytes())
+    assert (body["bank"], body["effective"], "deposits" in body) == (700, 400, False)
+    assert seen(tmp_path).stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in seen(tmp_path).parent.iterdir()] == [f"{GPU}.json"]
+
+
+def test_what_the_user_does_to_the_copy_of_the_pod_changes_nothing(tmp_path: Path) -> None:
+    """The own copy counts, and the next writing puts the other right."""
+    store = Store(tmp_path / "state")
+    store.write([entry(tmp_path)])
+    for text in (b"", b"{}", b'{"allocated": 1000}'):
+        seen(tmp_path).write_bytes(text)
+        found = store.load(GPU, POD)
+        assert found is not None
+        assert found.allocated == 250
+        store.write([entry(tmp_path)])
+        assert json.loads(seen(tmp_path).read_bytes())["allocated"] == 250
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"\xff\x00", b"[]", b"{}", b"x" * (MAX_BYTES + 1), b'{"deposits": [[1, 2]]}']
+)
+def test_a_bad_own_copy_is_an_empty_bank(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes) -> None:
+    """And a line in the log, once; the next writing makes it good again."""
+    store = Store(tmp_path / "state")
+    store.write([entry(tmp_path)])
+    own(tmp_path).write_bytes(text)
+    with caplog.at_level(logging.WARNING):
+        assert store.load(GPU, POD) is None
+    assert ["begins empty" in record.message for record in caplog.records] == [True]
+    store.write([entry(tmp_path)])
+    assert store.load(GPU, POD) is not None
+
+
+def test_half_an_own_copy_is_an_empty_bank(tmp_path: Path) -> None:
+    """Wherever a power cut ended it."""
+    store = Store(tmp_path / "state")
+    store.write([entry(tmp_path)])
+    text = own(tmp_path).read_bytes()
+    for cut in range(0, len(text), 10):
+        own(tmp_path).write_bytes(text[:cut])
+        assert store.load(GPU, POD) is None
+
+
+@pytest.mark.parametrize("kind", ["link", "directory", "pipe"])
+def test_what_is_no_file_is_not_read(tmp_path: Path, kind: str) -> None:
+    """Nor waited for, nor followed."""
+    store = Store(tmp_path / "state")
+    store.write([entry(tmp_path)])
+    path = own(tmp_path)
+    elsewhere = path.rename(tmp_path / "elsewhere.json")
+    if kind == "link":
+        path.symlink_to(elsewhere)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    assert store.load(GPU, POD) is None
+
+
+def test_no_link_is_followed_when_writing(tmp_path: Path) -> None:
+    """A link in the place of the file is replaced, one in the place of the folder is refused."""
+    store = Store(tmp_path / "state")
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    store.write([entry(tmp_path)])
+    for name in (seen(tmp_path).name, f".{seen(tmp_path).name}.new"):
+        (seen(tmp_path).parent / name).unlink(missing_ok=True)
+        (seen(tmp_path).parent / name).symlink_to(victim)
+        assert store.write([entry(tmp_path)])
+        assert victim.read_text() == "mine"
+        assert not seen(tmp_path).is_symlink()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "shares").symlink_to(tmp_path)
+    assert not store.write([entry(tmp_path, directory=other)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "slot", "state", "victim"]
+
+
+def test_a_folder_that_others_can_change_is_refused(tmp_path: Path) -> None:
+    """There nothing would be what it was written as."""
+    (tmp_path / "slot" / "shares").mkdir(parents=True)
+    (tmp_path / "slot" / "shares").chmod(0o777)
+    assert not Store(tmp_path / "state").write([entry(tmp_path)])
+    with pytest.raises(PermissionError, match="changed by others"):
+        places.listen(tmp_path / "slot", GPU)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "x" * 65, "a\n", "ä"])
+def test_a_name_cannot_lead_elsewhere(tmp_path: Path, name: str) -> None:
+    """Not even by mistake."""
+    store = Store(tmp_path)
+    for gpu, pod in ((name, POD), (GPU, name)):
+        with pytest.raises(ValueError, match="no uuid"):
+            store.write([entry(tmp_path, gpu=gpu, pod=pod)])
+
+
+def test_one_that_cannot_be_written_keeps_no_other_from_it(tmp_path: Path) -> None:
+    """It is told, so that it can be tried again."""
+    store = Store(tmp_path / "state")
+    (tmp_path / "file").write_text("")
+    bad, good = entry(tmp_path, directory=tmp_path / "file"), entry(tmp_path, pod="other", directory=tmp_path / "b")
+    assert not store.write([bad, good])
+    assert store.load(GPU, "other") is not None
+
+
+def test_what_ended_while_nobody_looked_is_removed(tmp_path: Path) -> None:
+    """Own copies so old that nothing in them can be spent, but those of shares that are."""
+    store = Store(tmp_path / "state")
+    for gpu, pod in (("GPU-1", "a"), ("GPU-1", "b"), ("GPU-2", "a")):
+        store.write([entry(tmp_path, gpu=gpu, pod=pod)])
+    for pod in "ab":
+        os.utime(tmp_path / "state" / "shares" / "GPU-1" / f"{pod}.json", (1, 1))
+    store.sweep([("GPU-1", "b")])
+    assert [store.load(*place) is not None for place in (("GPU-1", "a"), ("GPU-1", "b"), ("GPU-2", "a"))] == [
+        False, True, True,
+    ]  # fmt: skip
+
+
+def test_a_share_that_ended_leaves_nothing(tmp_path: Path) -> None:
+    """Neither copy, nor the socket; again: nothing."""
+    store = Store(tmp_path / "state")
+    store.write([entry(tmp_path)])
+    with places.listen(tmp_path / "slot", GPU):
+        assert (tmp_path / "slot" / "shares" / f"{GPU}.sock").is_socket()
+        for _ in range(2):
+            store.forget(GPU, POD, tmp_path / "slot")
+    assert list((tmp_path / "slot" / "shares").iterdir()) == []
+    assert not own(tmp_path).exists()
+    store.forget(GPU, POD, tmp_path / "gone")
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_socket_in_a_place_with_a_long_path(tmp_path: Path) -> None:
+    """Longer than an address can be, and over an old socket."""
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    for _ in range(2):
+        with places.listen(deep, GPU):
+            assert (deep / "shares" / f"{GPU}.sock").stat().st_mode & 0o777 == 0o666
+
+
+def test_a_bank_survives_on_disk(tmp_path: Path) -> None:
+    """With the age of its deposits."""
+    store = Store(tmp_path / "state")
+    store.write([entry(tmp_path)])
+    found = store.load(GPU, POD)
+    assert found is not None
+    assert restored(found, 5_000, 1003) == (Deposit(700, 5_000 - 60 - 3_000),)
