@@ -115,6 +115,16 @@ def test_to_be_level_is_one_step_for_each() -> None:
     before = {"a": rested(200, 400, peak=400), "b": rested(200, 400, peak=400), "c": rested(200, peak=200)}
     outcome = adjust(before, served(before, {"a": 1000, "b": 1000, "c": 1000}), RULES)
     assert outcome.effective == {"a": 375, "b": 375, "c": 250}
+    before = {"a": rested(200, 600, peak=600), "b": rested(200, peak=200), "c": rested(200, peak=200)}
+    outcome = adjust(before, served(before, {"a": 1000, "b": 1000, "c": 1000}), RULES)
+    assert outcome.effective == {"a": 550, "b": 225, "c": 225}
+
+
+def test_to_be_level_needs_no_demand_for_more() -> None:
+    """Who has enough, but more than its own, goes towards the level as well."""
+    before = {"a": rested(250, 750, peak=525), "b": rested(250, peak=250)}
+    assert adjust(before, served(before, {"a": 525, "b": 1000}), RULES).effective == {"a": 700, "b": 300}
+    assert steady(before, {"a": 525, "b": 1000}, 200).effective == {"a": 500, "b": 500}
 
 
 def test_who_has_the_whole_gpu_wants_no_more() -> None:
@@ -270,12 +280,14 @@ def test_after_a_restart_nobody_is_taken_for_idle() -> None:
     outcome = adjust(kept, {"a": Seen(500, 0), "b": Seen(500, 0)}, RULES)
     assert outcome.effective == {"a": 700, "b": 300}
     assert steady(kept, {"a": 0, "b": 0}, RULES.fade // 2).effective == {"a": 700, "b": 300}
+    assert steady({"a": Standing.first(100, 900)}, {"a": 0}, RULES.fade // 2).effective == {"a": 900}
 
 
 @pytest.mark.parametrize("effective", [-5, 0, 5_000])
 def test_a_file_says_nonsense(effective: int) -> None:
     """The sum holds all the same."""
     kept = {"a": Standing.first(500, effective), "b": Standing.first(500, 900)}
+    assert 1 <= kept["a"].effective <= WHOLE
     after = adjust(kept, {"a": Seen(500, 0), "b": Seen(500, 0)}, RULES).effective
     assert sum(after.values()) <= WHOLE
     assert min(after.values()) >= 1

@@ -96,6 +96,15 @@ def test_it_runs_again_in_its_turn() -> None:
     assert world.state["a"].strikes == 1
 
 
+def test_what_it_kept_before_its_turn_is_over_then() -> None:
+    """A stopped process cannot give back: that is done for it, and is no second offence."""
+    world = World()
+    world.late()
+    assert world.late() == ()
+    assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+    assert world.see(Tick(), after=PENALTIES.grace) == ()
+
+
 def test_a_stop_ends_without_a_turn() -> None:
     """Whoever is stopped is not forgotten because nobody gives it a turn."""
     world = World()
@@ -115,6 +124,8 @@ def test_too_many_offences_cost_the_share() -> None:
     words = f"Taken away: {KEPT}, offence 3 of late. Restart its programs and ask again."
     assert world.late() == (TakeAway("a", words),)
     assert world.late() == ()  # once
+    assert world.see(Tick(), after=100 * PENALTIES.forget) == ()
+    assert world.state["a"].taken == words
     assert wake(world.state, PENALTIES) is None
     world.see(Removed("a"))
     assert world.state == {}
@@ -156,6 +167,16 @@ def test_who_uses_the_gpu_in_turns_of_others_is_stopped() -> None:
     world = World()
     assert [world.see(foreign(amount)) for amount in (50_001, 50_001, 50_000, 50_001, 50_001)] == [()] * 5
     assert world.see(foreign(50_001)) == (stop(HOG, why="it used the GPU in turns of others"),)
+    assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+    assert world.see(foreign(50_001)) == ()
+
+
+def test_a_turn_does_not_break_the_row() -> None:
+    """Who avoids the gate has turns too, and more of them than looks."""
+    world = World()
+    for look in (foreign(900_000), Turn("a"), foreign(900_000), Turn("a"), GaveBack("a")):
+        assert world.see(look) == ()
+    assert [type(order) for order in world.see(foreign(900_000))] == [Stop]
 
 
 def test_not_to_be_seen_is_to_be_seen_without_use() -> None:
@@ -173,6 +194,14 @@ def test_queued_work_of_who_is_stopped_is_no_offence() -> None:
         assert world.see(foreign(900_000)) == ()
     assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
     assert world.state["a"].strikes == 1
+
+
+def test_a_stop_is_remembered_longer_than_its_strike() -> None:
+    """Though the settings have it so that a strike is forgotten at once."""
+    world = World(penalties=replace(PENALTIES, forget=1_000_000, longest=600_000_000))
+    world.late()
+    assert world.see(Tick(), after=100_000_000) == ()
+    assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
 
 
 # --- while it is stopped ----------------------------------------------------------------------------------------------

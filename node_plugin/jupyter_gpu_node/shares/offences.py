@@ -6,10 +6,8 @@ turn. A stop counts as a strike, strikes are forgotten with time, and too many o
 
 For whoever carries out the orders:
 
-- Keep the state before doing what is ordered, so that what is stopped is known after a restart:
-  :class:`Began`.
-- A stopped process can neither ask nor give back: do both for it. Its queued work runs on: others wait
-  until that has ended.
+- Keep the state before doing what is ordered, so that what is stopped is known after a restart (:class:`Began`).
+- A stopped process can neither ask nor give back: do both for it, the latter when its queued work has ended.
 - A process is one by its pid *and* its start. To continue one that has ended is nothing.
 """
 
@@ -203,7 +201,7 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
         case Began():
             for share, one in sorted(state.items()):
                 # the clock may be another one now: what counted then counts from now on
-                records[share] = replace(_continued(share, one, orders), struck=now)
+                records[share] = replace(_continued(share, one, orders), struck=now, looks=0)
                 if one.taken:
                     orders.append(TakeAway(share, one.taken))
         case Late(share, since):
@@ -242,7 +240,7 @@ def wake(state: State, penalties: Penalties) -> int | None:
 def _continued(share: str, one: Record, orders: list[Order]) -> Record:
     if one.stopped:
         orders.append(Continue(share, one.stopped))
-    return replace(one, stopped=frozenset(), late=None, looks=0)
+    return replace(one, stopped=frozenset(), late=None)
 
 
 def _looked(one: Record, foreign: Mapping[Process, int], passed: int, penalties: Penalties) -> Record:
