@@ -21,7 +21,7 @@ def test_what_is_not_wanted_is_saved(used: int) -> None:
     """No demand, less than the quantum, exactly the quantum: the rest is deposited, to the microsecond."""
     books = a_ledger()
     books.run(0, used, contested=True, claimed=True)
-    books.turn(100_000, demand=False)
+    books.turn(100_000)
     found = books.account(100_000)
     assert (found.guaranteed, found.borrowed, found.overrun) == (used, 0, 0)
     assert (found.quantum, found.balance) == (Q, Q - used)
@@ -56,12 +56,12 @@ def test_what_it_was_kept_from_is_owed_and_not_saved() -> None:
     """With demand at the end of the period, as much as it waited stays quantum; the rest it did not want."""
     books = a_ledger()
     books.wait(80_000, 90_000)
-    books.turn(100_000, demand=True)
+    books.turn(100_000)
     assert (books.quantum, books.account(100_000).balance) == (Q + 10_000, Q - 10_000)
     books.wait(100_000, 200_000)
-    books.turn(200_000, demand=True)
+    books.turn(200_000)
     assert (books.quantum, books.account(200_000).balance) == (2 * Q + 10_000, Q - 10_000)
-    books.turn(300_000, demand=False)
+    books.turn(300_000)
     assert books.quantum == Q
     assert books.account(300_000).balance == 3 * Q  # its cap
 
@@ -70,8 +70,8 @@ def test_waiting_counts_in_its_own_period() -> None:
     """Who waited before, and could have run since, has saved what it did not use since."""
     books = a_ledger()
     books.wait(90_000, 100_000)
-    books.turn(100_000, demand=True)
-    books.turn(200_000, demand=True)
+    books.turn(100_000)
+    books.turn(200_000)
     assert books.quantum == Q
     assert books.account(200_000).balance == Q - 10_000 + Q + 10_000
 
@@ -102,9 +102,9 @@ def test_debts_are_paid_before_anything_else() -> None:
     assert (books.quantum, books.claim(31_000), books.saved(31_000)) == (-30_000, 0, False)
     rich = a_ledger(-5, (10_000, 0))
     assert (rich.claim(0), rich.saved(0), rich.claims(0)) == (0, False, False)
-    books.turn(100_000, demand=True)
+    books.turn(100_000)
     assert (books.quantum, books.claim(100_000)) == (-5_000, 0)
-    books.turn(200_000, demand=True)
+    books.turn(200_000)
     assert (books.quantum, books.claim(200_000)) == (20_000, 20_000)
 
 
@@ -116,8 +116,17 @@ def test_a_change_of_hands_is_paid_back_once() -> None:
     found = books.account(1_200)
     assert (found.guaranteed, found.overrun, found.quantum) == (900, 0, 100)
     assert books.refund(300) == 0
-    books.switch(40)
+    books.switch(40, 1_200)
     assert (books.quantum, books.account(1_200).switching) == (60, 40)
+
+
+@pytest.mark.parametrize(("deposit", "quantum", "balance"), [(0, -40, 0), (30, -10, 0), (40, 0, 0), (100, 0, 60)])
+def test_who_has_saved_loses_no_right_over_a_change_of_hands(deposit: int, quantum: int, balance: int) -> None:
+    """Its bank pays what the quantum has not; only what is left then is owed."""
+    books = a_ledger(60, (deposit, 0))
+    books.switch(100, 10)
+    found = books.account(10)
+    assert (found.quantum, found.balance, found.switching) == (quantum, balance, 100)
 
 
 def test_waiting_without_a_claim_is_throttled() -> None:
@@ -138,7 +147,7 @@ def test_sleeping_is_the_same_as_living_through_it(quantum: int, periods: int, s
     end = 100_000 * periods
     slept.sleep(end, periods)
     for number in range(1, periods + 1):
-        lived.turn(100_000 * number, demand=False)
+        lived.turn(100_000 * number)
     assert slept.account(end) == lived.account(end)
     assert slept.bank.deposits == lived.bank.deposits
 

@@ -4,7 +4,7 @@ Nothing here waits: each event returns the orders that follow from it, and :attr
 :meth:`Arbiter.tick` if nothing else happens. At most one share has the GPU at any moment.
 
 Order of turns. Who has demand and a claim (quantum or bank) comes before who has demand alone. Of those with a claim:
-who has saved time, then who is furthest behind its quantum, then who waits longest. Least-recent-use alone serves a
+who has saved time, before it spends it, then who is furthest behind its quantum, then who waits longest. Least-recent-use alone serves a
 bursty share badly when its use is close to its part of the GPU; that it has saved time is exactly what tells it from a
 hog.
 """
@@ -195,8 +195,8 @@ class Arbiter:
         times = [turn.until, self._ends]
         if claim := turn.share.ledger.claim(self._now):
             times.append(self._now + claim)
-        if self._rich_waits() and not turn.share.ledger.saved(self._now):
-            times.append(turn.began + self.timing.least)
+        if any(one.ledger.saved(self._now) for one in self._waiting()):
+            times.append(self._now + self.timing.least - (self._now - turn.began) % self.timing.least)
         return max(self._now + 1, min(times))
 
     # --- how it decides -----------------------------------------------------------------------------------------------
@@ -240,15 +240,17 @@ class Arbiter:
         if any(self._claims(one) for one in waiting):
             if not holder.ledger.claim(now):
                 return True
-            if self._rich_waits() and not holder.ledger.saved(now):
-                return now >= turn.began + self.timing.least
+            if self._presses(holder) and now >= turn.began + self.timing.least:
+                return True
         return bool(waiting) and now >= turn.until and min((*waiting, holder), key=self._rank) is not holder
 
     def _rank(self, one: _Share) -> tuple[int, int, int]:
-        """Least is first."""
+        """Least is first: who has saved and is within its quantum, who spends savings, who has a claim, who has none."""
         if not self._claims(one):
-            return 2, one.ledger.freely * 1000 // one.ledger.milli, one.since
-        return 0 if one.ledger.saved(self._now) else 1, -one.ledger.left(), one.since
+            return 3, one.ledger.freely * 1000 // one.ledger.milli, one.since
+        if not one.ledger.saved(self._now):
+            return 2, -one.ledger.left(), one.since
+        return 0 if one.ledger.quantum > 0 else 1, -one.ledger.left(), one.since
 
     def _claims(self, one: _Share) -> bool:
         """Whether it has a right to a turn that is worth the change of hands."""
@@ -268,8 +270,10 @@ class Arbiter:
         holder = self._turn.share if self._turn else None
         return [one for one in self._shares.values() if one.want is not None and one is not holder]
 
-    def _rich_waits(self) -> bool:
-        return any(self._claims(one) and one.ledger.saved(self._now) for one in self._waiting())
+    def _presses(self, holder: _Share) -> bool:
+        """Whether somebody waits who has saved time and comes before the holder, whose lease has not ended yet."""
+        there = self._rank(holder)[:2]
+        return any(self._rank(one)[:2] < there and one.ledger.saved(self._now) for one in self._waiting())
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -280,7 +284,7 @@ class Arbiter:
             self._charge(self._ends)
             self._share_switching()
             for one in self._shares.values():
-                one.ledger.turn(self._ends, demand=one.want is not None)
+                one.ledger.turn(self._ends)
             self._ends += self.timing.period
         if self._ends <= now:
             periods = 1 + (now - self._ends) // self.timing.period
@@ -295,7 +299,7 @@ class Arbiter:
         total, all_of_it = sum(one.milli for one in active), self.unpaid
         for one in active:
             part = all_of_it * one.milli // total
-            one.switch(part)
+            one.switch(part, self._now)
             self.unpaid -= part
 
     def _charge(self, end: int) -> None:

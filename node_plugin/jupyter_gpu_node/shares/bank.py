@@ -79,6 +79,14 @@ class Bank:
             moment += paid
         return moment - start
 
+    def withdraw(self, most: int, now: int) -> int:
+        """Up to ``most`` at one moment; return how much."""
+        left = min(most, self.balance(now))
+        taken = left
+        while left:
+            left -= self._take(left)
+        return taken
+
     def _expire(self, now: int) -> None:
         while self._deposits and self._deposits[0].at + self.expiry <= now:
             gone = self._deposits.popleft().amount

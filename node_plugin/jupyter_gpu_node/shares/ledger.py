@@ -51,8 +51,8 @@ class Ledger:
         self.bank = Bank(timing.cap(milli), timing.expiry, deposits)
         self.freely = 0
         """Idle time used lately: halved each period."""
-        self._unserved = 0
-        """Waited in this period."""
+        self._unserved = self._ran = 0
+        """Waited in this period, and had the GPU."""
         self._guaranteed = self._borrowed = self._idle = self._overrun = self._switching = 0
         self._turn = (0, 0)
         """What this turn took from the quantum, rightfully and as overrun."""
@@ -74,8 +74,8 @@ class Ledger:
         return self.quantum >= 0 and self.bank.balance(now) > 0
 
     def left(self) -> int:
-        """How far behind its quantum it is, in millionths of it."""
-        return self.quantum * 1_000_000 // self.milli
+        """How far behind its quantum it is, in quarters of it: finer steps would be changes of hands for nothing."""
+        return 4 * self.quantum // max(1, self._timing.quantum(self.milli))
 
     def resize(self, milli: int, savings: int) -> None:
         """It earns ``milli`` from the next period on, and may save as one of ``savings``.
@@ -93,6 +93,7 @@ class Ledger:
         First its quantum pays. Against others its bank does, and what is left where others have a claim is owed: a
         kernel cannot be interrupted. Time that nobody else has a claim to is free.
         """
+        self._ran += end - start
         paid = max(0, min(self.quantum, end - start))
         self.quantum -= paid
         self._guaranteed += paid
@@ -123,10 +124,12 @@ class Ledger:
         self.quantum += first + second
         return first + second
 
-    def switch(self, part: int) -> None:
-        """Pay a part of all changes of hands."""
+    def switch(self, part: int, now: int) -> None:
+        """Pay a part of all changes of hands; the bank helps, so that who has saved does not lose its right over it."""
         self.quantum -= part
         self._switching += part
+        if self.quantum < 0:
+            self.quantum += self.bank.withdraw(-self.quantum, now)
 
     def wait(self, start: int, end: int) -> None:
         """It wanted the GPU and did not have it."""
@@ -135,17 +138,17 @@ class Ledger:
         self._waited += end - start
         self._throttled += 0 if self.claim(start) else end - start
 
-    def turn(self, moment: int, *, demand: bool) -> None:
+    def turn(self, moment: int) -> None:
         """A period ends at ``moment`` and the next begins.
 
-        What it could not use because others ran stays its own as quantum: it is owed, and does not expire. The rest it
-        did not want: that is saved.
+        What it did not want is saved: at most the time in which it had no demand, and nothing that it was kept from
+        while it waited. The rest stays its own as quantum: it is owed, and does not expire.
         """
-        unused = max(0, self.quantum)
-        owed = min(unused, self._unserved) if demand else 0
-        self.bank.deposit(unused - owed, moment)
-        self.quantum += self._timing.quantum(self.milli) - (unused - owed)
-        self._unserved = 0
+        unwanted = max(0, self._timing.period - self._unserved - self._ran)
+        saved = max(0, min(self.quantum - self._unserved, unwanted))
+        self.bank.deposit(saved, moment)
+        self.quantum += self._timing.quantum(self.milli) - saved
+        self._unserved = self._ran = 0
         self.active = False
         self.freely //= 2
 
@@ -164,7 +167,7 @@ class Ledger:
             self.bank.lost += earned - self.quantum
             self.freely = 0
         for number in range(periods - skipped, 0, -1):
-            self.turn(moment - (number - 1) * self._timing.period, demand=False)
+            self.turn(moment - (number - 1) * self._timing.period)
 
     def account(self, now: int) -> Account:
         """What users see."""
