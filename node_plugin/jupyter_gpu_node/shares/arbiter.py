@@ -4,9 +4,9 @@ Nothing here waits: each event returns the orders that follow from it, and :attr
 :meth:`Arbiter.tick` if nothing else happens. At most one share has the GPU at any moment.
 
 Order of turns. Who has demand and a claim (quantum or bank) comes before who has demand alone. Of those with a claim:
-who has saved time, before it spends it, then who is furthest behind its quantum, then who waits longest. Least-recent-use alone serves a
-bursty share badly when its use is close to its part of the GPU; that it has saved time is exactly what tells it from a
-hog.
+who has saved time, before it spends it, then who is furthest behind its quantum, then who waits longest.
+Least-recent-use alone serves a bursty share badly when its use is close to its part of the GPU; that it has saved time
+is exactly what tells it from a hog.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ class Arbiter:
         return bool(waiting) and now >= turn.until and min((*waiting, holder), key=self._rank) is not holder
 
     def _rank(self, one: _Share) -> tuple[int, int, int]:
-        """Least is first: who has saved and is within its quantum, who spends savings, who has a claim, who has none."""
+        """Least is first: who has saved and is within its quantum, who spends savings, who has a claim, who none."""
         if not self._claims(one):
             return 3, one.ledger.freely * 1000 // one.ledger.milli, one.since
         if not one.ledger.saved(self._now):
