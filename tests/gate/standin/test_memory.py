@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.gate.standin.conftest import FIRST, Machine
+from tests.gate.standin.conftest import Machine
 
 MIB = 1 << 20
 PREAMBLE = """
@@ -152,16 +152,23 @@ print(list(read(device, 24)))
 
 def test_what_two_programs_take_is_one_gpu(machine: Machine) -> None:
     """Both see what is left, and what one had is free when it has ended, however."""
-    first = machine.start(f"{PREAMBLE}\nnew('cuMemAlloc_v2', 60 * MIB); print('ready', flush=True); input()")
-    assert first.stdout
-    assert first.stdout.readline() == "ready\n"
-    assert machine.board().live() == {first.pid: 60 * MIB}
+    hold = f"{PREAMBLE}\nnew('cuMemAlloc_v2', int(input()) * MIB); print('has it', flush=True); input()"
+    holders = []
+    for size in 40, 20:
+        holders.append(machine.start(hold))
+        assert holders[-1].stdin
+        assert holders[-1].stdout
+        holders[-1].stdin.write(f"{size}\n")
+        holders[-1].stdin.flush()
+        assert holders[-1].stdout.readline() == "has it\n"
+    assert machine.board().live() == {holders[0].pid: 40 * MIB, holders[1].pid: 20 * MIB}
     program = f"{PREAMBLE}\nprint(memory()[0]); print(raw('cuMemAlloc_v2', ctypes.byref(ctypes.c_uint64()), 8 * MIB))"
     assert machine.run(program).split() == [str(4 * MIB), "2"]
-    first.kill()
-    first.communicate()
+    for holder in holders:
+        holder.kill()
+        holder.communicate()
     assert machine.run(program).split() == [str(64 * MIB), "0"]
-    assert machine.board(FIRST).live() == {}
+    assert machine.board().live() == {}
 
 
 def test_pointers_know_where_they_are(machine: Machine) -> None:
@@ -245,6 +252,10 @@ for handle in made, imported:
 write(pointers[0], b"shared")
 print(read(pointers[1], 6), taken())
 print(raw("cuMemMap", pointers[1], 2 * MIB, 0, made, 0), raw("cuMemCreate", ctypes.byref(file), 3, place, 0))
+for handle, pointer in (imported, pointers[1]), (made, pointers[0]):
+    call("cuMemRelease", handle)
+    call("cuMemUnmap", pointer, 2 * MIB)
+    print(taken())
 """
     ).splitlines()
-    assert out == [f"b'shared' {2 * MIB}", "1 1"]
+    assert out == [f"b'shared' {2 * MIB}", "1 1", str(2 * MIB), "0"]

@@ -55,7 +55,7 @@ def test_two_processes_of_one_owner_do_not_overlap(machine: Machine) -> None:
     end(one, two)
     first, second = machine.board().log()
     assert (first.pid, second.pid) == (one.pid, two.pid)
-    assert (first.process, second.process) == (1, 2)
+    assert {first.process, second.process} == {1, 2}
     assert machine.board().sums().overlaps == 0
 
 
@@ -126,6 +126,24 @@ def test_processes_killed_at_any_point_leave_the_board_whole(machine: Machine) -
     assert all(before.end <= after.start for before, after in itertools.pairwise(log))
     assert {work.owner for work in log} <= {"0", "1", "2", "3", "last"}
     assert board.live() == {}
+
+
+LOCK = f"""{READY}
+import mmap, os, signal
+board = mmap.mmap(os.open(os.environ["JUPYTER_GPU_STANDIN"] + "/{FIRST}.board", os.O_RDWR), 0)
+lock = ctypes.byref(ctypes.c_char.from_buffer(board), 128)
+print(ctypes.CDLL(None).pthread_mutex_lock(lock), flush=True)
+"""
+
+
+def test_a_process_killed_with_the_lock_holds_nobody_up(machine: Machine) -> None:
+    """The next one gets it, and leaves it whole for those after it."""
+    holder = machine.start(f"{LOCK}\nos.kill(os.getpid(), signal.SIGKILL)")
+    end(holder)
+    assert holder.returncode == -signal.SIGKILL
+    machine.run(f"{READY}\nlaunch(work)")
+    assert machine.run(LOCK + "ctypes.CDLL(None).pthread_mutex_unlock(lock)") == "0\n"
+    assert len(machine.board().log()) == 1
 
 
 def test_a_log_that_is_full_drops_the_oldest(machine: Machine) -> None:

@@ -126,7 +126,7 @@ def test_host_functions_come_after_the_work_before_them(machine: Machine) -> Non
         f"""{PREAMBLE}
 start()
 seen = []
-launched = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: (time.sleep(0.05), seen.append((data, now()))))
+launched = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: (seen.append((data, now())), time.sleep(0.05)))
 called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(lambda s, e, d: seen.append((d, now())))
 stream, event = new("cuStreamCreate", 0), new("cuEventCreate", 0)
 launch(kernel("work_us20000"), stream=stream)
@@ -148,7 +148,7 @@ def test_a_queue_is_not_endless(machine: Machine) -> None:
     out = machine.run(
         f"""{PREAMBLE}
 start()
-work = kernel("work_us1000")
+work = kernel("work_us300000")
 for _ in range(1025):
     launch(work)
 print(now())
