@@ -54,6 +54,8 @@ struct share {
 /* The index of a gated symbol, -1: none. What cuGetProcAddress means by a name, a version and flags. */
 int gated_symbol(const char *symbol);
 int gated_form(const char *name, int version, uint64_t flags);
+/* Whether this is the gate's own. */
+bool gated_is(int index, const void *found);
 /* What a look-up of a gated function gives in the place of `found`. */
 void *gated_instead(int index, void *found);
 

@@ -130,7 +130,8 @@ uint64_t lease_tick(struct share *share, uint64_t now) {
     if (gate_ending()) return FOREVER; /* the end of the process gives it back */
     if (share->stage == CLOSING) return closing(share, now);
     if (share->stage != HELD || atomic_load(&share->until) == FOREVER) return FOREVER;
-    bool running = atomic_load(&share->running) != 0, busy = window_busy(share, false) || running;
+    bool wanted = atomic_load(&share->running) || (share->waiters && now < atomic_load(&share->until)); /* who wakes up now */
+    bool busy = window_busy(share, false) || wanted;
     if (busy) {
         share->work += now - share->looked;
         share->demand += now - share->looked;

@@ -27,9 +27,8 @@ static void *_Atomic real_dlsym, *_Atomic real_dlopen;
  * driver sooner or later, and comes by here then. */
 static void *find_gated(int index, void *handle, const char *name) {
     void *found = ((symbol_finder)c_library(&real_dlsym, "dlsym"))(handle, name);
-    void *gate = gated_instead(index, driver_function((enum driver_function)index));
-    if (found == gate || !found) return found && gate ? gate : NULL;
-    return driver_owns(found) ? gated_instead(index, found) : found;
+    if (found && gated_is(index, found)) return driver_function((enum driver_function)index) ? found : NULL;
+    return found && driver_owns(found) ? gated_instead(index, found) : found;
 }
 
 EXPORT JUMPS void *dlsym(void *restrict handle, const char *restrict name) {

@@ -35,8 +35,10 @@ int gated_form(const char *name, int version, uint64_t flags) {
     return best < 0 ? gated_symbol(name) : best;
 }
 
+bool gated_is(int index, const void *found) { return found == (const void *)table[index].gate; }
+
 void *gated_instead(int index, void *found) {
     if (index < 0 || !found) return found;
-    if (found != (void *)table[index].gate) driver_remember((enum driver_function)index, found);
+    if (!gated_is(index, found)) driver_remember((enum driver_function)index, found);
     return (void *)table[index].gate;
 }

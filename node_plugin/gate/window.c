@@ -111,16 +111,17 @@ bool lane_capturing(struct lane *lane) { return capturing(lane->stream); }
 
 /* --- events ------------------------------------------------------------------------------------------------------------ */
 
-/* What `mark` tells: whether this kernel is short, and how many launches the next event may stand for. */
-static void learn(struct lane *lane, const struct mark *mark, uint64_t now) {
-    uint64_t since = mark->begun > lane->ended ? mark->begun : lane->ended, lasted = now > since ? now - since : 0;
+/* What the events tell that were seen to have happened since `since`, `last` the last of them: whether this kernel is
+ * short, and how many launches the next event may stand for. They may have happened sooner: so little is believed. */
+static void learn(struct lane *lane, const struct mark *last, unsigned events, uint64_t count, uint64_t since) {
+    uint64_t now = now_ns(), lasted = now > since ? now - since : 0;
     lane->ended = now;
-    if (mark->kind) atomic_store(&kinds[mark->kind % KINDS], lasted < SHORT ? IS_SHORT : IS_LONG);
-    if (!mark->full) return;
-    if (mark->count > 1 && lasted > 4 * WINDOW) /* what was thought to be short is not */
+    if (last->kind && events == 1) atomic_store(&kinds[last->kind % KINDS], lasted < SHORT ? IS_SHORT : IS_LONG);
+    if (!last->full) return;
+    if (last->count > 1 && lasted > 4 * (uint64_t)WINDOW * events) /* what was thought to be short is not */
         for (int i = 0; i < KINDS; i++) atomic_store_explicit(&kinds[i], UNKNOWN, memory_order_relaxed);
-    uint64_t fits = lasted ? WINDOW * mark->count / lasted : MOST_LAUNCHES;
-    if (fits > 2 * mark->count) fits = 2 * mark->count;
+    uint64_t fits = lasted ? WINDOW * count / lasted : MOST_LAUNCHES;
+    if (fits > 2 * last->count) fits = 2 * last->count;
     if (fits > MOST_LAUNCHES) fits = MOST_LAUNCHES;
     atomic_store(&lane->step, fits ? (unsigned)fits : 1);
 }
@@ -131,14 +132,19 @@ static void retire(struct lane *lane) {
     if (!atomic_load(&lane->marked)) return;
     bool entered = enter_context(lane->context, &mode);
     if (!entered && gate_ending()) return;
+    struct mark *mark = NULL;
+    unsigned events = 0;
+    uint64_t count = 0, since = lane->ended, begun = lane->marks[lane->first].begun;
     while (atomic_load(&lane->marked)) {
-        struct mark *mark = &lane->marks[lane->first];
-        if (entered && DRIVER(cuEventQuery)(mark->event) == CUDA_ERROR_NOT_READY) break;
-        learn(lane, mark, now_ns());
+        if (entered && DRIVER(cuEventQuery)(lane->marks[lane->first].event) == CUDA_ERROR_NOT_READY) break;
+        mark = &lane->marks[lane->first];
+        count += mark->count;
+        events++;
         lane->first = (lane->first + 1) % 3;
         atomic_fetch_sub(&lane->marked, 1);
     }
     if (entered) leave_context(mode);
+    if (mark) learn(lane, mark, events, count, begun > since ? begun : since);
 }
 
 /* Under the lock: an event behind all that was launched, by the thread that launched it or by a stranger. */

@@ -72,6 +72,11 @@ class Place:
         """Where the server of the share listens."""
         return self.sockets / f"{GPU}.sock"
 
+    @property
+    def board(self) -> Path:
+        """Of the GPU, there as soon as a program has used it."""
+        return self.folder / "boards" / f"{GPU}.board"
+
     def stub(self) -> Stub:
         """A server whose words the test says."""
         return Stub(self.socket)

@@ -1,6 +1,8 @@
 """The server's end of one socket, for tests that say each word themselves. Real sockets, the real protocol."""
 
+import contextlib
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -81,17 +83,20 @@ class Connection:
             if isinstance(message, kind) and fits(message):
                 return message
 
-    def serve(self) -> None:
+    def serve(self, time: int = FOREVER) -> None:
         """Give everything that is asked for, until the connection ends."""
         try:
             while True:
-                if isinstance(self.next(), Ask):
-                    self.grant(FOREVER)
-        except (EOFError, ConnectionError):
+                message = self.next()
+                if isinstance(message, Ask) or (isinstance(message, Done) and message.want is not None):
+                    self.grant(time)
+        except (EOFError, OSError):
             self.close()
 
     def close(self) -> None:
-        """End it."""
+        """End it, also if another thread reads."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
@@ -105,17 +110,37 @@ class Stub:
         self._listener.bind(str(path))
         self._listener.listen(64)
         self._accepted: list[Connection] = []
+        self._threads: list[threading.Thread] = []
 
     def accept(self) -> Connection:
         """The next process."""
         self._accepted.append(Connection(self._listener.accept()[0]))
         return self._accepted[-1]
 
+    def keep_granting(self, time: int = FOREVER) -> None:
+        """Give every process what it asks for, until the end."""
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    threads.append(threading.Thread(target=self.accept().serve, args=(time,)))
+                    threads[-1].start()
+
+        threads = self._threads
+        threads.append(threading.Thread(target=accept))
+        threads[0].start()
+
     def close(self) -> None:
         """End all of it, as the end of the server's process would."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for thread in self._threads[:1]:
+            thread.join()
         for connection in self._accepted:
             connection.close()
+        for thread in self._threads:
+            thread.join()
 
     def __enter__(self) -> Self:
         return self

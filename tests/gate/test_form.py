@@ -1,0 +1,100 @@
+"""What the library is: of old symbols only, harmless where it is not needed; and its reader of messages."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .building import PROGRAMS, Built, command
+from .place import Place, Program
+
+MUSL = shutil.which("musl-gcc")
+NEWEST = (2, 17)
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def _said(*arguments: str | Path) -> str:
+    return subprocess.run([str(one) for one in arguments], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("form", ["preload", "shim"])
+def test_no_symbol_is_newer_than_the_oldest_images(built: Built, form: str) -> None:
+    """A library that names a newer one makes every process of an older image fail."""
+    library = built.gate if form == "preload" else built.shim / "libcuda.so.1"
+    table = _said("objdump", "-T", library)
+    versions = {tuple(map(int, one.split("."))) for one in re.findall(r"GLIBC_([0-9.]+)", table)}
+    assert versions
+    assert max(versions) <= NEWEST
+    assert not re.findall(r"\w+_chk\b", table)  # of fortified code, which musl does not have
+    needed = re.findall(r"NEEDED.*\[(.*)\]", _said("readelf", "-d", library))
+    assert needed == ([] if form == "preload" else [str(built.driver / "libcuda.so.1")]) + ["libc.so.6"]
+
+
+def test_it_has_only_the_drivers_names(built: Built) -> None:
+    """And those of the three look-ups: no program of its user meets another of its names."""
+    lines = _said("nm", "-D", "--defined-only", built.gate).splitlines()
+    names = {line.split()[-1] for line in lines}
+    assert {name for name in names if not name.startswith("cu")} == {"dlsym", "dlopen", "dlmopen"}
+    shim = _said("nm", "-D", "--defined-only", built.shim / "libcuda.so.1").splitlines()
+    assert all(line.split()[-1].startswith("cu") for line in shim)
+
+
+def test_programs_without_a_gpu_do_not_notice_it(place: Place) -> None:
+    """They end as ever, and nothing connects: there is no server that they could wait for."""
+    for arguments in (["true"], ["sh", "-c", "echo $((6 * 7)) | cat"], ["python3", "-c", "print(42)"]):
+        with Program(arguments, place.env()) as program:
+            assert program.lines() == ([] if arguments == ["true"] else ["42"])
+
+
+@pytest.mark.skipif(MUSL is None, reason="musl-gcc is not installed")
+def test_programs_of_musl_run_with_it(place: Place) -> None:
+    """Preloaded into a program of another C library, which has other names for some things."""
+    source, program = place.folder / "m.c", place.folder / "m"
+    source.write_text(
+        "#include <dlfcn.h>\n#include <stdio.h>\n#include <stdlib.h>\n"
+        'int main(void) { void *f = dlsym(RTLD_DEFAULT, "puts"); if (!f || system("true")) return 1;\n'
+        'if (dlsym(RTLD_DEFAULT, "cuLaunchKernel")) return 2; ((int (*)(const char *))f)("42"); return 0; }\n'
+    )
+    command(str(MUSL), source, "-o", program)
+    with Program([str(program)], place.env()) as running:
+        assert running.lines() == ["42"]
+
+
+def test_look_ups_see_who_asks(place: Place) -> None:
+    """RTLD_NEXT is relative to the caller: another preloaded library that uses it still finds what is behind it."""
+    source, library, program = place.folder / "n.c", place.folder / "n.so", place.folder / "main"
+    source.write_text(
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n"
+        'int puts(const char *s) { int (*next)(const char *) = dlsym(RTLD_NEXT, "puts"); next("mine"); return next(s); }\n'
+    )
+    command("gcc", "-shared", "-fPIC", source, "-o", library)
+    (place.folder / "main.c").write_text('#include <stdio.h>\nint main(void) { puts("42"); return 0; }\n')
+    command("gcc", "-fno-builtin", place.folder / "main.c", "-o", program)
+    env = place.env()
+    for order in (f"{env['LD_PRELOAD']} {library}", f"{library} {env['LD_PRELOAD']}"):
+        with Program([str(program)], env | {"LD_PRELOAD": order}) as running:
+            assert running.lines() == ["mine", "42"]
+
+
+def test_a_million_messages_of_garbage(tmp_path: Path) -> None:
+    """The reader under sanitizers, from a fixed seed: every message is told from what is none, in pieces of any length."""
+    command("gcc", "-g", "-O1", *SANITIZERS, PROGRAMS / "parser.c", "-o", tmp_path / "parser")
+    assert int(_said(tmp_path / "parser", "20261122", "1000000")) > 1_000_000
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed: the test above does without")
+def test_a_fuzzer_finds_nothing_in_the_reader(tmp_path: Path) -> None:
+    """With coverage as its guide, where libFuzzer is there."""
+    fuzz = tmp_path / "fuzz.c"
+    fuzz.write_text(
+        f'#include "{PROGRAMS.parents[2] / "node_plugin/gate/protocol.h"}"\n'
+        "int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {\n"
+        "struct reader reader = {.have = 0}; struct message message;\n"
+        "while (reader_next(&reader, &data, &size, &message) > 0) {}\nreturn 0; }\n"
+    )
+    command("clang", "-g", "-O1", "-fsanitize=fuzzer,address,undefined", fuzz, "-o", tmp_path / "fuzz")
+    done = subprocess.run([str(tmp_path / "fuzz"), "-runs=1000000", "-seed=1"], capture_output=True, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,192 @@
+"""What a program may launch, and when the GPU is given back."""
+
+import time
+
+import pytest
+
+from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done, Grant, Revoke
+
+from .place import Place
+from .stub import Connection
+
+
+def _gives_back(connection: Connection, lease: int) -> Done:
+    return connection.expect(Done, lambda done: done.number == lease)
+
+
+def test_an_idle_lease_is_given_back_unasked(either: Place) -> None:
+    """The program goes on without the GPU, and asks again for its next kernel."""
+    with either.stub() as stub, either.run("dlsym", "kernels:1:10", "wait-line", "kernels:1:10") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        done = _gives_back(connection, connection.grant(60_000_000))
+        assert done.want is None
+        program.tell("go on")
+        connection.expect(Ask)
+        connection.grant(FOREVER)
+        program.lines()
+
+
+def test_a_revoke_is_answered_when_all_has_ended(place: Place) -> None:
+    """Not before: the board shows no work of the lease after the answer, and what is wanted is said with it."""
+    with place.stub() as stub, place.run("dlsym", "kernels:300:2000", "sync") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        for _ in range(3):
+            lease = connection.grant(60_000_000)
+            before = place.sums().launches
+            while place.sums().launches < before + 5:
+                pass
+            connection.say(Revoke(lease))
+            done = _gives_back(connection, lease)
+            at_the_end = place.sums().launches
+            assert done.want is not None
+            assert done.measured > 0
+            # A launch that came later would be here; the queue of the GPU is empty, so the next one starts later
+            assert place.sums().launches == at_the_end
+        connection.grant(FOREVER)
+        program.lines()
+    log = place.log()
+    assert len(log) == 300
+
+
+@pytest.mark.parametrize(("us", "most"), [(20_000, 3), (1000, 3), (100, 40)])
+def test_few_launches_are_queued_ahead(place: Place, us: int, most: int) -> None:
+    """Long kernels: one that runs, one behind it and one that is being launched; short ones: what fits in the window."""
+    with place.stub() as stub, place.run("dlsym", f"kernels:100000:{us}"):
+        stub.keep_granting(600_000_000)
+        looked = 0
+        while looked < 30:
+            now = time.monotonic_ns() // 1000
+            log = place.log() if place.board.exists() else []
+            looked += len(log) > 5
+            assert sum(work.end > now for work in log) <= most
+
+
+def test_a_lease_that_has_run_out_lets_nothing_pass(place: Place) -> None:
+    """Without any word of the server; what waits is said when the lease is given back."""
+    with place.stub() as stub, place.run("dlsym", "kernels:200:5000", "sync"):
+        connection = stub.accept()
+        connection.expect(Ask)
+        done = _gives_back(connection, connection.grant(20_000))
+        assert done.want is not None
+        assert place.sums().launches < 200
+
+
+def test_words_about_an_old_lease_count_for_nothing(place: Place) -> None:
+    """A grant that extends what was given back already is no lease, and its revoke needs no answer."""
+    with place.stub() as stub, place.run("dlsym", "kernels:1:10", "wait-line", "kernels:5:10", "sync") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        first = connection.grant(60_000_000)
+        _gives_back(connection, first)
+        connection.say(Grant(60_000_000, first))
+        connection.say(Revoke(first))
+        program.tell("launch")
+        assert isinstance(connection.next(), Ask)  # and no second Done
+        assert place.sums().launches == 1
+        connection.grant(FOREVER)
+        program.lines()
+
+
+def test_an_extension_needs_no_new_question(place: Place) -> None:
+    """The same number again: the program runs to its end without a second Ask."""
+    with place.stub() as stub, place.run("dlsym", "kernels:100:1000", "sync", "wait-line") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        lease = connection.grant(60_000_000)
+        connection.say(Grant(FOREVER, lease))
+        program.line()
+        while place.sums().launches < 100:
+            pass
+        program.tell("end")
+        program.lines()
+        with pytest.raises(EOFError):
+            connection.expect(Ask)
+
+
+def test_a_whole_gpu_becomes_a_share_again(place: Place) -> None:
+    """A revoke is answered with all that was queued when nothing held it back."""
+    with place.stub() as stub, place.run("dlsym", "kernels:500:200", "say:queued", "sync", "kernels:1:10") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        lease = connection.grant(FOREVER)
+        program.line()
+        assert program.line() == "queued"
+        connection.say(Revoke(lease))
+        _gives_back(connection, lease)
+        log = place.log()
+        assert len(log) >= 500
+        end = max(work.end for work in log)
+        connection.grant(FOREVER)
+        program.lines()
+        assert all(work.start >= end for work in place.log()[len(log) :])
+
+
+def test_garbage_ends_the_connection_and_the_lease(place: Place) -> None:
+    """A server that says what is no message has not granted anything; the gate connects again."""
+    with place.stub() as stub, place.run("dlsym", "kernels:1:10", "sync") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        connection.raw(b"\xff" * 64)
+        again = stub.accept()
+        again.expect(Ask)
+        assert place.sums().launches == 0
+        again.grant(FOREVER)
+        program.lines()
+
+
+def test_half_a_message_is_waited_for(place: Place) -> None:
+    """Messages may come in pieces."""
+    with place.stub() as stub, place.run("dlsym", "kernels:1:10", "sync") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        whole = b"\x01\x10" + bytes(6) + b"\xff" * 8 + b"\x01" + bytes(15)
+        connection.raw(whole[:13])
+        connection.raw(whole[13:])
+        program.lines()
+
+
+def test_launches_wait_while_there_is_no_server(place: Place) -> None:
+    """From the end of the connection on nothing runs; it goes on by itself with the next server, and nothing crashes."""
+    with place.run("dlsym", "kernels:200:5000", "sync") as program:
+        launches = 0
+        for _ in range(3):
+            with place.stub() as stub:
+                connection = stub.accept()
+                connection.expect(Ask)
+                connection.grant(60_000_000)
+                while place.sums().launches < launches + 10:
+                    pass
+            place.socket.unlink()
+            with place.stub() as stub:  # it has connected again: whatever it let through before is through
+                stub.accept().expect(Ask)
+                launches = place.sums().launches
+            place.socket.unlink()
+        assert launches < 200
+        with place.stub() as stub:
+            connection = stub.accept()
+            connection.expect(Ask)
+            assert place.sums().launches == launches
+            connection.grant(FOREVER)
+            program.lines()
+
+
+def test_a_graph_is_captured_without_a_lease(place: Place) -> None:
+    """Nothing runs then; the launches of the graph are asked for, and the capture is not spoiled."""
+    with place.stub() as stub, place.run("dlsym", "graph:50:10", "sync", "wait-line") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        assert place.sums().launches == 0
+        connection.grant(FOREVER)
+        program.tell("end")
+        program.lines()
+    assert [work.kernels for work in place.log()] == [50, 50, 50]
+
+
+def test_a_capture_between_kernels_spoils_nothing(place: Place) -> None:
+    """Kernels before, capture, graph, kernels; in leases that are given back."""
+    with place.stub() as stub, place.run("dlsym", "kernels:10:100", "graph:20:10", "kernels:10:100", "sync") as program:
+        stub.accept().serve(60_000_000)
+        program.lines()
+    assert sum(work.kernels for work in place.log()) == 80

@@ -1,0 +1,112 @@
+"""Processes as they are: they fork, start others, use many threads, end while they wait."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_node.shares.protocol import FOREVER, Ask
+
+from .place import Place, Program
+
+
+def test_a_child_begins_afresh_and_holds_no_connection(place: Place) -> None:
+    """The driver refuses a child's launches, at once; its parent's end is seen although the child lives on."""
+    with place.stub() as stub, place.run("dlsym", "kernels:3:10", "sync", "fork:1", "wait-line") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        connection.grant(FOREVER)
+        assert [program.line(), program.line()] == ["ready", "child 3"]
+        program.process.kill()
+        with pytest.raises(EOFError):
+            connection.expect(Ask)
+
+
+def test_a_child_of_a_parent_without_cuda_asks_itself(place: Place) -> None:
+    """As the workers of a data loader do."""
+    with place.stub() as stub, place.run("dlsym", "fork-first", "kernels:3:10", "sync") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        connection.grant(FOREVER)
+        assert program.lines()[-1] == "done"
+
+
+def test_another_program_in_its_place_holds_no_connection(place: Place) -> None:
+    """exec closes the socket: the lease is free."""
+    with place.stub() as stub, place.run("dlsym", "kernels:1:10", "exec:cat") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        connection.grant(FOREVER)
+        with pytest.raises(EOFError):
+            connection.expect(Ask)
+        assert program.process.poll() is None
+
+
+def test_64_threads_and_their_streams(place: Place) -> None:
+    """All of them wait for one lease, and each launches all of its kernels."""
+    with place.stub() as stub, place.run("dlsym", "threads:64:10") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        connection.grant(FOREVER)
+        connection.serve()
+        program.lines()
+    assert place.sums().launches == 64 * 20
+
+
+@pytest.mark.parametrize("time", [50_000, FOREVER])
+def test_contexts_come_and_go(place: Place, time: int) -> None:
+    """With work in them or without; what is known of one that ended is forgotten."""
+    with place.stub() as stub, place.run("dlsym", "contexts:8:100", "kernels:5:10", "sync") as program:
+        connection = stub.accept()
+        connection.serve(time)
+        program.lines()
+    assert place.sums().launches == 8 * 20 + 5
+
+
+def test_a_process_ends_while_a_thread_waits(place: Place) -> None:
+    """The end of main does not wait for a lease that never comes."""
+    with place.stub() as stub, place.run("dlsym", "thread", "wait-line") as program:
+        stub.accept().expect(Ask)
+        program.tell("end")
+        assert program.lines()[-1] == "done"
+
+
+def test_signals_do_not_let_a_launch_through(place: Place) -> None:
+    """A timer every millisecond; the launch waits on."""
+    with place.stub() as stub, place.run("dlsym", "alarms:1000", "kernels:3:10", "sync", "say:ended") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        for _ in range(200):
+            os.kill(program.process.pid, signal.SIGALRM)
+        assert place.sums().launches == 0
+        connection.grant(FOREVER)
+        assert "ended" in program.lines()
+
+
+def test_who_closes_all_files_does_not_lose_the_gate(place: Place) -> None:
+    """As daemons do: a Python program that closes every number waits for its lease on a new connection."""
+    program = (
+        "import ctypes, os, sys\n"
+        "d = ctypes.CDLL('libcuda.so.1'); c, m, f = (ctypes.c_void_p() for _ in range(3))\n"
+        "d.cuInit(0); d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c)\n"
+        "d.cuModuleLoadData(ctypes.byref(m), b'x'); d.cuModuleGetFunction(ctypes.byref(f), m, b'k')\n"
+        "launch = lambda: d.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, None, None, None)\n"
+        "assert launch() == 0; os.closerange(100, 1024); files = [os.open('/dev/null', os.O_RDWR) for _ in range(300)]\n"
+        "print('closed', flush=True); sys.stdin.readline(); assert launch() == 0; print('ended')\n"
+    )
+    python = [str(Path("/proc/self/exe").resolve()), "-c", program]
+    with place.stub() as stub, Program(python, place.env()) as running:
+        first = stub.accept()
+        first.expect(Ask)
+        lease = first.grant(60_000_000)
+        assert running.line() == "closed"
+        assert lease == 1
+        with pytest.raises(EOFError):
+            while True:
+                first.next()
+        running.tell("go on")
+        again = stub.accept()
+        again.expect(Ask)
+        again.grant(FOREVER)
+        assert running.lines() == ["ended"]

@@ -1,0 +1,103 @@
+"""Memory: counted by the server, refused above the limit, shown to the program."""
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpu_node.shares.protocol import Ask
+
+from .place import MIB, Place, Program
+from .stub import Connection
+
+OUT_OF_MEMORY = "2"
+
+
+def _with_limit(place: Place, limit: int, *arguments: str) -> tuple[list[str], Connection]:
+    """What a program of a share with this limit says, and its connection."""
+    with place.stub() as stub, place.run("dlsym", *arguments) as program:
+        connection = _until_it_ends(stub.accept(), program, limit)
+        return program.lines(), connection
+
+
+def _until_it_ends(connection: Connection, program: Program, limit: int) -> Connection:
+    connection.limit = limit
+    connection.serve()
+    return connection
+
+
+@pytest.mark.parametrize(
+    "function", ["cuMemAlloc_v2", "cuMemAllocManaged", "cuMemAllocPitch_v2", "cuMemAllocAsync", "cuMemAllocAsync_ptsz", "map"]
+)
+def test_the_limit_is_kept_to_the_byte(either: Place, function: str) -> None:
+    """All of it may be had, and not one byte more; what is refused is the error that programs know."""
+    whole, more = f"{function}:{64 * MIB}", "alloc:1"
+    said, _ = _with_limit(either, 64 * MIB, whole, more)
+    assert said == ["ready", "0", OUT_OF_MEMORY, "done"]
+
+
+def test_what_is_freed_can_be_had_again(place: Place) -> None:
+    """Of plain and of pooled memory, mapped and reset."""
+    size = 40 * MIB
+    for take, give in (("alloc", "free"), ("cuMemAllocAsync", "free-async"), ("map", "unmap"), ("alloc", "reset")):
+        arguments = (f"{take}:{size}", f"{take}:{size}" if take != "map" else f"alloc:{size}", give, f"{take}:{size}")
+        said, _ = _with_limit(place, 64 * MIB, *arguments)
+        assert said == ["ready", "0", OUT_OF_MEMORY, "0", "done"], take
+
+
+def test_a_mapping_counts_after_its_handle_is_released(place: Place) -> None:
+    """The memory is still there: so it is not to be had a second time."""
+    said, _ = _with_limit(place, 64 * MIB, f"map:{40 * MIB}", f"map:{40 * MIB}", "unmap", f"map:{40 * MIB}")
+    assert said == ["ready", "0", OUT_OF_MEMORY, "0", "done"]
+
+
+def test_arrays_count(place: Place) -> None:
+    """1024 times 1024 floats are 4 MiB."""
+    said, _ = _with_limit(place, 4 * MIB, "array:1024:1024", "array:1024:1025", f"alloc:{4 * MIB}")
+    assert said == ["ready", "0", OUT_OF_MEMORY, "0", "done"]
+
+
+def test_small_allocations_seldom_ask(place: Place) -> None:
+    """A thousand of 4 KiB take a few questions, far from the limit."""
+    said, connection = _with_limit(place, 1024 * MIB, "many:1000:4096")
+    assert said[1:-1] == ["0"] * 1000
+    assert len(connection.needs) < 10
+
+
+def test_the_program_sees_its_limit(place: Place) -> None:
+    """As its total, with what is left of it; a share without a limit sees the GPU."""
+    said, _ = _with_limit(place, 64 * MIB, "alloc:1048576", "info", "total")
+    assert said[2:4] == [f"{63 * MIB} {64 * MIB}", f"{64 * MIB}"]
+    said, _ = _with_limit(place, 2**64 - 1, "alloc:1048576", "info", "total")
+    assert said[2:4] == [f"{1023 * MIB} {1024 * MIB}", f"{1024 * MIB}"]
+
+
+def test_others_of_the_share_count(place: Place) -> None:
+    """What the server says that they have is not free."""
+    with place.stub() as stub, place.run("dlsym", "info", f"alloc:{32 * MIB}", f"alloc:{MIB}", f"alloc:{MIB}") as program:
+        connection = stub.accept()
+        connection.others = 31 * MIB
+        _until_it_ends(connection, program, 64 * MIB)
+        assert program.lines() == ["ready", f"{33 * MIB} {64 * MIB}", "0", "0", OUT_OF_MEMORY, "done"]
+
+
+def test_after_a_restart_the_server_hears_what_there_is(place: Place) -> None:
+    """In the first message of the new connection; it is believed, and nothing more is given above the limit."""
+    with place.run("dlsym", f"alloc:{60 * MIB}", "wait-line", f"alloc:{MIB}", "free", f"alloc:{MIB}") as program:
+        with place.stub() as stub:
+            connection = stub.accept()
+            connection.limit = 64 * MIB
+            _answer_until(connection, lambda: connection.size >= 60 * MIB)
+            assert [program.line(), program.line()] == ["ready", "0"]
+        with place.stub() as stub:
+            connection = stub.accept()
+            connection.limit = 32 * MIB
+            connection.next()
+            assert connection.needs == [60 * MIB]
+            program.tell("go on")
+            connection.serve()
+            assert program.lines() == [OUT_OF_MEMORY, "0", "done"]
+
+
+def _answer_until(connection: Connection, enough: Callable[[], bool]) -> None:
+    while not enough():
+        assert not isinstance(connection.next(), Ask)
