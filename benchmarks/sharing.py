@@ -109,7 +109,7 @@ def _exact() -> Figure:
     return Figure("error of shares 100/200/300/400 in a minute (simulated)", "% of GPU", 100 * error, _COMMAND, 0.05)
 
 
-# --- the bank: bursts of CPU bandwidth control (lkml, December 2020: p99 933 → 12 µs) as slices of a GPU ----------------
+# --- the bank: bursts of CPU bandwidth control (lkml, December 2020: p99 933 → 12 µs) as slices of a GPU ------------
 
 
 def _bank() -> list[Figure]:
