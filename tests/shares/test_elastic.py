@@ -215,6 +215,12 @@ def test_a_donor_has_its_own_back_in_one_pass(now: Seen) -> None:
     }
 
 
+def test_use_on_average_brings_its_own_back_too() -> None:
+    """Though the last period was a quiet one."""
+    before = {"a": Standing(500, 100, 95.0, 95.0)}
+    assert adjust(before, {"a": Seen(500, 80)}, RULES).effective == {"a": 500}
+
+
 def test_what_is_lent_is_taken_in_proportion() -> None:
     """Only as much as is missing."""
     before = {"a": rested(200, 500, peak=500), "b": rested(200, 300, peak=300), "c": rested(300, 100, peak=50)}

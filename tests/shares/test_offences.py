@@ -124,7 +124,7 @@ def test_too_many_offences_cost_the_share() -> None:
     words = f"Taken away: {KEPT}, offence 3 of late. Restart its programs and ask again."
     assert world.late() == (TakeAway("a", words),)
     assert world.late() == ()  # once
-    assert world.see(Tick(), after=100 * PENALTIES.forget) == ()
+    assert world.see(GaveBack("a"), after=100 * PENALTIES.forget) == ()
     assert world.state["a"].taken == words
     assert wake(world.state, PENALTIES) is None
     world.see(Removed("a"))

@@ -216,7 +216,7 @@ class _Pass:
             one = self._standings[name]
             self._now[name] = one.allocated
             # who was asked for its own back is not a donor again at once
-            self._standings[name] = replace(one, peak=max(one.peak, float(one.allocated)), low=0, lowest=0)
+            self._standings[name] = replace(one, peak=max(one.peak, float(one.allocated)))
             self._reasons[name] = f"Has its own {one.allocated} back."
         extra = {name: self._now[name] - one.allocated for name, one in self._standings.items()}
         lent = {name: amount for name, amount in extra.items() if amount > 0}
