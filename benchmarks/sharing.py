@@ -23,7 +23,7 @@ _WARM = 6
 """A sixth of what is measured comes before there are savings, and is left out."""
 
 
-class _Fifo(Arbiter):
+class Fifo(Arbiter):
     """Who waits longest, a lease each: what a lock on the GPU does."""
 
     def _rank(self, one: object) -> tuple[int, int, int]:
@@ -33,7 +33,7 @@ class _Fifo(Arbiter):
         return False
 
 
-class _LeastServed(Arbiter):
+class LeastServed(Arbiter):
     """Who has had least of its share so far, a lease each: the order of quotas, as in Gemini (TCC'21)."""
 
     def _rank(self, one: object) -> tuple[int, int, int]:
@@ -54,7 +54,7 @@ def run() -> Sequence[Figure]:
 def _beside(hogs: int) -> list[Figure]:
     """A burst of 20 ms every 200 ms, beside so many that always have work; all with equal shares."""
     ours = _notebook(hogs, Arbiter)
-    quotas, fifo = (percentile(_waits(_notebook(hogs, order)), 95) for order in (_LeastServed, _Fifo))
+    quotas, fifo = (percentile(_waits(_notebook(hogs, order)), 95) for order in (LeastServed, Fifo))
     waits = _waits(ours)
     goals = (2.5, 5, 12) if hogs < 8 else (4, 8, 20)
     beside = f"beside {hogs} hogs (simulated)"
