@@ -3,19 +3,29 @@
 
 CUresult cuGraphCreate(struct graph **graph, unsigned flags);
 
-static CUresult begin(struct stream *handle, int mode, int per_thread) {
+static CUresult begin(struct stream *handle, int per_thread) {
     struct stream *stream;
     CUresult failed = find_stream(&stream, handle, per_thread);
     if (failed) return failed;
     if (stream == &stream->context->legacy || stream->capture) return CAPTURE_UNSUPPORTED;
-    stream->capture_mode = mode;
-    return cuGraphCreate(&stream->capture, 0);
+    struct graph *graph;
+    failed = cuGraphCreate(&graph, 0);
+    pthread_mutex_lock(&standin_lock);
+    if (!failed) stream->capture = graph;
+    pthread_mutex_unlock(&standin_lock);
+    return failed;
 }
 
-API CUresult cuStreamBeginCapture(struct stream *stream) { return begin(stream, 0, 0); }
-API CUresult cuStreamBeginCapture_ptsz(struct stream *stream) { return begin(stream, 0, 1); }
-API CUresult cuStreamBeginCapture_v2(struct stream *stream, int mode) { return begin(stream, mode, 0); }
-API CUresult cuStreamBeginCapture_v2_ptsz(struct stream *stream, int mode) { return begin(stream, mode, 1); }
+API CUresult cuStreamBeginCapture(struct stream *stream) { return begin(stream, 0); }
+API CUresult cuStreamBeginCapture_ptsz(struct stream *stream) { return begin(stream, 1); }
+
+API CUresult cuStreamBeginCapture_v2(struct stream *stream, int mode) {
+    return mode < 0 || mode > 2 ? INVALID_VALUE : begin(stream, 0);
+}
+
+API CUresult cuStreamBeginCapture_v2_ptsz(struct stream *stream, int mode) {
+    return mode < 0 || mode > 2 ? INVALID_VALUE : begin(stream, 1);
+}
 
 static CUresult end(struct stream *handle, struct graph **graph, int per_thread) {
     struct stream *stream;

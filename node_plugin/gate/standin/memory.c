@@ -36,10 +36,14 @@ struct allocation *remember(void *base, size_t bytes, enum kind kind, struct dev
     return allocation;
 }
 
-void forget(struct allocation *allocation) {
+static void take_out(struct allocation *allocation) {
     pthread_mutex_lock(&standin_lock);
     tdelete(allocation, &allocations, by_address);
     pthread_mutex_unlock(&standin_lock);
+}
+
+void forget(struct allocation *allocation) {
+    take_out(allocation);
     free(allocation);
 }
 
@@ -51,12 +55,14 @@ struct allocation *obtain(struct device *device, size_t bytes, enum kind kind) {
     return NULL;
 }
 
+/* It is out of the tree first: as soon as it is unmapped another thread may get the same address. */
 void release(struct allocation *allocation) {
-    if (counted(allocation->kind)) board_take(&allocation->device->board, -(int64_t)allocation->bytes);
+    take_out(allocation);
     munmap(allocation->base, allocation->bytes);
+    if (counted(allocation->kind)) board_take(&allocation->device->board, -(int64_t)allocation->bytes);
     if (allocation->file) close(allocation->file);
     if (allocation->pool) pool_used(allocation->pool, -(int64_t)allocation->bytes);
-    forget(allocation);
+    free(allocation);
 }
 
 static CUresult take(CUdeviceptr *pointer, size_t bytes, enum kind kind) {

@@ -60,8 +60,7 @@ struct stream {
     unsigned calls, calls_done; /* host functions: asked for, done */
     pthread_t thread;  /* whose default stream it is, where it is one */
     int is_per_thread;
-    struct graph *capture;
-    int capture_mode;
+    struct graph *capture; /* that it records */
 };
 
 struct context {

@@ -79,14 +79,21 @@ CUresult stream_wait(struct stream *stream) {
     return OK;
 }
 
+static int all_called(const struct context *context) {
+    pthread_mutex_lock(&standin_lock);
+    int all = called(&context->legacy, context->legacy.calls);
+    for (const struct stream *stream = context->streams; all && stream; stream = stream->next)
+        all = called(stream, stream->calls);
+    pthread_mutex_unlock(&standin_lock);
+    return all;
+}
+
 void context_wait(struct context *context) {
     pthread_mutex_lock(&standin_lock);
     uint64_t end = context->end;
-    struct stream *streams = context->streams;
     pthread_mutex_unlock(&standin_lock);
     board_wait(end);
-    wait_for_calls(&context->legacy, context->legacy.calls);
-    for (; streams; streams = streams->next) wait_for_calls(streams, streams->calls);
+    while (!all_called(context)) board_wait(board_now() + 50);
 }
 
 CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels) {
@@ -166,13 +173,10 @@ static CUresult wait_event(struct stream *handle, struct event *event, int per_t
     CUresult failed = find_stream(&stream, handle, per_thread);
     if (failed) return failed;
     if (!event) return INVALID_HANDLE;
-    if (event->capture) {
-        stream->capture = event->capture;
-        return OK;
-    }
     pthread_mutex_lock(&standin_lock);
-    if (event->recorded && event->time > stream->earliest) stream->earliest = event->time;
-    if (event->recorded && event->time > stream->end) stream->end = event->time;
+    if (event->capture) stream->capture = event->capture;
+    if (!event->capture && event->recorded && event->time > stream->earliest) stream->earliest = event->time;
+    if (!event->capture && event->recorded && event->time > stream->end) stream->end = event->time;
     pthread_mutex_unlock(&standin_lock);
     return OK;
 }
