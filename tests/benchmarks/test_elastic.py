@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks._day import DAY, RECORDING, Cell, Notebook, drawn, placed, recorded
-from benchmarks.elastic import WAYS, Day, fluid_error, measure, rates
+from benchmarks.elastic import WAYS, fluid_error, measure, rates
 from benchmarks.figures import CannotRunError
 
 FIXED, LENT, FIXED_IDLE, LENT_IDLE = WAYS
