@@ -39,7 +39,7 @@ told: st.SearchStrategy[FromServer] = (
     | st.builds(Revoke, st.integers(1, MOST))
     | st.builds(Memory, numbers, numbers, numbers)
 )
-GOLDEN = {
+GOLDEN: dict[str, tuple[FromClient | FromServer, str]] = {
     "ask": (Ask(5000), "0101000000000000881300000000000000000000000000000000000000000000"),
     "done, wants 7": (Done(7, 9, 3), "0102000000000000080000000000000009000000000000000300000000000000"),
     "done, no demand": (Done(), "0102000000000000000000000000000000000000000000000000000000000000"),

@@ -60,9 +60,14 @@ class Line:
     def send(self, message: FromServer) -> bool:
         """Whether it could be sent; if not, the connection is of no use any more."""
         try:
-            return self._socket.send(encode(message)) == SIZE
-        except OSError:
+            if self._socket.send(encode(message)) == SIZE:
+                return True
+        except BlockingIOError:
+            pass
+        except OSError:  # it has just ended
             return False
+        self.door.complain(f"the connection of process {self.peer.pid} is closed: it does not read what it is sent")
+        return False
 
     def close(self) -> None:
         """At this end; again: nothing."""
@@ -77,9 +82,8 @@ class Line:
             data = self._socket.recv(READ)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError as error:
-            self.door.lost(self, f"it broke: {error.strerror}")
-            return
+        except OSError:  # it ended with something unread
+            data = b""
         if not data:
             rest = len(self._stream.rest)
             self.door.lost(self, f"it ended after {rest} bytes of a message" if rest else "")

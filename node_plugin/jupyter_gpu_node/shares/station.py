@@ -142,9 +142,6 @@ class Station:
                 case Send(client, message):
                     line = self._lines.get(client)
                     if line is not None and not line.send(message):
-                        line.door.complain(
-                            f"the connection of process {line.peer.pid} is closed: it has ended, or does not read"
-                        )
                         self._close(client)
                         queue.extend(self.desk.leave(client, self._clock()))
                 case Close(client):

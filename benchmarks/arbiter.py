@@ -1,0 +1,186 @@
+"""The arbiter's server with real clients: what a lease costs it, and how long the GPU is nobody's between two shares.
+
+The baseline is the simplest thing that does the job: a server that knows no shares and gives the GPU to whoever asked
+first, in the same language, with the same messages, without an event loop's framework.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+
+from jupyter_gpu_node.shares.desk import Terms
+from jupyter_gpu_node.shares.identity import beside_us
+from jupyter_gpu_node.shares.protocol import DONE, GRANT, Ask, Done, Grant, encode
+from jupyter_gpu_node.shares.server import ArbiterServer, Placed
+from jupyter_gpu_node.shares.store import Store
+
+from .figures import Figure
+
+COMMAND = "scripts/bench arbiter"
+SECONDS = 4.0
+HOLD = 1_000
+"""Microseconds of a lease where the time between two is measured: the server has pauses then, as it has in life."""
+GPU = "GPU-0"
+_FORM = struct.Struct("<BBHIQQQ")
+_ROOT = Path(__file__).parents[1]
+
+
+def run() -> Sequence[Figure]:
+    """For 2 and 10 shares that always want the GPU: leases given back at once, and leases of a millisecond."""
+    return [figure for shares in (2, 10) for figure in _figures(shares)]
+
+
+def _figures(shares: int) -> Iterator[Figure]:
+    cost, rate, _ = _measure("serve", shares, 0)
+    simple, _, _ = _measure("fifo", shares, 0)
+    name = f"arbiter: CPU of the server for a lease, {shares} shares"
+    yield Figure(f"{name} ({rate:,.0f} leases/s)", "µs", cost, COMMAND, goal=100, baseline=simple)
+    _, _, gaps = _measure("serve", shares, HOLD)
+    _, _, plain = _measure("fifo", shares, HOLD)
+    yield Figure.of(f"arbiter: from one share to the next, {shares} shares", "µs", gaps, COMMAND, baseline=plain)
+
+
+def _measure(kind: str, shares: int, hold: int) -> tuple[float, float, list[float]]:
+    """Microseconds of CPU for a lease, leases a second, and microseconds from each end of one to the next's begin."""
+    with tempfile.TemporaryDirectory(prefix="jupyter-gpu-bench-") as folder, _server(kind, folder, shares) as pid:
+        pods = [Path(folder, f"pod-{number}", "shares", f"{GPU}.sock") for number in range(shares)]
+        clients = [_started("client", str(path), str(SECONDS), str(hold)) for path in pods]
+        for client in clients:
+            assert client.stdout is not None
+            client.stdout.readline()  # it is connected
+        before = _spent(pid)
+        for client in clients:
+            assert client.stdin is not None
+            client.stdin.write(b"go\n")
+            client.stdin.flush()
+        said = [client.communicate()[0] for client in clients]
+        spent = _spent(pid) - before
+    leases = sorted((begin, end) for text in said for begin, end in zip(*[iter(array("q", text))] * 2, strict=True))
+    gaps = [(begin - end) / 1000 for (_, end), (begin, _) in pairwise(leases)]
+    if any(gap < 0 for gap in gaps):
+        raise AssertionError("Two shares had the GPU at one time.")
+    return spent * 1e6 / len(leases), len(leases) / SECONDS, gaps
+
+
+def _spent(pid: int) -> float:
+    """Seconds of CPU of that process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _started(*arguments: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": f"{_ROOT}:{_ROOT / 'node_plugin'}"}
+    command = [sys.executable, "-m", "benchmarks.arbiter", *arguments]
+    return subprocess.Popen(command, cwd=_ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+@contextmanager
+def _server(kind: str, folder: str, shares: int) -> Iterator[int]:
+    process = _started(kind, folder, str(shares))
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# --- in processes of their own ----------------------------------------------------------------------------------------
+
+
+async def _serve(folder: Path, shares: int) -> None:
+    server = ArbiterServer(Store(folder / "state"), beside_us)
+    pods = [f"pod-{number}" for number in range(shares)]
+    await server.set({GPU: {pod: Placed(Terms(1000 // shares), folder / pod) for pod in pods}})
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+
+def _fifo(folder: Path, shares: int) -> None:
+    """Whoever asks first has it first."""
+    poll, ears, lines = select.epoll(), {}, {}
+    for number in range(shares):
+        path = folder / f"pod-{number}" / "shares" / f"{GPU}.sock"
+        path.parent.mkdir(parents=True)
+        ear = socket.socket(socket.AF_UNIX)
+        ear.bind(str(path))
+        ear.listen()
+        ears[ear.fileno()] = ear
+        poll.register(ear, select.EPOLLIN)
+    print("ready", flush=True)
+    waiting: deque[int] = deque()
+    numbers: dict[int, int] = {}
+    holder: int | None = None
+    while True:
+        for fd, _ in poll.poll():
+            if fd in ears:
+                line, _ = ears[fd].accept()
+                lines[line.fileno()] = line
+                numbers[line.fileno()] = 0
+                poll.register(line, select.EPOLLIN)
+                continue
+            data = b""
+            with suppress(ConnectionResetError):
+                data = lines[fd].recv(1024)
+            if not data:
+                poll.unregister(fd)
+                lines.pop(fd).close()
+            for _, kind, _, _, _, _, _ in _FORM.iter_unpack(data):
+                holder = None if kind == DONE else holder
+                waiting.append(fd)
+            while holder is None and waiting:
+                holder = waiting.popleft()
+                numbers[holder] += 1
+                with suppress(OSError, KeyError):
+                    lines[holder].send(encode(Grant(20_000, numbers[holder])))
+                    continue
+                holder = None
+
+
+def _client(path: str, seconds: float, hold: int) -> None:
+    """Wants the GPU all the time; writes when each of its leases began and ended, in nanoseconds."""
+    times = array("q")
+    clock = time.monotonic_ns
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(path)
+        print("connected", flush=True)
+        sys.stdin.readline()
+        end = clock() + int(seconds * 1e9)
+        last = 0
+        line.sendall(encode(Ask(hold)))
+        while (now := clock()) < end:
+            for _, kind, _, _, _, number, _ in _FORM.iter_unpack(line.recv(1024)):
+                if kind == GRANT and number > last:  # else it crossed with our answer
+                    now = clock()
+                    last = number
+                    if hold:
+                        time.sleep(hold / 1e6)
+                    answer = encode(Done(hold, 0, number))
+                    times.extend((now, clock()))
+                    line.sendall(answer)
+    sys.stdout.buffer.write(times.tobytes())
+
+
+if __name__ == "__main__":
+    what, *rest = sys.argv[1:]
+    if what == "client":
+        _client(rest[0], float(rest[1]), int(rest[2]))
+    elif what == "serve":
+        asyncio.run(_serve(Path(rest[0]), int(rest[1])))
+    else:
+        _fifo(Path(rest[0]), int(rest[1]))
