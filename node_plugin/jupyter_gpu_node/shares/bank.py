@@ -61,6 +61,8 @@ class Bank:
 
     def reach(self, start: int) -> int:
         """For how long it can pay from ``start`` on without a gap: some may expire before they are reached."""
+        if not self._deposits or self._deposits[0].at + self.expiry >= start + self._total:
+            return self._total  # nothing expires before it is reached: the oldest would be the first
         moment = start
         for one in self._deposits:
             moment += max(0, min(one.amount, one.at + self.expiry - moment))
