@@ -208,6 +208,18 @@ setup_wheelhouse() {
   once "Wheels for a clean install" pyproject.toml "$("$python" --version)" -- download_wheels
 }
 
+# --- Programs that share a GPU ----------------------------------------------------------------------------------------
+
+# Unmodified programs of others that run on the stand-in GPU, each in an environment of its own, and compilers for the gate.
+setup_clients() {
+  local missing=()
+  command -v g++ >/dev/null || missing+=(g++)
+  command -v musl-gcc >/dev/null || missing+=(musl-tools)
+  [ ${#missing[@]} = 0 ] || apt_install "A compiler (${missing[*]})" "${missing[@]}"
+  [ -d "$cache/clients" ] || rm -f "$cache/stamps/Programs-that-use-GPUs"
+  once "Programs that use GPUs" tests/gate/standin/clients.py "$("$python" --version)" -- "$python" -m tests.gate.standin.clients
+}
+
 # --- Kubernetes -------------------------------------------------------------------------------------------------------
 
 # A control plane needs no root. Nodes do, so what they need is installed for root only.
