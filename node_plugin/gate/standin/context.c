@@ -57,8 +57,9 @@ API CUresult cuCtxDestroy_v2(struct context *context) {
     if (standin_state) return standin_state;
     if (!context) return INVALID_CONTEXT;
     context_wait(context);
+    release_all(context);
     if (stack[depth] == context) stack[depth] = NULL, depth -= depth > 0;
-    return OK; /* its memory stays: other threads may have it as their current one */
+    return OK; /* it stays as such: other threads may have it as their current one */
 }
 
 API CUresult cuCtxDestroy(struct context *context) { return cuCtxDestroy_v2(context); }
@@ -211,26 +212,30 @@ API CUresult cuDevicePrimaryCtxRetain(struct context **context, CUdevice device)
     return OK;
 }
 
+API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    CUresult failed = known_device(device);
+    if (failed) return failed;
+    struct context *context = primary_context(&standin_devices[device]);
+    context_wait(context);
+    release_all(context);
+    return OK;
+}
+
+API CUresult cuDevicePrimaryCtxReset(CUdevice device) { return cuDevicePrimaryCtxReset_v2(device); }
+
 API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     CUresult failed = known_device(device);
     if (failed) return failed;
     struct context *context = primary_context(&standin_devices[device]);
     pthread_mutex_lock(&standin_lock);
     failed = context->uses ? OK : INVALID_CONTEXT;
+    int ends = context->uses == 1;
     context->uses -= context->uses > 0;
     pthread_mutex_unlock(&standin_lock);
-    return failed;
+    return ends ? cuDevicePrimaryCtxReset_v2(device) : failed;
 }
 
 API CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxRelease_v2(device); }
-
-API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    CUresult failed = known_device(device);
-    if (!failed) context_wait(primary_context(&standin_devices[device]));
-    return failed;
-}
-
-API CUresult cuDevicePrimaryCtxReset(CUdevice device) { return cuDevicePrimaryCtxReset_v2(device); }
 
 API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
     CUresult failed = known_device(device);

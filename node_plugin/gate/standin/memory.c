@@ -65,6 +65,29 @@ void release(struct allocation *allocation) {
     free(allocation);
 }
 
+struct list {
+    struct context *context;
+    struct allocation **found;
+    size_t count;
+};
+
+static void collect(const void *node, VISIT visit, void *data) {
+    struct allocation *allocation = *(struct allocation *const *)node;
+    struct list *list = data;
+    if ((visit != postorder && visit != leaf) || allocation->context != list->context) return;
+    list->found = realloc(list->found, (list->count + 1) * sizeof *list->found);
+    list->found[list->count++] = allocation;
+}
+
+void release_all(struct context *context) {
+    struct list list = {context, NULL, 0};
+    pthread_mutex_lock(&standin_lock);
+    twalk_r(allocations, collect, &list);
+    pthread_mutex_unlock(&standin_lock);
+    for (size_t i = 0; i < list.count; i++) release(list.found[i]);
+    free(list.found);
+}
+
 static CUresult take(CUdeviceptr *pointer, size_t bytes, enum kind kind) {
     struct context *context;
     CUresult failed = current(&context);
@@ -72,6 +95,7 @@ static CUresult take(CUdeviceptr *pointer, size_t bytes, enum kind kind) {
     if (!pointer || !bytes) return INVALID_VALUE;
     struct allocation *allocation = obtain(context->device, bytes, kind);
     if (!allocation) return OUT_OF_MEMORY;
+    allocation->context = context;
     *pointer = (CUdeviceptr)(uintptr_t)allocation->base;
     return OK;
 }

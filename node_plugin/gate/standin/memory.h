@@ -12,6 +12,7 @@ struct allocation {
     size_t bytes;
     enum kind kind;
     struct device *device;
+    struct context *context; /* whose end is its end, or NULL */
     struct pool *pool;
     int file; /* what other processes map too, or 0 */
     struct physical *physical;

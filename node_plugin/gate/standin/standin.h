@@ -150,6 +150,9 @@ CUresult fill_box(const struct fill *fill);
 /* Where an array's element is, for copies. */
 char *array_at(const struct array *array, size_t x, size_t y, size_t z);
 
+/* Gives back what was allocated in a context that ends. */
+void release_all(struct context *context);
+
 struct pool *make_pool(int ordinal);
 
 #endif

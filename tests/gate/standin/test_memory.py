@@ -171,6 +171,24 @@ def test_what_two_programs_take_is_one_gpu(machine: Machine) -> None:
     assert machine.board().live() == {}
 
 
+@pytest.mark.parametrize("end", ["cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2", "cuCtxDestroy_v2"])
+def test_memory_of_a_context_ends_with_it(machine: Machine, end: str) -> None:
+    """What was allocated in it is free again; what another one has stays."""
+    out = machine.run(
+        f"""{PREAMBLE}
+for size in 1, 2, 3:
+    new("cuMemAlloc_v2", size * MIB)
+primary = new("cuDevicePrimaryCtxRetain", 0)
+call("cuCtxPushCurrent_v2", primary)
+new("cuMemAllocManaged", 4 * MIB, 1)
+print(taken() // MIB)
+call({end!r}, context if {end!r} == "cuCtxDestroy_v2" else 0)
+print(taken() // MIB)
+"""
+    )
+    assert out.split() == ["10", "4" if end == "cuCtxDestroy_v2" else "6"]
+
+
 def test_pointers_know_where_they_are(machine: Machine) -> None:
     """The range that a pointer is in, and what kind of memory it is."""
     out = machine.run(
