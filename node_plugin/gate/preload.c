@@ -7,6 +7,8 @@
 
 #include <dlfcn.h>
 
+#ifndef GATE_IS_LINKED /* sanitizers look things up before anything here works: with them, programs are linked with the gate */
+
 #define JUMPS __attribute__((optimize("O2", "optimize-sibling-calls"), no_sanitize("address", "thread", "undefined")))
 
 typedef void *(*symbol_finder)(void *, const char *);
@@ -47,3 +49,5 @@ EXPORT JUMPS void *dlmopen(Lmid_t space, const char *file, int flags) {
     (void)space;
     return ((opener)c_library(&real_dlopen, "dlopen"))(file, flags & ~RTLD_DEEPBIND);
 }
+
+#endif

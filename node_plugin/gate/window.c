@@ -9,12 +9,11 @@
  * capture, and nothing is recorded in a stream that is captured itself: its launches do not run now. */
 #include "gate.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { WINDOW = 750000, SHORT = WINDOW / 2, MOST_LAUNCHES = 1024, PAUSE = 20000, RELAXED = 2, NO_TIMING = 2 };
+enum { WINDOW = 1000000, SHORT = WINDOW / 2, MOST_LAUNCHES = 1024, PAUSE = 20000, RELAXED = 2, NO_TIMING = 2 };
 
 enum { BUCKETS = 256, KINDS = 4096 };
 static struct lane *_Atomic buckets[BUCKETS];
@@ -111,40 +110,49 @@ bool lane_capturing(struct lane *lane) { return capturing(lane->stream); }
 
 /* --- events ------------------------------------------------------------------------------------------------------------ */
 
-/* What the events tell that were seen to have happened since `since`, `last` the last of them: whether this kernel is
- * short, and how many launches the next event may stand for. They may have happened sooner: so little is believed. */
-static void learn(struct lane *lane, const struct mark *last, unsigned events, uint64_t count, uint64_t since) {
-    uint64_t now = now_ns(), lasted = now > since ? now - since : 0;
-    lane->ended = now;
-    if (last->kind && events == 1) atomic_store(&kinds[last->kind % KINDS], lasted < SHORT ? IS_SHORT : IS_LONG);
-    if (!last->full) return;
-    if (last->count > 1 && lasted > 4 * (uint64_t)WINDOW * events) /* what was thought to be short is not */
-        for (int i = 0; i < KINDS; i++) atomic_store_explicit(&kinds[i], UNKNOWN, memory_order_relaxed);
+/* What events tell that were seen to have happened, `count` launches since `since`: how many launches the next event may
+ * stand for. They may have happened sooner than they were seen, on a busy machine much sooner: so little is believed. */
+static void learn(struct lane *lane, const struct mark *last, uint64_t count, uint64_t lasted) {
     uint64_t fits = lasted ? WINDOW * count / lasted : MOST_LAUNCHES;
+    if (last->count > 1 && lasted > 6 * (uint64_t)WINDOW) /* what was thought to be short is not */
+        for (int i = 0; i < KINDS; i++) atomic_store_explicit(&kinds[i], UNKNOWN, memory_order_relaxed);
     if (fits > 2 * last->count) fits = 2 * last->count;
+    if (fits < last->count / 2) fits = last->count / 2;
     if (fits > MOST_LAUNCHES) fits = MOST_LAUNCHES;
     atomic_store(&lane->step, fits ? (unsigned)fits : 1);
 }
 
+/* Of a kernel that was alone before its event. */
+static void learn_kind(const struct mark *mark, uint64_t at_most, bool exact) {
+    if (mark->kind && (exact || at_most < SHORT)) atomic_store(&kinds[mark->kind % KINDS], at_most < SHORT ? IS_SHORT : IS_LONG);
+}
+
 /* Under the lock: forgets the events that have happened. An error means the same: the context is broken or gone. */
 static void retire(struct lane *lane) {
+    unsigned marked = atomic_load(&lane->marked), events = 0;
     int mode;
-    if (!atomic_load(&lane->marked)) return;
+    if (!marked) return;
     bool entered = enter_context(lane->context, &mode);
     if (!entered && gate_ending()) return;
-    struct mark *mark = NULL;
-    unsigned events = 0;
-    uint64_t count = 0, since = lane->ended, begun = lane->marks[lane->first].begun;
-    while (atomic_load(&lane->marked)) {
-        if (entered && DRIVER(cuEventQuery)(lane->marks[lane->first].event) == CUDA_ERROR_NOT_READY) break;
-        mark = &lane->marks[lane->first];
-        count += mark->count;
+    while (events < marked) {
+        struct mark *mark = &lane->marks[(lane->first + events) % 3];
+        if (entered && DRIVER(cuEventQuery)(mark->event) == CUDA_ERROR_NOT_READY) break;
         events++;
-        lane->first = (lane->first + 1) % 3;
-        atomic_fetch_sub(&lane->marked, 1);
     }
     if (entered) leave_context(mode);
-    if (mark) learn(lane, mark, events, count, begun > since ? begun : since);
+    if (!events) return;
+    uint64_t now = now_ns(), begun = lane->marks[lane->first].begun, since = begun > lane->ended ? begun : lane->ended;
+    uint64_t lasted = now > since ? now - since : 0, count = 0;
+    const struct mark *last = NULL;
+    for (unsigned i = 0; i < events; i++) {
+        last = &lane->marks[(lane->first + i) % 3];
+        learn_kind(last, lasted, events == 1);
+        count += last->count;
+    }
+    if (last->full) learn(lane, last, count, lasted);
+    lane->ended = now;
+    lane->first = (lane->first + events) % 3;
+    atomic_store(&lane->marked, marked - events);
 }
 
 /* Under the lock: an event behind all that was launched, by the thread that launched it or by a stranger. */
@@ -179,9 +187,7 @@ void window_wait(struct lane *lane) {
         retire(lane);
         gate_leave();
         if (atomic_load(&lane->marked) < 2) return;
-        if (tries < 10)
-            sched_yield();
-        else
+        if (tries > 5) /* a short kernel is over sooner than a sleep */
             nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
     }
 }

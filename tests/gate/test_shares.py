@@ -1,0 +1,131 @@
+"""Programs of two shares and the real server: one after the other on the GPU, whatever they do, and under sanitizers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.shares.serve import Serving
+
+from .building import Built, build
+from .place import GPU, MIB, Place, Program
+
+SANITIZERS = {
+    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
+    "thread": ("-fsanitize=thread",),
+}
+
+
+@pytest.fixture(scope="session", params=list(SANITIZERS))
+def sanitized(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Built:
+    """The gate and the programs with the sanitizer in them."""
+    return build(tmp_path_factory.mktemp(request.param), SANITIZERS[request.param])
+
+
+@pytest.fixture
+def server(short: Path) -> Iterator[Serving]:
+    """Two halves of the GPU, with limits of memory."""
+    with Serving(short, grace=100_000) as serving:
+        serving.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
+        yield serving
+
+
+def _run(place: Place, server: Serving, owner: str, *arguments: str) -> Program:
+    return place.run("dlsym", *arguments, owner=owner, sockets=server.socket(GPU, owner).parent)
+
+
+def _sanitized(place: Place, server: Serving, owner: str, *arguments: str) -> Program:
+    """The gate is linked in front, as a sanitizer must be the first library and not a preloaded one."""
+    env = place.env(owner, server.socket(GPU, owner).parent)
+    del env["LD_PRELOAD"]
+    env["TSAN_OPTIONS"] = "halt_on_error=1"
+    env["ASAN_OPTIONS"] = "detect_leaks=0"  # what a process has at its end is given back with it
+    return Program([str(place.built.program("first")), "link", *arguments], env)
+
+
+def test_two_shares_never_overlap(place: Place, server: Serving) -> None:
+    """Whatever they launch: long kernels, short ones, graphs, many threads."""
+    works = (
+        ("kernels:300:1000", "sync"), ("kernels:20000:10", "sync"), ("threads:16:200", "graph:20:50", "sync"),
+        ("contexts:6:500", "kernels:50:3000", "sync"),
+    )  # fmt: skip
+    running = [_run(place, server, owner, *work) for work in works for owner in ("one", "two")]
+    for program in running:
+        assert program.lines()[-1] == "done"
+    assert place.sums().overlaps == 0
+    assert not server.overdue()
+
+
+def test_a_server_killed_at_any_moment_frees_nobody(place: Place, server: Serving) -> None:
+    """Its programs wait for the next one, and end well; no two of them ever ran at once."""
+    running = [_run(place, server, owner, "kernels:400:1000", "kernels:10000:10", "sync") for owner in ("one", "two")]
+    for launches in (50, 200, 500, 2000):
+        while not place.board.exists() or place.sums().launches < launches:
+            pass
+        server.kill()
+        server.start()
+        server.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
+    for program in running:
+        assert program.lines()[-1] == "done"
+    assert place.sums().overlaps == 0
+    assert place.sums().launches == 2 * 10_400
+
+
+def test_a_limit_is_one_for_all_processes_of_a_share(place: Place, server: Serving) -> None:
+    """To the byte, though each asks for more than it uses at first; when one ends, its part is free."""
+    first = _run(place, server, "one", f"alloc:{100 * MIB}", "many:40:1048576", "say:full", "wait-line", "free", "wait-line")
+    said = [first.line() for _ in range(43)]
+    assert said == ["ready"] + ["0"] * 41 + ["full"]
+    with _run(place, server, "one", f"alloc:{116 * MIB}", "alloc:1") as second:
+        assert second.lines() == ["ready", "0", "2", "done"]
+    with _run(place, server, "one", f"alloc:{117 * MIB}") as third:
+        assert third.lines() == ["ready", "2", "done"]
+    first.kill()
+    with _run(place, server, "one", f"alloc:{256 * MIB}") as last:
+        assert last.lines() == ["ready", "0", "done"]
+
+
+def test_a_share_becomes_a_whole_gpu_and_back(place: Place, server: Serving) -> None:
+    """While the program runs; none of its work is lost."""
+    running = _run(place, server, "one", "kernels:600:1000", "kernels:20000:10", "sync")
+    for launches, shares in (
+        (50, {"one": 1000}), (400, {"one": (500, 256 * MIB), "two": 500}), (900, {"one": 1000}),
+    ):  # fmt: skip
+        while not place.board.exists() or place.sums().launches < launches:
+            pass
+        server.set({GPU: shares})
+    assert running.lines()[-1] == "done"
+    assert place.sums().launches == 20_600
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("kernels:30:1000", "kernels:3000:10", "sync"), ("threads:64:10", "threads:8:1000"), ("contexts:6:100",),
+        ("graph:20:10", "stream:20:100", "sync"), ("fork", "kernels:3:10", "fork", "sync"),
+        (f"alloc:{MIB}", "many:200:4096", f"map:{4 * MIB}", "unmap", "array:64:64", "free", "info", "reset", "kernels:3:10"),
+    ],
+    ids=lambda arguments: arguments[0],
+)  # fmt: skip
+def test_sanitizers_find_nothing(sanitized: Built, short: Path, server: Serving, arguments: tuple[str, ...]) -> None:
+    """Two processes of each share with the address, undefined behaviour and thread sanitizers in gate and program."""
+    place = Place(sanitized, short)
+    running = [_sanitized(place, server, owner, *arguments) for owner in ("one", "two", "one", "two")]
+    for program in running:
+        assert program.lines()[-1] == "done"
+    assert place.sums().overlaps == 0
+
+
+def test_a_thread_sanitizer_finds_nothing_while_servers_die(sanitized: Built, short: Path, server: Serving) -> None:
+    """The end of a connection meets launches and allocations of many threads."""
+    place = Place(sanitized, short)
+    running = [_sanitized(place, server, owner, "threads:32:1000", f"alloc:{MIB}", "free") for owner in ("one", "two")]
+    for launches in (20, 200):
+        while not place.board.exists() or place.sums().launches < launches:
+            pass
+        server.kill()
+        server.start()
+        server.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
+    for program in running:
+        assert program.lines()[-1] == "done"
+    assert place.sums().overlaps == 0
