@@ -13,11 +13,12 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from jupyter_gpu_node.shares.arbiter import Arbiter
 from jupyter_gpu_node.shares.desk import Terms
 from jupyter_gpu_node.shares.elastic import Elastic
 from jupyter_gpu_node.shares.identity import Check, Peer, beside_us
@@ -30,13 +31,25 @@ ROOT = Path(__file__).parents[2]
 
 
 class Serving:
-    """A server process. `timing`: settings that differ from the usual ones; `env`: more environment variables."""
+    """A server process. `timing`: settings that differ from the usual ones.
+
+    `refuse`: pids that are in no pod; `files`: how many it may open; `order`: "fifo" or "quota" instead of our own.
+    """
 
     def __init__(
-        self, folder: Path, *, elastic: bool = False, refuse: tuple[int, ...] = (), files: int = 0, **timing: int
+        self,
+        folder: Path,
+        *,
+        elastic: bool = False,
+        refuse: tuple[int, ...] = (),
+        files: int = 0,
+        order: str = "",
+        **timing: int,
     ) -> None:
         self.folder = folder
-        self._options = json.dumps({"timing": timing, "elastic": elastic, "refuse": refuse, "files": files})
+        self._options = json.dumps(
+            {"timing": timing, "elastic": elastic, "refuse": refuse, "files": files, "order": order}
+        )
 
     def __enter__(self) -> Self:
         self.start()
@@ -139,6 +152,15 @@ def _check(refuse: list[int]) -> Check:
     return check
 
 
+def _arbiter(order: str) -> Callable[[Timing, int], Arbiter]:
+    if not order:
+        return Arbiter
+    from benchmarks import sharing  # what it is compared with lies there
+
+    chosen: Callable[[Timing, int], Arbiter] = {"fifo": sharing.Fifo, "quota": sharing.LeastServed}[order]
+    return chosen
+
+
 async def _main(state: Path, options: Mapping[str, Any]) -> None:
     late: list[Overdue] = []
     server = ArbiterServer(
@@ -147,6 +169,7 @@ async def _main(state: Path, options: Mapping[str, Any]) -> None:
         timing=lambda _: Timing(**options.get("timing", {})),
         elastic=lambda _: Elastic() if options.get("elastic") else None,
         overdue=late.append,
+        arbiter=_arbiter(options.get("order", "")),
     )
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=2**20)

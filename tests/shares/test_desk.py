@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpu_node.shares.arbiter import Arbiter
 from jupyter_gpu_node.shares.bank import Deposit
 from jupyter_gpu_node.shares.desk import REST, Client, Close, Desk, Late, Out, Send, Terms
 from jupyter_gpu_node.shares.protocol import (
@@ -32,7 +33,7 @@ MS = 1_000
 
 
 def a_desk(**milli: int) -> Desk:
-    desk = Desk(TIMING, 0)
+    desk = Desk(Arbiter(TIMING, 0), 0)
     assert desk.set({name: Terms(one) for name, one in milli.items()}, 0) == []
     return desk
 
@@ -167,7 +168,7 @@ def test_processes_of_one_share_run_beside_each_other() -> None:
 
 def test_who_comes_when_the_gpu_is_asked_back_waits() -> None:
     """Also if the lease would have lasted: else it would never end."""
-    desk = Desk(TIMING, 0)
+    desk = Desk(Arbiter(TIMING, 0), 0)
     desk.set({"a": Terms(500), "b": Terms(500)}, 0, {"b": (Deposit(50 * MS, 0),)})
     first, second, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
     desk.receive(first, Ask(), 0)
@@ -364,7 +365,7 @@ def test_a_whole_gpu_lends_nothing() -> None:
 
 def test_a_new_share_begins_with_its_bank() -> None:
     """As it was kept by the server before this one."""
-    desk = Desk(TIMING, 0)
+    desk = Desk(Arbiter(TIMING, 0), 0)
     desk.set({"a": Terms(100)}, 0, {"a": (Deposit(7, -5),), "nobody": (Deposit(1, 0),)})
     assert desk.account("a", 0).balance == 7
     assert desk.deposits("a") == (Deposit(7, -5),)
@@ -375,7 +376,7 @@ def test_a_new_share_begins_with_its_bank() -> None:
 
 def test_memory_is_granted_within_the_limit() -> None:
     """Each answer tells what the process may have, the limit, and what all have."""
-    desk = Desk(TIMING, 0)
+    desk = Desk(Arbiter(TIMING, 0), 0)
     desk.set({"a": Terms(500, 100), "b": Terms(500)}, 0)
     one, two, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
     assert sent(desk.receive(one, Need(70), 0)) == [(one, Memory(70, 100, 70))]
@@ -391,7 +392,7 @@ def test_memory_is_granted_within_the_limit() -> None:
 
 def test_a_new_limit_is_told_to_all_who_have_memory() -> None:
     """Nothing is taken from them."""
-    desk = Desk(TIMING, 0)
+    desk = Desk(Arbiter(TIMING, 0), 0)
     desk.set({"a": Terms(500)}, 0)
     one, silent = joined(desk, "a"), joined(desk, "a")
     desk.receive(one, Need(70), 0)
@@ -461,7 +462,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 0
-        self.desk = Desk(TIMING, 0)
+        self.desk = Desk(Arbiter(TIMING, 0), 0)
         self.terms: dict[str, int] = {}
         self.processes: list[Process] = []
 

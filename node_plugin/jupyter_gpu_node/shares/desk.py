@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from . import arbiter
+from .arbiter import Arbiter
 from .bank import Deposit
 from .ledger import Account
 from .memory import Pool
 from .protocol import FOREVER, MOST, NO_LIMIT, Ask, Done, FromClient, FromServer, Grant, Malformed, Memory, Need, Revoke
-from .timing import Timing
 
 WHOLE = 1000
 """Milli of a share that has the GPU for itself: its programs are let run as they like."""
@@ -110,10 +110,10 @@ Out = Send | Close | Late
 
 
 class Desk:
-    """Of one GPU. As with the arbiter, ``now`` never goes back."""
+    """Of one GPU. As with its ``arbiter``, ``now`` never goes back."""
 
-    def __init__(self, timing: Timing, now: int) -> None:
-        self.arbiter = arbiter.Arbiter(timing, now)
+    def __init__(self, arbiter: Arbiter, now: int) -> None:
+        self.arbiter = arbiter
         self._shares: dict[str, Share] = {}
         self._keys: dict[str, Share] = {}
         self._holder: Share | None = None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from . import places, share_file
+from .arbiter import Arbiter
 from .bank import Deposit
 from .books import Usage
 from .desk import Terms
@@ -66,6 +67,7 @@ class ArbiterServer:
     """Everything of one node. ``check`` says who may use a socket; ``overdue`` is told who does not give a GPU back.
 
     ``timing`` and ``elastic`` are asked once for each GPU; without ``elastic``, shares keep what they were given.
+    ``arbiter``: who decides; another one is for comparisons.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class ArbiterServer:
         timing: Callable[[str], Timing] = lambda _: Timing(),
         elastic: Callable[[str], Elastic | None] = lambda _: None,
         overdue: Callable[[Overdue], None] = lambda _: None,
+        arbiter: Callable[[Timing, int], Arbiter] = Arbiter,
         clock: Callable[[], int] = microseconds,
         wall: Callable[[], int] = milliseconds,
     ) -> None:
@@ -84,6 +87,7 @@ class ArbiterServer:
         self._timing = timing
         self._elastic = elastic
         self._overdue = overdue
+        self._arbiter = arbiter
         self._clock = clock
         self._wall = wall
         self._stations: dict[str, Station] = {}
@@ -151,9 +155,8 @@ class ArbiterServer:
 
     def _station(self, gpu: str) -> Station:
         if gpu not in self._stations:
-            self._stations[gpu] = Station(
-                gpu, self._timing(gpu), self._elastic(gpu), self._clock, self._save, self._overdue
-            )
+            timing, rules = self._timing(gpu), self._elastic(gpu)
+            self._stations[gpu] = Station(gpu, timing, rules, self._arbiter, self._clock, self._save, self._overdue)
         return self._stations[gpu]
 
     async def _bank(self, place: Place) -> tuple[Deposit, ...]:

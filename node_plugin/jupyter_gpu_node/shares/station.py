@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from .arbiter import Arbiter
 from .bank import Deposit
 from .books import Books, Usage
 from .desk import Client, Close, Desk, Late, Out, Send, Terms
@@ -41,6 +42,7 @@ class Station:
         gpu: str,
         timing: Timing,
         rules: Elastic | None,
+        arbiter: Callable[[Timing, int], Arbiter],
         clock: Callable[[], int],
         write: Callable[[Station, Sequence[str]], None],
         overdue: Callable[[Overdue], None],
@@ -48,7 +50,7 @@ class Station:
         now = clock()
         self.gpu = gpu
         self.timing = timing
-        self.desk = Desk(timing, now)
+        self.desk = Desk(arbiter(timing, now), now)
         self._books = Books(rules, now)
         self._opens = now + min(timing.grace, SETTLE)
         self._clock = clock
