@@ -1,7 +1,7 @@
 """A resize in a pod of a real cluster against what there is without us, all in one run.
 
-The floor is what any such design must pay: two hops through the API server, each a PATCH that a watch tells somebody
-else, with no work in between. It is measured on a pod that is as large as the notebook's, as the API server's work
+The floor is what any such design must pay: two hops through the API server, each a PATCH that a watch tells another
+process, with no work in between. It is measured on a pod that is as large as the notebook's, as the API server's work
 grows with a pod's size, and on the same cluster: our admission policies are asked about these writes too, and pass them
 by their conditions. What the policies and programs of ours cost beyond that is ours. The alternatives are Kubernetes'
 own in-place resize of a CPU, and what people do today: delete the notebook's pod and make it again.
@@ -14,14 +14,16 @@ import copy
 import json
 import os
 import random
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu.kube import Change, Kube, Reflector, credentials, objects, paths
+from jupyter_gpu.kube import Change, Kube, Reflector, credentials, paths
 
-from . import _in_pod
+from . import _hop, _in_pod
 from .figures import CannotRunError, Figure, percentile
 
 if TYPE_CHECKING:
@@ -155,53 +157,42 @@ def _middle(samples: Sequence[float]) -> float:
 
 
 async def _floor(kubeconfig: Path) -> list[float]:
-    """Milliseconds of two hops: this client asks, a second one hears and answers, a third one hears that."""
+    """Milliseconds of two hops: this process asks, a second one hears and answers, a third one hears that."""
     asked, decided = KEYS
     path = paths.pod(NAMESPACE, BARE, "status")
-    heard: asyncio.Queue[str] = asyncio.Queue()
     found: list[float] = []
     async with (
-        Kube(credentials.load(kubeconfig)) as one,
-        Kube(credentials.load(kubeconfig)) as two,
-        Kube(credentials.load(kubeconfig)) as three,
-        asyncio.TaskGroup() as tasks,
+        Kube(credentials.load(kubeconfig)) as kube,
+        _party(kubeconfig, asked, decided),
+        _party(kubeconfig, decided) as heard,
     ):
-        answering: set[str] = set()
-
-        def decide(change: Change) -> None:
-            text = objects.annotation(change.object, asked)
-            if text and text not in answering:
-                answering.add(text)
-                tasks.create_task(two.patch(path, {"metadata": {"annotations": {decided: text}}}))
-
-        def hear(change: Change) -> None:
-            heard.put_nowait(objects.annotation(change.object, decided) or "")
-
-        watches = [
-            Reflector(kube, paths.pods(NAMESPACE), fields=f"metadata.name={BARE}", on_change=told)
-            for kube, told in ((two, decide), (three, hear))
-        ]
-        running = [tasks.create_task(watch.run()) for watch in watches]
-        for watch in watches:
-            await watch.synced.wait()
-        await asyncio.sleep(0.5)  # both watches follow now
         for number in range(TURNS):
             await asyncio.sleep(_in_pod.REST)
             word = f"{time.monotonic_ns()}-{number}"
             began = time.monotonic()
-            await asyncio.gather(
-                one.patch(path, {"metadata": {"annotations": {asked: word}}}), _until(heard, word, began, found)
-            )
-        for task in running:
-            task.cancel()
+            writing = asyncio.create_task(kube.patch(path, {"metadata": {"annotations": {asked: word}}}))
+            async with asyncio.timeout(SECONDS):
+                while (line := (await heard.readline()).decode().split()) and line[1] != word:
+                    pass
+            await writing
+            found.append((float(line[0]) - began) * 1000)
     return found
 
 
-async def _until(heard: asyncio.Queue[str], word: str, began: float, found: list[float]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while await heard.get() != word:
-            pass
-    found.append((time.monotonic() - began) * 1000)
+@asynccontextmanager
+async def _party(kubeconfig: Path, *keys: str) -> AsyncIterator[asyncio.StreamReader]:
+    """A process that hears, and what it prints."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", _hop.__name__, str(kubeconfig), NAMESPACE, BARE, *keys), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout
+    try:
+        async with asyncio.timeout(SECONDS):
+            assert await process.stdout.readline() == b"ready\n"
+        yield process.stdout
+    finally:
+        process.kill()
+        await process.wait()
 
 
 def _cpu_resize(here: World) -> float:
