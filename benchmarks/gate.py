@@ -1,0 +1,85 @@
+"""What the gate costs a program: nanoseconds of each launch, and the throughput of short kernels. On a simulated GPU."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from .figures import CannotRunError, Figure
+
+COMMAND = "scripts/bench gate"
+ROOT = Path(__file__).parents[1]
+GPU = "GPU-00000000-0000-0000-0000-000000000001"
+ROUNDS = 9
+LAUNCHES, SHORT_KERNELS = 500_000, 50_000
+
+
+def run() -> Sequence[Figure]:
+    """Each round with the gate and without, one after the other, so that both meet the same machine."""
+    if shutil.which("gcc") is None:
+        raise CannotRunError("building the gate and the stand-in driver needs gcc")
+    with tempfile.TemporaryDirectory(prefix="g") as folder:
+        bench = _Bench(Path(folder))
+        free: list[float] = []
+        share: list[float] = []
+        whole: list[float] = []
+        slow: list[float] = []
+        fast: list[float] = []
+        for _ in range(ROUNDS):
+            free.append(bench.rate(None, LAUNCHES, 0)[0])
+            share.append(bench.rate("share", LAUNCHES, 0)[0])
+            whole.append(bench.rate("whole", LAUNCHES, 0)[0])
+            fast.append(bench.rate(None, SHORT_KERNELS, 10)[1])
+            slow.append(bench.rate("share", SHORT_KERNELS, 10)[1])
+    loss = [100 * (one - other) / other for one, other in zip(slow, fast, strict=True)]
+    return [
+        Figure.of("Gate: a launch inside a lease", "ns", share, COMMAND, baseline=free),
+        Figure.of("Gate: a launch on a whole GPU", "ns", whole, COMMAND, baseline=free),
+        Figure.of("Gate: 10 µs kernels, each", "ns", slow, COMMAND, baseline=fast),
+        Figure.of("Gate: 10 µs kernels, loss", "%", loss, COMMAND, goal=1),
+    ]
+
+
+class _Bench:
+    """The driver, the gate and a program, built; two servers' sockets, one of which gives a whole GPU."""
+
+    def __init__(self, folder: Path) -> None:
+        gate = ROOT / "node_plugin" / "gate"
+        self.folder = folder
+        self.driver, self.gate, self.program = folder / "driver", folder / "gate.so", folder / "client"
+        source = ROOT / "tests" / "gate" / "clients" / "client.c"
+        for command in (
+            ["sh", gate / "standin" / "build.sh", self.driver],
+            [sys.executable, gate / "build.py", "preload", self.gate],
+            ["gcc", "-O2", "-w", "-pthread", source, "-o", self.program],
+        ):
+            subprocess.run(command, check=True, capture_output=True)
+
+    def rate(self, kind: str | None, launches: int, us: int) -> tuple[float, float]:
+        """Nanoseconds of each launch until all are said, and until all have ended."""
+        boards = Path(tempfile.mkdtemp(dir=self.folder))
+        own = {
+            "LD_LIBRARY_PATH": str(self.driver),
+            "JUPYTER_GPU_STANDIN": str(boards),
+            "JUPYTER_GPU_STANDIN_GPUS": f"{GPU}:1024",
+        }
+        if kind is None:
+            return self._said(launches, us, own)
+        from tests.gate.stub import Stub
+
+        sockets = Path(tempfile.mkdtemp(dir=self.folder))
+        time = 2**64 - 1 if kind == "whole" else 3_600_000_000
+        with Stub(sockets / f"{GPU}.sock") as stub:
+            stub.keep_granting(time)
+            return self._said(launches, us, own | {"LD_PRELOAD": str(self.gate), "JUPYTER_GPU_GATE": str(sockets)})
+
+    def _said(self, launches: int, us: int, own: dict[str, str]) -> tuple[float, float]:
+        done = subprocess.run(
+            [str(self.program), "dlsym", f"rate:{launches}:{us}"],
+            env={**os.environ, **own}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        queued, ended = done.stdout.split("\n")[1].split()
+        return float(queued), float(ended)
