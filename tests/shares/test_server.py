@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_node import cgroup
+from jupyter_gpu_node.shares.alarm import Alarm
 from jupyter_gpu_node.shares.identity import beside_us, in_its_pod, peer
 from jupyter_gpu_node.shares.protocol import (
     FOREVER,
@@ -259,6 +261,28 @@ def connecting(before: str, after: str) -> Iterator[tuple[subprocess.Popen[bytes
             connection, _ = listening.accept()
             with connection:
                 yield process, connection
+
+
+def test_an_alarm_rings_once_and_not_too_early() -> None:
+    """Set again, the last time counts; after its end, none."""
+
+    async def rings() -> list[int]:
+        heard: list[int] = []
+        begin, rang = now(), asyncio.Event()
+        alarm = Alarm(lambda: (heard.append(now() - begin), rang.set())[0])
+        alarm.set(60_000_000)
+        alarm.set(3_000)
+        await asyncio.wait_for(rang.wait(), PATIENCE)
+        alarm.set(-5)
+        while len(heard) < 2:
+            await asyncio.sleep(0.001)
+        alarm.set(1_000)
+        alarm.close()
+        await asyncio.sleep(0.01)
+        return heard
+
+    first, second = asyncio.run(rings())
+    assert 3_000 <= first <= second
 
 
 # --- who it is --------------------------------------------------------------------------------------------------------

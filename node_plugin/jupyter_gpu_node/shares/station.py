@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from .alarm import Alarm
 from .arbiter import Arbiter
 from .bank import Deposit
 from .books import Books, Usage
@@ -60,8 +61,9 @@ class Station:
         self._clients: dict[Line, Client] = {}
         self._written: dict[str, ShareFile] = {}
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._rings = 0
+        self._alarm = Alarm(self._ring)
+        self._rings: int | None = None
+        """When the alarm is set for."""
         self._looker: asyncio.TimerHandle | None = None
         self._rests = False
 
@@ -96,9 +98,9 @@ class Station:
 
     def stop(self) -> None:
         """No more turns, no more connections."""
-        for handle in (self._timer, self._looker):
-            if handle:
-                handle.cancel()
+        self._alarm.close()
+        if self._looker:
+            self._looker.cancel()
         for line in self._clients:
             line.close()
         self._lines, self._clients = {}, {}
@@ -164,17 +166,14 @@ class Station:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """Have the timer ring in time. One that rings too early is left as it is: it looks again."""
+        """Have the alarm ring in time. One that rings too early is left as it is: it looks again."""
         wake = self.desk.wake
-        if wake is None or (self._timer is not None and self._rings <= wake):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._rings = wake
-        self._timer = self._loop.call_later(max(0, wake - self._clock()) / 1e6, self._ring)
+        if wake is not None and (self._rings is None or wake < self._rings):
+            self._rings = wake
+            self._alarm.set(wake - self._clock())
 
     def _ring(self) -> None:
-        self._timer = None
+        self._rings = None
         wake, now = self.desk.wake, self._clock()
         if wake is not None and wake <= now:
             self._act(self.desk.tick(now))
