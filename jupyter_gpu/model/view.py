@@ -6,8 +6,8 @@ makes it from a backend's state; the kernel's client reads it back. ``docs/opena
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -15,6 +15,7 @@ from . import strict
 from .annotations import Allocated, Attached, Requested
 from .gpu import Gpu, read_command
 from .quantity import MAX_MILLI
+from .share import ShareUse, read_shares
 from .status import Status, status
 
 
@@ -212,20 +213,58 @@ class GpuLoad:
     memory: int | None
     """Bytes in use."""
 
+    def to_json(self) -> dict[str, Any]:
+        """JSON object."""
+        return {"utilisation": self.utilisation, "memory": self.memory}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "load") -> GpuLoad:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(
+            utilisation=strict.optional(body, "utilisation", _number(100.0)),
+            memory=strict.optional(body, "memory", strict.integer(0, strict.MAX_GENERATION)),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Load of the pod's GPUs at one moment."""
+    """Load of the pod's GPUs at one moment, and what its time shares of them did so far."""
 
     time: float
     """Seconds since the epoch on the server's clock."""
     loads: Mapping[str, GpuLoad]
     """By uuid."""
+    shares: Mapping[str, ShareUse] = field(default_factory=dict)
+    """By uuid of the GPU: of those of which the pod has less than the whole."""
 
     def to_json(self) -> dict[str, Any]:
-        """``{"time", "gpus": {uuid: {"utilisation", "memory"}}}``."""
-        loads = {uuid: {"utilisation": load.utilisation, "memory": load.memory} for uuid, load in self.loads.items()}
-        return {"time": self.time, "gpus": loads}
+        """``{"time", "gpus": {uuid: {"utilisation", "memory"}}, "shares": {uuid: {…}}}``; no shares are left out."""
+        body = {"time": self.time, "gpus": {uuid: load.to_json() for uuid, load in self.loads.items()}}
+        return {**body, "shares": {u: s.to_json() for u, s in self.shares.items()}} if self.shares else body
+
+    @classmethod
+    def from_json(cls, value: Any) -> Sample:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, "sample")
+        return cls(
+            time=strict.required(body, "time", _number(float(strict.MAX_GENERATION))),
+            loads=strict.required(body, "gpus", _read_loads),
+            shares=strict.optional(body, "shares", read_shares) or {},
+        )
+
+
+def _read_loads(value: Any, key: str) -> Mapping[str, GpuLoad]:
+    return {uuid: GpuLoad.from_json(item, key) for uuid, item in strict.an_object(value, key).items()}
+
+
+def _number(most: float) -> Callable[[Any, str], float]:
+    def read(value: Any, key: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+            raise strict.FieldError(f"{key!r} must be a number from 0 to {most:.0f}.", key)
+        return float(value)
+
+    return read
 
 
 def steps(limit: int, fractions: tuple[int, ...]) -> tuple[int, ...]:

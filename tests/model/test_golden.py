@@ -21,7 +21,7 @@ from jupyter_gpu.model.errors import InvalidAnnotation, InvalidRequest
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.strict import FieldError
-from jupyter_gpu.model.view import GpuState, Mode, View
+from jupyter_gpu.model.view import GpuState, Mode, Sample, View
 
 from . import golden
 
@@ -59,6 +59,19 @@ def test_sentences(case: dict[str, Any]) -> None:
     view = View.from_json(case["view"])
     assert json.loads(json.dumps(view.to_json())) == case["view"]
     assert sentence(view) == case["sentence"]
+
+
+@pytest.mark.parametrize("case", cases("samples"))
+def test_samples(case: dict[str, Any]) -> None:
+    """A sample is read and written again without loss."""
+    assert json.loads(json.dumps(Sample.from_json(case["sample"]).to_json())) == case["sample"]
+
+
+@pytest.mark.parametrize("case", cases("bad_samples"))
+def test_bad_samples(case: dict[str, Any]) -> None:
+    """A sample that is not as agreed is refused, and by nothing but the reader's own error."""
+    with pytest.raises(FieldError):
+        Sample.from_json(case["sample"])
 
 
 @pytest.mark.parametrize("case", cases("wishes"))

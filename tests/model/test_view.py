@@ -13,6 +13,7 @@ from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.view import Condition, GpuLoad, GpuState, Mode, PodGpu, Sample, User, View, steps
 
 from . import strategies as any_
+from .test_share import ONE as SHARE
 
 
 @given(any_.views)
@@ -95,6 +96,28 @@ def test_sample() -> None:
     sample = Sample(1.5, {"a": GpuLoad(50.0, 1024), "b": GpuLoad(None, None)})
     loads = {"a": {"utilisation": 50.0, "memory": 1024}, "b": {"utilisation": None, "memory": None}}
     assert sample.to_json() == {"time": 1.5, "gpus": loads}
+    assert Sample.from_json(sample.to_json()) == sample
+
+
+def test_sample_with_shares() -> None:
+    """What a share did stands beside the load of its GPU; what is wrong in it is named."""
+    sample = Sample(1.5, {"GPU-1": GpuLoad(50, 1024)}, {"GPU-1": SHARE})
+    body = sample.to_json()
+    assert body["shares"] == {"GPU-1": SHARE.to_json()}
+    assert Sample.from_json(strict.loads(strict.dumps(body), 10**6)) == sample
+    with pytest.raises(FieldError, match="another GPU"):
+        Sample.from_json({**body, "shares": {"GPU-2": SHARE.to_json()}})
+
+
+@given(st.sampled_from(["time", "gpus", "shares"]), any_.json_values)
+def test_any_field_of_a_sample(key: str, value: object) -> None:
+    """Whatever stands in a field, the sample is read or refused."""
+    body = {**Sample(1.5, {"GPU-1": GpuLoad(50, 1024)}, {"GPU-1": SHARE}).to_json(), key: value}
+    try:
+        again = Sample.from_json(body)
+    except FieldError:
+        return
+    assert Sample.from_json(again.to_json()) == again
 
 
 @given(st.integers(0, 16_000), st.lists(st.integers(1, 999), max_size=4).map(tuple))
