@@ -1,4 +1,4 @@
-"""What the gate costs a program: nanoseconds of each launch, and the throughput of short kernels. On a simulated GPU."""
+"""What the gate costs a program on a simulated GPU: nanoseconds of a launch, and the throughput of short kernels."""
 
 import os
 import shutil
@@ -51,11 +51,12 @@ class _Bench:
         self.folder = folder
         self.driver, self.gate, self.program = folder / "driver", folder / "gate.so", folder / "client"
         source = ROOT / "tests" / "gate" / "clients" / "client.c"
-        for command in (
+        commands: tuple[list[str | Path], ...] = (
             ["sh", gate / "standin" / "build.sh", self.driver],
             [sys.executable, gate / "build.py", "preload", self.gate],
             ["gcc", "-O2", "-w", "-pthread", source, "-o", self.program],
-        ):
+        )
+        for command in commands:
             subprocess.run(command, check=True, capture_output=True)
 
     def rate(self, kind: str | None, launches: int, us: int) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 /* The functions that allocate and free, and those that tell how much there is. */
 #include "memory.h"
 
-/* --- by address -------------------------------------------------------------------------------------------------------- */
+/* --- by address --------------------------------------------------------------------------------------------------- */
 
 static CUresult allocated(struct claim *claimed, CUresult result, CUdeviceptr at, uint64_t bytes, bool of_context) {
     return claim_settle(claimed, result, POINTER, at, bytes, of_context);
@@ -77,7 +77,7 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream) { FREE_IT(cuMemF
 
 EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr at, CUstream stream) { FREE_IT(cuMemFreeAsync_ptsz, POINTER, at, at, stream); }
 
-/* --- arrays ------------------------------------------------------------------------------------------------------------ */
+/* --- arrays ------------------------------------------------------------------------------------------------------- */
 
 /* Bytes of one channel; 4 for the packed and compressed formats, which have less. */
 static uint64_t channel_bytes(int format) {
@@ -138,7 +138,7 @@ EXPORT CUresult cuArrayDestroy(CUarray array) { FREE_IT(cuArrayDestroy, ARRAY, a
 
 EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) { FREE_IT(cuMipmappedArrayDestroy, ARRAY, array, array); }
 
-/* --- how much there is ------------------------------------------------------------------------------------------------- */
+/* --- how much there is -------------------------------------------------------------------------------------------- */
 
 static unsigned narrow(uint64_t bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (unsigned)bytes; }
 

@@ -33,7 +33,7 @@ def preload(output: Path, flags: Sequence[str] = ()) -> Path:
 def shim(output: Path, driver: str = DRIVER, sockets: str = SOCKETS, flags: Sequence[str] = ()) -> Path:
     """The form that stands at the path of libcuda.so.1, in front of the real one at ``driver``."""
     with tempfile.TemporaryDirectory() as folder:
-        named = Path(folder) / "named.so"  # a library of that name to link with: the real one need not be on this machine
+        named = Path(folder) / "named.so"  # to link with: the real one need not be here
         _run(["-shared", "-nostdlib", f"-Wl,-soname,{driver}", "-x", "c", "/dev/null", "-o", str(named)])
         needs = ["-Wl,--no-as-needed", str(named), "-Wl,--as-needed"]
         return _link(output, [], ["-Wl,-soname,libcuda.so.1", f'-DGATE_DIRECTORY="{sockets}"', *flags], needs)
@@ -47,7 +47,7 @@ def _link(output: Path, more: Sequence[str], flags: Sequence[str], libraries: Se
 
 
 def _run(arguments: Sequence[str]) -> None:
-    subprocess.run([os.environ.get("CC", "gcc"), *arguments], check=True)
+    subprocess.run([os.environ.get("CC", "gcc"), *arguments], check=True)  # noqa: S603 - ours, and the compiler of who builds
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--driver", default=DRIVER, help="the real driver, for the shim (%(default)s)")
     parser.add_argument("--sockets", default=SOCKETS, help="the directory of the sockets, for the shim (%(default)s)")
-    parser.add_argument("--flag", action="append", default=[], help="a further option of the compiler: --flag=-fsanitize=…")
+    parser.add_argument("--flag", action="append", default=[], help="for the compiler: --flag=-fsanitize=…")
     arguments = parser.parse_args()
     if arguments.form == "preload":
         preload(arguments.output, arguments.flag)

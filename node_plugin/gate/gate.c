@@ -4,7 +4,7 @@
  * preload.c) or by cuGetProcAddress, which hands out the gate's functions here. */
 #include "gate.h"
 
-/* --- launches ---------------------------------------------------------------------------------------------------------- */
+/* --- launches ----------------------------------------------------------------------------------------------------- */
 
 /* Both forms of a function are the same but for what no stream means. */
 static CUstream plain(CUstream stream) { return stream ? stream : STREAM_LEGACY; }
@@ -94,7 +94,7 @@ EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(struct launch_params *list,
     return result;
 }
 
-/* --- streams and contexts ---------------------------------------------------------------------------------------------- */
+/* --- streams and contexts ----------------------------------------------------------------------------------------- */
 
 /* What was launched before a capture begins must be waited for, and in a captured stream nothing can be recorded. */
 #define CAPTURE(stream, symbol, ...) \
@@ -188,7 +188,7 @@ EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return primary_ended(device, REAL(cuDevicePrimaryCtxRelease_v2), REAL(cuDevicePrimaryCtxReset_v2));
 }
 
-/* --- look-ups ---------------------------------------------------------------------------------------------------------- */
+/* --- look-ups ----------------------------------------------------------------------------------------------------- */
 
 EXPORT CUresult cuGetProcAddress(const char *name, void **to, int version, uint64_t flags) {
     CUresult result = REAL(cuGetProcAddress)(name, to, version, flags);

@@ -49,7 +49,7 @@ struct share {
     uint64_t cookie; /* tells our socket from another file that has got its number */
 };
 
-/* --- table.c ----------------------------------------------------------------------------------------------------------- */
+/* --- table.c ------------------------------------------------------------------------------------------------------ */
 
 /* The index of a gated symbol, -1: none. What cuGetProcAddress means by a name, a version and flags. */
 int gated_symbol(const char *symbol);
@@ -59,7 +59,7 @@ bool gated_is(int index, const void *found);
 /* What a look-up of a gated function gives in the place of `found`. */
 void *gated_instead(int index, void *found);
 
-/* --- link.c ------------------------------------------------------------------------------------------------------------ */
+/* --- link.c ------------------------------------------------------------------------------------------------------- */
 
 extern pthread_mutex_t gate_lock;
 void gate_enter(void);
@@ -77,7 +77,7 @@ uint64_t now_ns(void);
 /* The program ends: its driver may be gone any moment. */
 bool gate_ending(void);
 
-/* --- lease.c ----------------------------------------------------------------------------------------------------------- */
+/* --- lease.c ------------------------------------------------------------------------------------------------------ */
 
 struct lane;
 struct pass { /* of one launch */
@@ -98,7 +98,7 @@ void lease_lost(struct share *share);
 /* Does what is due; how many ns later to call again at the latest. */
 uint64_t lease_tick(struct share *share, uint64_t now);
 
-/* --- window.c ---------------------------------------------------------------------------------------------------------- */
+/* --- window.c ----------------------------------------------------------------------------------------------------- */
 
 /* A stream that was launched on. Lanes stay for ever, as drivers use their handles again. */
 struct lane {
@@ -140,7 +140,7 @@ void window_close(CUstream stream);
 void window_context_ends(CUcontext context);
 void window_fork(void);
 
-/* --- memory.c ---------------------------------------------------------------------------------------------------------- */
+/* --- memory.c ----------------------------------------------------------------------------------------------------- */
 
 void memory_message(struct share *share, struct message message);
 void memory_connected(struct share *share);

@@ -65,7 +65,7 @@ void pass_leave(struct pass *pass) {
     atomic_fetch_sub(&pass->share->running, 1);
 }
 
-/* --- the server's word, under the lock --------------------------------------------------------------------------------- */
+/* --- the server's word, under the lock ---------------------------------------------------------------------------- */
 
 static void granted(struct share *share, struct message message, uint64_t now) {
     if (message.b <= share->given || (share->stage == CLOSING && message.b == share->number && message.a != FOREVER)) return;

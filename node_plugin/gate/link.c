@@ -52,7 +52,7 @@ void share_changed(struct share *share) {
     syscall(SYS_futex, &share->word, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 }
 
-/* --- where the sockets are --------------------------------------------------------------------------------------------- */
+/* --- where the sockets are ---------------------------------------------------------------------------------------- */
 
 /* Of the sockets; NULL: nothing is gated. A shim has it built in, so that no variable takes the gate away. */
 static const char *directory(void) {
@@ -107,7 +107,7 @@ void link_say(struct share *share, struct message message) {
         shutdown(share->socket, SHUT_RDWR); /* the thread sees the end, and connects again */
 }
 
-/* --- the thread -------------------------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
 /* Under the lock: what came, up to the first that is no message. */
 static bool take(struct share *share, struct reader *reader, const unsigned char *bytes, size_t size) {
@@ -191,7 +191,7 @@ static void *serve(void *data) {
     return NULL;
 }
 
-/* --- shares ------------------------------------------------------------------------------------------------------------ */
+/* --- shares ------------------------------------------------------------------------------------------------------- */
 
 /* A child has none of our threads, no lease and no memory: it begins afresh. Its copies of the sockets would keep the
  * connections alive after its parent's end. */

@@ -15,7 +15,7 @@ enum { TRIM = 100000000, OTHERS_TRIM = 250000000 }; /* ns */
 static struct entry *buckets[BUCKETS];
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER; /* one question at a time; taken before the lock */
 
-/* --- the table, under the lock ----------------------------------------------------------------------------------------- */
+/* --- the table, under the lock ------------------------------------------------------------------------------------ */
 
 static struct entry **bucket_of(enum key key, uint64_t id) { return &buckets[((id ^ key) * 0x9e3779b97f4a7c15ull) >> 52]; }
 
@@ -54,7 +54,7 @@ void memory_each(bool (*drop)(struct entry *, void *), void *data) {
         }
 }
 
-/* --- what the server says, under the lock ------------------------------------------------------------------------------ */
+/* --- what the server says, under the lock ------------------------------------------------------------------------- */
 
 static void say_need(struct share *share, uint64_t bytes) {
     if (share->socket < 0) return;
@@ -155,7 +155,7 @@ static bool use(struct share *share, uint64_t bytes) {
     return may;
 }
 
-/* --- of one allocation ------------------------------------------------------------------------------------------------- */
+/* --- of one allocation -------------------------------------------------------------------------------------------- */
 
 static struct claim claim_from(struct share *share, uint64_t bytes) {
     return (struct claim){share, bytes, share && bytes && !use(share, bytes)};

@@ -21,7 +21,7 @@ static struct lane *all;
 static _Atomic unsigned char kinds[KINDS]; /* of a kernel and its size: was it short? */
 enum { UNKNOWN, IS_SHORT, IS_LONG };
 
-/* --- streams ----------------------------------------------------------------------------------------------------------- */
+/* --- streams ------------------------------------------------------------------------------------------------------ */
 
 static bool enter_context(CUcontext context, int *mode) {
     if (gate_ending() || !context || DRIVER(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return false;
@@ -108,7 +108,7 @@ static bool capturing(CUstream stream) {
 
 bool lane_capturing(struct lane *lane) { return capturing(lane->stream); }
 
-/* --- events ------------------------------------------------------------------------------------------------------------ */
+/* --- events ------------------------------------------------------------------------------------------------------- */
 
 /* What events tell that were seen to have happened, `count` launches since `since`: how many launches the next event may
  * stand for. They may have happened sooner than they were seen, on a busy machine much sooner: so little is believed. */
@@ -219,7 +219,7 @@ bool window_busy(struct share *share, bool closed) {
     return busy || gate_ending(); /* whose driver can't be asked any more: the end of the process tells */
 }
 
-/* --- what goes away ---------------------------------------------------------------------------------------------------- */
+/* --- what goes away ----------------------------------------------------------------------------------------------- */
 
 /* Under the lock: whether there was room for an event, where one was needed. */
 static bool close_lanes(CUstream stream, bool ends) {

@@ -52,13 +52,14 @@ class Built:
 def build(folder: Path, flags: Sequence[str] = ()) -> Built:
     """All of it; `flags` for the gate and the programs, such as those of a sanitizer.
 
-    Of the program there are one that looks for the driver, one that is linked with it (`linked`), and one that is linked
-    with the gate before it (`first`).
+    Of the program there are one that looks for the driver, one that is linked with it (`linked`), and one that is
+    linked with the gate before it (`first`).
     """
     built = Built(folder)
     command("sh", GATE / "standin" / "build.sh", built.driver)
     option = [f"--flag={flag}" for flag in flags]
-    command(sys.executable, GATE / "build.py", "preload", built.gate, *option, *(["--flag=-DGATE_IS_LINKED"] if flags else []))
+    linked_with = ["--flag=-DGATE_IS_LINKED"] if flags else []
+    command(sys.executable, GATE / "build.py", "preload", built.gate, *option, *linked_with)
     driver = built.driver / "libcuda.so.1"
     command(sys.executable, GATE / "build.py", "shim", built.shim / "libcuda.so.1", "--driver", driver,
             "--sockets", built.sockets, *option)  # fmt: skip
@@ -66,6 +67,6 @@ def build(folder: Path, flags: Sequence[str] = ()) -> Built:
     client, linked = PROGRAMS / "client.c", "-l:libcuda.so.1"
     command(*cc, client, "-o", built.program("client"))
     command(*cc, "-DLINKED", client, "-o", built.program("linked"), "-L", built.driver, linked)
-    first = ["-Wl,--no-as-needed", "-Wl,-rpath," + str(built.folder), built.gate]
+    first: list[str | Path] = ["-Wl,--no-as-needed", "-Wl,-rpath," + str(built.folder), built.gate]
     command(*cc, "-DLINKED", client, "-o", built.program("first"), *first, "-L", built.driver, linked)
     return built

@@ -18,8 +18,8 @@ from jupyter_gpu_node.shares.protocol import (
     Grant,
     Memory,
     Need,
-    from_client,
     encode,
+    from_client,
 )
 
 Kind = TypeVar("Kind", Ask, Done, Need)

@@ -68,7 +68,8 @@ def test_look_ups_see_who_asks(place: Place) -> None:
     source, library, program = place.folder / "n.c", place.folder / "n.so", place.folder / "main"
     source.write_text(
         "#define _GNU_SOURCE\n#include <dlfcn.h>\n"
-        'int puts(const char *s) { int (*next)(const char *) = dlsym(RTLD_NEXT, "puts"); next("mine"); return next(s); }\n'
+        "int puts(const char *s) {\n"
+        'int (*next)(const char *) = dlsym(RTLD_NEXT, "puts"); next("mine"); return next(s); }\n'
     )
     command("gcc", "-shared", "-fPIC", source, "-o", library)
     (place.folder / "main.c").write_text('#include <stdio.h>\nint main(void) { puts("42"); return 0; }\n')
@@ -80,7 +81,7 @@ def test_look_ups_see_who_asks(place: Place) -> None:
 
 
 def test_a_million_messages_of_garbage(tmp_path: Path) -> None:
-    """The reader under sanitizers, from a fixed seed: every message is told from what is none, in pieces of any length."""
+    """The reader under sanitizers, from a fixed seed: messages are told from what is none, in pieces of any length."""
     command("gcc", "-g", "-O1", *SANITIZERS, PROGRAMS / "parser.c", "-o", tmp_path / "parser")
     assert int(_said(tmp_path / "parser", "20261122", "1000000")) > 1_000_000
 
@@ -96,5 +97,7 @@ def test_a_fuzzer_finds_nothing_in_the_reader(tmp_path: Path) -> None:
         "while (reader_next(&reader, &data, &size, &message) > 0) {}\nreturn 0; }\n"
     )
     command("clang", "-g", "-O1", "-fsanitize=fuzzer,address,undefined", fuzz, "-o", tmp_path / "fuzz")
-    done = subprocess.run([str(tmp_path / "fuzz"), "-runs=1000000", "-seed=1"], capture_output=True, env=dict(os.environ))
+    done = subprocess.run(
+        [str(tmp_path / "fuzz"), "-runs=1000000", "-seed=1"], capture_output=True, env=dict(os.environ)
+    )
     assert done.returncode == 0, done.stderr[-2000:]

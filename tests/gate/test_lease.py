@@ -52,7 +52,7 @@ def test_a_revoke_is_answered_when_all_has_ended(place: Place) -> None:
 
 @pytest.mark.parametrize(("us", "most"), [(20_000, 3), (1000, 3), (100, 40)])
 def test_few_launches_are_queued_ahead(place: Place, us: int, most: int) -> None:
-    """Long kernels: one that runs, one behind it and one that is being launched; short ones: what fits in the window."""
+    """Of long ones: one that runs, one behind it, one that is being launched; of short ones what fits the window."""
     with place.stub() as stub, place.run("dlsym", f"kernels:100000:{us}"):
         stub.keep_granting(600_000_000)
         looked = 0
@@ -148,7 +148,7 @@ def test_half_a_message_is_waited_for(place: Place) -> None:
 
 
 def test_launches_wait_while_there_is_no_server(place: Place) -> None:
-    """From the end of the connection on nothing runs; it goes on by itself with the next server, and nothing crashes."""
+    """From the end of the connection on nothing runs; it goes on by itself with the next server."""
     with place.run("dlsym", "kernels:200:5000", "sync") as program:
         launches = 0
         for _ in range(3):

@@ -26,7 +26,8 @@ def _until_it_ends(connection: Connection, program: Program, limit: int) -> Conn
 
 
 @pytest.mark.parametrize(
-    "function", ["cuMemAlloc_v2", "cuMemAllocManaged", "cuMemAllocPitch_v2", "cuMemAllocAsync", "cuMemAllocAsync_ptsz", "map"]
+    "function",
+    ["cuMemAlloc_v2", "cuMemAllocManaged", "cuMemAllocPitch_v2", "cuMemAllocAsync", "cuMemAllocAsync_ptsz", "map"],
 )
 def test_the_limit_is_kept_to_the_byte(either: Place, function: str) -> None:
     """All of it may be had, and not one byte more; what is refused is the error that programs know."""
@@ -73,7 +74,10 @@ def test_the_program_sees_its_limit(place: Place) -> None:
 
 def test_others_of_the_share_count(place: Place) -> None:
     """What the server says that they have is not free."""
-    with place.stub() as stub, place.run("dlsym", "info", f"alloc:{32 * MIB}", f"alloc:{MIB}", f"alloc:{MIB}") as program:
+    with (
+        place.stub() as stub,
+        place.run("dlsym", "info", f"alloc:{32 * MIB}", f"alloc:{MIB}", f"alloc:{MIB}") as program,
+    ):
         connection = stub.accept()
         connection.others = 31 * MIB
         _until_it_ends(connection, program, 64 * MIB)

@@ -50,7 +50,10 @@ def test_a_gate_without_a_directory_lets_everything_pass(place: Place) -> None:
 def test_no_variable_takes_the_shim_away(built: Built, short: Path) -> None:
     """Its directory is built in, and it needs no LD_PRELOAD."""
     place = Place(built, short, "shim")
-    with place.stub() as stub, place.run("dlsym", "kernels:1:10", JUPYTER_GPU_GATE="/nowhere", LD_PRELOAD="") as program:
+    with (
+        place.stub() as stub,
+        place.run("dlsym", "kernels:1:10", JUPYTER_GPU_GATE="/nowhere", LD_PRELOAD="") as program,
+    ):
         stub.accept().expect(Ask)
         assert place.sums().launches == 0
         program.kill()

@@ -21,7 +21,7 @@ static void *library;
 static void *context, *module;
 static int device;
 
-/* --- ways to the driver ------------------------------------------------------------------------------------------------ */
+/* --- ways to the driver ------------------------------------------------------------------------------------------- */
 
 #ifdef LINKED
 extern CUresult cuInit(unsigned), cuLaunchKernel(), cuLaunchKernel_ptsz(), cuLaunchKernelEx(), cuLaunchKernelEx_ptsz(),
@@ -84,7 +84,7 @@ static void *find(const char *symbol) {
 #define CALL(symbol, ...) \
     do { int r_ = ((CUresult(*)())find(#symbol))(__VA_ARGS__); if (r_) die(#symbol, r_); } while (0)
 
-/* --- commands ---------------------------------------------------------------------------------------------------------- */
+/* --- commands ----------------------------------------------------------------------------------------------------- */
 
 static void *function_of(long us) {
     char name[32];
