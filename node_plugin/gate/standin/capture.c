@@ -3,18 +3,19 @@
 
 CUresult cuGraphCreate(struct graph **graph, unsigned flags);
 
-static CUresult begin(struct stream *handle, int per_thread) {
+static CUresult begin_in(struct stream *handle, struct graph *graph, int per_thread) {
     struct stream *stream;
     CUresult failed = find_stream(&stream, handle, per_thread);
     if (failed) return failed;
     if (stream == &stream->context->legacy || stream->capture) return CAPTURE_UNSUPPORTED;
-    struct graph *graph;
-    failed = cuGraphCreate(&graph, 0);
+    if (!graph) failed = cuGraphCreate(&graph, 0);
     pthread_mutex_lock(&standin_lock);
     if (!failed) stream->capture = graph;
     pthread_mutex_unlock(&standin_lock);
     return failed;
 }
+
+static CUresult begin(struct stream *stream, int per_thread) { return begin_in(stream, NULL, per_thread); }
 
 API CUresult cuStreamBeginCapture(struct stream *stream) { return begin(stream, 0); }
 API CUresult cuStreamBeginCapture_ptsz(struct stream *stream) { return begin(stream, 1); }
@@ -25,6 +26,18 @@ API CUresult cuStreamBeginCapture_v2(struct stream *stream, int mode) {
 
 API CUresult cuStreamBeginCapture_v2_ptsz(struct stream *stream, int mode) {
     return mode < 0 || mode > 2 ? INVALID_VALUE : begin(stream, 1);
+}
+
+#define AFTER const void *after, const void *edges, size_t n, int mode
+
+API CUresult cuStreamBeginCaptureToGraph(struct stream *stream, struct graph *graph, AFTER) {
+    (void)after, (void)edges, (void)n, (void)mode;
+    return graph ? begin_in(stream, graph, 0) : INVALID_VALUE;
+}
+
+API CUresult cuStreamBeginCaptureToGraph_ptsz(struct stream *stream, struct graph *graph, AFTER) {
+    (void)after, (void)edges, (void)n, (void)mode;
+    return graph ? begin_in(stream, graph, 1) : INVALID_VALUE;
 }
 
 static CUresult end(struct stream *handle, struct graph **graph, int per_thread) {

@@ -65,6 +65,13 @@ void release(struct allocation *allocation) {
     free(allocation);
 }
 
+API CUresult cuStreamAttachMemAsync(struct stream *stream, CUdeviceptr pointer, size_t bytes, unsigned flags) {
+    (void)stream, (void)bytes;
+    struct allocation *allocation = allocation_at(pointer);
+    return allocation && allocation->kind == MANAGED && flags <= 4 ? standin_state : INVALID_VALUE;
+}
+ALSO(cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz)
+
 struct list {
     struct context *context;
     struct allocation **found;

@@ -50,9 +50,9 @@ print(driver.cuStreamQuery(stream)[0].value)
 @pytest.mark.parametrize("name", ["bindings12", "bindings13"])
 def test_cuda_bindings(machine: Machine, name: str) -> None:
     """Memory, three ways to launch and a recorded graph, through cuGetProcAddress alone."""
-    out = machine.run(BINDINGS.replace("us2000", "us200000"), python_of(name))
+    out = machine.run(BINDINGS.replace("us2000", "us500000"), python_of(name))
     assert out.splitlines() == [f"there and back {63 << 20}", "600", "0"]
-    assert busy(machine.board().log()) == 4 * 200_000
+    assert busy(machine.board().log()) == 4 * 500_000
 
 
 NUMBA = """

@@ -125,3 +125,19 @@ call("cuGraphLaunch", new("cuGraphInstantiateWithFlags", recorded.value, 0), one
     ).split()
     assert out == ["1", "900", "900", "0"]
     assert [(work.end - work.start, work.kernels) for work in machine.board().log()] == [(1, 1), (15, 2)]
+
+
+def test_a_stream_is_recorded_into_a_graph_that_is_there(machine: Machine) -> None:
+    """What is launched comes to what the graph had."""
+    machine.run(
+        f"""{PREAMBLE}
+added(graph, "cuGraphAddKernelNode_v2", ctypes.byref(of("work_us10")))
+stream, recorded = new("cuStreamCreate", 1), ctypes.c_uint64()
+call("cuStreamBeginCaptureToGraph", stream, graph, None, None, 0, 1)
+launch(kernel("work_us5"), stream=stream)
+call("cuStreamEndCapture", stream, ctypes.byref(recorded))
+assert recorded.value == graph
+call("cuGraphLaunch", new("cuGraphInstantiateWithFlags", graph, 0), 0)
+"""
+    )
+    assert [work.end - work.start for work in machine.board().log()] == [15]

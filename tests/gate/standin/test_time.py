@@ -56,7 +56,7 @@ def test_programs_see_the_time(machine: Machine) -> None:
     out = machine.run(
         f"""{PREAMBLE}
 start()
-work, stream = kernel("work_us200000"), new("cuStreamCreate", 0)
+work, stream = kernel("work_us1000000"), new("cuStreamCreate", 0)
 before, after = new("cuEventCreate", 0), new("cuEventCreate", 0)
 call("cuEventRecord", before, stream)
 launch(work, stream=stream)
@@ -68,6 +68,7 @@ print(raw("cuStreamQuery", stream), raw("cuEventQuery", after))
 span = ctypes.c_float()
 call("cuEventElapsedTime", ctypes.byref(span), before, after)
 print(span.value)
+work = kernel("work_us20000")
 for form, wait in ("cuLaunchKernel", "cuCtxSynchronize"), ("cuLaunchKernel_ptsz", "cuStreamSynchronize_ptsz"):
     launch(work, form=form)
     call(wait, *[0] * wait.startswith("cuStream"))
@@ -78,7 +79,7 @@ for form, wait in ("cuLaunchKernel", "cuCtxSynchronize"), ("cuLaunchKernel_ptsz"
     assert out[:3] == ["600", "600", "0"]
     assert int(out[3]) >= log[0].end
     assert out[4:6] == ["0", "0"]
-    assert float(out[6]) >= 200
+    assert float(out[6]) >= 1000
     assert [int(seen) >= work.end for seen, work in zip(out[7:], log[1:], strict=True)] == [True, True]
 
 
@@ -87,7 +88,7 @@ def test_default_streams(machine: Machine) -> None:
     out = machine.run(
         f"""{PREAMBLE}
 start()
-work = kernel("work_us200000")
+work = kernel("work_us1000000")
 blocking, free = new("cuStreamCreate", 0), new("cuStreamCreate", 1)
 launch(work)
 print(*(raw("cuStreamQuery", stream) for stream in (0, 1, 2, blocking, free)), raw("cuStreamQuery_ptsz", 0))
@@ -126,7 +127,7 @@ def test_host_functions_come_after_the_work_before_them(machine: Machine) -> Non
         f"""{PREAMBLE}
 start()
 seen = []
-launched = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: (seen.append((data, now())), time.sleep(0.05)))
+launched = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: (seen.append((data, now())), time.sleep(0.5)))
 called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(lambda s, e, d: seen.append((d, now())))
 stream, event = new("cuStreamCreate", 0), new("cuEventCreate", 0)
 launch(kernel("work_us20000"), stream=stream)
