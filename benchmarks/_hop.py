@@ -25,6 +25,8 @@ async def main(kubeconfig: str, namespace: str, pod: str, heard: str, answer: st
             if not text or text in known:
                 return
             known.add(text)
+            if not watch.synced.is_set():
+                return  # what an earlier turn left
             if answer:
                 body = {"metadata": {"annotations": {answer: text}}}
                 tasks.create_task(kube.patch(paths.pod(namespace, pod, "status"), body))
