@@ -21,7 +21,7 @@ from .model.quantity import MILLI_PER_GPU, parse_milli
 from .model.sentence import sentence
 from .model.view import View
 from .notebooks import Notebooks
-from .routes import PREFIX, RESIZES, STARTING, VIEWERS, NotFoundHandler, RequestHandler, StatusHandler
+from .routes import PREFIX, RESIZES, STARTING, VIEWERS, NotFoundHandler, RequestHandler, SampleHandler, StatusHandler
 from .stream import StreamHandler
 from .viewers import Sampler, Viewers
 
@@ -196,6 +196,7 @@ class GpuExtension(ExtensionApp):
         self.handlers.extend(
             [
                 (rf"{PREFIX}/v1/status", StatusHandler),
+                (rf"{PREFIX}/v1/sample", SampleHandler),
                 (rf"{PREFIX}/v1/request", RequestHandler),
                 (rf"{PREFIX}/v1/stream", StreamHandler),
                 (rf"{PREFIX}(?:/.*)?", NotFoundHandler),

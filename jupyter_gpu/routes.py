@@ -148,6 +148,19 @@ class StatusHandler(ApiHandler):
             self._wait.set_result(None)
 
 
+class SampleHandler(ApiHandler):
+    """The load of the GPUs and the use of their time shares, for programs; the panel has the stream."""
+
+    _track_activity = False
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """A sample no older than the interval between two of the stream."""
+        viewers = await self.viewers()
+        self.answer((await viewers.sampler.now()).to_json())
+
+
 @web.stream_request_body
 class RequestHandler(ApiHandler):
     """The wish. The body is counted while it arrives and kept only as far as a valid one can reach."""

@@ -67,6 +67,21 @@ class Sampler:
             self._timer.cancel()
             self._timer = None
 
+    async def now(self) -> Sample:
+        """One that is no older than the interval, whoever it was taken for.
+
+        Raises :class:`BackendUnavailable` if none can be taken.
+        """
+        if self._task is None and asyncio.get_running_loop().time() - self._last >= self.interval:
+            if self._timer:
+                self._timer.cancel()
+            self._begin()
+        if self._task:
+            await asyncio.wait((self._task,))
+        if self._failed or not self._points:
+            raise BackendUnavailable("The load of the GPUs cannot be read now. Try again; the server's log says why.")
+        return self._points[-1]
+
     async def stop(self) -> None:
         """No more samples."""
         self._viewers.clear()

@@ -56,7 +56,7 @@ class Spectator(Granting):
 
 
 @pytest.mark.parametrize("headers", [NOBODY, STRANGER], ids=["no token", "wrong token"])
-@pytest.mark.parametrize("path", ["status", "request", "stream", "nothing", ""])
+@pytest.mark.parametrize("path", ["status", "sample", "request", "stream", "nothing", ""])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"])
 async def test_nobody_gets_in_without_being_known(call: Call, path: str, method: str, headers: dict[str, str]) -> None:
     """403 as JSON for every verb of every path; nothing tells what is there."""
@@ -171,6 +171,8 @@ class TestReader:
         """GET is the action read, of the resource jupyter_gpu."""
         assert (await call("status")).code == 200
         assert asked(jp_serverapp.web_app.settings) == [("read", "jupyter_gpu")]
+        assert (await call("sample")).code == 200
+        assert asked(jp_serverapp.web_app.settings) == [("read", "jupyter_gpu")] * 2
 
     async def test_does_not_write(self, put: Call, call: Call, jp_serverapp: ServerApp) -> None:
         """PUT is the action write; nothing is changed."""

@@ -152,6 +152,29 @@ def test_golden_views_are_described(case: dict[str, Any]) -> None:
     validator.validate({**case["view"], "sentence": "x"})
 
 
+@pytest.mark.parametrize("case", json.loads((GOLDEN / "samples.json").read_text()), ids=lambda case: case["name"])
+def test_golden_samples_are_described(case: dict[str, Any]) -> None:
+    """With all fields of a time share."""
+    schema("Sample", closed=True).validate(case["sample"])
+
+
+BEYOND_THE_SAMPLE = {"a share under another GPU"}
+"""Golden samples that only a reader can refuse."""
+
+
+@pytest.mark.parametrize("case", json.loads((GOLDEN / "bad_samples.json").read_text()), ids=lambda case: case["name"])
+def test_bad_golden_samples_are_not(case: dict[str, Any]) -> None:
+    """The schema is as strict as the readers, but for what it cannot say."""
+    assert schema("Sample").is_valid(case["sample"]) == (case["name"] in BEYOND_THE_SAMPLE)
+
+
+async def test_samples_of_the_real_server(call: Call) -> None:
+    """GET sample, as gpu.usage() asks for it."""
+    answer = await call("sample")
+    assert answer.code == 200
+    schema("Sample", closed=True).validate(answer.body)
+
+
 def test_what_the_client_may_say() -> None:
     """The stream's only message."""
     validator = schema("ClientMessage")

@@ -1,0 +1,109 @@
+"""``GET sample``: the load now and the use of time shares, for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.app import GpuExtension
+from jupyter_gpu.model.view import Sample
+from jupyter_gpu.routes import VIEWERS
+from jupyter_gpu.viewers import Viewers
+
+from ..model.test_share import ONE as SHARE
+from .conftest import Call, Connect
+
+
+@pytest.fixture
+def gpu_config() -> dict[str, Any]:
+    """So long between two samples that nothing here sees a second one by chance."""
+    return {"sample_interval": 600.0, "history": 6000.0}
+
+
+@pytest.fixture
+def viewers(extension: GpuExtension) -> Viewers:
+    """What the server shows."""
+    assert extension.serverapp is not None
+    found = extension.serverapp.web_app.settings[VIEWERS]
+    assert isinstance(found, Viewers)
+    return found
+
+
+class Backend:
+    """Counts the samples of the real one, and lets them fail or have shares."""
+
+    def __init__(self, sample: Callable[[], Awaitable[Sample]]) -> None:
+        self._sample = sample
+        self.taken = 0
+        self.broken = False
+
+    async def sample(self) -> Sample:
+        """Of the real backend, with a share."""
+        self.taken += 1
+        if self.broken:
+            raise RuntimeError("no load today")
+        return dataclasses.replace(await self._sample(), shares={SHARE.uuid: SHARE})
+
+
+@pytest.fixture
+def backend(viewers: Viewers, monkeypatch: pytest.MonkeyPatch) -> Backend:
+    """In place of the real one's samples."""
+    counted = Backend(viewers.backend.sample)
+    monkeypatch.setattr(viewers.backend, "sample", counted.sample)
+    return counted
+
+
+async def test_it_has_the_shares(call: Call, backend: Backend) -> None:
+    """As the backend knows them."""
+    answer = await call("sample")
+    assert answer.code == 200
+    assert answer.body["shares"] == {SHARE.uuid: SHARE.to_json()}
+    assert Sample.from_json(answer.body).shares == {SHARE.uuid: SHARE}
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_many_who_ask_cost_one_sample(call: Call, backend: Backend, connect: Connect) -> None:
+    """At one moment and within the interval; a panel that opens then sees the same."""
+    answers = await asyncio.gather(*(call("sample") for _ in range(5)))
+    answers.append(await call("sample"))
+    assert backend.taken == 1
+    assert {answer.body["time"] for answer in answers} == {answers[0].body["time"]}
+    history = await (await connect()).read_until("history")
+    assert [point["time"] for point in history["points"]] == [answers[0].body["time"]]
+
+
+async def test_after_the_interval_a_new_one_is_taken(call: Call, backend: Backend, viewers: Viewers) -> None:
+    """Also while a panel looks, whose next sample then comes an interval after this one."""
+    await call("sample")
+    viewers.sampler.interval = 0.0
+    first, second = await call("sample"), await call("sample")
+    assert backend.taken == 3
+    assert first.body["time"] < second.body["time"]
+
+
+async def test_while_a_panel_looks(call: Call, backend: Backend, connect: Connect, viewers: Viewers) -> None:
+    """It is shown what was taken for others, and its own timer begins anew."""
+    stream = await connect()
+    await stream.read_until("sample")
+    assert viewers.sampler._timer is not None
+    viewers.sampler._last = float("-inf")  # as if the interval were over, and the timer late
+    answer = await call("sample")
+    assert (await stream.read_until("sample"))["sample"] == answer.body
+    assert backend.taken == 2
+    assert viewers.sampler._timer is not None
+
+
+async def test_a_failure_is_told_and_does_not_last(call: Call, backend: Backend, viewers: Viewers) -> None:
+    """503 with what to do, never an old sample; the next that works is answered."""
+    viewers.sampler.interval = 0.0
+    assert (await call("sample")).code == 200
+    backend.broken = True
+    answer = await call("sample")
+    assert (answer.code, answer.body["reason"]) == (503, "BackendUnavailable")
+    assert "Try again" in answer.body["message"]
+    backend.broken = False
+    assert (await call("sample")).code == 200
