@@ -16,7 +16,7 @@ from .arbiter import Arbiter
 from .bank import Deposit
 from .ledger import Account
 from .memory import Pool
-from .protocol import FOREVER, MOST, NO_LIMIT, Ask, Done, FromClient, FromServer, Grant, Malformed, Memory, Need, Revoke
+from .protocol import FOREVER, MOST, NO_LIMIT, Ask, Done, FromClient, FromServer, Grant, Malformed, Memory, Revoke
 
 WHOLE = 1000
 """Milli of a share that has the GPU for itself: its programs are let run as they like."""
@@ -241,16 +241,15 @@ class Desk:
         """What a client sent. :class:`~.protocol.Malformed` if that cannot be: the caller lets it leave then."""
         if client not in client.share.clients:
             return []
-        match message:
-            case Ask():
-                client.want = message.want
-                self._wanted(client, now)
-            case Done():
-                self._done(client, message, now)
-            case Need():
-                if not client.share.gone:
-                    client.share.pool.need(client, message.size)
-                self._memory(client)
+        if isinstance(message, Ask):
+            client.want = message.want
+            self._wanted(client, now)
+        elif isinstance(message, Done):
+            self._done(client, message, now)
+        else:
+            if not client.share.gone:
+                client.share.pool.need(client, message.size)
+            self._memory(client)
         return self._sent()
 
     def tick(self, now: int) -> list[Out]:
@@ -322,13 +321,12 @@ class Desk:
     def _follow(self, orders: Iterable[arbiter.Order], now: int) -> None:
         for order in orders:
             share = self._keys[order.share]
-            match order:
-                case arbiter.Grant(until=until):
-                    self._granted(share, until, now)
-                case arbiter.Revoke():
-                    self._revoke(share)
-                case arbiter.Overdue(since=since):
-                    self._out.append(Late(share.name, since, tuple(one for one in share.clients if one.holds)))
+            if isinstance(order, arbiter.Grant):
+                self._granted(share, order.until, now)
+            elif isinstance(order, arbiter.Revoke):
+                self._revoke(share)
+            else:
+                self._out.append(Late(share.name, order.since, tuple(one for one in share.clients if one.holds)))
 
     def _granted(self, share: Share, until: int, now: int) -> None:
         fresh = self._holder is not share

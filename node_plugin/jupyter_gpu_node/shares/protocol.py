@@ -100,8 +100,7 @@ def encode(message: FromClient | FromServer) -> bytes:
             return _FORM.pack(VERSION, ASK, 0, 0, want, 0, 0)
         case Done(want, measured, number):
             return _FORM.pack(VERSION, DONE, 0, 0, 0 if want is None else want + 1, measured, number)
-        case Need(size):
-            return _FORM.pack(VERSION, NEED, 0, 0, size, 0, 0)
+    return _FORM.pack(VERSION, NEED, 0, 0, message.size, 0, 0)
 
 
 def _ask(a: int, b: int, c: int) -> Ask:

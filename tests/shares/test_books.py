@@ -1,0 +1,85 @@
+"""What is looked at once a period: use, what is lent, and what the files say."""
+
+import pytest
+
+from jupyter_gpu_node.shares.arbiter import Arbiter
+from jupyter_gpu_node.shares.books import Books
+from jupyter_gpu_node.shares.desk import Client, Desk, Terms
+from jupyter_gpu_node.shares.elastic import Elastic
+from jupyter_gpu_node.shares.protocol import Ask, Done, Need
+from jupyter_gpu_node.shares.timing import Timing
+
+PERIOD = Timing().period
+
+
+def a_desk(**milli: int) -> Desk:
+    desk = Desk(Arbiter(Timing(), 0), 0)
+    desk.set({name: Terms(one, 100) for name, one in milli.items()}, 0)
+    return desk
+
+
+def hog(desk: Desk, name: str) -> Client:
+    client, _ = desk.join(name, 0)
+    desk.receive(client, Ask(), 0)
+    return client
+
+
+def passes(desk: Desk, books: Books, first: int, last: int) -> None:
+    """So many periods, with a look at the end of each; what should be lent is lent."""
+    for number in range(first, last):
+        while (wake := desk.wake) is not None and wake <= number * PERIOD:
+            desk.tick(wake)
+        desk.adjust(books.look(desk, number * PERIOD), number * PERIOD)
+
+
+def test_use_is_of_what_a_share_earns() -> None:
+    """And smoothed; who does nothing comes to nothing at all."""
+    desk, books = a_desk(a=500, b=500), Books(None, 0)
+    client = hog(desk, "a")
+    passes(desk, books, 1, 30)
+    assert books.usage(desk, "a", 30 * PERIOD).use == pytest.approx(2, rel=0.01)
+    assert books.usage(desk, "b", 30 * PERIOD).use == 0
+    desk.receive(client, Done(None, 0, 1), 30 * PERIOD)
+    passes(desk, books, 31, 80)
+    assert books.usage(desk, "a", 80 * PERIOD).use == 0
+    assert books.look(desk, 79 * PERIOD) == {}, "no time passed"
+
+
+def test_what_one_does_not_use_another_is_lent_and_told() -> None:
+    """The sum stays; with new shares all have their own again."""
+    desk, books = a_desk(a=500, b=500), Books(Elastic(), 0)
+    hog(desk, "a")
+    passes(desk, books, 1, 100)
+    a, b = (books.usage(desk, name, 100 * PERIOD) for name in "ab")
+    assert a.effective > 600
+    assert a.effective + b.effective <= 1000
+    assert a.reason
+    assert (a.allocated, a.sharing, a.running, b.running) == (500, 2, True, False)
+    desk.set({"a": Terms(500), "b": Terms(400)}, 100 * PERIOD)
+    books.reset()
+    assert [books.usage(desk, name, 100 * PERIOD).effective for name in "ab"] == [500, 400]
+    assert books.look(desk, 101 * PERIOD) == {"a": 500, "b": 400}
+
+
+def test_a_whole_gpu_lends_nothing() -> None:
+    """It is not asked how it uses it."""
+    desk, books = a_desk(a=1000), Books(Elastic(), 0)
+    desk.join("a", 0)
+    assert books.look(desk, PERIOD) == {}
+    assert books.usage(desk, "a", PERIOD).use > 0
+
+
+def test_what_a_file_says() -> None:
+    """Times are from the moment of writing."""
+    desk, books = a_desk(a=500, b=300), Books(None, 0)
+    client, _ = desk.join("a", 0)
+    desk.receive(client, Need(70), 0)
+    passes(desk, books, 1, 3)
+    file = books.file(desk, "a", 2 * PERIOD, 1234)
+    assert (file.allocated, file.effective, file.sharing, file.written, file.deposits) == (500, 500, 2, 1234, None)
+    assert file.bank == PERIOD
+    assert file.expires == Timing().expiry - PERIOD
+    usage = books.usage(desk, "a", 2 * PERIOD)
+    assert (usage.memory, usage.limit, usage.clients) == (70, 100, 1)
+    fresh = a_desk(a=500)
+    assert books.file(fresh, "a", 0, 0).expires is None
