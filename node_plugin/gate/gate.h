@@ -25,6 +25,7 @@ struct share {
     /* Of a launch: until when it may pass, in ns; 0: it may not. Launches between this look and the driver's return. */
     _Alignas(64) _Atomic uint64_t until;
     _Alignas(64) _Atomic unsigned running;
+    _Atomic unsigned throttled; /* threads that wait until less is queued */
     _Alignas(64) _Atomic unsigned word; /* a futex: changes with everything that threads wait for */
 
     CUdevice device;
@@ -127,7 +128,7 @@ struct lane *lane_of(CUstream stream);
 bool lane_before(CUstream one, CUstream other);
 bool lane_capturing(struct lane *lane);
 /* Waits while more is queued than may be; after a launch: puts an event behind it if it is time. */
-void window_wait(struct lane *lane);
+void window_wait(struct lane *lane, struct share *share);
 void window_launched(struct lane *lane, unsigned kind, uint64_t now);
 /* Under the lock. Whether work of this share is on the GPU, or was let through since the last call: events are put behind
  * what has none as soon as nothing more comes, or now if nothing can come. */

@@ -47,7 +47,7 @@ void pass_enter(struct pass *pass, CUstream stream, unsigned kind) {
         return;
     }
     for (;;) {
-        if (atomic_load_explicit(&share->until, memory_order_relaxed) != FOREVER) window_wait(pass->lane);
+        if (atomic_load_explicit(&share->until, memory_order_relaxed) != FOREVER) window_wait(pass->lane, share);
         if (enter(share, &now)) break;
         if (lane_capturing(pass->lane)) { /* goes into a graph: nothing runs now */
             pass->lane = NULL;
@@ -130,7 +130,8 @@ uint64_t lease_tick(struct share *share, uint64_t now) {
     if (gate_ending()) return FOREVER; /* the end of the process gives it back */
     if (share->stage == CLOSING) return closing(share, now);
     if (share->stage != HELD || atomic_load(&share->until) == FOREVER) return FOREVER;
-    bool wanted = atomic_load(&share->running) || (share->waiters && now < atomic_load(&share->until)); /* who wakes up now */
+    bool waited_for = share->waiters || atomic_load(&share->throttled); /* who may pass, and only has to wake up */
+    bool wanted = atomic_load(&share->running) || (waited_for && now < atomic_load(&share->until));
     bool busy = window_busy(share, false) || wanted;
     if (busy) {
         share->work += now - share->looked;

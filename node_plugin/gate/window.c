@@ -181,15 +181,19 @@ static void mark(struct lane *lane, unsigned kind, bool full, bool stranger) {
     atomic_store(&lane->begun, 0);
 }
 
-void window_wait(struct lane *lane) {
-    for (int tries = 0; atomic_load_explicit(&lane->marked, memory_order_relaxed) >= 2 && !gate_ending(); tries++) {
+static bool full(struct lane *lane) { return atomic_load_explicit(&lane->marked, memory_order_relaxed) >= 2 && !gate_ending(); }
+
+void window_wait(struct lane *lane, struct share *share) {
+    if (!full(lane)) return;
+    atomic_fetch_add(&share->throttled, 1); /* this thread has work, though the GPU may be idle before it wakes up */
+    for (int tries = 0; full(lane); tries++) {
         gate_enter();
         retire(lane);
         gate_leave();
-        if (atomic_load(&lane->marked) < 2) return;
-        if (tries > 5) /* a short kernel is over sooner than a sleep */
+        if (full(lane) && tries > 5) /* a short kernel is over sooner than a sleep */
             nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
     }
+    atomic_fetch_sub(&share->throttled, 1);
 }
 
 void window_launched(struct lane *lane, unsigned kind, uint64_t now) {

@@ -105,6 +105,10 @@ class Place:
         """What the GPU did so far."""
         return Board(self.folder / "boards", GPU).sums()
 
+    def launches(self) -> int:
+        """How many there were; none before the first program."""
+        return self.sums().launches if self.board.exists() else 0
+
     def log(self) -> list[Work]:
         """Each launch."""
         return Board(self.folder / "boards", GPU).log()

@@ -1,6 +1,7 @@
 """The server's end of one socket, for tests that say each word themselves. Real sockets, the real protocol."""
 
 import contextlib
+import select
 import socket
 import threading
 from collections.abc import Callable
@@ -82,6 +83,16 @@ class Connection:
             message = self.next()
             if isinstance(message, kind) and fits(message):
                 return message
+
+    def until(self, condition: Callable[[], bool], time: int = 60_000_000) -> int:
+        """Give what is asked for until that is so; the number of the last lease."""
+        while not condition():
+            if not self._came and not select.select([self._socket], [], [], 0.002)[0]:
+                continue
+            message = self.next()
+            if isinstance(message, Ask) or (isinstance(message, Done) and message.want is not None):
+                self.grant(time)
+        return self.lease
 
     def serve(self, time: int = FOREVER) -> None:
         """Give everything that is asked for, until the connection ends."""

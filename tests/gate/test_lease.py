@@ -31,12 +31,8 @@ def test_a_revoke_is_answered_when_all_has_ended(place: Place) -> None:
     """Not before: the board shows no work of the lease after the answer, and what is wanted is said with it."""
     with place.stub() as stub, place.run("dlsym", "kernels:300:2000", "sync") as program:
         connection = stub.accept()
-        connection.expect(Ask)
-        for _ in range(3):
-            lease = connection.grant(60_000_000)
-            before = place.sums().launches
-            while place.sums().launches < before + 5:
-                pass
+        for before in (0, 50, 100):
+            lease = connection.until(lambda before=before: place.launches() >= before + 5)  # type: ignore[misc]
             connection.say(Revoke(lease))
             done = _gives_back(connection, lease)
             at_the_end = place.sums().launches
@@ -44,10 +40,10 @@ def test_a_revoke_is_answered_when_all_has_ended(place: Place) -> None:
             assert done.measured > 0
             # A launch that came later would be here; the queue of the GPU is empty, so the next one starts later
             assert place.sums().launches == at_the_end
-        connection.grant(FOREVER)
+            connection.grant()
+        connection.serve()
         program.lines()
-    log = place.log()
-    assert len(log) == 300
+    assert place.launches() == 300
 
 
 @pytest.mark.parametrize(("us", "most"), [(20_000, 3), (1000, 3), (100, 40)])
@@ -57,8 +53,8 @@ def test_few_launches_are_queued_ahead(place: Place, us: int, most: int) -> None
         stub.keep_granting(600_000_000)
         looked = 0
         while looked < 30:
-            now = time.monotonic_ns() // 1000
             log = place.log() if place.board.exists() else []
+            now = time.monotonic_ns() // 1000
             looked += len(log) > 5
             assert sum(work.end > now for work in log) <= most
 
@@ -96,9 +92,8 @@ def test_an_extension_needs_no_new_question(place: Place) -> None:
         connection.expect(Ask)
         lease = connection.grant(60_000_000)
         connection.say(Grant(FOREVER, lease))
-        program.line()
-        while place.sums().launches < 100:
-            pass
+        connection.until(lambda: place.launches() == 100)
+        assert connection.lease == lease
         program.tell("end")
         program.lines()
         with pytest.raises(EOFError):
@@ -153,11 +148,7 @@ def test_launches_wait_while_there_is_no_server(place: Place) -> None:
         launches = 0
         for _ in range(3):
             with place.stub() as stub:
-                connection = stub.accept()
-                connection.expect(Ask)
-                connection.grant(60_000_000)
-                while place.sums().launches < launches + 10:
-                    pass
+                stub.accept().until(lambda target=launches + 10: place.launches() >= target)  # type: ignore[misc]
             place.socket.unlink()
             with place.stub() as stub:  # it has connected again: whatever it let through before is through
                 stub.accept().expect(Ask)

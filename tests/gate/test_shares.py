@@ -1,5 +1,6 @@
 """Programs of two shares and the real server: one after the other on the GPU, whatever they do; and sanitizers."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,8 +61,8 @@ def test_a_server_killed_at_any_moment_frees_nobody(place: Place, server: Servin
     """Its programs wait for the next one, and end well; no two of them ever ran at once."""
     running = [_run(place, server, owner, "kernels:400:1000", "kernels:10000:10", "sync") for owner in ("one", "two")]
     for launches in (50, 200, 500, 2000):
-        while not place.board.exists() or place.sums().launches < launches:
-            pass
+        while place.launches() < launches:
+            time.sleep(0.001)
         server.kill()
         server.start()
         server.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
@@ -94,8 +95,8 @@ def test_a_share_becomes_a_whole_gpu_and_back(place: Place, server: Serving) -> 
         (50, {"one": 1000}), (400, {"one": (500, 256 * MIB), "two": 500}), (900, {"one": 1000}),
     )  # fmt: skip
     for launches, shares in steps:
-        while not place.board.exists() or place.sums().launches < launches:
-            pass
+        while place.launches() < launches:
+            time.sleep(0.001)
         server.set({GPU: shares})
     assert running.lines()[-1] == "done"
     assert place.sums().launches == 20_600
@@ -124,8 +125,8 @@ def test_a_thread_sanitizer_finds_nothing_while_servers_die(sanitized: Built, sh
     place = Place(sanitized, short)
     running = [_sanitized(place, server, owner, "threads:32:1000", f"alloc:{MIB}", "free") for owner in ("one", "two")]
     for launches in (20, 200):
-        while not place.board.exists() or place.sums().launches < launches:
-            pass
+        while place.launches() < launches:
+            time.sleep(0.001)
         server.kill()
         server.start()
         server.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
