@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     release = gpu.release
     at_least = gpu.at_least
     status = gpu.status
+    usage = gpu.usage
     wait = gpu.wait
     devices = gpu.devices
     __version__: str
@@ -55,10 +56,11 @@ __all__ = [
     "release",
     "resize",
     "status",
+    "usage",
     "wait",
 ]
 
-_METHODS = frozenset({"resize", "aresize", "release", "at_least", "status", "wait", "devices"})
+_METHODS = frozenset({"resize", "aresize", "release", "at_least", "status", "usage", "wait", "devices"})
 
 
 def __getattr__(name: str) -> Any:

@@ -7,18 +7,20 @@ from the environment: the server is on this machine.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import discover
 from .discover import Server
 from .model import errors, strict
 from .model.errors import GpuError, NotPermitted, ServerUnreachable
-from .model.view import View
+from .model.view import Sample, View
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
+
+T = TypeVar("T")
 
 API = "jupyter-gpu/api/v1/"
 _MAX_ANSWER = 8 * 1024 * 1024
@@ -67,6 +69,10 @@ class Client:
         """The server's answer; raises the error that it answered, or ServerUnreachable."""
         return self.exchange(call).run()
 
+    def sample(self) -> Sample:
+        """The load of the GPUs now; raises as :meth:`send`."""
+        return self.exchange(Call("GET", "sample")).ask(Sample.from_json)
+
     def exchange(self, call: Call) -> Exchange:
         """The same in two steps, so that another thread can end it."""
         return Exchange(self.server, call)
@@ -82,6 +88,10 @@ class Exchange:
 
     def run(self) -> View:
         """Blocks until the server has answered."""
+        return self.ask(View.from_json)
+
+    def ask(self, read: Callable[[Any], T]) -> T:
+        """The same, for an answer that ``read`` understands."""
         from http.client import HTTPException
 
         server, call = self._server, self._call
@@ -97,7 +107,7 @@ class Exchange:
             ) from error
         finally:
             self._connection.close()
-        return read_answer(response.status, answer, server.url)
+        return read_answer(response.status, answer, server.url, read)
 
     def abort(self) -> None:
         """End :meth:`run` in another thread, which then raises."""
@@ -145,12 +155,12 @@ def headers(server: Server) -> dict[str, str]:
     return {**common, "Cookie": f"_xsrf={word}", "X-XSRFToken": word}
 
 
-def read_answer(status: int, answer: bytes, url: str) -> View:
-    """The view in an answer; raises the error in it."""
+def read_answer(status: int, answer: bytes, url: str, read: Callable[[Any], T]) -> T:
+    """What is in an answer; raises the error in it."""
     try:
         body = strict.loads(answer, _MAX_ANSWER)
         if status == 200:
-            return View.from_json(body)
+            return read(body)
     except strict.FieldError as error:
         if status == 200:
             raise GpuError(

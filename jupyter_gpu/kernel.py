@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .model.view import View
     from .progress import Progress
     from .report import GpuDevice, GpuStatus
+    from .share_report import GpuUsage
     from .waiting import Ledger, Patience, Pause, Steps
 
 
@@ -100,6 +101,12 @@ class Gpu:
     def status(self) -> GpuStatus:
         """What is so now."""
         return _report(self._look())
+
+    def usage(self) -> GpuUsage:
+        """How your time shares are used: slice, bank, time run, waited and throttled. Empty if all GPUs are whole."""
+        from .share_report import usage
+
+        return usage(self._look(), self._runner.client.sample())
 
     @property
     def devices(self) -> tuple[GpuDevice, ...]:

@@ -128,21 +128,21 @@ def test_server_without_the_extension(site: Site) -> None:
 def test_not_let_in(status: int) -> None:
     """A login page or a bare refusal is NotPermitted, never a view."""
     with pytest.raises(NotPermitted, match="does not accept this process"):
-        read_answer(status, b"<html>login</html>", "http://here/")
+        read_answer(status, b"<html>login</html>", "http://here/", View.from_json)
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b"[]", b"\xff", b'{"instance": 1}', b"[" * 100_000])
 def test_answer_that_is_no_view(answer: bytes) -> None:
     """Versions that do not fit are named as the likely cause."""
     with pytest.raises(GpuError, match="different versions"):
-        read_answer(200, answer, "http://here/")
+        read_answer(200, answer, "http://here/", View.from_json)
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b'{"message": "Oops", "reason": null}', b'{"reason": "FromTheFuture"}'])
 def test_error_that_nobody_knows(answer: bytes) -> None:
     """Whatever an error says, a GpuError comes out."""
     with pytest.raises(GpuError, match="500"):
-        read_answer(500, answer, "http://here/")
+        read_answer(500, answer, "http://here/", View.from_json)
 
 
 def test_nobody_listens() -> None:

@@ -41,6 +41,7 @@ def test_public_names() -> None:
         "release",
         "resize",
         "status",
+        "usage",
         "wait",
     ]
     assert all(getattr(jupyter_gpu, name) for name in jupyter_gpu.__all__)
@@ -65,6 +66,7 @@ def test_public_methods() -> None:
         "resize",
         "showing",
         "status",
+        "usage",
         "wait",
     ]
     assert inspect.signature(Gpu.resize).parameters.keys() == inspect.signature(Gpu.aresize).parameters.keys()

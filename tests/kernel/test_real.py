@@ -73,6 +73,13 @@ def test_devices(calm: Kernel) -> None:
     assert calm.run("import os; print(all(os.path.exists(d.path) and d.memory > 0 for d in gpu.devices))") == "True"
 
 
+def test_usage(calm: Kernel) -> None:
+    """With nothing, or whole GPUs only, it is empty and says why."""
+    calm.run("gpu.resize(1)")
+    text = "You have no time share of a GPU: a whole GPU is yours alone, and there is nothing to account for."
+    assert calm.run("print(len(gpu.usage()), gpu.usage(), jupyter_gpu.usage().sentence)") == f"0 {text} {text}"
+
+
 def test_module_as_gpu(calm: Kernel) -> None:
     """`import jupyter_gpu as gpu` does the same."""
     calm.run("import jupyter_gpu as g")
