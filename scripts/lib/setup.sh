@@ -210,11 +210,14 @@ setup_wheelhouse() {
 
 # --- Programs that share a GPU ----------------------------------------------------------------------------------------
 
+has_headers() { "$python" -c 'import os, sysconfig; open(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null; }
+
 # Unmodified programs of others that run on the stand-in GPU, each in an environment of its own, and compilers for the gate.
 setup_clients() {
   local missing=()
   command -v g++ >/dev/null || missing+=(g++)
   command -v musl-gcc >/dev/null || missing+=(musl-tools)
+  has_headers || missing+=("$("$python" -c 'import sys; print("python3.%d-dev" % sys.version_info[1])')")
   [ ${#missing[@]} = 0 ] || apt_install "A compiler (${missing[*]})" "${missing[@]}"
   [ -d "$cache/clients" ] || rm -f "$cache/stamps/Programs-that-use-GPUs"
   once "Programs that use GPUs" tests/gate/standin/clients.py "$("$python" --version)" -- "$python" -m tests.gate.standin.clients

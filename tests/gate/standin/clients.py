@@ -23,8 +23,7 @@ BUILD = ROOT / "node_plugin" / "gate" / "standin" / "build.sh"
 CLIENTS = {
     "bindings12": ("cuda-bindings==12.9.10",),
     "bindings13": ("cuda-bindings==13.5.0",),
-    "numba12": ("numba-cuda[cu12]==0.30.4",),
-    "numba13": ("numba-cuda[cu13]==0.30.4",),
+    "numba": ("numba-cuda[cu13]==0.30.4",),
     "pycuda": ("pycuda==2026.1",),
 }
 PYCUDA_NEEDS = ("numpy>=2,<3", "setuptools>=80", "wheel", "pytools", "platformdirs", "mako")
