@@ -193,7 +193,7 @@ def uses(log: Path, killed: int | None = None) -> list[tuple[int, int]]:
 
 def overlaps(shares: dict[str, list[tuple[int, int]]]) -> list[tuple[str, int, str, int]]:
     """Times at which two shares had the GPU: there must be none."""
-    every = sorted((begin, end, share) for share, times in shares.items() for begin, end in times)
+    every = sorted((begin, end, share) for share, times in shares.items() for begin, end in times if begin < end)
     found = []
     last: tuple[int, str] | None = None
     for begin, end, share in every:

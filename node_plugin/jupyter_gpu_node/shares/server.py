@@ -115,11 +115,13 @@ class ArbiterServer:
                 await self._in_thread(self._store.sweep, list(after))
             saved = {place: await self._bank(place) for place in after if place not in self._shares}
             before, self._shares = self._shares, after
-            self._shut(before)
+            gone = self._shut(before)
             for gpu in sorted({gpu for gpu, _ in {*before, *after}}):
                 terms = {pod: placed.terms for (at, pod), placed in after.items() if at == gpu}
                 if terms != {pod: placed.terms for (at, pod), placed in before.items() if at == gpu}:
                     self._station(gpu).set(terms, {pod: saved.get((gpu, pod), ()) for pod in terms})
+            for removed in gone:
+                await removed
             await self._open()
 
     def usage(self, gpu: str, pod: str) -> Usage:
@@ -164,8 +166,9 @@ class ArbiterServer:
         file = await self._in_thread(self._store.load, *place)
         return share_file.restored(file, self._clock(), self._wall()) if file else ()
 
-    def _shut(self, before: Mapping[Place, Placed]) -> None:
-        """Shares that are gone, or for another directory than before, are not to be had any more."""
+    def _shut(self, before: Mapping[Place, Placed]) -> list[asyncio.Future[None]]:
+        """Shares that are gone, or for another directory than before, are not to be had any more; nor their files."""
+        gone = []
         for place, placed in before.items():
             now = self._shares.get(place)
             if now is None or now.directory != placed.directory:
@@ -175,7 +178,8 @@ class ArbiterServer:
                         for line in list(door.lines):
                             door.lost(line, "its share is in another directory now")
                 forget = self._store.forget if now is None else self._store.withdraw
-                self._in_thread(forget, *place, placed.directory)
+                gone.append(self._in_thread(forget, *place, placed.directory))
+        return gone
 
     async def _open(self) -> None:
         """The sockets that are missing: all of them, also if one cannot be made."""
