@@ -4,7 +4,18 @@
  *
  * Amounts of GPU are integers of thousandths ("milli"), memory is bytes, times are seconds.
  */
-import { boolean, Fields, fields, integer, listOf, number, oneOf, Reader, text } from './check';
+import {
+  boolean,
+  FieldError,
+  Fields,
+  fields,
+  integer,
+  listOf,
+  number,
+  oneOf,
+  Reader,
+  text
+} from './check';
 
 const MAX_MILLI = 1_000_000;
 const MAX_GPUS = 1024;
@@ -112,10 +123,45 @@ export interface ILoad {
   readonly memory: number | null;
 }
 
+/**
+ * A time share of a GPU at one moment: the twin of `jupyter_gpu/model/share.py`. Times are microseconds,
+ * the totals of them since the node made the share.
+ */
+export interface IShareUse {
+  readonly uuid: string;
+  /** Milli that it was given, and that it earns now. */
+  readonly allocated: number;
+  readonly effective: number;
+  readonly guaranteed: number;
+  readonly borrowed: number;
+  readonly idle: number;
+  readonly overrun: number;
+  readonly switching: number;
+  readonly waited: number;
+  readonly throttled: number;
+  readonly lost: number;
+  /** In its bank, and the most that can be there. */
+  readonly balance: number;
+  readonly cap: number;
+  /** From now until the next deposit is lost. */
+  readonly expires: number | null;
+  /** How many other shares the GPU has. */
+  readonly sharing: number;
+  readonly period: number;
+  /** Of the whole GPU, 0–1. */
+  readonly busy: number | null;
+  /** Why `effective` is what it is; may be empty. */
+  readonly reason: string;
+  readonly memoryUsed: number | null;
+  readonly memoryLimit: number | null;
+}
+
 /** Load of all GPUs of this server at one moment. */
 export interface ISample {
   readonly time: number;
   readonly gpus: ReadonlyMap<string, ILoad>;
+  /** By uuid of the GPU; absent where there is none. */
+  readonly shares?: ReadonlyMap<string, IShareUse>;
 }
 
 /** A message of the stream. */
@@ -213,15 +259,60 @@ const load: Reader<ILoad> = (value, field) => {
   };
 };
 
+const share: Reader<IShareUse> = (value, field) => {
+  const body = fields(value, field);
+  return {
+    uuid: body.get('uuid', text(96)),
+    allocated: body.get('allocated', integer(1, 1000)),
+    effective: body.get('effective', integer(1, 1000)),
+    guaranteed: body.get('guaranteed', count),
+    borrowed: body.get('borrowed', count),
+    idle: body.get('idle', count),
+    overrun: body.get('overrun', count),
+    switching: body.get('switching', count),
+    waited: body.get('waited', count),
+    throttled: body.get('throttled', count),
+    lost: body.get('lost', count),
+    balance: body.get('balance', count),
+    cap: body.get('cap', count),
+    expires: body.maybe('expires', count),
+    sharing: body.get('sharing', integer(0, 999)),
+    period: body.get('period', integer(1, Number.MAX_SAFE_INTEGER)),
+    busy: body.maybe('busy', number(0, 1)),
+    reason: body.get('reason', text(200)),
+    memoryUsed: body.maybe('memory_used', count),
+    memoryLimit: body.maybe('memory_limit', count)
+  };
+};
+
+/** An object with uuids as keys. */
+const byUuid =
+  <T>(read: Reader<T>): Reader<ReadonlyMap<string, T>> =>
+  (all, at) => {
+    fields(all, at);
+    const entries = Object.entries(all as Record<string, unknown>);
+    return new Map(entries.map(([uuid, item]) => [uuid, read(item, `${at}.${uuid}`)]));
+  };
+
+const shares: Reader<ReadonlyMap<string, IShareUse>> = (value, field) => {
+  const found = byUuid(share)(value, field);
+  for (const [uuid, item] of found) {
+    if (item.uuid !== uuid) {
+      throw new FieldError(`${field}.${uuid}.uuid`, 'the uuid of its GPU');
+    }
+  }
+  return found;
+};
+
 /** The sample in `value`; throws a `FieldError`. */
 export const parseSample: Reader<ISample> = (value, field) => {
   const body = fields(value, field);
-  const loads = body.get('gpus', (all, at) => {
-    fields(all, at);
-    const entries = Object.entries(all as Record<string, unknown>);
-    return new Map(entries.map(([uuid, item]) => [uuid, load(item, `${at}.${uuid}`)]));
-  });
-  return { time: body.get('time', number(0, Number.MAX_SAFE_INTEGER)), gpus: loads };
+  const found = body.maybe('shares', shares);
+  return {
+    time: body.get('time', number(0, Number.MAX_SAFE_INTEGER)),
+    gpus: body.get('gpus', byUuid(load)),
+    ...(found ? { shares: found } : {})
+  };
 };
 
 /** The stream's message in `data`; `null` for a type that this version does not know. Throws a `FieldError`. */

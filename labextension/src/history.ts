@@ -3,6 +3,7 @@
  * however long the page stays open.
  */
 import { ISample } from './api';
+import { ShareHistory } from './share-history';
 
 /** What a chart draws: equally long columns, `null` where nothing is known. */
 export interface ISeries {
@@ -22,7 +23,11 @@ interface IColumns {
 export class History {
   constructor(readonly capacity: number) {
     this.times = new Float64Array(capacity);
+    this.shares = new ShareHistory(capacity);
   }
+
+  /** What the time shares of the GPUs did. */
+  readonly shares: ShareHistory;
 
   /** Seconds between two samples, as the server says. */
   interval = 1;
@@ -38,6 +43,7 @@ export class History {
     this.size = 0;
     this.next = 0;
     this.columns.clear();
+    this.shares.clear();
     for (const point of points.slice(-this.capacity)) {
       this.push(point);
     }
@@ -65,6 +71,7 @@ export class History {
       column.utilisation[slot] = load?.utilisation ?? NaN;
       column.memory[slot] = load?.memory ?? NaN;
     }
+    this.shares.push(sample, this.interval);
     this.forget();
     return true;
   }

@@ -73,3 +73,20 @@ describe('parseMessage', () => {
     expect(() => parseMessage(message)).toThrow(FieldError);
   });
 });
+
+describe('samples with time shares', () => {
+  test.each(golden('samples').map(c => [c.name, c] as const))('reads: %s', (_, { sample }) => {
+    const json = sample as { time: number; shares?: Record<string, Record<string, unknown>> };
+    const parsed = parseSample(sample, 'sample');
+    expect(parsed.time).toBe(json.time);
+    expect([...(parsed.shares?.keys() ?? [])]).toEqual(Object.keys(json.shares ?? {}));
+    for (const [uuid, found] of parsed.shares ?? []) {
+      const { memory_used, memory_limit, ...rest } = json.shares![uuid];
+      expect(found).toEqual({ ...rest, memoryUsed: memory_used, memoryLimit: memory_limit });
+    }
+  });
+
+  test.each(golden('bad_samples').map(c => [c.name, c] as const))('refuses: %s', (_, c) => {
+    expect(() => parseSample(c.sample, 'sample')).toThrow(FieldError);
+  });
+});

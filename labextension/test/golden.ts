@@ -4,7 +4,8 @@ import { join } from 'path';
 /** One case of a golden file, which the Python tests read too. */
 export interface ICase {
   readonly name: string;
-  readonly view: unknown;
+  readonly view?: unknown;
+  readonly sample?: unknown;
   readonly sentence?: string;
 }
 

@@ -1,0 +1,125 @@
+/**
+ * What the time shares did lately. Samples have totals; what is kept and drawn is what each time between
+ * two of them was spent on: the twin of `rates` in `jupyter_gpu/model/share.py`.
+ */
+import { ISample, IShareUse } from './api';
+
+/** What a share did in some time, as parts of that time: the first four together at most 1. */
+export interface IRates {
+  /** It ran on what it earns, an overrun included: that is paid back from it. */
+  readonly guaranteed: number;
+  /** It ran on its bank. */
+  readonly borrowed: number;
+  /** It ran on time that nobody else claimed. */
+  readonly idle: number;
+  /** It had work and did not run. */
+  readonly waiting: number;
+  /** The part of `waiting` in which it had nothing left to spend. */
+  readonly throttled: number;
+}
+
+/** One moment of a share; `rates` of the time since the moment before, `null` where that is not known. */
+export interface IMoment {
+  /** Seconds since the epoch. */
+  readonly time: number;
+  readonly use: IShareUse;
+  readonly rates: IRates | null;
+}
+
+/** A change of what a share earns. */
+export interface IAdjustment {
+  readonly time: number;
+  readonly from: number;
+  readonly to: number;
+  readonly reason: string;
+}
+
+/** Totals that never fall; the other two do by a little, when the cost of a change of hands is given back. */
+const MONOTONIC = ['borrowed', 'idle', 'switching', 'waited', 'throttled', 'lost'] as const;
+
+/** What happened in the `passed` microseconds between the two. Totals that fell began again. */
+export function rates(before: IShareUse | null, after: IShareUse, passed: number): IRates | null {
+  if (!before || passed <= 0) {
+    return null;
+  }
+  const again = MONOTONIC.some(name => after[name] < before[name]);
+  const grown = (name: 'guaranteed' | 'overrun' | (typeof MONOTONIC)[number]) =>
+    Math.max(0, after[name] - (again ? 0 : before[name]));
+  const own = grown('guaranteed') + grown('overrun');
+  const whole = Math.max(passed, own + grown('borrowed') + grown('idle') + grown('waited'));
+  return {
+    guaranteed: own / whole,
+    borrowed: grown('borrowed') / whole,
+    idle: grown('idle') / whole,
+    waiting: grown('waited') / whole,
+    throttled: Math.min(grown('throttled'), grown('waited')) / whole
+  };
+}
+
+/** Adjustments kept for each share. */
+const ADJUSTMENTS = 20;
+
+interface ITrack {
+  moments: IMoment[];
+  adjustments: IAdjustment[];
+}
+
+/** Moments of every share in order of time; of each, `capacity` are kept. */
+export class ShareHistory {
+  constructor(readonly capacity: number) {}
+
+  /** Forget all. */
+  clear(): void {
+    this.tracks.clear();
+  }
+
+  /** Add what `sample` says; it is newer than all before. `interval` in seconds: after much more, a gap is shown. */
+  push(sample: ISample, interval: number): void {
+    for (const [uuid, use] of sample.shares ?? []) {
+      let track = this.tracks.get(uuid);
+      if (!track) {
+        this.tracks.set(uuid, (track = { moments: [], adjustments: [] }));
+      }
+      const last = track.moments[track.moments.length - 1] as IMoment | undefined;
+      const passed = last ? sample.time - last.time : 0;
+      const known = last && passed <= 3 * interval + 0.001 ? last.use : null;
+      if (last && (use.effective !== last.use.effective || use.reason !== last.use.reason)) {
+        const { effective: to, reason } = use;
+        track.adjustments.push({ time: sample.time, from: last.use.effective, to, reason });
+        track.adjustments.splice(0, track.adjustments.length - ADJUSTMENTS);
+      }
+      track.moments.push({ time: sample.time, use, rates: rates(known, use, passed * 1e6) });
+      if (track.moments.length >= 2 * this.capacity) {
+        track.moments = track.moments.slice(-this.capacity); // seldom, so that adding one stays cheap
+      }
+    }
+    for (const [uuid, { moments }] of this.tracks) {
+      // A share that is not there any more begins anew if it comes back.
+      if (
+        !sample.shares?.has(uuid) &&
+        sample.time - moments[moments.length - 1].time > 3 * interval
+      ) {
+        this.tracks.delete(uuid);
+      }
+    }
+  }
+
+  /** The newest moment of the share of `uuid`, or `null`. */
+  latest(uuid: string): IMoment | null {
+    const moments = this.tracks.get(uuid)?.moments;
+    return moments ? moments[moments.length - 1] : null;
+  }
+
+  /** Its moments of the last `seconds` before `now`, at most `capacity`. */
+  moments(uuid: string, seconds: number, now: number): readonly IMoment[] {
+    const kept = this.tracks.get(uuid)?.moments.slice(-this.capacity) ?? [];
+    return kept.filter(({ time }) => time >= now - seconds);
+  }
+
+  /** How what it earns was changed, newest first. */
+  adjustments(uuid: string): readonly IAdjustment[] {
+    return [...(this.tracks.get(uuid)?.adjustments ?? [])].reverse();
+  }
+
+  private readonly tracks = new Map<string, ITrack>();
+}

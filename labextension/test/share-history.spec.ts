@@ -1,0 +1,115 @@
+import { ISample, IShareUse } from '../src/api';
+import { History } from '../src/history';
+import { rates, ShareHistory } from '../src/share-history';
+import { share } from './share';
+
+const sample = (time: number, ...shares: IShareUse[]): ISample => ({
+  time,
+  gpus: new Map(),
+  shares: new Map(shares.map(one => [one.uuid, one]))
+});
+
+describe('rates', () => {
+  test('parts of the time; an overrun is time of its own', () => {
+    const after = share({
+      guaranteed: 200_000,
+      overrun: 50_000,
+      borrowed: 100_000,
+      idle: 50_000,
+      waited: 300_000,
+      throttled: 1000
+    });
+    expect(rates(share(), after, 1e6)).toEqual({
+      guaranteed: 0.25,
+      borrowed: 0.1,
+      idle: 0.05,
+      waiting: 0.3,
+      throttled: 0.001
+    });
+  });
+
+  test('nothing before, or no time', () => {
+    expect(rates(null, share(), 1e6)).toBeNull();
+    expect(rates(share(), share(), 0)).toBeNull();
+    expect(rates(share(), share(), -1)).toBeNull();
+  });
+
+  test('totals that began again', () => {
+    const before = share({ guaranteed: 900, waited: 500, switching: 9 });
+    const found = rates(before, share({ guaranteed: 100, waited: 200 }), 1000);
+    expect(found).toMatchObject({ guaranteed: 0.1, waiting: 0.2 });
+  });
+
+  test('a refund is no restart, and nothing is below 0', () => {
+    const before = share({ guaranteed: 900, waited: 500 });
+    const found = rates(before, share({ guaranteed: 850, waited: 600 }), 1000);
+    expect(found).toMatchObject({ guaranteed: 0, waiting: 0.1 });
+  });
+
+  test('never more than all of the time', () => {
+    const found = rates(share(), share({ guaranteed: 1500, waited: 500, throttled: 900 }), 1000);
+    expect(found).toMatchObject({ guaranteed: 0.75, waiting: 0.25, throttled: 0.25 });
+  });
+});
+
+describe('history of shares', () => {
+  test('each moment knows the time before it; a gap is not known', () => {
+    const history = new ShareHistory(10);
+    history.push(sample(1, share()), 1);
+    history.push(sample(2, share({ guaranteed: 500_000 })), 1);
+    history.push(sample(20, share({ guaranteed: 900_000 })), 1);
+    const moments = history.moments('GPU-1', 100, 20);
+    expect(moments.map(({ time, rates }) => [time, rates?.guaranteed])).toEqual([
+      [1, undefined],
+      [2, 0.5],
+      [20, undefined]
+    ]);
+    expect(history.latest('GPU-1')?.time).toBe(20);
+    expect(history.moments('GPU-1', 5, 20).length).toBe(1);
+  });
+
+  test('keeps the newest, however many come', () => {
+    const history = new ShareHistory(4);
+    for (let time = 1; time <= 50; time++) {
+      history.push(sample(time, share()), 1);
+    }
+    expect(history.moments('GPU-1', 1000, 50).map(({ time }) => time)).toEqual([47, 48, 49, 50]);
+  });
+
+  test('each adjustment with its reason, newest first, not more than a few', () => {
+    const history = new ShareHistory(100);
+    history.push(sample(1, share({ effective: 250 })), 1);
+    history.push(sample(2, share({ effective: 400, reason: 'lent to it' })), 1);
+    history.push(sample(3, share({ effective: 400, reason: 'lent to it' })), 1);
+    history.push(sample(4, share({ effective: 250, reason: 'taken back' })), 1);
+    expect(history.adjustments('GPU-1')).toEqual([
+      { time: 4, from: 400, to: 250, reason: 'taken back' },
+      { time: 2, from: 250, to: 400, reason: 'lent to it' }
+    ]);
+    for (let time = 5; time < 90; time++) {
+      history.push(sample(time, share({ effective: 200 + time })), 1);
+    }
+    expect(history.adjustments('GPU-1').length).toBe(20);
+  });
+
+  test('a share that went is forgotten, one that misses a sample is not', () => {
+    const history = new ShareHistory(10);
+    history.push(sample(1, share()), 1);
+    history.push(sample(2), 1);
+    expect(history.latest('GPU-1')).not.toBeNull();
+    history.push(sample(10), 1);
+    expect(history.latest('GPU-1')).toBeNull();
+    expect(history.adjustments('GPU-1')).toEqual([]);
+    expect(history.moments('GPU-1', 100, 10)).toEqual([]);
+  });
+
+  test('the history of the page keeps it, and begins again with the server’s', () => {
+    const history = new History(10);
+    history.push(sample(1, share()));
+    expect(history.shares.latest('GPU-1')?.use).toEqual(share());
+    history.push(sample(1, share({ waited: 5 }))); // not newer
+    expect(history.shares.latest('GPU-1')?.use.waited).toBe(0);
+    history.reset(1, []);
+    expect(history.shares.latest('GPU-1')).toBeNull();
+  });
+});
