@@ -1,0 +1,344 @@
+"""Carries out what :mod:`~.offences` orders: stops and continues processes, and has shares taken away.
+
+It hears from the server who does not give a GPU back (:meth:`Bouncer.late`), and looks now and then who uses one in
+turns of others. One event after the other is decided, kept in the file, and carried out; what blocks is done in a
+thread. While the processes of a share are stopped, a :class:`~.proxy.Proxy` asks for its next turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from . import offences, stopping
+from .offences import Event, Penalties, Present, Process, Processes, State
+from .proxy import Proxy, give_back
+from .server import ArbiterServer, microseconds
+from .station import Overdue
+from .usage_by_process import Reader, foreign
+
+POLL = 0.01
+"""Seconds between two looks whether a share that is late has given the GPU back."""
+BLIND = 1_000_000
+"""Microseconds after which a stopped share's work counts as ended, if nobody can tell."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Place = tuple[str, str]
+"""GPU and pod."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is known of one GPU."""
+
+    penalties: Penalties
+    pods: frozenset[str] = frozenset()
+    state: State = field(default_factory=dict)
+    users: dict[str, Processes] = field(default_factory=dict)
+    """Who used it at the last look, by share."""
+    turns: dict[str, int] = field(default_factory=dict)
+    """By share what it had of the GPU until the last look."""
+    looked: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def stopped(self) -> dict[str, Processes]:
+        """By share."""
+        return {share: one.stopped for share, one in self.state.items() if one.stopped}
+
+
+class Bouncer:
+    """Of one node. ``path``: its file. ``take_away`` is called with GPU, pod and reason, ``tell`` so when it stops.
+
+    ``pod_of`` says, in a thread, whose process that pid is; ``never`` who is never stopped, besides ourselves; without
+    ``reader`` nobody is seen who avoids the gate. ``pause`` seconds are between two looks.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        take_away: Callable[[str, str, str], None],
+        *,
+        pod_of: Callable[[int], str | None] = lambda _: None,
+        never: Callable[[], Iterable[Process]] = lambda: (),
+        reader: Reader | None = None,
+        tell: Callable[[str, str, str], None] = lambda *_: None,
+        penalties: Callable[[str], Penalties] = lambda _: Penalties(),
+        pause: float = 1.0,
+        clock: Callable[[], int] = microseconds,
+    ) -> None:
+        self._path = path
+        self._take_away = take_away
+        self._pod_of = pod_of
+        self._never = never
+        self._reader = reader
+        self._tell = tell
+        self._penalties = penalties
+        self._pause = pause
+        self._clock = clock
+        self._gpus: dict[str, _Watched] = {}
+        self._proxies: dict[Place, Proxy] = {}
+        self._events: asyncio.Queue[tuple[str, Event]] = asyncio.Queue()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bouncer")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._hurry = asyncio.Event()
+        self._server: ArbiterServer | None = None
+
+    async def start(self, server: ArbiterServer) -> None:
+        """Continue whom an earlier one had stopped, and begin. ``server`` has been given :meth:`late`."""
+        self._server = server
+        for gpu, state in (await self._in_thread(stopping.load, self._path)).items():
+            self._watched(gpu).state = state
+            await self._handle(gpu, offences.Began())
+        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._look_for_ever())]
+
+    async def set(self, shares: Mapping[str, Collection[str]]) -> None:
+        """By GPU the pods that have shares of it; call it after the server's. Whoever is gone runs when this ends."""
+        for gpu in {*self._gpus, *shares}:
+            watched = self._watched(gpu)
+            watched.pods = frozenset(shares.get(gpu, ()))
+            for pod in watched.state.keys() - watched.pods:
+                self._events.put_nowait((gpu, offences.Removed(pod)))
+        for gpu, pod in [(gpu, pod) for gpu, pod in self._proxies if pod not in self._gpus[gpu].pods]:
+            self._dismiss(gpu, pod)
+        if any(not task.done() for task in self._tasks):
+            await self._events.join()
+
+    def late(self, overdue: Overdue) -> None:
+        """For :class:`~.server.ArbiterServer`: that share keeps the GPU."""
+        self._events.put_nowait((overdue.gpu, offences.Late(overdue.pod, overdue.since)))
+
+    async def close(self) -> None:
+        """End; everybody runs again. What they did is kept, and counts for the next one."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for watched in self._gpus.values():
+            if watched.timer:
+                watched.timer.cancel()
+            for share, processes in watched.stopped.items():
+                await self._in_thread(stopping.resume, processes)
+                watched.state = {**watched.state, share: replace(watched.state[share], stopped=frozenset())}
+        await self._save()
+        for proxy in self._proxies.values():
+            proxy.close()
+        if self._reader:
+            await self._reader.close()
+        self._thread.shutdown(wait=False)
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            gpu, event = await self._events.get()
+            try:
+                await self._handle(gpu, event)
+            except Exception:  # one event must not cost all the others
+                _log.exception("What became of %s on %s could not be decided or done", event, gpu)
+            finally:
+                self._events.task_done()
+
+    async def _handle(self, gpu: str, event: Event) -> None:
+        """Whoever runs again does so before that is kept, whoever is stopped is so after that: none is forgotten."""
+        watched = self._watched(gpu)
+        before = offences.to_plain(watched.state)
+        late = {share for share, one in watched.state.items() if one.late is not None}
+        outcome = offences.decide(watched.state, event, self._clock(), self._present(gpu), watched.penalties)
+        watched.state = outcome.state
+        for order in outcome.orders:
+            if isinstance(order, offences.Continue):
+                await self._continue(gpu, order)
+        kept = offences.to_plain(watched.state) == before or await self._save()
+        for order in outcome.orders:
+            if isinstance(order, offences.Stop):
+                await self._stop(gpu, order, kept=kept)
+            elif isinstance(order, offences.TakeAway):
+                _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
+                self._give_back(gpu, order.share)
+                self._take_away(gpu, order.share, order.reason)
+        if isinstance(event, offences.Late | offences.Tick | offences.Looked):
+            self._insist(gpu, late | ({event.share} if isinstance(event, offences.Late) else set()))
+        self._arm(gpu)
+
+    def _insist(self, gpu: str, late: Collection[str]) -> None:
+        """The server tells once who keeps the GPU. Where that had no effect, others must not wait for ever."""
+        watched = self._gpus[gpu]
+        holder = self._server.holder(gpu) if self._server else None
+        one = watched.state.get(holder) if holder is not None and holder in late else None
+        if one is None or holder is None:
+            return
+        if one.taken:
+            self._give_back(gpu, holder)
+        elif one.late is None and not one.stopped:  # it could not be stopped
+            self._events.put_nowait((gpu, offences.Late(holder, self._clock())))
+
+    async def _stop(self, gpu: str, order: offences.Stop, *, kept: bool) -> None:
+        watched = self._gpus[gpu]
+        record = watched.state[order.share]
+        if not kept:  # nobody would let them run again if this process ended
+            watched.state = {**watched.state, order.share: replace(record, stopped=record.stopped - order.processes)}
+            return
+        _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
+        await self._in_thread(stopping.stop, order.processes)
+        self._tell(gpu, order.share, order.reason)
+        if self._server:
+            self._dismiss(gpu, order.share)
+            turn = functools.partial(self._events.put_nowait, (gpu, offences.Turn(order.share)))
+            try:
+                self._proxies[gpu, order.share] = Proxy(self._server, gpu, order.share, turn)
+            except (LookupError, OSError) as error:  # its stop ends by itself
+                _log.warning("The share of pod %s on %s cannot be asked for: %s", order.share, gpu, error)
+        watched.looked, watched.turns = self._clock(), self._turns(gpu)  # what it does from now on is looked at alone
+        self._hurry.set()
+
+    async def _continue(self, gpu: str, order: offences.Continue) -> None:
+        """Unless they are stopped for another GPU as well."""
+        others = (one.stopped for other, one in self._gpus.items() if other != gpu)
+        held = frozenset[Process]().union(*(processes for by_share in others for processes in by_share.values()))
+        await self._in_thread(stopping.resume, order.processes - held)
+        proxy = self._proxies.get((gpu, order.share))
+        if proxy and not self._gpus[gpu].stopped.get(order.share):
+            proxy.release()
+
+    def _dismiss(self, gpu: str, share: str) -> None:
+        proxy = self._proxies.pop((gpu, share), None)
+        if proxy:
+            proxy.close()
+
+    def _present(self, gpu: str) -> Present:
+        found: dict[str, set[Process]] = {pod: set(users) for pod, users in self._gpus[gpu].users.items()}
+        for pod, process in self._members(gpu):
+            found.setdefault(pod, set()).add(process)
+        ours = frozenset({stopping.identified(os.getpid())} - {None})
+        never = frozenset(one for one in (*self._never(), *ours) if one is not None)
+        return Present({pod: frozenset(processes) for pod, processes in found.items()}, never)
+
+    def _members(self, gpu: str) -> list[tuple[str, Process]]:
+        members = self._server.members() if self._server else ()
+        return [(one.pod, Process(one.process.pid, one.process.start)) for one in members if one.gpu == gpu]
+
+    def _arm(self, gpu: str) -> None:
+        """The next moment at which something is to be decided there."""
+        watched = self._gpus[gpu]
+        if watched.timer:
+            watched.timer.cancel()
+        watched.timer = None
+        wake = offences.wake(watched.state, watched.penalties)
+        if wake is not None:
+            delay = max(0, wake - self._clock()) / 1e6
+            if any(one.late is not None for one in watched.state.values()):
+                delay = min(delay, POLL)
+            watched.timer = asyncio.get_running_loop().call_later(delay, self._ring, gpu)
+
+    def _ring(self, gpu: str) -> None:
+        """Has a late one given the GPU back? Is it time?"""
+        watched = self._gpus[gpu]
+        holder = self._server.holder(gpu) if self._server else None
+        for share, one in watched.state.items():
+            if one.late is not None and share != holder:
+                self._events.put_nowait((gpu, offences.GaveBack(share)))
+        wake = offences.wake(watched.state, watched.penalties)
+        if wake is not None and wake <= self._clock():
+            self._events.put_nowait((gpu, offences.Tick()))
+        else:
+            self._arm(gpu)
+
+    # --- looks --------------------------------------------------------------------------------------------------------
+
+    async def _look_for_ever(self) -> None:
+        """More often while somebody is stopped: others wait for the end of his work."""
+        while True:
+            stopped = any(watched.stopped for watched in self._gpus.values())
+            self._hurry.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause / 2 if stopped else self._pause):
+                    await self._hurry.wait()
+                continue
+            for gpu in [gpu for gpu, watched in self._gpus.items() if len(watched.pods) > 1 or watched.state]:
+                try:
+                    await self._look(gpu)
+                except Exception:  # such as a reader that fails: the next look may not
+                    _log.exception("Who uses %s could not be looked at", gpu)
+
+    async def _look(self, gpu: str) -> None:
+        """Who used it since the last look, in whose turns? Nobody is asked while the GPU rests."""
+        watched, now = self._watched(gpu), self._clock()
+        begin, watched.looked = watched.looked, now
+        turns = self._turns(gpu)
+        since = {pod: max(0, had - watched.turns.get(pod, had)) for pod, had in turns.items()}
+        watched.turns = turns
+        if not begin or now <= begin or not (any(since.values()) or watched.stopped):
+            return
+        stopped = watched.stopped
+        uses = await self._reader.read(gpu, begin, now) if self._reader else None
+        by_share = await self._in_thread(self._attributed, gpu, uses, self._members(gpu)) if uses else {}
+        watched.users = {pod: frozenset(found) for pod, found in by_share.items()}
+        if uses is not None:
+            members = {process for _, process in self._members(gpu)}
+            self._events.put_nowait((gpu, offences.Looked(foreign(by_share, since, members), now - begin)))
+        for share, processes in stopped.items():
+            used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
+            quiet = used * 1000 <= watched.penalties.tolerance * (now - begin)
+            at = watched.state[share].since if share in watched.state else now
+            if (quiet and begin >= at) if uses is not None else now >= at + BLIND:
+                self._give_back(gpu, share, processes)
+
+    def _attributed(
+        self, gpu: str, uses: Mapping[int, int], members: list[tuple[str, Process]]
+    ) -> dict[str, dict[Process, int]]:
+        """By share and process; what is not of a share of this GPU is not ours to judge."""
+        known = {process: pod for pod, process in members}
+        found: dict[str, dict[Process, int]] = {}
+        for pid, used in uses.items():
+            process = stopping.identified(pid)
+            pod = (known.get(process) or self._pod_of(pid)) if process and pid != os.getpid() else None
+            if process and pod in self._gpus[gpu].pods:
+                found.setdefault(pod, {})[process] = used
+        return found
+
+    def _turns(self, gpu: str) -> dict[str, int]:
+        """By share the microseconds of turns that it had so far."""
+        found = {}
+        server = self._server
+        if server is None:
+            return {}
+        for pod in self._gpus[gpu].pods:
+            with contextlib.suppress(KeyError):  # it has just gone
+                account = server.usage(gpu, pod).account
+                found[pod] = account.guaranteed + account.borrowed + account.idle + account.overrun
+        return found
+
+    def _give_back(self, gpu: str, share: str, processes: Processes | None = None) -> None:
+        """In the name of those that cannot do it; without, of all of the share, who do not want to."""
+        if self._server:
+            every = frozenset(process for pod, process in self._members(gpu) if pod == share)
+            give_back(self._server, gpu, share, every if processes is None else processes)
+
+    # --- the rest -----------------------------------------------------------------------------------------------------
+
+    def _watched(self, gpu: str) -> _Watched:
+        if gpu not in self._gpus:
+            self._gpus[gpu] = _Watched(self._penalties(gpu))
+        return self._gpus[gpu]
+
+    async def _save(self) -> bool:
+        try:
+            await self._in_thread(stopping.save, self._path, {gpu: one.state for gpu, one in self._gpus.items()})
+        except OSError as error:
+            _log.warning("What became of offences cannot be kept, so nobody is stopped: %s", error)
+            return False
+        return True
+
+    def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+        """In the order of the calls."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, functools.partial(work, *args, **kwargs))

@@ -1,0 +1,132 @@
+"""Speaks for a share whose processes are stopped: they can neither ask for the GPU nor give it back.
+
+A proxy is one more client of the share, by a connection like any other, whose other end is here. It asks, tells of the
+turn when it comes, and gives back when it is asked to or the time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable, Collection
+
+from .. import proc
+from .door import Door, Line
+from .identity import Peer
+from .offences import Process
+from .protocol import (
+    FOREVER,
+    MOST,
+    SIZE,
+    Ask,
+    Done,
+    FromClient,
+    FromServer,
+    Grant,
+    Malformed,
+    Revoke,
+    encode,
+    from_server,
+)
+from .server import ArbiterServer
+
+
+def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[Process]) -> None:
+    """In the name of those of ``processes`` that have the GPU: all the time that they had it counts as use."""
+    station = server._stations.get(gpu)  # noqa: SLF001 - nothing else may do this
+    for client, line in list(station.processes.items()) if station else ():
+        who = Process(line.peer.pid, line.peer.start)
+        if station and client.share.name == pod and client.holds and who in processes:
+            station.received(line, [Done(None, MOST, client.number)])
+
+
+class Proxy:
+    """For one share. ``turn`` is called when it gets the GPU. Raises :class:`LookupError` if there is no such share."""
+
+    def __init__(self, server: ArbiterServer, gpu: str, pod: str, turn: Callable[[], None]) -> None:
+        door: Door = server._doors[gpu, pod]  # noqa: SLF001 - this connection is not made by a program
+        self.ended = False
+        self._turn = turn
+        self._loop = asyncio.get_running_loop()
+        self._stream = from_server()
+        self._number = 0
+        self._since = 0
+        self._holds = False
+        self._over: asyncio.TimerHandle | None = None
+        self._socket, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        far.setblocking(False)
+        ours = Peer(os.getpid(), os.getuid(), proc.process_start_time(os.getpid()) or 0)
+        line = Line(door, far, ours)
+        self._loop.add_reader(self._socket.fileno(), self._read)
+        door.lines.add(line)
+        try:
+            door.behind.came(line)
+        except LookupError:
+            line.close()
+            self.close()
+            raise
+        self._send(Ask(0))
+
+    def release(self) -> None:
+        """It is not needed any more: the turn that it has is the last."""
+        if not self._holds:
+            self.close()
+
+    def close(self) -> None:
+        """End the connection, at once; again: nothing."""
+        if not self.ended:
+            self.ended = True
+            if self._over:
+                self._over.cancel()
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(SIZE * 16)
+            messages = self._stream.feed(data) if data else None
+        except BlockingIOError:
+            return
+        except (OSError, Malformed):
+            messages = None
+        if messages is None:
+            self.close()
+            return
+        for message in messages:
+            self._hear(message)
+
+    def _hear(self, message: FromServer) -> None:
+        match message:
+            case Grant(duration, number):
+                fresh = number != self._number
+                if fresh:
+                    self._number, self._since, self._holds = number, _now(), True
+                if self._over:
+                    self._over.cancel()
+                self._over = None if duration == FOREVER else self._loop.call_later(duration / 1e6, self._done)
+                if fresh:
+                    self._turn()
+            case Revoke(number) if number == self._number:
+                self._done()
+            case _:
+                pass
+
+    def _done(self) -> None:
+        """One turn is what it was there for."""
+        if self._holds and not self.ended:
+            self._holds = False
+            self._send(Done(None, max(0, _now() - self._since), self._number))
+            self.close()
+
+    def _send(self, message: FromClient) -> None:
+        try:
+            self._socket.send(encode(message))  # a few messages in an empty buffer
+        except OSError:
+            self.close()
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 1000

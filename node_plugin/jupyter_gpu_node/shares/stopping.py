@@ -1,0 +1,105 @@
+"""Stops processes and lets them run again, and keeps in a file who is stopped. It blocks: for a thread.
+
+A pid that was given to another process is never signalled: a pidfd is opened first, and who has the pid is asked after
+that. Whoever had it before the pidfd was opened and has it after that is the one that the pidfd means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from jupyter_gpu.model import strict
+
+from .. import proc
+from .offences import Process, State, from_plain, to_plain
+
+MAX_BYTES = 4 * 2**20
+_log = logging.getLogger(__name__)
+
+
+def stop(processes: Iterable[Process]) -> frozenset[Process]:
+    """Those of them that got the signal."""
+    return frozenset(process for process in sorted(processes) if _send(process, signal.SIGSTOP))
+
+
+def resume(processes: Iterable[Process]) -> None:
+    """Let them run again; whoever has ended, or runs, is left alone."""
+    for process in sorted(processes):
+        _send(process, signal.SIGCONT)
+
+
+def identified(pid: int) -> Process | None:
+    """The process that has this pid now."""
+    start = proc.process_start_time(pid)
+    return None if start is None else Process(pid, start)
+
+
+def _send(process: Process, number: signal.Signals) -> bool:
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError) as error:
+        _log.warning("Process %s cannot be sent %s: %s", process.pid, number.name, error)
+        return False
+    try:
+        if not proc.alive(process.pid, process.started):  # asked after the descriptor is there
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return False
+    except OSError as error:
+        _log.warning("Process %s cannot be sent %s: %s", process.pid, number.name, error)
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def load(path: Path) -> dict[str, State]:
+    """By GPU what was kept; nothing where there is no file, or none that can be used, which is put aside."""
+    try:
+        with path.open("rb") as file:
+            body = strict.an_object(strict.loads(file.read(MAX_BYTES + 1), MAX_BYTES), "what was kept of offences")
+        strict.required(body, "version", strict.integer(1, 1))
+        gpus = strict.required(body, "gpus", strict.an_object)
+        found = {str(gpu): from_plain(state) for gpu, state in gpus.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        _log.warning("What was kept of offences in %s cannot be used and begins anew: %s", path, error)
+        with contextlib.suppress(OSError):
+            path.replace(path.with_suffix(".broken"))
+        return {}
+    if body.get("boot") != _boot():  # nobody of then is there any more, and others may have their pids and starts
+        return {gpu: _let_go(state) for gpu, state in found.items()}
+    return found
+
+
+def save(path: Path, states: Mapping[str, State]) -> None:
+    """Replace the file; the old or the new one is there whatever happens. Raises :class:`OSError`.
+
+    It need not outlive the machine, for the processes do not: the disk is not waited for.
+    """
+    body = {"version": 1, "boot": _boot(), "gpus": {gpu: to_plain(state) for gpu, state in states.items() if state}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".new")
+    draft.write_bytes(strict.dumps(body).encode())
+    draft.replace(path)
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _let_go(state: State) -> State:
+    return {share: replace(one, stopped=frozenset()) for share, one in state.items()}

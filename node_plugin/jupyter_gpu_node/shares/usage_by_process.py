@@ -1,0 +1,192 @@
+"""How much of a GPU each process used, from NVML; and what of it was in turns of others, which is pure.
+
+As everywhere (:mod:`jupyter_gpu_node.nvml`), NVML lives in a process of its own, as a question can hang for ever:
+``python -P -m jupyter_gpu_node.shares.usage_by_process``. One JSON object a line: ``{"gpu": uuid, "since": time}``,
+and as the answer ``{"uses": [[pid, per cent]…]}`` or ``{"error": …}``. Times are the driver's: µs since 1970.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol, TextIO
+
+from jupyter_gpu.model import strict
+
+from ..nvml import MARK
+from .offences import Process
+
+COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.usage_by_process")
+MAX_ANSWER = 64 * 1024
+Uses = Mapping[int, int]
+"""By pid, microseconds of GPU time."""
+
+
+class Reader(Protocol):
+    """Says how much of a GPU each process used."""
+
+    async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
+        """Between these two moments of the monotonic clock, in microseconds. None: that is not known now."""
+
+    async def close(self) -> None:
+        """Nothing more is asked."""
+
+
+def foreign(
+    uses: Mapping[str, Mapping[Process, int]], turns: Mapping[str, int], members: Collection[Process]
+) -> dict[str, dict[Process, int]]:
+    """By share what its processes used in turns of others: more than it had turns, at most what others had.
+
+    ``uses`` and ``turns`` are of the same time, in microseconds. Whoever is no member is to blame first: a member
+    launches in turns.
+    """
+    found: dict[str, dict[Process, int]] = {}
+    for share, by_process in uses.items():
+        over = sum(by_process.values()) - turns.get(share, 0)
+        over = min(over, sum(turn for other, turn in turns.items() if other != share))
+        for process in sorted(by_process, key=lambda one: (one in members, one)):
+            if part := min(over, by_process[process]):
+                if part < 0:
+                    break
+                found.setdefault(share, {})[process] = part
+                over -= part
+    return found
+
+
+class NvmlReader:
+    """Of real GPUs. ``leave`` is called with the pid of each helper and moves it out of the pod, as for the other one.
+
+    A helper that does not answer within ``deadline`` seconds, or ends, is killed, and a new one asked after ``retry``.
+    """
+
+    def __init__(
+        self,
+        leave: Callable[[int], None] | None = None,
+        *,
+        deadline: float = 5,
+        retry: float = 60,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.note = ""
+        """Why nothing is known, if so."""
+        self._leave = leave
+        self._deadline = deadline
+        self._retry = retry
+        self._environment = {**os.environ, **(environment or {}), MARK: "1"}
+        self._silent_until = 0.0
+        self._helper: asyncio.subprocess.Process | None = None
+        self._one = asyncio.Lock()
+
+    async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
+        """By the driver's samples, which are some per second: right on average, not for one short look."""
+        async with self._one:
+            if time.monotonic() < self._silent_until:
+                return None
+            since = time.time_ns() // 1000 - (time.monotonic_ns() // 1000 - begin)
+            try:
+                async with asyncio.timeout(self._deadline):
+                    percents = await self._ask(gpu, since)
+            except (OSError, EOFError, TimeoutError, ValueError) as error:
+                await self._drop()
+                self.note = str(error) or f"No answer within {self._deadline:g} seconds."
+                self._silent_until = time.monotonic() + self._retry
+                return None
+        self.note = ""
+        return {pid: percent * (end - begin) // 100 for pid, percent in percents.items()}
+
+    async def close(self) -> None:
+        """End the helper."""
+        async with self._one:
+            self._silent_until = float("inf")
+            await self._drop()
+
+    async def _ask(self, gpu: str, since: int) -> dict[int, int]:
+        helper = self._helper = self._helper or await self._started()
+        assert helper.stdin is not None
+        assert helper.stdout is not None
+        helper.stdin.write(json.dumps({"gpu": gpu, "since": since}).encode() + b"\n")
+        await helper.stdin.drain()
+        line = await helper.stdout.readline()
+        if not line:
+            raise EOFError("The process that asks the driver ended.")
+        answer = strict.an_object(strict.loads(line, MAX_ANSWER), "answer")
+        if "error" in answer:
+            raise OSError(str(answer["error"])[:500])
+        return dict(strict.required(answer, "uses", strict.list_of(_use, 4096)))
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        helper = await asyncio.create_subprocess_exec(
+            *COMMAND, stdin=pipe, stdout=pipe, stderr=null, cwd="/", env=self._environment, start_new_session=True,
+            limit=MAX_ANSWER,
+        )  # fmt: skip
+        self._helper = helper
+        if self._leave:
+            self._leave(helper.pid)
+        return helper
+
+    async def _drop(self) -> None:
+        """One that hangs in the driver cannot even be killed: it is left to the kernel."""
+        helper, self._helper = self._helper, None
+        if helper is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            helper.kill()
+        if helper.stdin:
+            helper.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await helper.wait()
+
+
+def _use(value: Any, key: str) -> tuple[int, int]:
+    match value:
+        case [int(pid), int(percent)] if pid > 0 and 0 <= percent <= 100:
+            return pid, percent
+        case _:
+            raise strict.FieldError("A use is a pid and a part of 100.", key)
+
+
+# --- the helper -------------------------------------------------------------------------------------------------------
+
+
+def _uses(api: Any, gpu: str, since: int) -> list[list[int]]:
+    """The mean of what the driver has of each process."""
+    try:
+        samples = api.nvmlDeviceGetProcessUtilization(api.nvmlDeviceGetHandleByUUID(gpu.encode()), since)
+    except api.NVMLError as error:
+        if getattr(error, "value", None) == api.NVML_ERROR_NOT_FOUND:  # nobody used it
+            return []
+        raise
+    found: dict[int, list[int]] = {}
+    for sample in samples:
+        if int(sample.timeStamp) > since:  # a driver may tell of older ones, too
+            found.setdefault(int(sample.pid), []).append(min(100, int(sample.smUtil)))
+    return [[pid, sum(parts) // len(parts)] for pid, parts in found.items() if pid > 0]
+
+
+def serve(questions: TextIO, answers: TextIO) -> None:
+    """Answer until the questions end."""
+    api: Any = None
+    for line in questions:
+        question = json.loads(line)
+        try:
+            if api is None:
+                import pynvml  # here, so that no other process ever loads it
+
+                pynvml.nvmlInit()
+                api = pynvml
+            answer: dict[str, Any] = {"uses": _uses(api, question["gpu"], question["since"])}
+        except Exception as error:  # no driver, no library, a broken one, a GPU that is gone: all the same here
+            answer = {"error": f"The NVIDIA driver does not tell who uses a GPU: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve(sys.stdin, sys.stdout)

@@ -1,0 +1,143 @@
+"""Who used a GPU: what of it was in turns of others, and NVML in its process, with a played driver and without one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_node.shares.offences import Process
+from jupyter_gpu_node.shares.usage_by_process import NvmlReader, foreign
+
+MEMBER, ESCAPER, OTHER = Process(7, 70), Process(8, 80), Process(9, 90)
+
+PLAYED = """
+import os, time
+from types import SimpleNamespace as Sample
+NVML_ERROR_NOT_FOUND = 6
+class NVMLError(Exception):
+    value = 6
+def nvmlInit(): pass
+def nvmlDeviceGetHandleByUUID(uuid): return uuid.decode()
+def nvmlDeviceGetProcessUtilization(gpu, since):
+    if gpu == "GPU-quiet":
+        raise NVMLError
+    if gpu == "GPU-hangs":
+        time.sleep(600)
+    if gpu == "GPU-kills":
+        os._exit(1)
+    return [
+        Sample(pid=7, timeStamp=since + 1, smUtil=40), Sample(pid=7, timeStamp=since + 2, smUtil=60),
+        Sample(pid=8, timeStamp=since + 1, smUtil=5), Sample(pid=9, timeStamp=since, smUtil=90),
+    ]
+"""
+
+
+# --- in turns of others -----------------------------------------------------------------------------------------------
+
+
+def test_who_uses_what_its_share_has_turns_for_is_no_offender() -> None:
+    """To the microsecond."""
+    assert foreign({"a": {MEMBER: 500}}, {"a": 500, "b": 500}, {MEMBER}) == {}
+
+
+def test_what_is_more_is_first_of_those_who_are_no_members() -> None:
+    """Then of the members."""
+    uses = {"a": {MEMBER: 500, ESCAPER: 300}, "b": {OTHER: 10}}
+    assert foreign(uses, {"a": 600, "b": 500}, {MEMBER, OTHER}) == {"a": {ESCAPER: 200}}
+    assert foreign(uses, {"a": 400, "b": 500}, {MEMBER, OTHER}) == {"a": {ESCAPER: 300, MEMBER: 100}}
+
+
+def test_nobody_is_hurt_while_others_have_no_turns() -> None:
+    """And at most as much as they had."""
+    assert foreign({"a": {ESCAPER: 900}}, {"a": 0, "b": 0}, set()) == {}
+    assert foreign({"a": {ESCAPER: 900}}, {"a": 0, "b": 100}, set()) == {"a": {ESCAPER: 100}}
+
+
+PROCESSES = st.builds(Process, st.integers(1, 9), st.just(1))
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.dictionaries(PROCESSES, st.integers(0, 1000), max_size=4)),
+    st.dictionaries(st.sampled_from("abc"), st.integers(0, 1000)),
+    st.frozensets(PROCESSES),
+)
+def test_it_is_never_more_than_was_used_or_others_had(
+    uses: dict[str, dict[Process, int]], turns: dict[str, int], members: frozenset[Process]
+) -> None:
+    """Nor is a process to blame that used nothing."""
+    for share, parts in foreign(uses, turns, members).items():
+        assert all(0 < part <= uses[share][process] for process, part in parts.items())
+        total = sum(parts.values())
+        assert total == min(
+            sum(uses[share].values()) - turns.get(share, 0),
+            sum(turn for other, turn in turns.items() if other != share),
+        )
+
+
+# --- NVML -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> dict[str, str]:
+    """Environment in which the driver is played."""
+    (tmp_path / "pynvml.py").write_text(PLAYED)
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+
+
+def test_the_driver_says_who_used_a_gpu(played: dict[str, str]) -> None:
+    """The mean of its samples that are new; a GPU that rests was used by nobody."""
+
+    async def check() -> None:
+        left: list[int] = []
+        reader = NvmlReader(left.append, deadline=60, environment=played)
+        assert await reader.read("GPU-1", 1_000, 201_000) == {7: 100_000, 8: 10_000}
+        assert await reader.read("GPU-quiet", 1_000, 201_000) == {}
+        assert len(left) == 1
+        assert reader.note == ""
+        await reader.close()
+        assert await reader.read("GPU-1", 1_000, 201_000) is None
+        assert not Path(f"/proc/{left[0]}").exists()
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("gpu", ["GPU-kills", "GPU-hangs"])
+def test_a_driver_that_does_not_answer_is_asked_again_later(played: dict[str, str], gpu: str) -> None:
+    """By another process; until then nothing is known."""
+
+    async def check() -> None:
+        left: list[int] = []
+        reader = NvmlReader(left.append, deadline=60, retry=0.5, environment=played)
+        assert await reader.read("GPU-1", 0, 1000)
+        reader._deadline = 0.2 if gpu == "GPU-hangs" else 60
+        assert await reader.read(gpu, 0, 1000) is None
+        assert ("No answer" if gpu == "GPU-hangs" else "ended") in reader.note
+        reader._deadline = 60
+        end = time.monotonic() + 60
+        while await reader.read("GPU-1", 0, 1000) is None:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.01)
+        assert len(left) == 2
+        await reader.close()
+
+    asyncio.run(check())
+
+
+def test_without_a_driver_nothing_is_known(tmp_path: Path) -> None:
+    """And it says why."""
+    (tmp_path / "pynvml.py").write_text("raise ImportError('no pynvml')")
+
+    async def check() -> None:
+        reader = NvmlReader(deadline=60, environment={"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+        assert await reader.read("GPU-1", 0, 1000) is None
+        assert reader.note == "The NVIDIA driver does not tell who uses a GPU: no pynvml"
+        await reader.close()
+
+    asyncio.run(check())
