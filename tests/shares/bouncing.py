@@ -1,0 +1,223 @@
+"""A server and its bouncer, for tests: in this process, or in one of their own that can be killed.
+
+`python -m tests.shares.bouncing FOLDER SHARES`: serves these shares (JSON) until it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from jupyter_gpu_node.shares.bouncer import Bouncer
+from jupyter_gpu_node.shares.desk import Terms
+from jupyter_gpu_node.shares.identity import beside_us
+from jupyter_gpu_node.shares.offences import Penalties, Process
+from jupyter_gpu_node.shares.server import ArbiterServer, Placed
+from jupyter_gpu_node.shares.stopping import identified
+from jupyter_gpu_node.shares.store import Store
+from jupyter_gpu_node.shares.timing import Timing
+from jupyter_gpu_node.shares.usage_by_process import Uses
+from tests.gate.standin.board import Board
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+"""Seconds after which a test has failed."""
+HOG = """
+import sys
+from pathlib import Path
+from tests.shares.client import Client
+with Client(Path(sys.argv[1])) as client:
+    client.grant()
+    print("has it", flush=True)
+    while True:
+        message = client.poll(0.01)  # reads what it is sent, and keeps what it has
+"""
+POLITE = """
+import sys, os
+from pathlib import Path
+from tests.shares.client import Program
+log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+Program(Path(sys.argv[1]), log, 5000, 1000).run(600)
+"""
+ESCAPER = """
+import time
+from tests.gate.standin.driver import call, kernel, launch, start
+start()
+work = kernel("work_us5000")
+launch(work)
+print("has it", flush=True)
+while True:
+    launch(work)
+    launch(work)
+    call("cuCtxSynchronize")
+"""
+
+
+class Boards:
+    """Reads the boards of simulated GPUs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
+        """From the log of the work, which is exact."""
+        return await asyncio.to_thread(self._read, gpu, begin, end)
+
+    async def close(self) -> None:
+        pass
+
+    def _read(self, gpu: str, begin: int, end: int) -> Uses | None:
+        try:
+            board = Board(self._folder, gpu)
+        except OSError:  # nobody used it yet
+            return {}
+        found: dict[int, int] = {}
+        for work in board.log():
+            if (part := min(work.end, end) - max(work.start, begin)) > 0:
+                found[work.pid] = found.get(work.pid, 0) + part
+        board.close()
+        return found
+
+
+def owner(pid: int) -> str | None:
+    """The pod of a process, by what it was started with."""
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            name, _, value = entry.decode().partition("=")
+            if name == "JUPYTER_GPU_STANDIN_OWNER":
+                return value
+    return None
+
+
+class Bouncing:
+    """Both, in this process. What was taken away and told is in `taken` and `told`."""
+
+    def __init__(
+        self, folder: Path, *, never: Callable[[], Iterable[Process]] = lambda: (), file: Path | None = None,
+        penalties: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        self.folder = folder
+        self.taken: list[tuple[str, str, str]] = []
+        self.told: list[tuple[str, str, str]] = []
+        self.watched = 0
+        self.seen: list[str] = []
+        self.bouncer = Bouncer(
+            file or folder / "offences.json",
+            lambda *what: self.taken.append(what),
+            pod_of=owner,
+            never=never,
+            reader=Boards(folder / "boards"),
+            tell=self._tell,
+            penalties=lambda _: Penalties(**({"grace": 100_000} | dict(penalties or {}))),
+            pause=0.2,
+        )
+        self.server = ArbiterServer(
+            Store(folder / "state"), beside_us, timing=lambda _: Timing(), overdue=self.bouncer.late
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.bouncer.start(self.server)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.bouncer.close()
+        await self.server.close()
+
+    def _tell(self, *what: str) -> None:
+        """It is stopped now, perhaps for a moment only: so what `watched` does is looked at here."""
+        self.told.append((what[0], what[1], what[2]))
+        end = time.monotonic() + PATIENCE
+        while self.watched and state(self.watched) != "T" and time.monotonic() < end:
+            pass
+        if self.watched:
+            self.seen.append(state(self.watched))
+
+    async def set(self, shares: Mapping[str, Mapping[str, int]]) -> None:
+        """By GPU and pod: milli."""
+        await self.server.set(
+            {
+                gpu: {pod: Placed(Terms(milli), self.folder / pod) for pod, milli in of.items()}
+                for gpu, of in shares.items()
+            }
+        )
+        await self.bouncer.set({gpu: list(of) for gpu, of in shares.items()})
+
+    def socket(self, gpu: str, pod: str) -> Path:
+        """Of that share."""
+        return self.folder / pod / "shares" / f"{gpu}.sock"
+
+
+class Running:
+    """Python programs; all are killed at the end."""
+
+    def __init__(self) -> None:
+        self._all: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for one in self._all:
+            self.kill(one)
+
+    def start(self, program: str, *arguments: Any, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """One of them."""
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        self._all.append(subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True))
+        return self._all[-1]
+
+    def kill(self, one: subprocess.Popen[str]) -> None:
+        """With SIGKILL, which ends stopped ones too."""
+        one.kill()
+        one.wait(PATIENCE)
+        if one.stdout:
+            one.stdout.close()
+
+
+def state(pid: int) -> str:
+    """As the kernel says it: T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def process(pid: int) -> Process:
+    """It must be there."""
+    found = identified(pid)
+    assert found is not None
+    return found
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for it, very long."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        await asyncio.sleep(0.003)
+
+
+async def line(one: subprocess.Popen[str]) -> str:
+    """The next line of a program."""
+    assert one.stdout
+    return await asyncio.wait_for(asyncio.to_thread(one.stdout.readline), PATIENCE)
+
+
+async def _main(folder: Path, shares: Mapping[str, Mapping[str, int]]) -> None:
+    async with Bouncing(folder) as world:
+        await world.set(shares)
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(Path(sys.argv[1]), json.loads(sys.argv[2])))

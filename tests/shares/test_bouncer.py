@@ -1,0 +1,370 @@
+"""The bouncer with real processes, signals, sockets and the stand-in driver; and the death of the bouncer itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_node.shares import stopping
+from jupyter_gpu_node.shares.offences import Process, Record
+from tests.gate.standin.board import Board
+from tests.gate.standin.clients import BUILD
+from tests.gate.standin.conftest import FIRST, SECOND
+from tests.shares.bouncing import (
+    ESCAPER,
+    HOG,
+    PATIENCE,
+    POLITE,
+    ROOT,
+    Bouncing,
+    Running,
+    line,
+    process,
+    state,
+    until,
+)
+from tests.shares.client import uses
+
+GPU, OTHER = FIRST, SECOND
+TWO = {"a": 500, "b": 500}
+SPIN = "print('has it', flush=True)\nwhile True: pass"
+
+
+@pytest.fixture
+def running(short: Path) -> Iterator[Running]:
+    """Programs."""
+    with Running() as found:
+        yield found
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose name leaves room for that of a socket."""
+    with tempfile.TemporaryDirectory(prefix="b") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the stand-in driver."""
+    folder = tmp_path_factory.mktemp("standin")
+    subprocess.run([BUILD, folder], check=True)
+    return folder
+
+
+def escapes(folder: Path, driver: Path, owner: str) -> dict[str, str]:
+    """The environment of a program that has no gate."""
+    return {
+        **os.environ, "LD_LIBRARY_PATH": str(driver), "JUPYTER_GPU_STANDIN": str(folder / "boards"),
+        "JUPYTER_GPU_STANDIN_GPUS": f"{GPU}:64", "JUPYTER_GPU_STANDIN_OWNER": owner,
+    }  # fmt: skip
+
+
+async def polite(running: Running, world: Bouncing, pod: str) -> Path:
+    """A program that keeps to its turns, and its log."""
+    log = world.folder / f"{pod}.log"
+    running.start(POLITE, world.socket(GPU, pod), log)
+    await until(log.exists)
+    return log
+
+
+async def hog(running: Running, world: Bouncing, pod: str, gpu: str = GPU) -> subprocess.Popen[str]:
+    """A client that has the GPU, and keeps it."""
+    one = running.start(HOG, world.socket(gpu, pod))
+    assert await line(one) == "has it\n"
+    return one
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_process_is_stopped_and_runs_again(running: Running) -> None:
+    """As the kernel shows it; again and without need, too."""
+
+    async def check() -> None:
+        one = running.start(SPIN)
+        who = process(one.pid)
+        assert await line(one) == "has it\n"
+        for _ in range(2):
+            assert stopping.stop([who]) == {who}
+            await until(lambda: state(one.pid) == "T")
+        for _ in range(2):
+            stopping.resume([who])
+            await until(lambda: state(one.pid) == "R")
+
+    asyncio.run(check())
+
+
+def test_whoever_has_the_pid_of_another_is_left_alone(running: Running) -> None:
+    """The process that was meant has ended, or never was."""
+
+    async def check() -> None:
+        one = running.start(SPIN)
+        who = process(one.pid)
+        later, large = Process(one.pid, who.started + 1), Process(2**40, 1)
+        assert stopping.stop([later, large]) == frozenset()
+        os.kill(one.pid, signal.SIGSTOP)
+        await until(lambda: state(one.pid) == "T")
+        stopping.resume([later, large])
+        assert state(one.pid) == "T"
+        running.kill(one)
+        assert stopping.stop([who]) == frozenset()
+
+    asyncio.run(check())
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_kept_is_found(short: Path) -> None:
+    """And what was stopped before the machine started anew is not: others have its pids."""
+    path = short / "deep" / "offences.json"
+    assert stopping.load(path) == {}
+    kept = {GPU: {"a": Record(2.0, 5, stopped=frozenset({Process(7, 70)})), "b": Record(taken="Taken away.")}}
+    stopping.save(path, kept)
+    assert stopping.load(path) == kept
+    body = json.loads(path.read_text())
+    path.write_text(json.dumps(body | {"boot": "another"}))
+    assert stopping.load(path) == {GPU: {"a": Record(2.0, 5), "b": Record(taken="Taken away.")}}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"version":2,"gpus":{}}', '{"version":1,"gpus":{"g":{"a":{"stopped":[[0,1]]}}}}']
+)
+def test_a_broken_file_is_put_aside(short: Path, text: str) -> None:
+    """It is there to be looked at."""
+    path = short / "offences.json"
+    path.write_text(text)
+    assert stopping.load(path) == {}
+    assert path.with_suffix(".broken").read_text() == text
+    assert not path.exists()
+
+
+# --- who keeps the GPU ------------------------------------------------------------------------------------------------
+
+
+def test_a_hog_is_stopped_others_run_and_it_has_its_next_turn(short: Path, running: Running) -> None:
+    """Its user is told why."""
+
+    async def check() -> None:
+        async with Bouncing(short) as world:
+            await world.set({GPU: TWO})
+            one = await hog(running, world, "b")
+            log = await polite(running, world, "a")
+            await until(lambda: state(one.pid) == "T")
+            before = len(uses(log))
+            await until(lambda: len(uses(log)) > before)
+            await until(lambda: state(one.pid) != "T")
+            assert world.told[0] == (
+                GPU,
+                "b",
+                "Stopped until its next turn: it kept the GPU after it was asked for it.",
+            )
+            assert not [each for each in world.told if each[1] == "a"]
+
+    asyncio.run(check())
+
+
+def test_a_hog_loses_its_share_and_the_others_keep_running(short: Path, running: Running) -> None:
+    """After that often; it runs then, so that it can be ended in order, and when the share goes all is forgotten."""
+
+    async def check() -> None:
+        async with Bouncing(short, penalties={"strikes": 3}) as world:
+            await world.set({GPU: TWO})
+            one = running.start(HOG_AGAIN, world.socket(GPU, "b"))
+            assert await line(one) == "has it\n"
+            log = await polite(running, world, "a")
+            await until(lambda: world.taken)
+            gpu, pod, reason = world.taken[0]
+            assert (gpu, pod) == (GPU, "b")
+            assert "offence 3" in reason
+            before = len(uses(log))
+            await until(lambda: len(uses(log)) > before)
+            await world.set({GPU: {"a": 500}})
+            assert state(one.pid) != "T"
+            before = len(uses(log))
+            await until(lambda: len(uses(log)) > before + 3)
+            assert not json.loads((short / "offences.json").read_text())["gpus"]
+
+    asyncio.run(check())
+
+
+HOG_AGAIN = """
+import sys
+from pathlib import Path
+from tests.shares.client import Client
+from jupyter_gpu_node.shares.protocol import Ask
+with Client(Path(sys.argv[1])) as client:
+    client.grant()
+    print("has it", flush=True)
+    while True:
+        client.poll(0.01)
+        client.send(Ask(0))  # wants it ever again, and never gives it back
+"""
+
+
+def test_who_must_not_be_stopped_is_not(short: Path, running: Running) -> None:
+    """Such as the Jupyter server: it loses its share, without having been stopped."""
+
+    async def check() -> None:
+        spared: list[Process] = []
+        async with Bouncing(short, never=lambda: spared, penalties={"strikes": 2}) as world:
+            await world.set({GPU: TWO})
+            one = await hog(running, world, "b")
+            spared.append(process(one.pid))
+            await polite(running, world, "a")
+            await until(lambda: world.taken)
+            assert not world.told
+
+    asyncio.run(check())
+
+
+def test_nobody_is_stopped_who_would_be_forgotten(short: Path, running: Running) -> None:
+    """The file cannot be written."""
+
+    async def check() -> None:
+        (short / "file").touch()
+        async with Bouncing(short, file=short / "file" / "offences.json", penalties={"strikes": 2}) as world:
+            await world.set({GPU: TWO})
+            one = await hog(running, world, "b")
+            await polite(running, world, "a")
+            seen = set()
+            await until(lambda: seen.add(state(one.pid)) or world.taken)  # type: ignore[func-returns-value]
+            assert "T" not in seen
+            assert not world.told
+
+    asyncio.run(check())
+
+
+# --- everybody runs again ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["close", "share"])
+def test_whoever_is_stopped_runs_again_at_the_end(short: Path, running: Running, end: str) -> None:
+    """Of the bouncer, or of the share."""
+
+    async def check() -> None:
+        async with Bouncing(short) as world:
+            await world.set({GPU: TWO})
+            one = await hog(running, world, "b")
+            holder = await hog_waiting(running, world)
+            await until(lambda: state(one.pid) == "T")
+            if end == "share":
+                await world.set({GPU: {"a": 500}})
+                await until(lambda: state(one.pid) != "T")
+            running.kill(holder)
+        await until(lambda: state(one.pid) != "T")
+
+    asyncio.run(check())
+
+
+async def hog_waiting(running: Running, world: Bouncing) -> subprocess.Popen[str]:
+    """A client of the other share that waits for the GPU, and keeps it then."""
+    return running.start(HOG, world.socket(GPU, "a"))
+
+
+def test_the_next_one_continues_whom_a_killed_one_had_stopped(short: Path, running: Running) -> None:
+    """Nothing of the killed one was able to do it."""
+
+    async def check() -> None:
+        command = [sys.executable, "-m", "tests.shares.bouncing", str(short), json.dumps({GPU: TWO})]
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'node_plugin'}"}
+        first = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+        try:
+            assert await line(first) == "ready\n"
+            one = running.start(SPIN_WITH_IT, short / "b" / "shares" / f"{GPU}.sock")
+            assert await line(one) == "has it\n"
+            running.start(HOG, short / "a" / "shares" / f"{GPU}.sock")
+            await until(lambda: state(one.pid) == "T")
+        finally:
+            first.kill()
+            first.wait(PATIENCE)
+            assert first.stdout
+            first.stdout.close()
+        assert state(one.pid) == "T"
+        async with Bouncing(short):
+            await until(lambda: state(one.pid) != "T")
+        assert all(
+            not each["stopped"] for each in json.loads((short / "offences.json").read_text())["gpus"][GPU].values()
+        )
+
+    asyncio.run(check())
+
+
+SPIN_WITH_IT = HOG.replace("message = client.poll(0.01)", "pass")
+
+
+def test_who_is_stopped_for_two_gpus_waits_for_both(short: Path, running: Running) -> None:
+    """The end of one stop is not that of the other."""
+
+    async def check() -> None:
+        one = running.start(SPIN)
+        assert await line(one) == "has it\n"
+        who = frozenset({process(one.pid)})
+        stopping.stop(who)
+        await until(lambda: state(one.pid) == "T")
+        async with Bouncing(short, penalties={"longest": 600_000_000}) as world:
+            for gpu in (GPU, OTHER):
+                world.bouncer._watched(gpu).state = {"b": Record(1.0, 0, stopped=who, since=world.bouncer._clock())}
+            await world.bouncer.set({GPU: ["a", "b"], OTHER: ["a"]})
+            assert state(one.pid) == "T"
+            await world.bouncer.set({GPU: ["a"], OTHER: ["a"]})
+            await until(lambda: state(one.pid) != "T")
+
+    asyncio.run(check())
+
+
+# --- who avoids the gate ----------------------------------------------------------------------------------------------
+
+
+def test_a_program_without_a_gate_is_stopped_in_turns_of_others(short: Path, running: Running, driver: Path) -> None:
+    """It runs again in a turn of its own, and after that often its share goes; the other one never waits for it."""
+
+    async def check() -> None:
+        async with Bouncing(short, penalties={"strikes": 3}) as world:
+            await world.set({GPU: TWO})
+            log = await polite(running, world, "a")
+            one = running.start(ESCAPER, env=escapes(short, driver, "b"))
+            assert await line(one) == "has it\n"
+            world.watched = one.pid
+            await until(lambda: world.told)
+            await until(lambda: state(one.pid) != "T")
+            before = Board(short / "boards", GPU).sums().launches
+            await until(lambda: Board(short / "boards", GPU).sums().launches > before)
+            await until(lambda: world.taken)
+            assert set(world.seen) == {"T"}
+            assert world.told[0][1:] == ("b", "Stopped until its next turn: it used the GPU in turns of others.")
+            assert world.taken[0][:2] == (GPU, "b")
+            assert "in turns of others, offence 3" in world.taken[0][2]
+            assert not [each for each in world.told if each[1] == "a"]
+            before = len(uses(log))
+            await until(lambda: len(uses(log)) > before)
+
+    asyncio.run(check())
+
+
+def test_a_program_without_a_gate_is_let_be_while_nobody_else_wants_the_gpu(
+    short: Path, running: Running, driver: Path
+) -> None:
+    """It harms nobody."""
+
+    async def check() -> None:
+        async with Bouncing(short, penalties={"looks": 1}) as world:
+            await world.set({GPU: TWO})
+            one = running.start(ESCAPER, env=escapes(short, driver, "b"))
+            assert await line(one) == "has it\n"
+            await until(lambda: Board(short / "boards", GPU).sums().busy > 1_500_000)
+            assert not world.told
+            await polite(running, world, "a")
+            await until(lambda: world.told)
+
+    asyncio.run(check())
