@@ -3,7 +3,9 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
 import { IGpu, ILoad } from './api';
 import { Chart } from './charts';
+import { MILLI_PER_GPU } from './quantity';
 import { useFrames } from './react';
+import { ShareCard, ShareTable } from './shares';
 import { IGpuModel } from './tokens';
 import * as words from './words';
 
@@ -77,13 +79,16 @@ function Card({ gpu, model, window, trans }: ICardProps): React.JSX.Element {
         now={now}
         colour="--jp-accent-color1"
       />
+      {gpu.milli < MILLI_PER_GPU && (
+        <ShareCard gpu={gpu} history={model.history} window={window} trans={trans} />
+      )}
       <p className="jp-gpu-Card-users">{words.users(gpu.users, trans)}</p>
     </li>
   );
 }
 
 /** The same in words and numbers. */
-export function Table({ model, gpus, trans }: IGpusProps): React.JSX.Element {
+export function Table({ model, gpus, window, trans }: IGpusProps): React.JSX.Element {
   useFrames(model.sampled);
   return (
     <div
@@ -122,6 +127,17 @@ export function Table({ model, gpus, trans }: IGpusProps): React.JSX.Element {
           })}
         </tbody>
       </table>
+      {gpus
+        .filter(gpu => gpu.milli < MILLI_PER_GPU)
+        .map(gpu => (
+          <ShareTable
+            key={gpu.uuid}
+            gpu={gpu}
+            history={model.history}
+            window={window}
+            trans={trans}
+          />
+        ))}
     </div>
   );
 }

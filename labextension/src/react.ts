@@ -17,15 +17,25 @@ export function useSignal(signal: ISignal<unknown, void>): void {
 
 /** Milliseconds between two pictures at least: ten a second are enough for the eye. */
 const FRAME = 100;
+/** The same for who asked for less motion. */
+const CALM_FRAME = 1000;
 
-/** Render again when `signal` was emitted, at most ten times a second and never in a hidden tab. */
+/** Whether the reader of this page asked for less motion. */
+const calm = () =>
+  typeof matchMedia === 'function' && matchMedia('(prefers-reduced-motion: reduce)').matches;
+
+/**
+ * Render again when `signal` was emitted, at most ten times a second (once, with less motion) and never in a
+ * hidden tab.
+ */
 export function useFrames(signal: ISignal<unknown, void>): void {
   const [, again] = useReducer((n: number) => n + 1, 0);
   useEffect(() => {
     let request = 0;
     let last = -Infinity;
+    const pause = calm() ? CALM_FRAME : FRAME;
     const frame = (now: number) => {
-      if (now - last < FRAME) {
+      if (now - last < pause) {
         request = requestAnimationFrame(frame);
         return;
       }

@@ -1,0 +1,296 @@
+/** What a card shows of a time share: where its time goes, its bank, its neighbours in number, its adjustments. */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import React, { useId } from 'react';
+import { IGpu, IShareUse } from './api';
+import type { History } from './history';
+import { formatBytes } from './quantity';
+import { areaPath, Layer, LAYERS, quotaPath, stretches } from './share-area';
+import { IAdjustment, IRates } from './share-history';
+
+const WIDTH = 240;
+const HEIGHT = 72;
+/** Stretches of time in a picture: finer ones are narrower than a pixel. */
+const MOST = 240;
+/** Adjustments shown. */
+const SHOWN = 5;
+
+/** What both ways of showing need. */
+export interface IShareProps {
+  readonly gpu: IGpu;
+  readonly history: History;
+  /** Seconds of history. */
+  readonly window: number;
+  readonly trans: TranslationBundle;
+}
+
+/** Picture, bank and words; nothing where nothing is known of a share of `gpu`. */
+export function ShareCard({ gpu, history, window, trans }: IShareProps): React.JSX.Element | null {
+  const latest = history.shares.latest(gpu.uuid);
+  if (!latest) {
+    return null;
+  }
+  const { use, rates } = latest;
+  return (
+    <div
+      className="jp-gpu-Share"
+      role="group"
+      aria-label={trans.__('Your time share of GPU %1', gpu.index)}
+    >
+      <Area gpu={gpu} history={history} window={window} trans={trans} />
+      <Legend rates={rates} trans={trans} />
+      <p className="jp-gpu-Share-quota">{trans.__('Quota: %1', quota(use, trans))}</p>
+      <Bank use={use} trans={trans} />
+      <p>{neighbours(use, trans)}</p>
+      <Adjustments all={history.shares.adjustments(gpu.uuid)} use={use} trans={trans} />
+      <details>
+        <summary>{trans.__('As a table')}</summary>
+        <ShareTable gpu={gpu} history={history} window={window} trans={trans} />
+      </details>
+    </div>
+  );
+}
+
+/** The same in words and numbers; nothing where nothing is known. */
+export function ShareTable({ gpu, history, trans }: IShareProps): React.JSX.Element | null {
+  const latest = history.shares.latest(gpu.uuid);
+  return (
+    latest && (
+      <table className="jp-gpu-Share-table">
+        <caption>{trans.__('Your time share of GPU %1', gpu.index)}</caption>
+        <tbody>
+          {facts(latest.use, latest.rates, trans).map(([name, value]) => (
+            <tr key={name}>
+              <th scope="row">{name}</th>
+              <td>{value}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    )
+  );
+}
+
+function Area({ gpu, history, window, trans }: IShareProps): React.JSX.Element {
+  const id = useId().replace(/:/g, '');
+  const now = history.latest ?? 0;
+  const frame = { now, seconds: window, width: WIDTH, height: HEIGHT };
+  const all = stretches(history.shares.moments(gpu.uuid, window, now), MOST);
+  const { use, rates } = history.shares.latest(gpu.uuid)!;
+  const parts = LAYERS.map(layer => `${name(layer, trans)} ${part(rates?.[layer], trans)}`);
+  const label = trans.__('Time of GPU %1 over time, now: %2', gpu.index, parts.join(', '));
+  return (
+    <svg
+      className="jp-gpu-Share-area"
+      viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+      preserveAspectRatio="none"
+      role="img"
+      aria-label={`${label}. ${trans.__('Quota: %1', quota(use, trans))}`}
+    >
+      <Patterns id={id} />
+      {LAYERS.map(layer => (
+        <path
+          key={layer}
+          data-layer={layer}
+          d={areaPath(all, layer, frame)}
+          fill={`url(#${id}-${layer})`}
+        />
+      ))}
+      <path className="jp-gpu-Share-line" d={quotaPath(all, frame)} />
+    </svg>
+  );
+}
+
+/** What tells the layers apart besides their colour: full, lines up, dots, lines across. */
+const MARKS: Record<Layer, string> = {
+  guaranteed: 'M0 0H6V6H0Z',
+  borrowed: 'M0 6L6 0M-1 1L1 -1M5 7L7 5',
+  idle: 'M2 3H4',
+  waiting: 'M0 2H6M0 5H6'
+};
+
+function Patterns({ id }: { readonly id: string }): React.JSX.Element {
+  return (
+    <defs>
+      {LAYERS.map(layer => (
+        <pattern
+          key={layer}
+          id={`${id}-${layer}`}
+          className="jp-gpu-Share-pattern"
+          data-layer={layer}
+          patternUnits="userSpaceOnUse"
+          width="6"
+          height="6"
+        >
+          <rect width="6" height="6" />
+          <path d={MARKS[layer]} />
+        </pattern>
+      ))}
+    </defs>
+  );
+}
+
+interface ILegendProps {
+  readonly rates: IRates | null;
+  readonly trans: TranslationBundle;
+}
+
+function Legend({ rates, trans }: ILegendProps): React.JSX.Element {
+  const id = useId().replace(/:/g, '');
+  return (
+    <ul className="jp-gpu-Share-legend">
+      {LAYERS.map((layer, i) => (
+        <li key={layer}>
+          <svg width="14" height="12" viewBox="0 0 14 12" aria-hidden="true">
+            {i === 0 && <Patterns id={id} />}
+            <rect width="14" height="12" fill={`url(#${id}-${layer})`} />
+          </svg>
+          <span>{name(layer, trans)}</span>
+          <span>{part(rates?.[layer], trans)}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+interface IUseProps {
+  readonly use: IShareUse;
+  readonly trans: TranslationBundle;
+}
+
+function Bank({ use, trans }: IUseProps): React.JSX.Element {
+  const words = bank(use, trans);
+  const filled = use.cap ? Math.min(1, use.balance / use.cap) : 0;
+  return (
+    <div className="jp-gpu-Share-bank">
+      <p>{trans.__('Bank: %1', words)}</p>
+      <div
+        role="meter"
+        aria-label={trans.__('Bank: GPU time saved')}
+        aria-valuemin={0}
+        aria-valuemax={use.cap / 1e6}
+        aria-valuenow={Math.min(use.balance, use.cap) / 1e6}
+        aria-valuetext={words}
+      >
+        <div style={{ width: `${Math.round(1000 * filled) / 10}%` }} />
+      </div>
+    </div>
+  );
+}
+
+interface IAdjustmentsProps extends IUseProps {
+  readonly all: readonly IAdjustment[];
+}
+
+function Adjustments({ all, use, trans }: IAdjustmentsProps): React.JSX.Element | null {
+  if (all.length === 0) {
+    return use.reason ? <p className="jp-gpu-Share-reason">{use.reason}</p> : null;
+  }
+  return (
+    <ol className="jp-gpu-Share-adjustments" aria-label={trans.__('Adjustments, newest first')}>
+      {all.slice(0, SHOWN).map((one, i) => (
+        <li key={all.length - i}>
+          <time dateTime={new Date(one.time * 1000).toISOString()}>
+            {new Date(one.time * 1000).toLocaleTimeString()}
+          </time>{' '}
+          {adjusted(one, trans)}
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+/** `"25 % → 40 %: why"`. */
+function adjusted({ from, to, reason }: IAdjustment, trans: TranslationBundle): string {
+  const change =
+    from === to ? trans.__('%1 %', to / 10) : trans.__('%1 % → %2 %', from / 10, to / 10);
+  return reason ? `${change}: ${reason}` : change;
+}
+
+/** How a layer is called. */
+function name(layer: Layer, trans: TranslationBundle): string {
+  switch (layer) {
+    case 'guaranteed':
+      return trans.__('Guaranteed slice');
+    case 'borrowed':
+      return trans.__('From the bank');
+    case 'idle':
+      return trans.__('From idle time');
+    case 'waiting':
+      return trans.__('Waiting');
+  }
+}
+
+function part(value: number | undefined, trans: TranslationBundle): string {
+  return value === undefined ? '–' : trans.__('%1 %', Math.round(100 * value));
+}
+
+function quota({ allocated, effective }: IShareUse, trans: TranslationBundle): string {
+  return allocated === effective
+    ? trans.__('%1 % of the GPU', effective / 10)
+    : trans.__('%1 % of the GPU now, %2 % allocated', effective / 10, allocated / 10);
+}
+
+function bank({ balance, cap, expires }: IShareUse, trans: TranslationBundle): string {
+  const saved = trans.__('%1 of %2', seconds(balance, trans), seconds(cap, trans));
+  return expires === null
+    ? saved
+    : trans.__('%1, the next expires in %2', saved, seconds(expires, trans));
+}
+
+/** In number and never by name. */
+function neighbours({ sharing, busy }: IShareUse, trans: TranslationBundle): string {
+  const others =
+    sharing === 0
+      ? trans.__('Nobody else shares this GPU')
+      : sharing === 1
+        ? trans.__('Shared with 1 other')
+        : trans.__('Shared with %1 others', sharing);
+  return busy === null
+    ? others
+    : trans.__('%1, the GPU is %2 % busy', others, Math.round(100 * busy));
+}
+
+/** Of microseconds: `"3.1 ms"`, `"1.2 s"`, `"3 min 20 s"`. */
+export function seconds(microseconds: number, trans: TranslationBundle): string {
+  const amount = microseconds / 1e6;
+  if (amount > 0 && amount < 0.9995) {
+    return trans.__('%1 ms', Number((amount * 1000).toPrecision(3)));
+  }
+  if (amount < 59.95) {
+    return trans.__('%1 s', Number(amount.toPrecision(3)));
+  }
+  const whole = Math.round(amount);
+  const minutes = Math.floor(whole / 60);
+  return minutes < 60
+    ? trans.__('%1 min %2 s', minutes, whole % 60)
+    : trans.__('%1 h %2 min', Math.floor(minutes / 60), minutes % 60);
+}
+
+/** All that is known, as rows: what happens now, and the totals. */
+function facts(use: IShareUse, rates: IRates | null, trans: TranslationBundle): [string, string][] {
+  const totals = {
+    guaranteed: use.guaranteed + use.overrun,
+    borrowed: use.borrowed,
+    idle: use.idle,
+    waiting: use.waited
+  };
+  const both = (now: number | undefined, total: number) =>
+    trans.__('%1 now, %2 in all', part(now, trans), seconds(total, trans));
+  const rows: [string, string][] = LAYERS.map(layer => [
+    name(layer, trans),
+    both(rates?.[layer], totals[layer])
+  ]);
+  rows.push([trans.__('Throttled'), both(rates?.throttled, use.throttled)]);
+  rows.push([trans.__('Quota'), quota(use, trans)]);
+  rows.push([trans.__('Bank'), bank(use, trans)]);
+  rows.push([trans.__('Neighbours'), neighbours(use, trans)]);
+  if (use.memoryUsed !== null) {
+    const limit = use.memoryLimit === null ? null : formatBytes(use.memoryLimit);
+    const used = formatBytes(use.memoryUsed);
+    rows.push([trans.__('Memory'), limit === null ? used : trans.__('%1 of %2', used, limit)]);
+  }
+  if (use.reason) {
+    rows.push([trans.__('Reason'), use.reason]);
+  }
+  return rows;
+}
