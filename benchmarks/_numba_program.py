@@ -10,13 +10,13 @@ is in kernels of a millisecond, EVERY in milliseconds. Both wait for a line of i
 import sys
 import time
 
-from numba import config, cuda
+from numba import config, cuda  # type: ignore[import-not-found]
 
 config.CUDA_LOW_OCCUPANCY_WARNINGS = False
 
 
 @cuda.jit
-def work_us1000(there):
+def work_us1000(there):  # type: ignore[no-untyped-def]
     """A millisecond on the stand-in GPU, as its name says."""
     there[0] = 1
 
@@ -37,7 +37,7 @@ def main() -> None:
         notebook(there, end, int(sys.argv[3]), int(sys.argv[4]) / 1000)
 
 
-def notebook(there, end: float, burst: int, every: float) -> None:
+def notebook(there: object, end: float, burst: int, every: float) -> None:
     """Bursts, at moments that do not beat with anything."""
     number = 0
     began = time.monotonic()

@@ -1,0 +1,217 @@
+"""The desk of one GPU with clients whose messages cross: what must hold whatever happens."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu_node.shares.arbiter import Arbiter
+from jupyter_gpu_node.shares.desk import Client, Close, Desk, Late, Out, Send, Terms
+from jupyter_gpu_node.shares.protocol import (
+    MOST,
+    Ask,
+    Done,
+    FromClient,
+    FromServer,
+    Grant,
+    Malformed,
+    Need,
+    Revoke,
+)
+from jupyter_gpu_node.shares.timing import Timing
+
+TIMING = Timing()
+MS = 1_000
+
+
+@dataclass(eq=False)
+class Process:
+    """A client as the gate is one: what it sends and what it is sent is under way for some time."""
+
+    client: Client
+    to: deque[FromClient] = field(default_factory=deque)
+    fro: deque[FromServer | None] = field(default_factory=deque)
+    """None: the connection is closed."""
+    given_back: int = 0
+    number: int = 0
+    """Of the lease that it believes to have; 0: none."""
+    work: bool = False
+    asked_back: bool = False
+    alive: bool = True
+
+    def begin(self) -> None:
+        """It has work."""
+        if not self.work:
+            self.work = True
+            if not self.number:
+                self.to.append(Ask(3 * MS))
+
+    def end(self, want: int | None) -> None:
+        """It gives back what it has, or takes back what it asked for."""
+        self.work = want is not None
+        self.to.append(Done(want, 0, self.number))
+        self.given_back = max(self.given_back, self.number)
+        self.number = 0
+        self.asked_back = False
+
+    def hear(self) -> None:
+        """The next message of the server."""
+        message = self.fro.popleft()
+        if message is None:
+            self.alive, self.number = False, 0
+        elif isinstance(message, Grant) and message.number > self.given_back:
+            assert self.number in (0, message.number), "a lease is given once"
+            self.number = message.number
+        elif isinstance(message, Revoke) and message.number > self.given_back:
+            assert self.number == message.number, "what is asked back was given before"
+            self.asked_back = True
+
+
+class World:
+    """A desk and processes, of which many connect, end, die, and some never answer."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.desk = Desk(Arbiter(TIMING, 0), 0)
+        self.terms: dict[str, int] = {}
+        self.processes: list[Process] = []
+
+    def do(self, kind: int, which: int, amount: int) -> None:
+        living = [one for one in self.processes if one.alive]
+        one = living[which % len(living)] if living else None
+        if kind == 0 and self.terms and len(living) < 8:
+            self.join(sorted(self.terms)[which % len(self.terms)])
+        elif kind == 1:
+            self.resize("abcd"[which % 4], amount)
+        elif kind == 2:
+            self.pass_time(amount)
+        elif one is None:
+            return
+        elif kind == 3:
+            one.begin()
+        elif kind == 4 and (one.number or one.work):
+            one.end(None if amount % 2 else amount)
+        elif kind == 5 and one.asked_back:
+            one.end(amount % 3 or None)
+        elif kind in (6, 7, 8) and one.to:
+            self.act(self.desk.receive(one.client, one.to.popleft(), self.now))
+        elif kind in (9, 10, 11) and one.fro:
+            one.hear()
+        elif kind == 12 and amount % 4 == 0:
+            self.kill(one)
+        self.check()
+
+    def join(self, name: str) -> Process:
+        client, out = self.desk.join(name, self.now)
+        one = Process(client)
+        self.processes.append(one)
+        self.act(out)
+        return one
+
+    def kill(self, one: Process) -> None:
+        one.alive, one.number = False, 0
+        self.act(self.desk.leave(one.client, self.now))
+
+    def resize(self, name: str, amount: int) -> None:
+        milli = [0, 1, 100, 250, 500, 1000][amount % 6]
+        after = {other: one for other, one in self.terms.items() if other != name} | ({name: milli} if milli else {})
+        if sum(after.values()) <= 1000:
+            self.terms = after
+            self.act(self.desk.set({other: Terms(one) for other, one in after.items()}, self.now))
+
+    def pass_time(self, amount: int) -> None:
+        end = self.now + amount
+        while (wake := self.desk.wake) is not None and wake <= end:
+            self.now = max(self.now, wake)
+            self.act(self.desk.tick(self.now))
+        self.now = end
+
+    def act(self, out: list[Out]) -> None:
+        by_client = {one.client: one for one in self.processes}
+        for item in out:
+            match item:
+                case Send(client, message):
+                    by_client[client].fro.append(message)
+                case Close(client):
+                    by_client[client].fro.append(None)
+
+    def check(self) -> None:
+        """Of all programs that believe to have a lease, all are of one share: it may be one that only drains."""
+        believing = {one.client.share for one in self.processes if one.number}
+        assert len(believing) <= 1, [(one.client.share.key, one.number) for one in self.processes]
+        for share in self.desk.shares.values():
+            assert share.holding == sum(client.holds for client in share.clients)
+            if share.holding:
+                assert self.desk.holder is share
+
+    def settle(self) -> None:
+        """Everything that is under way arrives, and everybody answers."""
+        for _ in range(10_000):
+            busy = False
+            for one in [one for one in self.processes if one.alive]:
+                while one.to or one.fro:
+                    busy = True
+                    if one.fro:
+                        one.hear()
+                    elif one.to:
+                        self.act(self.desk.receive(one.client, one.to.popleft(), self.now))
+                    self.check()
+                if one.alive and one.asked_back:
+                    busy = True
+                    one.end(5 * MS if one.work else None)
+            if not busy:
+                return
+        raise AssertionError("messages without end")
+
+
+events = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 30), st.integers(0, 30_000)), max_size=120)
+
+
+@settings(max_examples=400)
+@given(events)
+def test_two_shares_never_have_the_gpu(happens: list[tuple[int, int, int]]) -> None:
+    """However messages cross, shares change and processes die; and afterwards everybody with work comes to its turn."""
+    world = World()
+    world.resize("a", 3)
+    world.resize("b", 3)
+    for name in "aabb":
+        world.join(name)
+    for event in happens:
+        world.do(*event)
+    world.settle()
+    served: set[Process] = set()
+    living = [one for one in world.processes if one.alive]
+    for one in living:
+        one.begin()
+    for _ in range(300):
+        world.settle()
+        served |= {one for one in living if one.number}
+        world.pass_time(5 * MS)
+    assert served == {one for one in living if one.alive}
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 4), st.integers(0, MOST - 1))))
+def test_whatever_a_client_sends(happens: list[tuple[int, int, int, int]]) -> None:
+    """Nonsense is refused, or is of no use: the other share has its turn when the grace is over, at the latest."""
+    desk = Desk(Arbiter(TIMING, 0), 0)
+    desk.set({"a": Terms(500), "b": Terms(500)}, 0)
+    (bad, _), (good, _) = desk.join("a", 0), desk.join("b", 0)
+    now = 0
+    for kind, small, number, large in happens:
+        now += small * MS
+        kinds: list[FromClient] = [Ask(large), Done(large, large, number), Done(None, 0, number), Need(large)]
+        try:
+            desk.receive(bad, kinds[kind], now)
+        except Malformed:
+            desk.leave(bad, now)
+            bad, _ = desk.join("a", now)
+        assert not (bad.holds and good.holds)
+    desk.receive(good, Ask(), now)
+    while not good.holds and (wake := desk.wake) is not None:
+        now = wake
+        if any(isinstance(one, Late) for one in desk.tick(now)):
+            desk.leave(bad, now)
+    assert good.holds
