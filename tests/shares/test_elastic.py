@@ -467,3 +467,9 @@ def test_bursts_with_pauses_do_not_make_it_give_and_take(every: int, burst: int,
         if number > 300:
             found.add(outcome.effective["bursts"])
     assert len(found) == 1
+
+
+def test_use_is_of_what_a_share_has_now() -> None:
+    """Above 1 where it also used time of others."""
+    assert Standing(200, 400, 400, mean=300).use == 0.75
+    assert Standing(200, 100, 200, mean=150).use == 1.5
