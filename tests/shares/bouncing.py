@@ -213,7 +213,7 @@ async def line(one: subprocess.Popen[str]) -> str:
 
 
 async def _main(folder: Path, shares: Mapping[str, Mapping[str, int]]) -> None:
-    async with Bouncing(folder) as world:
+    async with Bouncing(folder, penalties={"grace": 1_000_000}) as world:  # time enough to be killed meanwhile
         await world.set(shares)
         print("ready", flush=True)
         await asyncio.Event().wait()
