@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection
 
 from .. import proc
-from .door import Door, Line
+from .door import Line
 from .identity import Peer
 from .offences import Process
 from .protocol import (
@@ -35,7 +35,7 @@ from .server import ArbiterServer
 
 def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[Process]) -> None:
     """In the name of those of ``processes`` that have the GPU: all the time that they had it counts as use."""
-    station = server._stations.get(gpu)  # noqa: SLF001 - nothing else may do this
+    station = server.station(gpu)
     for client, line in list(station.processes.items()) if station else ():
         who = Process(line.peer.pid, line.peer.start)
         if station and client.share.name == pod and client.holds and who in processes:
@@ -46,7 +46,7 @@ class Proxy:
     """For one share. ``turn`` is called when it gets the GPU. Raises :class:`LookupError` if there is no such share."""
 
     def __init__(self, server: ArbiterServer, gpu: str, pod: str, turn: Callable[[], None]) -> None:
-        door: Door = server._doors[gpu, pod]  # noqa: SLF001 - this connection is not made by a program
+        door = server.door(gpu, pod)
         self.ended = False
         self._turn = turn
         self._loop = asyncio.get_running_loop()

@@ -119,7 +119,7 @@ class ArbiterServer:
             for gpu in sorted({gpu for gpu, _ in {*before, *after}}):
                 terms = {pod: placed.terms for (at, pod), placed in after.items() if at == gpu}
                 if terms != {pod: placed.terms for (at, pod), placed in before.items() if at == gpu}:
-                    self._station(gpu).set(terms, {pod: saved.get((gpu, pod), ()) for pod in terms})
+                    self._station_of(gpu).set(terms, {pod: saved.get((gpu, pod), ()) for pod in terms})
             for removed in gone:
                 await removed
             await self._open()
@@ -132,6 +132,14 @@ class ArbiterServer:
         """The pod whose share of that GPU has it now."""
         share = self._stations[gpu].desk.holder if gpu in self._stations else None
         return share.name if share else None
+
+    def station(self, gpu: str) -> Station | None:
+        """Where the turns of that GPU are handed out, if it was ever shared here."""
+        return self._stations.get(gpu)
+
+    def door(self, gpu: str, pod: str) -> Door:
+        """Of one share; :class:`KeyError` if there is none."""
+        return self._doors[gpu, pod]
 
     def members(self) -> tuple[Member, ...]:
         """All processes that are connected. Whoever uses a shared GPU and is not among them avoids the gate."""
@@ -155,7 +163,7 @@ class ArbiterServer:
 
     # --- shares come and go -------------------------------------------------------------------------------------------
 
-    def _station(self, gpu: str) -> Station:
+    def _station_of(self, gpu: str) -> Station:
         if gpu not in self._stations:
             timing, rules = self._timing(gpu), self._elastic(gpu)
             self._stations[gpu] = Station(gpu, timing, rules, self._arbiter, self._clock, self._save, self._overdue)
