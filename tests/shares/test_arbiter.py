@@ -136,6 +136,52 @@ def test_who_has_saved_time_comes_first() -> None:
     assert arbiter.release("notebook", 28 * MS, want=0) == (granted("hog", 48 * MS),)
 
 
+def test_of_savers_who_begins_comes_first() -> None:
+    """A burst before a hog that has savings; two that have had much take turns of a lease."""
+    arbiter = an_arbiter()
+    for name in ("hog", "other", "notebook"):
+        saved(arbiter, name, 300, 500 * MS)
+    arbiter.ask("hog", 0)
+    for moment in (15, 30, 45, 60):
+        arbiter.tick(moment * MS)
+    assert arbiter.ask("notebook", 61 * MS) == (revoked("hog"),)
+    assert arbiter.release("hog", 62 * MS, want=0) == (granted("notebook", 82 * MS),)
+    assert arbiter.release("notebook", 64 * MS) == (granted("hog", 84 * MS),)
+    assert arbiter.ask("other", 65 * MS) == ()
+    assert arbiter.tick(66 * MS) == (revoked("hog"),)
+    assert arbiter.release("hog", 66 * MS, want=0) == (granted("other", 86 * MS),)
+    assert arbiter.tick(86 * MS) == (granted("other", 106 * MS),)  # 62 ms and 20 are two steps apart
+    assert arbiter.tick(106 * MS) == (revoked("other"),)  # 62 and 40 are one
+
+
+def test_a_pause_shorter_than_a_lease_begins_no_burst() -> None:
+    """A hog between two kernels is the hog that it was."""
+    for pause, order in ((19, ()), (20, (revoked("hog"),))):
+        arbiter = an_arbiter()
+        for name in ("hog", "other"):
+            saved(arbiter, name, 300, 500 * MS)
+        arbiter.ask("other", 0)
+        arbiter.tick(15 * MS)
+        assert arbiter.release("other", 30 * MS) == ()
+        arbiter.ask("hog", 30 * MS)
+        assert arbiter.tick(45 * MS) == (granted("hog", 65 * MS),)
+        assert arbiter.ask("other", (30 + pause) * MS) == order
+
+
+def test_who_gives_up_waiting_has_demand_until_then() -> None:
+    """To ask and give up and ask again begins no burst either."""
+    arbiter = an_arbiter()
+    for name in ("hog", "other"):
+        saved(arbiter, name, 300, 500 * MS)
+    arbiter.ask("other", 0)
+    arbiter.tick(15 * MS)
+    arbiter.release("other", 30 * MS)
+    arbiter.ask("hog", 30 * MS)
+    arbiter.ask("other", 31 * MS)
+    arbiter.release("other", 49 * MS)
+    assert arbiter.ask("other", 53 * MS) == ()
+
+
 def test_savings_that_expire_give_no_right() -> None:
     """What is left of them when they do is lost, in the middle of a turn, too."""
     arbiter = an_arbiter(Timing(expiry=100 * MS, lease=100 * MS), hog=500)

@@ -41,6 +41,19 @@ def test_a_burst_beside_hogs_waits_for_a_kernel_and_not_for_a_lease(hogs: int) -
     assert busy(uses, seconds) >= 0.96
 
 
+@pytest.mark.parametrize("hogs", [2, 4, 8])
+def test_hogs_that_have_savings_are_hogs(hogs: int) -> None:
+    """Idle at first, all of them have saved time: they take turns of a lease all the same, and bursts come first."""
+    milli, start = 1000 // (hogs + 1), 6 * SECOND
+    programs = {"notebook": bursty(milli, range(start, 20 * SECOND, 203 * MS), 20 * MS)}
+    programs |= {f"hog{n}": Program(milli, ((start + n * 50 * MS, 20 * SECOND),), silent=True) for n in range(hogs)}
+    uses = Simulation(programs, Timing(), handover=HANDOVER).run(20 * SECOND)
+    waits = uses["notebook"].waits[5:]
+    assert percentile(waits, 95) <= 5_000
+    assert max(waits) <= 12_000
+    assert sum(use.work for use in uses.values()) >= 0.96 * 14 * SECOND
+
+
 def test_shares_are_exact() -> None:
     """Hogs of 100, 200, 300 and 400 for a minute: each within 0.05 % of the GPU, by what the GPU really did."""
     uses = Simulation({f"h{m}": hog(m, 60) for m in (100, 200, 300, 400)}, Timing(), handover=HANDOVER).run(60 * SECOND)

@@ -3,10 +3,11 @@
 Nothing here waits: each event returns the orders that follow from it, and :attr:`Arbiter.wake` says when to call
 :meth:`Arbiter.tick` if nothing else happens. At most one share has the GPU at any moment.
 
-Order of turns. Who has demand and a claim (quantum or bank) comes before who has demand alone. Of those with a claim:
-who has saved time, before it spends it, then who is furthest behind its quantum, then who waits longest.
-Least-recent-use alone serves a bursty share badly when its use is close to its part of the GPU; that it has saved time
-is exactly what tells it from a hog.
+Order of turns. Who has demand and a claim (quantum or bank) comes before who has demand alone. Of those with a claim
+who has saved time comes first, and of these who had least of the GPU since its demand began: a burst is served before a
+hog that has savings, too (least attained service). Of those without savings: who is furthest behind its quantum, then
+who waits longest. Least-recent-use alone serves a bursty share badly when its use is close to its part of the GPU; that
+it has saved time is exactly what tells it from a hog.
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ class _Share:
     """Microseconds that it asked for, 0 for as many as it gets; None: no demand."""
     since: int = 0
     """Since when it waits."""
+    had: int = 0
+    """Of the GPU since its demand began."""
+    ended: int = 0
+    """When its demand ended; a pause shorter than a lease is none."""
 
 
 @dataclass(slots=True)
@@ -156,6 +161,7 @@ class Arbiter:
         one = self._shares[share]
         if one.want is None:
             one.since = now
+            one.had = 0 if now - one.ended >= self.timing.lease else one.had
         one.want = want
         return self._decide()
 
@@ -171,10 +177,11 @@ class Arbiter:
             lasted = self._now - began
             said = lasted - work if work is not None else 0
             self.unpaid += one.ledger.refund(max(0, min(said, self.timing.switch, lasted // 8)))
-            one.since = now
+            one.since = one.ended = now
             one.want = want
         elif share in self._shares:
             self._shares[share].want = want
+            self._shares[share].ended = now
         return self._decide()
 
     def tick(self, now: int) -> tuple[Order, ...]:
@@ -245,12 +252,12 @@ class Arbiter:
         return bool(waiting) and now >= turn.until and min((*waiting, holder), key=self._rank) is not holder
 
     def _rank(self, one: _Share) -> tuple[int, int, int]:
-        """Least is first: who has saved and is within its quantum, who spends savings, who has a claim, who none."""
+        """Least is first. Savers differ by powers of two: finer steps would be changes of hands for nothing."""
         if not self._claims(one):
-            return 3, one.ledger.freely * 1000 // one.ledger.milli, one.since
+            return 2, one.ledger.freely * 1000 // one.ledger.milli, one.since
         if not one.ledger.saved(self._now):
-            return 2, -one.ledger.left(), one.since
-        return 0 if one.ledger.quantum > 0 else 1, -one.ledger.left(), one.since
+            return 1, -one.ledger.left(), one.since
+        return 0, (4 * one.had // self.timing.lease).bit_length(), one.since
 
     def _claims(self, one: _Share) -> bool:
         """Whether it has a right to a turn that is worth the change of hands."""
@@ -307,6 +314,7 @@ class Arbiter:
         if start < end and self._turn:
             waiting = self._waiting()
             claimed = any(one.ledger.claims(start) for one in waiting)
+            self._turn.share.had += end - start
             self._turn.share.ledger.run(start, end, contested=bool(waiting), claimed=claimed)
             for one in waiting:
                 one.ledger.wait(start, end)
