@@ -129,7 +129,7 @@ def test_pycuda(machine: Machine) -> None:
 def test_two_programs_of_different_makers(machine: Machine) -> None:
     """Each sees that it is alone where the other has ended, and both are on one board."""
     machine.run(BINDINGS, python_of("bindings13"), OWNER="bindings")
-    machine.run(NUMBA, python_of("numba13"), OWNER="numba")
+    machine.run(NUMBA, python_of("numba"), OWNER="numba")
     board = machine.board()
     assert {work.owner for work in board.log()} == {"bindings", "numba"}
     assert board.sums().overlaps == 0
