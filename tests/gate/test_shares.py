@@ -57,15 +57,20 @@ def test_two_shares_never_overlap(place: Place, server: Serving) -> None:
     assert not server.overdue()
 
 
-def test_a_server_killed_at_any_moment_frees_nobody(place: Place, server: Serving) -> None:
-    """Its programs wait for the next one, and end well; no two of them ever ran at once."""
-    running = [_run(place, server, owner, "kernels:400:1000", "kernels:10000:10", "sync") for owner in ("one", "two")]
-    for launches in (50, 200, 500, 2000):
-        while place.launches() < launches:
+def _die_after(launches: tuple[int, ...], place: Place, server: Serving) -> None:
+    """The server is killed after so many, and another one comes."""
+    for number in launches:
+        while place.launches() < number:
             time.sleep(0.001)
         server.kill()
         server.start()
         server.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
+
+
+def test_a_server_killed_at_any_moment_frees_nobody(place: Place, server: Serving) -> None:
+    """Its programs wait for the next one, and end well; no two of them ever ran at once."""
+    running = [_run(place, server, owner, "kernels:400:1000", "kernels:10000:10", "sync") for owner in ("one", "two")]
+    _die_after((50, 200, 500, 2000), place, server)
     for program in running:
         assert program.lines()[-1] == "done"
     assert place.sums().overlaps == 0
@@ -124,12 +129,7 @@ def test_a_thread_sanitizer_finds_nothing_while_servers_die(sanitized: Built, sh
     """The end of a connection meets launches and allocations of many threads."""
     place = Place(sanitized, short)
     running = [_sanitized(place, server, owner, "threads:32:1000", f"alloc:{MIB}", "free") for owner in ("one", "two")]
-    for launches in (20, 200):
-        while place.launches() < launches:
-            time.sleep(0.001)
-        server.kill()
-        server.start()
-        server.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
+    _die_after((20, 200), place, server)
     for program in running:
         assert program.lines()[-1] == "done"
     assert place.sums().overlaps == 0
