@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.elastic import WHOLE, Elastic, Outcome, Seen, Standing, adjust
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_node.shares.elastic import Elastic, Outcome, Seen, Standing, adjust
 from jupyter_gpu_node.shares.ledger import Account, Ledger
 from jupyter_gpu_node.shares.timing import Timing
 
@@ -39,7 +40,7 @@ def steady(
 def served(standings: Standings, demand: Mapping[str, int], *, idle: bool = False) -> dict[str, Seen]:
     """What each used of its demand in one period: what it has, and perhaps a part of what others leave."""
     used = {name: min(one.effective, demand[name]) for name, one in standings.items()}
-    left = WHOLE - sum(used.values())
+    left = MILLI_PER_GPU - sum(used.values())
     for name in sorted(used) if idle else ():
         more = min(left, demand[name] - used[name])
         used[name] += more
@@ -293,9 +294,9 @@ def test_after_a_restart_nobody_is_taken_for_idle() -> None:
 def test_a_file_says_nonsense(effective: int) -> None:
     """The sum holds all the same."""
     kept = {"a": Standing.first(500, effective), "b": Standing.first(500, 900)}
-    assert 1 <= kept["a"].effective <= WHOLE
+    assert 1 <= kept["a"].effective <= MILLI_PER_GPU
     after = adjust(kept, {"a": Seen(500, 0), "b": Seen(500, 0)}, RULES).effective
-    assert sum(after.values()) <= WHOLE
+    assert sum(after.values()) <= MILLI_PER_GPU
     assert min(after.values()) >= 1
 
 
@@ -376,18 +377,18 @@ def settings(draw: st.DrawFn) -> Elastic:
 @st.composite
 def allocations(draw: st.DrawFn) -> dict[str, int]:
     """One to six shares of a GPU."""
-    cuts = sorted(draw(st.sets(st.integers(1, WHOLE), min_size=1, max_size=6)))
+    cuts = sorted(draw(st.sets(st.integers(1, MILLI_PER_GPU), min_size=1, max_size=6)))
     amounts = [after - before for before, after in zip([0, *cuts], cuts, strict=False)]
     return dict(zip(NAMES, amounts, strict=False))
 
 
-def demands(most: int = WHOLE) -> st.SearchStrategy[list[int]]:
+def demands(most: int = MILLI_PER_GPU) -> st.SearchStrategy[list[int]]:
     """One number for each share; many of them want all or nothing."""
     one = st.one_of(st.just(0), st.just(most), st.integers(0, most))
     return st.lists(one, min_size=len(NAMES), max_size=len(NAMES))
 
 
-@given(settings(), st.lists(st.tuples(allocations(), demands(2 * WHOLE), demands(1)), max_size=25))
+@given(settings(), st.lists(st.tuples(allocations(), demands(2 * MILLI_PER_GPU), demands(1)), max_size=25))
 def test_rules_of_every_pass(rules: Elastic, story: list[tuple[dict[str, int], list[int], list[int]]]) -> None:
     """Whatever is used, and whichever shares come, go and are resized."""
     standings: Standings = {}
@@ -401,11 +402,11 @@ def test_rules_of_every_pass(rules: Elastic, story: list[tuple[dict[str, int], l
 def check(before: Standings, seen: Mapping[str, Seen], outcome: Outcome, rules: Elastic) -> None:
     """What holds after each pass."""
     after = outcome.effective
-    assert sum(after.values()) <= WHOLE
+    assert sum(after.values()) <= MILLI_PER_GPU
     assert set(after) == set(seen)
     for name, one in seen.items():
         assert outcome.standings[name].allocated == one.allocated
-        assert max(1, ceil(rules.floor * one.allocated)) <= after[name] <= WHOLE
+        assert max(1, ceil(rules.floor * one.allocated)) <= after[name] <= MILLI_PER_GPU
         was = before.get(name)
         known = was is not None and was.allocated == one.allocated
         had = was.effective if was is not None and known else one.allocated
@@ -449,7 +450,7 @@ def test_what_is_not_used_reaches_who_wants_it(allocated: dict[str, int], wanted
     demand = dict(zip(NAMES, wanted, strict=True))
     outcome = steady(standings, demand, 600)
     if any(demand[name] > amount for name, amount in outcome.effective.items()):
-        assert sum(outcome.effective.values()) == WHOLE
+        assert sum(outcome.effective.values()) == MILLI_PER_GPU
         for name, one in outcome.standings.items():
             keeps = max(2 * demand[name], ceil(RULES.floor * one.allocated))
             assert demand[name] >= RULES.give * one.effective or one.effective <= keeps

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
 from .bank import Deposit
 from .ledger import Account, Ledger
 from .timing import Timing
@@ -131,8 +133,8 @@ class Arbiter:
         if a GPU would be given away more than once; nothing is changed then.
         """
         after = {name: share.ledger.milli for name, share in self._shares.items()} | milli
-        if sum(after.values()) > 1000 or min(milli.values(), default=1) < 1:
-            raise ValueError(f"Shares of one GPU are at least 1 and together at most 1000, not {after}.")
+        if sum(after.values()) > MILLI_PER_GPU or min(milli.values(), default=1) < 1:
+            raise ValueError(f"Shares of one GPU are at least 1 and together at most {MILLI_PER_GPU}, not {after}.")
         self._pass(now)
         for name, amount in milli.items():
             if name in self._shares:

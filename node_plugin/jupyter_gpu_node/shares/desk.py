@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
 from . import arbiter
 from .arbiter import Arbiter
 from .bank import Deposit
@@ -18,8 +20,6 @@ from .ledger import Account
 from .memory import Pool
 from .protocol import FOREVER, MOST, NO_LIMIT, Ask, Done, FromClient, FromServer, Grant, Malformed, Memory, Revoke
 
-WHOLE = 1000
-"""Milli of a share that has the GPU for itself: its programs are let run as they like."""
 REST = 10_000_000
 """Microseconds between two looks at the books of a GPU that one share has for itself."""
 
@@ -33,8 +33,8 @@ class Terms:
     """Bytes of memory; None: as much as there is."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.milli <= WHOLE:
-            raise ValueError(f"A share of one GPU is 1 to {WHOLE} thousandths of it, not {self.milli}.")
+        if not 1 <= self.milli <= MILLI_PER_GPU:
+            raise ValueError(f"A share of one GPU is 1 to {MILLI_PER_GPU} thousandths of it, not {self.milli}.")
         if self.limit is not None and not 0 <= self.limit < NO_LIMIT:
             raise ValueError(f"The memory limit of a share is a number of bytes, not {self.limit}.")
 
@@ -74,8 +74,8 @@ class Share:
 
     @property
     def exclusive(self) -> bool:
-        """Whether it has the GPU for itself."""
-        return self.terms.milli == WHOLE
+        """Whether it has the GPU for itself: its programs are let run as they like."""
+        return self.terms.milli == MILLI_PER_GPU
 
     def demand(self) -> int | None:
         """Of all clients together: they may run one after the other."""
@@ -158,8 +158,8 @@ class Desk:
         What was lent between shares is back with its owners. Raises :class:`ValueError` if it is more than the GPU;
         nothing is changed then.
         """
-        if (total := sum(one.milli for one in terms.values())) > WHOLE:
-            raise ValueError(f"Shares of one GPU are together at most {WHOLE} thousandths of it, not {total}.")
+        if (total := sum(one.milli for one in terms.values())) > MILLI_PER_GPU:
+            raise ValueError(f"Shares of one GPU are together at most {MILLI_PER_GPU} thousandths of it, not {total}.")
         for share in [share for name, share in self._shares.items() if name not in terms]:
             self._remove(share, now)
         before = {name: (share.terms, share.exclusive) for name, share in self._shares.items()}

@@ -15,15 +15,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from math import ceil
 
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
 from .ledger import Account
 
-WHOLE = 1000
 _NOTHING_FREE = "Wants more, and nothing is free."
 LIMITS: Mapping[str, tuple[float, float]] = {
     "grow": (0.01, 1),
     "give": (0.01, 1),
     "shrink": (0, 1),
-    "step": (1, WHOLE),
+    "step": (1, MILLI_PER_GPU),
     "floor": (0, 1),
     "patience": (1, 1_000),
     "fade": (1, 100_000),
@@ -76,8 +77,10 @@ class Seen:
     """It had demand, and neither quantum nor bank for it."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.allocated <= WHOLE or self.used < 0:
-            raise ValueError(f"A share has 1 to {WHOLE} milli and uses 0 or more, not {self.allocated}, {self.used}.")
+        if not 1 <= self.allocated <= MILLI_PER_GPU or self.used < 0:
+            raise ValueError(
+                f"A share has 1 to {MILLI_PER_GPU} milli and uses 0 or more, not {self.allocated}, {self.used}."
+            )
 
     @classmethod
     def between(cls, allocated: int, before: Account | None, after: Account, passed: int) -> Seen:
@@ -123,7 +126,7 @@ class Standing:
     @classmethod
     def first(cls, allocated: int, effective: int | None = None) -> Standing:
         """Of a share that is new or known from its file only. It is taken to use all that it has, until it is seen."""
-        now = min(max(1, effective or allocated), WHOLE)
+        now = min(max(1, effective or allocated), MILLI_PER_GPU)
         return cls(allocated, now, max(allocated, now))
 
 
@@ -155,8 +158,8 @@ def adjust(standings: Mapping[str, Standing], seen: Mapping[str, Seen], rules: E
     A share that is new, or was allocated another amount, begins with what is allocated to it. Raises
     :class:`ValueError` if more than the GPU is allocated.
     """
-    if (total := sum(one.allocated for one in seen.values())) > WHOLE:
-        raise ValueError(f"The shares of one GPU are together at most {WHOLE} milli, not {total}.")
+    if (total := sum(one.allocated for one in seen.values())) > MILLI_PER_GPU:
+        raise ValueError(f"The shares of one GPU are together at most {MILLI_PER_GPU} milli, not {total}.")
     looked = {name: _look(standings.get(name), one, rules) for name, one in sorted(seen.items())}
     this = _Pass(looked, rules)
     this.give_back([name for name, one in seen.items() if _wants_its_own(looked[name], one, rules)])
@@ -205,7 +208,7 @@ class _Pass:
 
     @property
     def _free(self) -> int:
-        return WHOLE - sum(self._now.values())
+        return MILLI_PER_GPU - sum(self._now.values())
 
     def give_back(self, names: Collection[str]) -> None:
         """These have their own again; what is missing comes from those that have more than theirs, in proportion to it.
@@ -225,9 +228,9 @@ class _Pass:
     def grow(self) -> None:
         """Who uses up what it has grows by a step, all alike: from what is free, and then from donors."""
         wishes = {
-            name: min(self._rules.step, WHOLE - self._now[name])
+            name: min(self._rules.step, MILLI_PER_GPU - self._now[name])
             for name, one in self._standings.items()
-            if self._patient(one.high) and name not in self._reasons and self._now[name] < WHOLE
+            if self._patient(one.high) and name not in self._reasons and self._now[name] < MILLI_PER_GPU
         }
         donors = {name: self._spare(name) for name, one in self._standings.items() if self._patient(one.low)}
         free = self._free

@@ -56,9 +56,12 @@ class Ledger:
         self._guaranteed = self._borrowed = self._idle = self._overrun = self._switching = 0
         self._turn = (0, 0)
         """What this turn took from the quantum, rightfully and as overrun."""
-        self.active = False
-        """Whether it had demand in this period."""
         self._waited = self._throttled = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether it had demand in this period."""
+        return self._unserved + self._ran > 0
 
     def claim(self, now: int) -> int:
         """For how long it has a right to run from ``now`` on. What it owes comes first."""
@@ -98,8 +101,7 @@ class Ledger:
         self.quantum -= paid
         self._guaranteed += paid
         start += paid
-        late = 0
-        quantum = paid
+        quantum, late = paid, 0
         if contested:
             paid = self.bank.spend(start, end)
             self._borrowed += paid
@@ -112,7 +114,6 @@ class Ledger:
             self._idle += end - start
             self.freely += end - start
         self._turn = (self._turn[0] + quantum, self._turn[1] + late)
-        self.active = True
 
     def refund(self, most: int) -> int:
         """At the end of a turn: up to ``most`` of it was the change of hands. Return how much of that it had paid."""
@@ -133,7 +134,6 @@ class Ledger:
 
     def wait(self, start: int, end: int) -> None:
         """It wanted the GPU and did not have it."""
-        self.active = True
         self._unserved += end - start
         self._waited += end - start
         self._throttled += 0 if self.claim(start) else end - start
@@ -149,7 +149,6 @@ class Ledger:
         self.bank.deposit(saved, moment)
         self.quantum += self._timing.quantum(self.milli) - saved
         self._unserved = self._ran = 0
-        self.active = False
         self.freely //= 2
 
     def sleep(self, moment: int, periods: int) -> None:

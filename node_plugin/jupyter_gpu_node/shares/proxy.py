@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from collections.abc import Callable, Collection
 
 from .. import proc
@@ -30,7 +29,7 @@ from .protocol import (
     encode,
     from_server,
 )
-from .server import ArbiterServer
+from .server import ArbiterServer, microseconds
 
 
 def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[Process]) -> None:
@@ -103,7 +102,7 @@ class Proxy:
             case Grant(duration, number):
                 fresh = number != self._number
                 if fresh:
-                    self._number, self._since, self._holds = number, _now(), True
+                    self._number, self._since, self._holds = number, microseconds(), True
                 if self._over:
                     self._over.cancel()
                 self._over = None if duration == FOREVER else self._loop.call_later(duration / 1e6, self._done)
@@ -118,7 +117,7 @@ class Proxy:
         """One turn is what it was there for."""
         if self._holds and not self.ended:
             self._holds = False
-            self._send(Done(None, max(0, _now() - self._since), self._number))
+            self._send(Done(None, max(0, microseconds() - self._since), self._number))
             self.close()
 
     def _send(self, message: FromClient) -> None:
@@ -126,7 +125,3 @@ class Proxy:
             self._socket.send(encode(message))  # a few messages in an empty buffer
         except OSError:
             self.close()
-
-
-def _now() -> int:
-    return time.monotonic_ns() // 1000

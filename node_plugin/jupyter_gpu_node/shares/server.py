@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
 from . import places, share_file
 from .arbiter import Arbiter
 from .bank import Deposit
@@ -232,5 +234,5 @@ def _validate(wanted: Mapping[str, Mapping[str, Placed]]) -> None:
     for gpu, shares in wanted.items():
         for name in (gpu, *shares):
             places.checked(name)
-        if (total := sum(placed.terms.milli for placed in shares.values())) > 1000:
-            raise ValueError(f"Shares of {gpu} are together at most 1000 thousandths of it, not {total}.")
+        if (total := sum(placed.terms.milli for placed in shares.values())) > MILLI_PER_GPU:
+            raise ValueError(f"Shares of {gpu} are together at most {MILLI_PER_GPU} thousandths of it, not {total}.")
