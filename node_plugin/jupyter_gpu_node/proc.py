@@ -21,7 +21,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Generic, TypeVar
@@ -305,6 +305,23 @@ def alive(pid: int, start: int) -> bool:
     except (*_GONE, PermissionError):
         return False
     return int(fields[19]) == start and (fields[0] not in "ZX" or _threads(pid) > 1)
+
+
+@contextmanager
+def meant(pid: int, start: int) -> Iterator[int | None]:
+    """A pidfd of the very process that started then, None if that has ended. Raises :class:`OSError`.
+
+    Who has the pid is asked after the descriptor is there: whoever had it before and has it then is the one it means.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        yield None
+        return
+    try:
+        yield descriptor if alive(pid, start) else None
+    finally:
+        os.close(descriptor)
 
 
 def marked(name: str, value: str, pids: Iterable[int] | None = None) -> tuple[Process, ...]:

@@ -1,14 +1,12 @@
 """Stops processes and lets them run again, and keeps in a file who is stopped. It blocks: for a thread.
 
-A pid that was given to another process is never signalled: a pidfd is opened first, and who has the pid is asked after
-that. Whoever had it before the pidfd was opened and has it after that is the one that the pidfd means.
+A pid that was given to another process is never signalled (:func:`jupyter_gpu_node.proc.meant`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -42,23 +40,15 @@ def identified(pid: int) -> Process | None:
 
 def _send(process: Process, number: signal.Signals) -> bool:
     try:
-        descriptor = os.pidfd_open(process.pid)
+        with proc.meant(process.pid, process.started) as descriptor:
+            if descriptor is None:
+                return False
+            signal.pidfd_send_signal(descriptor, number)
     except ProcessLookupError:
         return False
     except (OSError, OverflowError) as error:
         _log.warning("Process %s cannot be sent %s: %s", process.pid, number.name, error)
         return False
-    try:
-        if not proc.alive(process.pid, process.started):  # asked after the descriptor is there
-            return False
-        signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        return False
-    except OSError as error:
-        _log.warning("Process %s cannot be sent %s: %s", process.pid, number.name, error)
-        return False
-    finally:
-        os.close(descriptor)
     return True
 
 
