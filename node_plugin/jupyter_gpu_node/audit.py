@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 from collections.abc import Callable, Collection, Mapping
 
@@ -103,24 +102,11 @@ class Audit:
     async def _end(self, suspect: Suspect) -> None:
         """SIGKILL to that very process, and wait a little for its end."""
         try:
-            descriptor = os.pidfd_open(suspect.pid)
-        except OSError:
-            return
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        try:
-            if not proc.alive(suspect.pid, suspect.start):
-                return
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            loop.add_reader(descriptor, ended.set)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE):
-                    await ended.wait()
+            with proc.meant(suspect.pid, suspect.start) as descriptor:
+                if descriptor is not None:
+                    await _killed(descriptor)
         except OSError as error:
             _log.error("Process %d (%s) cannot be ended: %s", suspect.pid, suspect.command, error)
-        finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
 
     def _report(self, found: list[tuple[str, Suspect, Verdict]]) -> None:
         for uuid, suspect, verdict in found:
@@ -146,3 +132,17 @@ _ORDER: Mapping[Verdict, int] = {Verdict.INTRUDER: 0, Verdict.STRANGE: 1, Verdic
 
 def _leniency(verdict: Verdict) -> int:
     return _ORDER[verdict]
+
+
+async def _killed(descriptor: int) -> None:
+    """SIGKILL, and a little patience for its end."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    loop.add_reader(descriptor, ended.set)
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
