@@ -14,6 +14,8 @@ import time
 
 FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
 PATIENCE = 60.0
+POLL = 0.0005
+"""Seconds between two attempts to open: a loop without rest would take a processor from what is measured."""
 REST = 0.1
 """Seconds between two turns; the floor rests as long."""
 
@@ -37,7 +39,7 @@ def turn(line: http.client.HTTPConnection, token: str, gpus: int, paths: list[st
     while any(map(opens, paths)) != bool(gpus):
         if time.monotonic() - began > PATIENCE:
             raise SystemExit(f"Waited {PATIENCE:.0f} s for a device {'to open' if gpus else 'to be closed'}.")
-        time.sleep(0.0002)  # a loop without rest would take a CPU from what is measured
+        time.sleep(POLL)
     took = time.monotonic() - began
     asking.join()
     settle(line, token)

@@ -1,9 +1,10 @@
 """A resize in a pod of a real cluster against what there is without us, all in one run.
 
 The floor is what any such design must pay: two hops through the API server, each a PATCH that a watch tells another
-process, with no work in between. It is measured on a pod that is as large as the notebook's, as the API server's work
-grows with a pod's size, and on the same cluster: our admission policies are asked about these writes too, and pass them
-by their conditions. What the policies and programs of ours cost beyond that is ours. The alternatives are Kubernetes'
+process, with no work in between. Its parties are in pods with as much of a processor as ours, with tokens and rights of
+their own. It is measured on a pod that is as large as the notebook's, as the API server's work grows with a pod's size,
+and on the same cluster: our admission policies are asked about these writes too, and pass them by their conditions.
+What the policies and programs of ours cost beyond that is ours. The alternatives are Kubernetes'
 own in-place resize of a CPU, and what people do today: delete the notebook's pod and make it again.
 """
 
@@ -14,12 +15,12 @@ import copy
 import json
 import os
 import random
-import sys
+import subprocess
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from jupyter_gpu.kube import Change, Kube, Reflector, credentials, paths
 
@@ -36,6 +37,13 @@ CPU_TURNS, POD_TURNS, ROOM_TURNS = 10, 3, 10
 SECONDS = 120.0
 NAMESPACE, POD, BARE = "bench", "notebook", "bare"
 KEYS = ("example.com/asked", "example.com/decided")
+FLOOR, ASKER, DECIDER, HEARER = "floor", "asker", "decider", "hearer"
+IMAGES = {ASKER: "notebook", DECIDER: "scheduler", HEARER: "node"}
+RESOURCES: Mapping[str, Mapping[str, str]] = {
+    ASKER: {"cpu": "100m", "memory": "256Mi"},  # as the example of a notebook
+    DECIDER: {"cpu": "100m", "memory": "128Mi"},  # as the chart
+    HEARER: {"cpu": "50m", "memory": "96Mi"},
+}
 
 
 def run() -> Sequence[Figure]:
@@ -50,11 +58,15 @@ def run() -> Sequence[Figure]:
         namespace(product.cluster, NAMESPACE)
         allowed = {"namespaces": [{"namespace": NAMESPACE}]}
         chart.install(product.cluster, notebooks=allowed)
-        image = chart.load(product.cluster, "notebook")["notebook"].reference
+        images = chart.load(product.cluster, "notebook", "scheduler", "node")
         with world(product, NAMESPACE) as here:
-            here.programs(**{"measure.py": Path(_in_pod.__file__).read_text()})
+            programs = {"measure.py": _in_pod, "hop.py": _hop}
+            here.programs(**{name: Path(str(module.__file__)).read_text() for name, module in programs.items()})
+            image = images["notebook"].reference
             notebook = pods.notebook(POD, image, node="node1", files={pods.PROGRAMS: "programs"})
-            here.run(notebook, _twin(notebook))
+            notebook["spec"]["containers"][0]["resources"]["requests"] = dict(RESOURCES[ASKER])
+            here.create(*_rights())
+            here.run(notebook, _twin(notebook), *_parties({name: one.reference for name, one in images.items()}))
             return _measure(here, notebook)
 
 
@@ -71,6 +83,40 @@ def _twin(notebook: dict[str, Any]) -> dict[str, Any]:
     return twin
 
 
+def _rights() -> tuple[dict[str, Any], ...]:
+    """What the parties of the floor need, and no more."""
+    group = "rbac.authorization.k8s.io"
+    rules = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+    ]
+    return (
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": FLOOR}},
+        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": FLOOR}, "rules": rules},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": FLOOR},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": FLOOR},
+            "subjects": [{"kind": "ServiceAccount", "name": FLOOR, "namespace": NAMESPACE}],
+        },
+    )
+
+
+def _parties(images: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Pods for them: a processor's time is requested as for the programs in whose place they stand."""
+    from tests.cluster.whole import pods
+
+    found = []
+    for name, requests in RESOURCES.items():
+        files = {pods.PROGRAMS: "programs"}
+        made = pods.pod(name, image=images[IMAGES[name]], node="node1", slot=False, files=files)
+        made["spec"]["serviceAccountName"] = FLOOR
+        made["spec"]["containers"][0]["resources"]["requests"] = dict(requests)
+        found.append(made)
+    return found
+
+
 def _measure(here: World, notebook: dict[str, Any]) -> Sequence[Figure]:
     from tests.cluster.whole import pods
 
@@ -85,7 +131,7 @@ def _measure(here: World, notebook: dict[str, Any]) -> Sequence[Figure]:
         found = json.loads(here.exec(POD, *words, str(TURNS), pods.TOKEN, *devices))
         grow += found["grow"]
         shrink += found["shrink"]
-        floor += asyncio.run(_floor(here.cluster.kubeconfig))
+        floor += _floor(here)
     writes = (len(here.history.of(here.pod(POD).uid)) - before) / (len(grow) + len(shrink))
     cpu = [_cpu_resize(here) for _ in range(CPU_TURNS)]
     again = [_again(here, notebook) for _ in range(POD_TURNS)]
@@ -156,43 +202,35 @@ def _middle(samples: Sequence[float]) -> float:
     return sorted(samples)[len(samples) // 2]
 
 
-async def _floor(kubeconfig: Path) -> list[float]:
-    """Milliseconds of two hops: this process asks, a second one hears and answers, a third one hears that."""
+def _floor(here: World) -> list[float]:
+    """Milliseconds of two hops: one party asks, a second one hears and answers, a third one hears that."""
     asked, decided = KEYS
-    path = paths.pod(NAMESPACE, BARE, "status")
-    found: list[float] = []
-    async with (
-        Kube(credentials.load(kubeconfig)) as kube,
-        _party(kubeconfig, asked, decided),
-        _party(kubeconfig, decided) as heard,
-    ):
-        for number in range(TURNS):
-            await asyncio.sleep(_in_pod.REST)
-            word = f"{time.monotonic_ns()}-{number}"
-            began = time.monotonic()
-            writing = asyncio.create_task(kube.patch(path, {"metadata": {"annotations": {asked: word}}}))
-            async with asyncio.timeout(SECONDS):
-                while (line := (await heard.readline()).decode().split()) and line[1] != word:
-                    pass
-            await writing
-            found.append((float(line[0]) - began) * 1000)
-    return found
+    with _party(here, DECIDER, "answer", asked, decided), _party(here, HEARER, "hear", decided) as hearer:
+        with _party(here, ASKER, "ask", decided, asked, str(TURNS)) as asker:
+            began = [asker.readline().split() for _ in range(TURNS)]
+        heard: dict[str, float] = {}
+        while not heard.keys() >= {word for _, word in began}:
+            moment, word = hearer.readline().split()
+            heard[word] = float(moment)
+    return [(heard[word] - float(moment)) * 1000 for moment, word in began]
 
 
-@asynccontextmanager
-async def _party(kubeconfig: Path, *keys: str) -> AsyncIterator[asyncio.StreamReader]:
-    """A process that hears, and what it prints."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", _hop.__name__, str(kubeconfig), NAMESPACE, BARE, *keys), stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout
-    try:
-        async with asyncio.timeout(SECONDS):
-            assert await process.stdout.readline() == b"ready\n"
+@contextmanager
+def _party(here: World, pod: str, *words: str) -> Iterator[IO[str]]:
+    """A program in that pod, and what it prints."""
+    from tests.cluster.testbed import binaries
+    from tests.cluster.whole import pods
+
+    flags = ("--kubeconfig", str(here.cluster.kubeconfig), "--namespace", NAMESPACE)
+    program = ("timeout", f"{SECONDS:.0f}", "python3", f"{pods.PROGRAMS}/hop.py", NAMESPACE, BARE, *words)
+    command = (str(binaries.path("kubectl")), "exec", "--stdin", *flags, pod, "--", *program)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n", f"{pod} does not follow the pod {BARE}."
         yield process.stdout
-    finally:
-        process.kill()
-        await process.wait()
+        process.stdin.close()  # the program ends, and kubectl with it
 
 
 def _cpu_resize(here: World) -> float:
