@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -24,19 +25,29 @@ PORT = 8080
 
 def conflicting_writers(corner: World, chance: random.Random) -> None:
     """They know nothing of each other. Over when one of the scheduler's writes came too late because of them."""
-    before = conflicts(corner.product)
+    first: dict[str, float] = {}
+
+    def grew() -> bool:
+        now = conflicts(corner.product)
+        return any(count > first.setdefault(process, count) for process, count in now.items())
+
+    grew()
     with _writing(corner, chance):
-        until(lambda: conflicts(corner.product) > before, SECONDS, "a conflict", every=0.3)
+        until(grew, SECONDS, "a conflict", every=0.3)
 
 
-def conflicts(product: Product) -> float:
-    """Writes of ``allocated`` that were refused since somebody else was faster, of all schedulers that run."""
-    found = 0.0
+def conflicts(product: Product) -> dict[str, float]:
+    """Writes of ``allocated`` that were refused since somebody else was faster, by process of a scheduler that runs."""
+    found = {}
     for pod in product.component("scheduler"):
-        with urllib.request.urlopen(f"http://{pod['status']['podIP']}:{PORT}/metrics", timeout=10) as answer:
-            lines = answer.read().decode().splitlines()
-        writes = [line for line in lines if line.startswith("jupyter_gpu_scheduler_writes_total")]
-        found += sum(float(line.rsplit(" ", 1)[1]) for line in writes if 'outcome="conflict"' in line)
+        status = pod["status"]
+        with suppress(urllib.error.URLError, ConnectionError, TimeoutError):  # killed before, and not back yet
+            with urllib.request.urlopen(f"http://{status.get('podIP', '')}:{PORT}/metrics", timeout=10) as answer:
+                lines = answer.read().decode().splitlines()
+            writes = [line for line in lines if line.startswith("jupyter_gpu_scheduler_writes_total")]
+            restarts = sum(each["restartCount"] for each in status.get("containerStatuses", ()))
+            count = sum(float(line.rsplit(" ", 1)[1]) for line in writes if 'outcome="conflict"' in line)
+            found[f"{pod['metadata']['name']} {restarts}"] = count
     return found
 
 
