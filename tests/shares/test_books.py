@@ -7,6 +7,7 @@ from jupyter_gpu_node.shares.books import Books
 from jupyter_gpu_node.shares.desk import Client, Desk, Terms
 from jupyter_gpu_node.shares.elastic import Elastic
 from jupyter_gpu_node.shares.protocol import Ask, Done, Need
+from jupyter_gpu_node.shares.share_file import decode, encode
 from jupyter_gpu_node.shares.timing import Timing
 
 PERIOD = Timing().period
@@ -75,11 +76,41 @@ def test_what_a_file_says() -> None:
     client, _ = desk.join("a", 0)
     desk.receive(client, Need(70), 0)
     passes(desk, books, 1, 3)
-    file = books.file(desk, "a", 2 * PERIOD, 1234)
-    assert (file.allocated, file.effective, file.sharing, file.written, file.deposits) == (500, 500, 2, 1234, None)
-    assert file.bank == PERIOD
-    assert file.expires == Timing().expiry - PERIOD
+    file = books.file(desk, "GPU-1", "a", 2 * PERIOD, 1234)
+    share = file.share
+    assert (share.uuid, share.allocated, share.effective) == ("GPU-1", 500, 500)
+    assert (file.written, file.deposits) == (1234, None)
+    assert (share.balance, share.cap, share.expires) == (PERIOD, Timing().cap(500), Timing().expiry - PERIOD)
+    assert (share.sharing, share.period, share.memory_used, share.memory_limit) == (1, PERIOD, 70, 100)
     usage = books.usage(desk, "a", 2 * PERIOD)
-    assert (usage.memory, usage.limit, usage.clients) == (70, 100, 1)
-    fresh = a_desk(a=500)
-    assert books.file(fresh, "a", 0, 0).expires is None
+    assert (usage.memory, usage.limit, usage.clients, usage.sharing) == (70, 100, 1, 2)
+    fresh = books.file(a_desk(a=500), "GPU-1", "a", 0, 0).share
+    assert fresh.expires is None
+    assert Books(None, 0).share(a_desk(a=500), "GPU-1", "a", 0).busy is None, "no period has passed"
+
+
+def test_a_program_that_claims_more_memory_than_there_can_be() -> None:
+    """Its file can still be read: it would be the user's loss alone, but nobody should have to look for the reason."""
+    desk, books = a_desk(a=500), Books(None, 0)
+    desk.set({"a": Terms(500, 2**63)}, 0)
+    client, _ = desk.join("a", 0)
+    desk.receive(client, Need(2**64 - 1), 0)
+    file = books.file(desk, "GPU-1", "a", 0, 0)
+    assert decode(encode(file, public=True)) == file
+
+
+def test_busy_is_of_the_whole_gpu() -> None:
+    """Whoever has it: two hogs and one that rests are told the same, and so is who looks when all have ended."""
+    desk, books = a_desk(a=500, b=300, c=200), Books(None, 0)
+    first, second = hog(desk, "a"), hog(desk, "b")
+    passes(desk, books, 1, 31)
+    assert {books.usage(desk, name, 30 * PERIOD).busy for name in "abc"} == {1}
+    shares = [books.share(desk, "GPU-1", name, 30 * PERIOD) for name in "abc"]
+    used = sum(one.guaranteed + one.borrowed + one.idle + one.overrun for one in shares)
+    assert used == pytest.approx(30 * PERIOD, rel=0.02)
+    for client in (first, second):
+        desk.leave(client, 30 * PERIOD + PERIOD // 4)
+    passes(desk, books, 31, 32)
+    assert books.usage(desk, "c", 31 * PERIOD).busy == pytest.approx(0.25, abs=0.01)
+    passes(desk, books, 32, 33)
+    assert books.usage(desk, "c", 32 * PERIOD).busy == 0

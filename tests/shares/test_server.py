@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -145,10 +146,24 @@ def test_a_directory_that_cannot_be_used(server: Serving, tmp_path: Path) -> Non
 def test_unused_time_is_saved_and_shown(server: Serving) -> None:
     """In the file that the pod reads; the deposits are in the node's own copy alone."""
     serves(server, "a")
-    until(lambda: shown(server)["bank"] > 50_000)
+    until(lambda: shown(server)["balance"] > 50_000)
     body = shown(server)
-    assert (body["allocated"], body["effective"], body["sharing"], "deposits" in body) == (500, 500, 2, False)
-    assert server.usage(GPU, "a")["account"]["balance"] >= body["bank"]
+    assert (body["allocated"], body["effective"], body["sharing"], "deposits" in body) == (500, 500, 1, False)
+    assert server.usage(GPU, "a")["account"]["balance"] >= body["balance"]
+
+
+def test_a_gpu_at_rest_writes_nothing(tmp_path: Path) -> None:
+    """Once the bank of its share is full; beside it another GPU is at work, and its file is written each period."""
+    with Serving(tmp_path, period=10_000, lease=5_000, expiry=1_000_000) as server:
+        server.set({"GPU-2": {"idle": 500}, GPU: {"a": 500, "b": 500}})
+        rests, works = server.file("GPU-2", "idle"), server.file(GPU, "a")
+        until(lambda: rests.exists() and (found := json.loads(rests.read_text()))["balance"] == found["cap"])
+        with programs(server, tmp_path, "a", "b"):
+            until(works.exists)
+            before, seen = rests.read_text(), set()
+            until(lambda: seen.add(works.read_text()) or len(seen) == 15)  # 1.5 seconds: the other was looked at often
+        assert rests.read_text() == before
+        assert server.usage("GPU-2", "idle")["account"]["lost"] > json.loads(rests.read_text())["lost"]
 
 
 def test_what_one_does_not_use_another_is_lent(tmp_path: Path) -> None:

@@ -247,9 +247,9 @@ def test_banks_outlive_the_server(server: Serving, tmp_path: Path) -> None:
     """Killed, or ended in order: the next one begins with what was saved, as far as it was written."""
     serves(server, "a")
     own = tmp_path / "state" / "shares" / GPU / "a.json"
-    until(lambda: own.exists() and json.loads(own.read_text())["bank"] > 500_000)
+    until(lambda: own.exists() and json.loads(own.read_text())["balance"] > 500_000)
     server.kill()
-    saved = json.loads(own.read_text())["bank"]
+    saved = json.loads(own.read_text())["balance"]
     server.start()
     server.set({GPU: {"a": 500, "b": 500}})
     assert server.usage(GPU, "a")["account"]["balance"] >= saved
@@ -264,7 +264,7 @@ def test_files_that_were_changed(server: Serving, tmp_path: Path, text: str) -> 
     """The pod's copy counts for nothing, a bad one of the node is an empty bank."""
     serves(server, "a")
     own = tmp_path / "state" / "shares" / GPU / "a.json"
-    until(lambda: own.exists() and json.loads(own.read_text())["bank"] > 200_000)
+    until(lambda: own.exists() and json.loads(own.read_text())["balance"] > 200_000)
     server.kill()
     server.file(GPU, "a").write_text(text)
     server.start()

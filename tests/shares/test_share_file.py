@@ -7,26 +7,49 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_node.shares import share_file
 from jupyter_gpu_node.shares.bank import Deposit
-from jupyter_gpu_node.shares.share_file import MAX_BYTES, MAX_DEPOSITS, MAX_TIME, ShareFile, decode, encode
+from jupyter_gpu_node.shares.share_file import (
+    MAX_BYTES,
+    MAX_DEPOSITS,
+    MAX_TIME,
+    Savings,
+    ShareFile,
+    decode,
+    decode_savings,
+    encode,
+)
 
-FILE = ShareFile(
-    250, 400, 0.93, 1_200_000, 17_000_000, 3, "Grew by 150 from what others do not use.", 1_700_000_000_000,
-    ((700_000, 13_000_000), (500_000, 100)),
+SHARE = ShareUse(
+    uuid="GPU-1", allocated=250, effective=400, guaranteed=9_000_000, borrowed=800_000, idle=70_000, overrun=600,
+    switching=5_000, waited=400_000, throttled=30_000, lost=2_000, balance=1_200_000, cap=2_000_000,
+    expires=17_000_000, sharing=2, period=100_000, busy=0.93, reason="Grew by 150 from what others do not use.",
+    memory_used=2**30, memory_limit=None,
 )  # fmt: skip
+FILE = ShareFile(SHARE, 0.93, 1_700_000_000_000, ((700_000, 13_000_000), (500_000, 100)))
 
 times = st.integers(0, MAX_TIME)
+shares = st.builds(
+    ShareUse,
+    uuid=st.just("GPU-1"),
+    allocated=st.integers(1, 1000),
+    effective=st.integers(1, 1000),
+    **dict.fromkeys(("guaranteed", "borrowed", "idle", "overrun", "switching", "waited"), times),
+    **dict.fromkeys(("throttled", "lost", "balance", "cap"), times),
+    expires=st.none() | times,
+    sharing=st.integers(0, 999),
+    period=st.integers(1, MAX_TIME),
+    busy=st.none() | st.floats(0, 1),
+    reason=st.text(st.characters(categories=("L", "N", "Zs")), max_size=200),
+    memory_used=st.none() | times,
+    memory_limit=st.none() | times,
+)
 files = st.builds(
     ShareFile,
-    st.integers(1, 1000),
-    st.integers(1, 1000),
+    shares,
     st.floats(0, 1000).map(lambda use: round(use, 3)),
-    times,
-    st.none() | times,
-    st.integers(1, 1000),
-    st.text(st.characters(categories=("L", "N", "Zs")), max_size=200),
     times,
     st.none() | st.lists(st.tuples(times, times), max_size=20).map(tuple),
 )
@@ -39,42 +62,71 @@ def test_what_is_written_is_read(file: ShareFile) -> None:
     assert decode(encode(file, public=True)) == replace(file, deposits=None)
 
 
+@given(files)
+def test_the_next_server_takes_the_bank(file: ShareFile) -> None:
+    """From the own copy; the one of the pod has no deposits, whatever balance it tells."""
+    assert decode_savings(encode(file, public=False)) == Savings(file.written, file.deposits or ())
+    assert decode_savings(encode(file, public=True)) == Savings(file.written, ())
+
+
 def test_the_copy_of_the_pod() -> None:
-    """Its fields are what users of that file rely on."""
-    assert json.loads(encode(FILE, public=True)) == {
-        "allocated": 250,
-        "effective": 400,
-        "use": 0.93,
-        "bank": 1_200_000,
-        "expires": 17_000_000,
-        "sharing": 3,
-        "reason": "Grew by 150 from what others do not use.",
-        "written": 1_700_000_000_000,
-    }
+    """What the user sees of the share, and two fields: users of that file rely on them."""
+    body = json.loads(encode(FILE, public=True))
+    assert body == {**SHARE.to_json(), "use": 0.93, "written": 1_700_000_000_000}
+    assert ShareUse.from_json(body) == SHARE
+
+
+def test_the_bank_of_an_earlier_version_is_not_lost() -> None:
+    """Its server knew fewer fields, and others."""
+    text = (
+        b'{"allocated":250,"effective":400,"use":0.93,"bank":1200000,"expires":17000000,"sharing":3,"reason":"",'
+        b'"written":50000,"deposits":[[700000,13000000],[500000,100]]}'
+    )
+    found = decode_savings(text)
+    assert found == Savings(50_000, ((700_000, 13_000_000), (500_000, 100)))
+    assert len(share_file.restored(found, 10**9, 51_000)) == 2
+    with pytest.raises(FieldError):
+        decode(text)
+
+
+def test_time_alone_is_no_news() -> None:
+    """A share that is not used differs in what passing time changes, and in nothing else."""
+    later = replace(FILE, share=replace(SHARE, expires=3, lost=9_000), written=FILE.written + 100, deposits=((9, 9),))
+    assert later.steady == FILE.steady
+    for change in ({"balance": 7}, {"waited": 400_001}, {"reason": ""}, {"busy": 0.5}):
+        assert replace(FILE, share=replace(SHARE, **change)).steady != FILE.steady
+    assert replace(FILE, use=0.5).steady != FILE.steady
 
 
 @given(st.binary(max_size=300))
 def test_garbage_is_no_file(text: bytes) -> None:
     """Never another error."""
-    with pytest.raises(FieldError):
-        decode(text)
+    for read in (decode, decode_savings):
+        with pytest.raises(FieldError):
+            read(text)
 
 
 def test_half_a_file_is_none() -> None:
     """Wherever it ends."""
     text = encode(FILE, public=False)
     for cut in range(len(text)):
-        with pytest.raises(FieldError):
-            decode(text[:cut])
+        for read in (decode, decode_savings):
+            with pytest.raises(FieldError):
+                read(text[:cut])
+
+
+BAD = (
+    {"written": None}, {"written": -1}, {"written": 0.5}, {"deposits": 3}, {"deposits": [1]}, {"deposits": [[1]]},
+    {"deposits": [[1, 2, 3]]}, {"deposits": [[1, -1]]}, {"deposits": [[0, 0]] * (MAX_DEPOSITS + 1)},
+    {"deposits": [[2**60, 0]]}, {"deposits": [["9", 0]]},
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"allocated": 0}, {"allocated": 1001}, {"effective": True}, {"use": -1}, {"use": "much"}, {"use": True},
-        {"bank": -1}, {"bank": 0.5}, {"expires": "soon"}, {"sharing": 0}, {"reason": 7}, {"written": None},
-        {"deposits": 3}, {"deposits": [1]}, {"deposits": [[1]]}, {"deposits": [[1, 2, 3]]}, {"deposits": [[1, -1]]},
-        {"deposits": [[0, 0]] * (MAX_DEPOSITS + 1)}, {"deposits": [[2**60, 0]]}, {"deposits": [["9", 0]]},
+        *BAD, {"allocated": 0}, {"allocated": 1001}, {"effective": True}, {"use": -1}, {"use": "much"}, {"use": True},
+        {"balance": -1}, {"balance": 0.5}, {"expires": "soon"}, {"sharing": -1}, {"reason": 7}, {"busy": 2},
     ],
 )  # fmt: skip
 def test_each_field_is_checked(change: dict[str, object]) -> None:
@@ -84,10 +136,18 @@ def test_each_field_is_checked(change: dict[str, object]) -> None:
         decode(json.dumps(body).encode())
 
 
+@pytest.mark.parametrize("change", BAD)
+def test_a_bank_that_cannot_be_is_none(change: dict[str, object]) -> None:
+    """Whatever else the file says."""
+    body = json.loads(encode(FILE, public=False)) | change
+    with pytest.raises(FieldError):
+        decode_savings(json.dumps(body).encode())
+
+
 def test_a_reason_cannot_break_out_of_its_line() -> None:
     """However it was made."""
-    file = replace(FILE, reason="x\n" * 300)
-    found = decode(encode(file, public=True)).reason
+    file = replace(FILE, share=replace(SHARE, reason="x\n" * 300))
+    found = decode(encode(file, public=True)).share.reason
     assert "\n" not in found
     assert len(found) <= 200
 
@@ -95,25 +155,20 @@ def test_a_reason_cannot_break_out_of_its_line() -> None:
 def test_deposits_are_older_after_a_restart() -> None:
     """By what passed on the wall clock; the monotonic clock of the new process may have begun anew."""
     deposits = (Deposit(300, 1_000_000), Deposit(200, 5_000_000))
-    file = replace(FILE, deposits=share_file.saved(deposits, 6_000_000), written=50_000)
-    assert file.deposits == ((300, 5_000_000), (200, 1_000_000))
-    assert share_file.restored(file, 100, 53_000) == (Deposit(300, 100 - 8_000_000), Deposit(200, 100 - 4_000_000))
+    savings = Savings(50_000, share_file.saved(deposits, 6_000_000))
+    assert savings.deposits == ((300, 5_000_000), (200, 1_000_000))
+    assert share_file.restored(savings, 100, 53_000) == (Deposit(300, 100 - 8_000_000), Deposit(200, 100 - 4_000_000))
 
 
 @given(st.lists(st.tuples(times, times), max_size=9), st.integers(0, 10**15), times, times)
 def test_nothing_is_younger_after_a_restart(deposits: list[tuple[int, int]], now: int, written: int, wall: int) -> None:
     """A wall clock that went back cannot tell how old they are: then nothing is left."""
-    found = share_file.restored(replace(FILE, deposits=tuple(deposits), written=written), now, wall)
+    found = share_file.restored(Savings(written, tuple(deposits)), now, wall)
     if wall < written:
         assert found == ()
     ages = [age for amount, age in deposits if amount]
     for deposit, age in zip(found, ages, strict=False):
         assert now - deposit.at >= age
-
-
-def test_the_copy_of_the_pod_restores_nothing() -> None:
-    """It has no deposits, whatever balance it tells."""
-    assert share_file.restored(decode(encode(FILE, public=True)), 0, FILE.written) == ()
 
 
 @settings(max_examples=15)

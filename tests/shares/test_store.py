@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from jupyter_gpu_node.shares import places
 from jupyter_gpu_node.shares.bank import Deposit
 from jupyter_gpu_node.shares.share_file import MAX_BYTES, ShareFile, restored
 from jupyter_gpu_node.shares.store import Entry, Store
+from tests.shares.test_share_file import SHARE
 
 GPU, POD = "GPU-1", "pod-1"
-FILE = ShareFile(250, 400, 0.5, 700, written=1000)
+FILE = ShareFile(replace(SHARE, balance=700), 0.5, written=1000)
 
 
 def entry(tmp_path: Path, **changes: object) -> Entry:
@@ -41,7 +43,7 @@ def test_two_copies(tmp_path: Path) -> None:
     assert found is not None
     assert found.deposits == ((700, 60),)
     body = json.loads(seen(tmp_path).read_bytes())
-    assert (body["bank"], body["effective"], "deposits" in body) == (700, 400, False)
+    assert (body["balance"], body["effective"], "deposits" in body) == (700, 400, False)
     assert seen(tmp_path).stat().st_mode & 0o777 == 0o644
     assert [path.name for path in seen(tmp_path).parent.iterdir()] == [f"{GPU}.json"]
 
@@ -54,7 +56,7 @@ def test_what_the_user_does_to_the_copy_of_the_pod_changes_nothing(tmp_path: Pat
         seen(tmp_path).write_bytes(text)
         found = store.load(GPU, POD)
         assert found is not None
-        assert found.allocated == 250
+        assert found.deposits == ((700, 60),)
         store.write([entry(tmp_path)])
         assert json.loads(seen(tmp_path).read_bytes())["allocated"] == 250
 

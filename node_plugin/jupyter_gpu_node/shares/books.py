@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jupyter_gpu.model.share import ShareUse
+
 from . import elastic
 from .desk import Desk
 from .ledger import Account
 from .share_file import ShareFile
+
+MAX_BYTES = 2**53 - 1
+"""What is told of memory at most: a program may claim more, and its file can still be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class Usage:
     """Of them; None: none."""
     clients: int
     """How many processes are connected."""
+    busy: float | None
+    """The part of the last period in which the GPU worked, for whichever share; None: there was none yet."""
 
 
 class Books:
@@ -46,6 +53,7 @@ class Books:
         self._before: dict[str, Account] = {}
         self._standings: Mapping[str, elastic.Standing] = {}
         self._uses: dict[str, float] = {}
+        self._busy: float | None = None
 
     def look(self, desk: Desk, now: int) -> dict[str, int]:
         """A period is over: what each share that shares should earn from now on."""
@@ -57,6 +65,8 @@ class Books:
             name: elastic.Seen.between(share.terms.milli, self._before.get(name), accounts[name], passed)
             for name, share in desk.shares.items()
         }
+        worked = sum(_worked(one) - _worked(self._before.get(name)) for name, one in accounts.items())
+        self._busy = min(1.0, max(0, worked) / passed)
         for name, share in desk.shares.items():
             old = self._uses.get(name, 0.0)
             use = old + (seen[name].used / share.effective - old) / 4
@@ -90,19 +100,42 @@ class Books:
             memory=share.pool.used,
             limit=share.pool.limit,
             clients=len(share.clients),
+            busy=self._busy,
         )
 
-    def file(self, desk: Desk, name: str, now: int, wall: int) -> ShareFile:
-        """What its file should say; the deposits come apart."""
+    def share(self, desk: Desk, gpu: str, name: str, now: int) -> ShareUse:
+        """What its user sees of one share of ``gpu``; :class:`KeyError` if there is none."""
         known = self.usage(desk, name, now)
-        expires = known.account.expires
-        return ShareFile(
+        account, timing = known.account, desk.arbiter.timing
+        return ShareUse(
+            uuid=gpu,
             allocated=known.allocated,
             effective=known.effective,
-            use=round(known.use, 3),
-            bank=known.account.balance,
-            expires=None if expires is None else max(0, expires - now),
-            sharing=known.sharing,
+            guaranteed=max(0, account.guaranteed),
+            borrowed=account.borrowed,
+            idle=account.idle,
+            overrun=max(0, account.overrun),
+            switching=account.switching,
+            waited=account.waited,
+            throttled=account.throttled,
+            lost=account.lost,
+            balance=account.balance,
+            cap=timing.cap(known.allocated),
+            expires=None if account.expires is None else max(0, account.expires - now),
+            sharing=known.sharing - 1,
+            period=timing.period,
+            busy=None if known.busy is None else round(known.busy, 3),
             reason=known.reason,
-            written=wall,
+            memory_used=min(known.memory, MAX_BYTES),
+            memory_limit=None if known.limit is None else min(known.limit, MAX_BYTES),
         )
+
+    def file(self, desk: Desk, gpu: str, name: str, now: int, wall: int) -> ShareFile:
+        """What its file should say; the deposits come apart."""
+        use = round(self._uses.get(name, 0.0), 3)
+        return ShareFile(self.share(desk, gpu, name, now), use, wall)
+
+
+def _worked(account: Account | None) -> int:
+    """For how long the GPU was at work for that share, whoever paid for it."""
+    return account.guaranteed + account.borrowed + account.idle + account.overrun if account else 0

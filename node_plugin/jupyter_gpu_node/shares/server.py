@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.share import ShareUse
 
 from . import places, share_file
 from .arbiter import Arbiter
@@ -129,6 +130,10 @@ class ArbiterServer:
     def usage(self, gpu: str, pod: str) -> Usage:
         """Of one share; :class:`KeyError` if there is none."""
         return self._stations[gpu].usage(pod)
+
+    def share(self, gpu: str, pod: str) -> ShareUse:
+        """Of one share, what its user sees; :class:`KeyError` if there is none."""
+        return self._stations[gpu].share(pod)
 
     def holder(self, gpu: str) -> str | None:
         """The pod whose share of that GPU has it now."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from jupyter_gpu.model.share import ShareUse
 
 from .alarm import Alarm
 from .arbiter import Arbiter
@@ -81,10 +83,14 @@ class Station:
         """Of one share; :class:`KeyError` if there is none."""
         return self._books.usage(self.desk, pod, self._clock())
 
+    def share(self, pod: str) -> ShareUse:
+        """Of one share, what its user sees; :class:`KeyError` if there is none."""
+        return self._books.share(self.desk, self.gpu, pod, self._clock())
+
     def file(self, pod: str, wall: int) -> tuple[ShareFile, tuple[Deposit, ...], int]:
         """What its file should say, its deposits, and the time now by their clock."""
         now = self._clock()
-        return self._books.file(self.desk, pod, now, wall), self.desk.deposits(pod), now
+        return self._books.file(self.desk, self.gpu, pod, now, wall), self.desk.deposits(pod), now
 
     def set(self, terms: Mapping[str, Terms], deposits: Mapping[str, Iterable[Deposit]]) -> None:
         """These are the shares from now on."""
@@ -181,7 +187,7 @@ class Station:
             self._arm()
 
     def _look_later(self, *, rests: bool) -> None:
-        """Look at the books after a period; at rest only so often that a restart costs little of what was saved."""
+        """Look at the books after a period; at rest, when nobody shares the GPU now, only now and then."""
         if self._looker is not None:
             self._looker.cancel()
         pause = max(FASTEST, self.timing.period / 1e6)
@@ -195,11 +201,12 @@ class Station:
         effective = self._books.look(self.desk, now)
         if any(self.desk.shares[pod].effective != milli for pod, milli in effective.items()):
             self._act(self.desk.adjust(effective, now))
-        still = {pod: replace(self.file(pod, 0)[0], expires=None) for pod in self.desk.shares}
-        fresh = [pod for pod, file in still.items() if rested or self._written.get(pod) != file]
+        still = {pod: self.file(pod, 0)[0].steady for pod in self.desk.shares}
+        fresh = [pod for pod, file in still.items() if self._written.get(pod) != file]
         self._written = still
         if fresh:
             self._write(self, fresh)
         if still:
-            busy = (fresh and not rested) or (holder is not None and not holder.exclusive)
+            news = not rested and not all(self.desk.shares[pod].exclusive for pod in fresh)
+            busy = news or (holder is not None and not holder.exclusive)
             self._look_later(rests=not busy)

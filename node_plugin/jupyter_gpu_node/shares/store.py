@@ -15,7 +15,7 @@ from pathlib import Path
 
 from . import places, share_file
 from .bank import Deposit
-from .share_file import ShareFile
+from .share_file import Savings, ShareFile
 from .timing import LIMITS
 
 _log = logging.getLogger(__name__)
@@ -41,12 +41,12 @@ class Store:
     def __init__(self, state: Path) -> None:
         self._state = state
 
-    def load(self, gpu: str, pod: str) -> ShareFile | None:
-        """The own copy; None where there is none, or none that can be used."""
+    def load(self, gpu: str, pod: str) -> Savings | None:
+        """What the own copy says of the bank; None where there is none, or none that can be used."""
         name = places.file_name(pod)
         try:
             with places.opened(self._state, places.checked(gpu)) as folder:
-                return share_file.decode(places.read(folder, name, share_file.MAX_BYTES))
+                return share_file.decode_savings(places.read(folder, name, share_file.MAX_BYTES))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
