@@ -1,0 +1,24 @@
+"""Where this installation has the gate, the small library that makes programs of a time share ask for their turns.
+
+It is compiled when the package is built, for one platform; a package that was built without a C compiler has none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_LIBRARIES = Path(__file__).parents[1] / "lib"
+
+
+def preload() -> Path | None:
+    """The form for LD_PRELOAD, on one machine; None: there is none here."""
+    return _found(_LIBRARIES / "preload" / "libjupyter_gpu_gate.so")
+
+
+def shim() -> Path | None:
+    """The form that stands at the path of ``libcuda.so.1`` in a pod; None: there is none here."""
+    return _found(_LIBRARIES / "shim" / "libcuda.so.1")
+
+
+def _found(path: Path) -> Path | None:
+    return path if path.is_file() else None
