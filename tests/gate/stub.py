@@ -38,6 +38,7 @@ class Connection:
         self._stream = from_client()
         self._came: list[FromClient] = []
         self.lease = 0
+        self.held = False
         self.size = 0
         self.limit = NO_LIMIT
         self.others = 0
@@ -55,6 +56,7 @@ class Connection:
     def grant(self, time: int = 1_000_000) -> int:
         """A new lease; its number."""
         self.lease += 1
+        self.held = True
         self.say(Grant(time, self.lease))
         return self.lease
 
@@ -66,6 +68,8 @@ class Connection:
                 raise EOFError
             self._came += self._stream.feed(data)
         message = self._came.pop(0)
+        if isinstance(message, Done) and message.number == self.lease:
+            self.held = False
         if isinstance(message, Need):
             self.needs.append(message.size)
             if self.answers:
@@ -85,8 +89,11 @@ class Connection:
                 return message
 
     def until(self, condition: Callable[[], bool], time: int = 60_000_000) -> int:
-        """Give what is asked for until that is so; the number of the last lease."""
-        while not condition():
+        """Give what is asked for until that is so and a lease is held; its number.
+
+        Its end may be on its way: nothing after it is read.
+        """
+        while not (condition() and self.held):
             if not self._came and not select.select([self._socket], [], [], 0.002)[0]:
                 continue
             message = self.next()

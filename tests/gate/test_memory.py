@@ -61,7 +61,7 @@ def test_small_allocations_seldom_ask(place: Place) -> None:
     """A thousand of 4 KiB take a few questions, far from the limit."""
     said, connection = _with_limit(place, 1024 * MIB, "many:1000:4096")
     assert said[1:-1] == ["0"] * 1000
-    assert len(connection.needs) < 10
+    assert len(connection.needs) < 100  # what is not used for a while is given back: a slow program asks again
 
 
 def test_the_program_sees_its_limit(place: Place) -> None:

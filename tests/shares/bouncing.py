@@ -119,9 +119,8 @@ class Bouncing:
             penalties=lambda _: Penalties(**({"grace": 100_000} | dict(penalties or {}))),
             pause=0.2,
         )
-        self.server = ArbiterServer(
-            Store(folder / "state"), beside_us, timing=lambda _: Timing(), overdue=self.bouncer.late
-        )
+        timing = Timing(grace=400_000)  # a polite program on a busy machine is slow, and must not be taken for a hog
+        self.server = ArbiterServer(Store(folder / "state"), beside_us, timing=lambda _: timing, overdue=self.bouncer.late)
 
     async def __aenter__(self) -> Self:
         await self.bouncer.start(self.server)
