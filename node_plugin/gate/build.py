@@ -1,12 +1,16 @@
-"""Builds the gate: ``build.py preload|shim OUTPUT`` (``--help`` says more). Needs a C compiler and nothing else.
+"""Builds the gate: ``build.py preload|shim|both OUTPUT`` (``--help`` says more). Needs a C compiler and nothing else.
 
 Both forms come from the same files. The shim stands at the path of ``libcuda.so.1`` and needs the real file by an
-absolute path; the other one is preloaded.
+absolute path; the other one is preloaded. ``both`` makes the folder ``lib`` of the node plugin, as wheels have it.
 """
 
 import argparse
 import os
+import re
+import shlex
+import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +20,12 @@ PARTS = ("driver.c", "table.c", "gate.c", "lease.c", "window.c", "link.c", "memo
 DRIVER = "/run/jupyter-gpu/driver/libcuda.so.1"
 """Where a pod has the real driver, beside the shim."""
 SOCKETS = "/run/jupyter-gpu/shares"
+NAMES = {"preload": "preload/libjupyter_gpu_gate.so", "shim": "shim/libcuda.so.1"}
+"""Of both forms in the folder ``lib``."""
+GLIBC = (2, 17)
+"""Programs of images with a C library as old as this can load the gate. One that it is too new for would not start."""
+MACHINES = {62: "x86_64", 183: "aarch64"}
+"""Numbers in the header of a library, of processors in machines with NVIDIA GPUs."""
 FLAGS = (
     "-std=gnu11", "-O2", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
     # A function of these is in newer C libraries only, or in none of musl's.
@@ -23,6 +33,51 @@ FLAGS = (
     # Its own functions are meant by their names here. It stays loaded: its thread runs in it.
     "-Wl,-Bsymbolic", "-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,defs", "-Wl,--hash-style=both",
 )  # fmt: skip
+
+
+class BuildError(Exception):
+    """The gate cannot be built here; says why."""
+
+
+def both(folder: Path) -> str:
+    """Both forms below ``folder``, or nothing; return the platform that they are for, as the name of a wheel tells it.
+
+    Nothing old is left where they cannot be built. Raises :class:`BuildError` and :class:`OSError`.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # The same in every folder, and no less portable because a newer compiler warns of more.
+    flags = ["-g0", f"-ffile-prefix-map={HERE}=gate", "-Wno-error"]
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".lib-") as work:
+            new = Path(work) / "lib"
+            made = [preload(new / NAMES["preload"], flags), shim(new / NAMES["shim"], flags=flags)]
+            platforms = {platform(library.read_bytes()) for library in made}
+            if folder.exists():
+                folder.rename(new.with_name("old"))
+            new.rename(folder)
+    except (BuildError, OSError):
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return platforms.pop()
+
+
+def platform(library: bytes) -> str:
+    """What a library of ours is for; :class:`BuildError` for one that keeps programs of older images from starting."""
+    if library[:6] != b"\x7fELF\x02\x01" or (machine := int.from_bytes(library[18:20], "little")) not in MACHINES:
+        raise BuildError(
+            f"The gate is for 64-bit Linux on {' or '.join(MACHINES.values())}, and this is another platform."
+        )
+    needs = re.findall(rb"\0GLIBC_([0-9A-Z][^\0]*)", library)
+    for version in needs:
+        found = re.fullmatch(rb"(\d+)\.(\d+)(?:\.\d+)?", version)
+        if found is None or (int(found[1]), int(found[2])) > GLIBC:
+            said = version.decode(errors="replace")
+            raise BuildError(
+                f"The compiler made a gate that needs GLIBC_{said}, and it may need {GLIBC[0]}.{GLIBC[1]} at most: "
+                "programs of images with an older C library than that would not start."
+            )
+    name = MACHINES[machine]
+    return f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{name}.manylinux2014_{name}" if needs else f"linux_{name}"
 
 
 def preload(output: Path, flags: Sequence[str] = ()) -> Path:
@@ -47,22 +102,35 @@ def _link(output: Path, more: Sequence[str], flags: Sequence[str], libraries: Se
 
 
 def _run(arguments: Sequence[str]) -> None:
-    subprocess.run([os.environ.get("CC", "gcc"), *arguments], check=True)  # noqa: S603 - ours, and the compiler of who builds
+    compiler = shlex.split(os.environ.get("CC") or ("gcc" if shutil.which("gcc") else "cc"))
+    try:
+        done = subprocess.run([*compiler, *arguments], capture_output=True, text=True, errors="replace", check=False)  # noqa: S603 - the compiler of who builds
+    except OSError as error:
+        raise BuildError(f"The C compiler {shlex.join(compiler)} cannot be started: {error.strerror}.") from None
+    if done.returncode:
+        raise BuildError(
+            f"The C compiler {shlex.join(compiler)} failed:\n{(done.stdout + done.stderr).strip()[-4000:]}"
+        )
 
 
 def main() -> None:
-    """Build one form."""
+    """Build one form, or both."""
     parser = argparse.ArgumentParser(description="Builds the gate.")
-    parser.add_argument("form", choices=["preload", "shim"])
-    parser.add_argument("output", type=Path)
+    parser.add_argument("form", choices=["preload", "shim", "both"])
+    parser.add_argument("output", type=Path, help="the file, or the folder for both")
     parser.add_argument("--driver", default=DRIVER, help="the real driver, for the shim (%(default)s)")
     parser.add_argument("--sockets", default=SOCKETS, help="the directory of the sockets, for the shim (%(default)s)")
     parser.add_argument("--flag", action="append", default=[], help="for the compiler: --flag=-fsanitize=…")
     arguments = parser.parse_args()
-    if arguments.form == "preload":
-        preload(arguments.output, arguments.flag)
-    else:
-        shim(arguments.output, arguments.driver, arguments.sockets, arguments.flag)
+    try:
+        if arguments.form == "both":
+            print(both(arguments.output))
+        elif arguments.form == "preload":
+            preload(arguments.output, arguments.flag)
+        else:
+            shim(arguments.output, arguments.driver, arguments.sockets, arguments.flag)
+    except BuildError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

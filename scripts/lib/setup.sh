@@ -124,6 +124,23 @@ install_package() {
 setup_python() {
   make_venv
   once "Python packages" pyproject.toml jupyter_gpu/jupyter-config "$("$python" --version)" -- install_package
+  ! has_compiler || build_gate
+}
+
+# --- The gate: C, compiled in place as the wheel's build does it --------------------------------------------------------
+
+has_compiler() { command -v "${CC:-gcc}" >/dev/null && echo '#include <stdlib.h>' | "${CC:-gcc}" -fsyntax-only -x c - 2>/dev/null; }
+
+build_gate() {
+  local lib=node_plugin/jupyter_gpu_node/lib
+  [ -f $lib/preload/libjupyter_gpu_gate.so ] && [ -f $lib/shim/libcuda.so.1 ] || rm -f "$cache/stamps/Gate"
+  once "Gate" node_plugin/gate/*.[ch] node_plugin/gate/build.py "$("${CC:-gcc}" --version)" -- \
+    "$python" node_plugin/gate/build.py both $lib
+}
+
+setup_gate() {
+  has_compiler || apt_install "A C compiler" gcc libc6-dev
+  build_gate
 }
 
 # --- JavaScript -------------------------------------------------------------------------------------------------------
@@ -219,6 +236,7 @@ setup_clients() {
   command -v musl-gcc >/dev/null || missing+=(musl-tools)
   has_headers || missing+=("$("$python" -c 'import sys; print("python3.%d-dev" % sys.version_info[1])')")
   [ ${#missing[@]} = 0 ] || apt_install "A compiler (${missing[*]})" "${missing[@]}"
+  build_gate
   [ -d "$cache/clients" ] || rm -f "$cache/stamps/Programs-that-use-GPUs"
   once "Programs that use GPUs" tests/gate/standin/clients.py "$("$python" --version)" -- "$python" -m tests.gate.standin.clients
 }

@@ -149,7 +149,7 @@ def product(cache: Path, say: Say) -> Path:
     if not folder.is_dir():
         say("building the wheel of jupyter-gpu")
         with _new(folder) as new:
-            environment = {**os.environ, "SKIP_JUPYTER_BUILDER": "1"}
+            environment = {**os.environ, "SKIP_JUPYTER_BUILDER": "1", "JUPYTER_GPU_REQUIRE_GATE": "1"}
             run(
                 [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(new), str(ROOT)],
                 environment,
@@ -158,9 +158,11 @@ def product(cache: Path, say: Say) -> Path:
 
 
 def _sources() -> Iterator[str]:
-    """Everything that the wheel is made of: names and contents."""
+    """Everything that the wheel is made of: names and contents. The gate is compiled anew, so what it is made of."""
     packages = ("jupyter_gpu", "scheduler/jupyter_gpu_scheduler", "node_plugin/jupyter_gpu_node")
     files = [path for folder in packages for path in sorted((ROOT / folder).rglob("*")) if path.is_file()]
+    files = [path for path in files if not path.is_relative_to(ROOT / "node_plugin/jupyter_gpu_node/lib")]
+    files += sorted(path for path in (ROOT / "node_plugin/gate").iterdir() if path.is_file())
     files += [ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE")]
     files += [ROOT / "labextension" / name for name in ("package.json", "install.json")]
     for path in files:
