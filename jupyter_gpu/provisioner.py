@@ -12,13 +12,13 @@ import atexit
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-from . import attached
+from . import attached, preload
 from .backend import Backend
 
 ARGUMENT = "--IPKernelApp.extra_extensions=jupyter_gpu.startup"
@@ -50,7 +50,7 @@ class GpuProvisioner(LocalProvisioner):
         try:
             if path := attached_file(self._server()):
                 env[attached.VARIABLE] = path
-                env.update(prepared_by(self._server()))
+                env.update(beside(prepared_by(self._server()), env))
             command: list[str] = kwargs["cmd"]
             if self.kernel_spec.language == "python" and runs_ipykernel(command) and await _has_us(command[0], env):
                 kwargs["cmd"] = [*command, ARGUMENT]
@@ -100,6 +100,12 @@ def prepared_by(server: Any) -> dict[str, str]:
     """What the backend of ``server`` wants its kernels to have in their environment."""
     backend = getattr(server.web_app.settings.get(_VIEWERS), "backend", None)
     return dict(getattr(backend, "environment", {}))
+
+
+def beside(prepared: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
+    """``prepared`` for a kernel with the environment ``env``: what that preloads is preloaded as well."""
+    library = prepared.get(preload.VARIABLE)
+    return {**prepared, **({preload.VARIABLE: preload.joined(library, env.get(preload.VARIABLE))} if library else {})}
 
 
 _known: dict[str, bool] = {}

@@ -111,8 +111,8 @@ class LocalBackend:
 
     async def sample(self) -> Sample:
         """Load of the pod's GPUs now, and who has them open."""
-        loads = await self._do(self._pod.sample)
-        return Sample(time=time.time(), loads=loads)  # a time to show in charts; no decision sees it
+        loads, shares = await self._do(self._pod.sample)
+        return Sample(time=time.time(), loads=loads, shares=shares)  # a time to show in charts; no decision sees it
 
     async def stop(self) -> None:
         """Give back what nobody has open any more; the rest when its last process ends. Safe to call twice."""

@@ -38,13 +38,27 @@ def inventory_failed(why: str) -> Condition:
     return _condition("GpusNotReadable", f"The GPUs of this machine can't be read now. {why}".rstrip())
 
 
-def share_not_enforced() -> Condition:
-    """A fraction is held, and time is not shared out yet."""
+def share_not_enforced(why: str) -> Condition:
+    """A fraction is held, and its time cannot be shared out."""
     return _condition(
         "ShareNotEnforced",
         "You have a share of a GPU. Shares are counted, so that a GPU is never promised to more users than it can "
-        "serve, but on one machine running time is not limited yet: another user of the same GPU can slow you down.",
+        f"serve, but running time is not limited: another user of the same GPU can slow you down ({why}).",
     )
+
+
+def nobody_shares_out(why: str) -> Condition:
+    """There is no arbiter, or one that does not answer."""
+    return _condition(
+        "ShareServerMissing",
+        "Programs that start to use a GPU wait: the process that shares out GPU time on this machine does not work. "
+        f"{why} It is tried again, and they go on by themselves then.",
+    )
+
+
+def taken_away(gpu: str, why: str) -> Condition:
+    """A share was lost by what its programs did."""
+    return _condition("ShareTakenAway", f"Your share of {gpu} was taken away, and what used it was ended: {why}")
 
 
 def repaired(what: str) -> Condition:

@@ -14,12 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu import faults
+from jupyter_gpu import faults, preload
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.annotations import record as next_request
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.view import GpuLoad, Mode, View
 from jupyter_gpu_node import cgroup, fakes
 from jupyter_gpu_node.enforcement import MARK
@@ -37,8 +38,10 @@ from .look import Excuses, Scope, Sight, Suspects, look, strangers
 from .membership import Place
 from .neighbours import NODE, sharers, states, unknown
 from .processes import Process, boot, identify, namespace
-from .record import Record
+from .record import MAX_JUDGED, Record
 from .settings import Settings
+from .sharing.ending import end
+from .sharing.seat import Seat
 from .store import Session, Store
 from .views import Troubles, compose
 
@@ -93,6 +96,8 @@ class Pod:
         self._problem = ""
         self._retry = RETRY
         self._repairs: tuple[str, ...] = ()
+        self._seat = Seat(self._store.path, self.uid, self._move_out, self._poke_self)
+        self._taken: tuple[tuple[str, str], ...] = ()
         self.view = View(self.uid, 0, Mode.SOFT, bool(settings.simulated_gpus), "local", 0, 0, (0,))
 
     @property
@@ -102,9 +107,12 @@ class Pod:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The mark by which processes of the pod are told where there is no control group; where simulated GPUs are."""
+        """The mark by which processes of the pod are told where there is no control group; where simulated GPUs are.
+
+        And what makes programs take turns on GPUs, to be preloaded beside what else is (:mod:`jupyter_gpu.preload`).
+        """
         simulated = {fakes.VARIABLE: str(_simulated(self._store))} if self._settings.simulated_gpus else {}
-        return {MARK: self.uid, **simulated}
+        return {MARK: self.uid, **simulated, **self._seat.environment}
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
@@ -123,7 +131,7 @@ class Pod:
         self._guard = Guard(self.uid, pid, self._stock.devices, settings.enforcement)
         faults.point("start:guarded")
         if pid == os.getpid():
-            os.environ.update(self.environment)
+            _put(self.environment)
         self._record = replace(self._record, place=self._guard.recorded)
         self._recorded = False
         with self._may_fail(), self._store.locked() as session:
@@ -141,7 +149,7 @@ class Pod:
         error = refuse(wish, limit=self._settings.limit, gpus=self._stock.gpus)
         if error is not None:
             raise error
-        self._repairs = ()
+        self._repairs = self._taken = ()
         self._pause = FIRST_PAUSE
         try:
             with _plain_errors(self._store):
@@ -156,15 +164,17 @@ class Pod:
             self._stock.take()
             self._advance(None, thorough=self._new)
             self._new = False
+            self._obey()
 
-    def sample(self) -> Mapping[str, GpuLoad]:
-        """Load of the pod's GPUs, and a fresh look at who uses them."""
+    def sample(self) -> tuple[Mapping[str, GpuLoad], Mapping[str, ShareUse]]:
+        """Load of the pod's GPUs and use of its shares, and a fresh look at who uses them."""
         with self._may_fail():
             if self._stock.take():
                 self._advance(None)
         mine = self._held()
         self._used = self._look(mine, proof=False)
-        return self._stock.loads(mine)
+        shares = self._record.attached.shares if self._record.attached else ()
+        return self._stock.loads(mine), self._seat.sample(share.uuid for share in shares if not share.exclusive)
 
     def give_back(self) -> None:
         """End the pod: everything that is closed is free at once, the rest when its last process is gone."""
@@ -174,9 +184,7 @@ class Pod:
         faults.point("stop:released")
         left = not self._leave()
         faults.point("stop:left")
-        for name, value in self.environment.items():
-            if os.environ.get(name) == value:
-                del os.environ[name]
+        _remove(self.environment)
         with self._may_fail(), self._store.locked() as session:
             if left or self._draining():
                 self._save(session, ended=True)
@@ -185,8 +193,14 @@ class Pod:
                 session.remove(self.uid)
         with contextlib.suppress(BackendUnavailable, OSError):
             self._tell()
+        self._follow()
+        self._seat.close()
         self._stock.close()
         self._due = None
+
+    def _poke_self(self) -> None:
+        with contextlib.suppress(OSError):
+            poke.poke(self._store.pods, [f"{self.uid}.sock"])
 
     def _move_out(self, pid: int) -> None:
         """A helper that was started later belongs beside the pod, not into it."""
@@ -210,7 +224,9 @@ class Pod:
 
     def outcome(self) -> Outcome:
         """After each job, failed or not."""
-        troubles = Troubles(self._problem, len(self._world.unreadable), self._repairs)
+        seat = self._seat
+        damaged = len(self._world.unreadable)
+        troubles = Troubles(self._problem, damaged, self._repairs, seat.missing, seat.trouble, self._taken)
         view = compose(self.view.version, self._record, self._stock, self._guard, self._settings, troubles, self._used)
         if view != self.view:
             self.view = replace(view, version=self.view.version + 1)
@@ -218,22 +234,26 @@ class Pod:
 
     # -- one step -----------------------------------------------------------------------------------------------------
 
-    def _advance(self, wish: Wish | None, *, thorough: bool = False) -> None:
+    def _advance(
+        self, wish: Wish | None, *, thorough: bool = False, judged: str = "", busy: frozenset[str] | None = None
+    ) -> None:
         """Turn after turn until nothing changes any more by itself.
 
-        ``thorough``: look also whether dead pods have left something when this pod waits for nothing.
+        ``thorough``: look also whether dead pods have left something when this pod waits for nothing. ``judged``: the
+        verdict that is carried out by this. ``busy``: GPUs that should stay, in place of those that are in use.
         """
         before = self._record
         # Idle GPUs go first; where all or none of them go there is nothing to choose.
-        choice = wish is not None and 0 < wish.milli < self._milli()
-        busy = self._look(self._held(), proof=False).busy if choice else frozenset()
+        if busy is None:
+            choice = wish is not None and 0 < wish.milli < self._milli()
+            busy = self._look(self._held(), proof=False).busy if choice else frozenset()
         sight = Sight()
         try:
             for _ in range(MAX_TURNS):
                 drained = self._draining()
                 with self._store.locked() as session:
-                    self._turn(session, wish, busy, sight)
-                wish = None
+                    self._turn(session, wish, busy, sight, judged)
+                wish, judged = None, ""
                 if self._draining() - sight.looked:
                     sight = self._drained = self._look(self._draining())
                     faults.point("look:done")
@@ -244,6 +264,7 @@ class Pod:
                 thorough = False
                 sight = Sight()  # a proof is good for one decision: the next may grant the same GPU again
         finally:
+            self._follow()
             self._plan_ahead(before)
             if self._record != before:
                 faults.point("attach:recorded")
@@ -251,7 +272,7 @@ class Pod:
         self._problem = ""
         self._retry = RETRY
 
-    def _turn(self, session: Session, wish: Wish | None, busy: frozenset[str], sight: Sight) -> None:
+    def _turn(self, session: Session, wish: Wish | None, busy: frozenset[str], sight: Sight, judged: str) -> None:
         """Under the lock: read, record the wish, decide, apply, record."""
         self._join(session)
         requested = self._record.requested
@@ -261,7 +282,8 @@ class Pod:
             self._save(session, requested=requested)
             return
         # The wish and its answer in one write: nobody ever sees one without the other.
-        self._save(session, requested=requested, allocated=self._decision(requested, busy))
+        done = (*self._record.judged, judged)[-MAX_JUDGED:] if judged else self._record.judged
+        self._save(session, requested=requested, allocated=self._decision(requested, busy), judged=done)
         faults.point("decide:recorded")
         self._carry_out(session, sight)
 
@@ -347,6 +369,28 @@ class Pod:
             session.write(after)
             self._record = after
 
+    # -- time shares --------------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        wants = bool(self._record.requested and self._record.requested.milli)
+        self._seat.follow(wants=wants, has=bool(self._held()))
+
+    def _obey(self) -> None:
+        """Give back what the arbiter has taken away, once for each of its verdicts."""
+        for verdict in self._seat.verdicts():
+            if verdict.key in self._record.judged:
+                continue
+            ours = self._guard.place.processes() if self._guard else frozenset()
+            holders = self._look(frozenset({verdict.gpu} & self._stock.seen.keys()), proof=False).processes
+            guilty = {process for process in {*verdict.processes, *holders} if process.pid in ours}
+            wish = without(self._record, verdict.gpu)
+            keep = self._held() - {verdict.gpu}
+            self._advance(wish, judged=verdict.key, busy=keep)
+            if wish is not None:
+                gpu = self._stock.seen.get(verdict.gpu)
+                self._taken += ((f"GPU {gpu.index}" if gpu else verdict.gpu, verdict.reason),)
+            end(guilty - {self._record.server})
+
     # -- what is so ---------------------------------------------------------------------------------------------------
 
     def _held(self) -> frozenset[str]:
@@ -402,6 +446,8 @@ class Pod:
             pauses.append(RETRY)
         if self._guard and self._guard.problem:
             pauses.append(RETRY)
+        if self._seat.waits:
+            pauses.append(RETRY)
         if self._held():
             pauses.append(INTERVAL)
         self._due = time.monotonic() + min(pauses) if pauses else None
@@ -430,6 +476,29 @@ class Pod:
         self._problem = error.message
         self._due = time.monotonic() + self._retry
         self._retry = min(self._retry * 2, LAST_RETRY)
+
+
+def without(record: Record, gpu: str) -> Wish | None:
+    """The wish of a pod that does not want its share of ``gpu`` any more; None if it has none."""
+    share = next((one for one in record.allocated.shares if one.uuid == gpu), None) if record.allocated else None
+    if share is None or record.requested is None:
+        return None
+    milli = max(0, record.requested.milli - share.milli)
+    return replace(record.requested.wish, milli=milli) if milli else Wish(0)
+
+
+def _put(environment: Mapping[str, str]) -> None:
+    """Into that of this process: what it starts by itself, such as terminals, has it too."""
+    for name, value in environment.items():
+        os.environ[name] = preload.joined(value, os.environ.get(name)) if name == preload.VARIABLE else value
+
+
+def _remove(environment: Mapping[str, str]) -> None:
+    for name, value in environment.items():
+        if name == preload.VARIABLE and (left := preload.without(value, os.environ.get(name))):
+            os.environ[name] = left
+        elif os.environ.get(name) == value:
+            del os.environ[name]
 
 
 def _simulated(store: Store) -> Path:

@@ -17,7 +17,9 @@ MAX_BYTES = 256 * 1024
 FORMAT = 1
 
 read_uid = strict.text(64)
+MAX_JUDGED = 16
 _read_processes = strict.list_of(Process.from_json, 4096)
+_read_judged = strict.list_of(strict.text(64), MAX_JUDGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Record:
     attached: Attached | None = None
     outside: tuple[Process, ...] = ()
     """Processes of no pod that had one of its GPUs open before it was granted, such as a display server."""
+    judged: tuple[str, ...] = ()
+    """Keys of the latest verdicts of the arbiter that were carried out."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON object."""
@@ -55,6 +59,7 @@ class Record:
             "allocated": self.allocated.to_json() if self.allocated else None,
             "attached": self.attached.to_json() if self.attached else None,
             "outside": [process.to_json() for process in self.outside],
+            "judged": list(self.judged),
         }
 
     def encode(self) -> bytes:
@@ -78,4 +83,5 @@ class Record:
             allocated=strict.optional(body, "allocated", lambda value, _: Allocated.from_json(value)),
             attached=strict.optional(body, "attached", lambda value, _: Attached.from_json(value)),
             outside=strict.optional(body, "outside", _read_processes) or (),
+            judged=strict.optional(body, "judged", _read_judged) or (),
         )

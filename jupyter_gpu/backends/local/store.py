@@ -109,9 +109,9 @@ class Store:
     def _open(self) -> int:
         """The folder of the records; made, with the one around it, where it is missing."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        outer = _open_or_make(str(self.path), None)
+        outer = open_shared(str(self.path), None)
         try:
-            return _open_or_make(_PODS, outer)
+            return open_shared(_PODS, outer)
         finally:
             os.close(outer)
 
@@ -218,7 +218,8 @@ class Session:
         return True
 
 
-def _open_or_make(name: str, parent: int | None) -> int:
+def open_shared(name: str, parent: int | None) -> int:
+    """Descriptor of a folder in which every user can make files and remove their own; no link is followed."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=parent)
         made = os.open(name, _DIRECTORY, dir_fd=parent)

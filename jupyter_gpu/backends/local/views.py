@@ -30,6 +30,12 @@ class Troubles:
     """Records of living pods that cannot be read."""
     repairs: tuple[str, ...] = ()
     """What was put right since the last wish."""
+    ungated: str = ""
+    """Why GPU time cannot be shared out by this server."""
+    unserved: str = ""
+    """Why programs wait for GPUs that the pod has."""
+    taken: tuple[tuple[str, str], ...] = ()
+    """GPU and reason of each share that was taken away since the last wish."""
 
 
 def compose(
@@ -57,7 +63,7 @@ def compose(
         allocated=record.allocated,
         attached=record.attached,
         gpus=cards(record.allocated, record.attached, stock.seen, used.holders),
-        conditions=(*_of_guard(guard), *_of_gpus(stock, record, settings), *_of_state(troubles)),
+        conditions=(*_of_guard(guard), *_of_gpus(stock, settings), *_of_shares(record, troubles), *_of_state(troubles)),
     )
 
 
@@ -70,7 +76,7 @@ def _of_guard(guard: Guard | None) -> Iterator[Condition]:
         yield conditions.rules_failed(guard.problem)
 
 
-def _of_gpus(stock: Stock, record: Record, settings: Settings) -> Iterator[Condition]:
+def _of_gpus(stock: Stock, settings: Settings) -> Iterator[Condition]:
     if not stock.known:
         yield conditions.looking()
     elif stock.failed:
@@ -79,8 +85,16 @@ def _of_gpus(stock: Stock, record: Record, settings: Settings) -> Iterator[Condi
         yield conditions.no_gpu(stock.note)
     elif settings.simulated_gpus:
         yield conditions.simulated(len(stock.gpus))
-    if record.allocated and any(not share.exclusive for share in record.allocated.shares):
-        yield conditions.share_not_enforced()
+
+
+def _of_shares(record: Record, troubles: Troubles) -> Iterator[Condition]:
+    shares = record.allocated.shares if record.allocated else ()
+    if troubles.ungated and any(not share.exclusive for share in shares):
+        yield conditions.share_not_enforced(troubles.ungated)
+    if troubles.unserved:
+        yield conditions.nobody_shares_out(troubles.unserved)
+    for gpu, why in troubles.taken:
+        yield conditions.taken_away(gpu, why)
 
 
 def _of_state(troubles: Troubles) -> Iterator[Condition]:

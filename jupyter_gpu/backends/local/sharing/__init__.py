@@ -1,0 +1,10 @@
+"""Time shares on one machine: one process, the arbiter, hands out the turns on all GPUs of a state directory.
+
+Each server that has or wants a GPU has a :mod:`~.keeper`, which sees to it that there is one; :mod:`~.seat` is what
+its pod knows of it. The process itself is :mod:`~.arbiter`: it follows the records as the servers write them, so it
+needs to be told nothing, and whatever is killed begins again from the same records.
+
+    <state>/arbiter.lock              locked by the arbiter: there is one
+    <state>/arbiters/<user id>/       of the arbiters of one user: log, own/ (files that count), <pod>/shares/ (sockets)
+    <state>/gates/<pod>               link of a pod's server to where its sockets are now: what its programs know
+"""

@@ -1,0 +1,252 @@
+"""The process that hands out the turns on the GPUs of a state directory, to whom their records say.
+
+It is started by a server (:mod:`~.keeper`) and belongs to none: it goes on when that one ends, and ends itself when no
+server has a GPU any more, or the state directory is gone. Everything that it knows it can read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+
+from jupyter_gpu_node import cgroup, proc
+from jupyter_gpu_node.shares import offences
+from jupyter_gpu_node.shares import places as share_places
+from jupyter_gpu_node.shares.bouncer import Bouncer
+from jupyter_gpu_node.shares.elastic import Elastic
+from jupyter_gpu_node.shares.server import ArbiterServer, Placed
+from jupyter_gpu_node.shares.store import Store
+from jupyter_gpu_node.shares.usage_by_process import NvmlReader, Uses
+
+from .. import poke
+from ..neighbours import Neighbour
+from ..processes import Process, identify
+from . import places, records, verdict
+from .claims import Shares, apportion, claims
+from .clients import Clients
+from .ending import end
+from .verdict import Verdict
+
+LOOK = 1.0
+"""Seconds between two looks at the records, if nobody pokes."""
+LINGER = 2.0
+"""Seconds without a server that has a GPU, after which there is nothing to do any more."""
+DRIVER = Path("/dev/nvidiactl")
+_log = logging.getLogger(__name__)
+
+
+class Users:
+    """Asks the driver who uses a GPU, and remembers the answer."""
+
+    def __init__(self, reader: NvmlReader) -> None:
+        self._reader = reader
+        self.latest: dict[str, Uses] = {}
+
+    async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
+        """See :class:`~jupyter_gpu_node.shares.usage_by_process.Reader`."""
+        found = await self._reader.read(gpu, begin, end)
+        self.latest[gpu] = found or {}
+        return found
+
+    async def close(self) -> None:
+        """Nothing more is asked."""
+        await self._reader.close()
+
+
+class Arbiter:
+    """``own`` is the folder of the arbiters of this user, as a path that leads there whatever becomes of its name."""
+
+    def __init__(self, state: Path, lock: int, folder: Path) -> None:
+        self._state = state
+        self._lock = lock
+        self._folder = folder
+        self._own = folder / places.OWN
+        self._pods: dict[str, Neighbour] = {}
+        self._clients = Clients()
+        self._shares: Shares = {}
+        self._verdicts: dict[str, tuple[Verdict, ...]] = {}
+        self._untold: set[str] = set()
+        self._users = Users(NvmlReader()) if DRIVER.exists() else None
+        self._bouncer = Bouncer(
+            self._own / "offences.json",
+            self._take_away,
+            pod_of=self._clients.pod_of,
+            never=lambda: [offences.Process(one.pid, one.started) for one in self._clients.servers()],
+            reader=self._users,
+        )
+        self._server = ArbiterServer(
+            Store(self._own), self._clients.check, elastic=lambda _: Elastic(), overdue=self._bouncer.late
+        )
+        self._awake = asyncio.Event()
+        self._over = False
+
+    async def run(self) -> None:
+        """Until nothing is left to do."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop)
+        poked = poke.listen(self._own, places.POKED)
+        loop.add_reader(poked, self._poked, poked)
+        await self._bouncer.start(self._server)
+        try:
+            await self._follow()
+        finally:
+            loop.remove_reader(poked)
+            poked.close()
+            await self._bouncer.close()  # whoever is stopped runs again
+            await self._server.close()
+
+    def stop(self) -> None:
+        """End soon."""
+        self._over = True
+        self._awake.set()
+
+    def _poked(self, listener: object) -> None:
+        poke.drain(listener)  # type: ignore[arg-type]
+        self._awake.set()
+
+    async def _follow(self) -> None:
+        busy, known = time.monotonic(), False
+        while not self._over:
+            self._awake.clear()
+            found = await asyncio.to_thread(self._look)
+            if found is None:
+                _log.info("The state directory is gone or another one now.")
+                return
+            await self._serve(found)
+            if not known:
+                poke.poke(self._state / "pods", (f"{pod}.sock" for pod in found))
+                known = True
+            if self._server.members() or any(claims(pod.record) for pod in found.values() if not pod.dead):
+                busy = time.monotonic()
+            elif time.monotonic() > busy + LINGER:
+                _log.info("No server has a GPU any more.")
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await self._awake.wait()
+
+    def _look(self) -> dict[str, Neighbour] | None:
+        """In a thread: the records, and what earlier arbiters of this user decided about their pods."""
+        if not places.is_current(self._state, self._lock):
+            return None
+        found = records.look(self._state / "pods", self._pods)
+        if found is None:
+            return None
+        places.beat(self._own)
+        for pod in found.keys() - self._pods.keys():
+            if claims(found[pod].record):
+                self._verdicts.setdefault(pod, self._read(pod))
+        return found
+
+    async def _serve(self, found: dict[str, Neighbour]) -> None:
+        """Have the shares be those that the records tell."""
+        self._pods = self._clients.pods = found
+        await self._sentence()
+        taken = {(pod, one.gpu) for pod, judged in self._verdicts.items() for one in judged}
+        wanted = (claim for pod in found.values() for claim in claims(pod.record))
+        self._shares = apportion((one for one in wanted if (one.pod, one.gpu) not in taken), self._shares)
+        try:
+            await self._server.set(
+                {
+                    gpu: {pod: Placed(terms, self._folder / pod) for pod, terms in pods.items()}
+                    for gpu, pods in self._shares.items()
+                }
+            )
+        except (OSError, ValueError) as error:
+            _log.warning("Not every share can be served; it is tried again: %s", error)
+        await self._bouncer.set({gpu: tuple(pods) for gpu, pods in self._shares.items()})
+
+    # --- shares that are taken away -----------------------------------------------------------------------------------
+
+    def _take_away(self, gpu: str, pod: str, reason: str) -> None:
+        """The bouncer wants it. Who used the GPU for that share is remembered now: soon nobody can tell."""
+        found = {
+            Process(one.process.pid, one.process.start)
+            for one in self._server.members()
+            if (one.gpu, one.pod) == (gpu, pod)
+        }
+        used = self._users.latest.get(gpu, {}) if self._users else {}
+        found |= {
+            process
+            for pid, time_used in used.items()
+            if time_used and self._clients.pod_of(pid) == pod and (process := identify(pid))
+        }
+        guilty = found - set(self._clients.servers()) - {identify(os.getpid())}
+        old = tuple(one for one in self._verdicts.get(pod, ()) if one.gpu != gpu)
+        self._verdicts[pod] = (*old, Verdict(uuid.uuid4().hex, gpu, reason, tuple(sorted(guilty))))
+        self._untold.add(pod)
+        self._awake.set()
+
+    async def _sentence(self) -> None:
+        """Carry out what is new, and forget what no longer stands."""
+        for pod, judged in list(self._verdicts.items()):
+            known = self._pods.get(pod)
+            left = tuple(one for one in judged if known and verdict.stands(one, known.record))
+            if left != judged or pod in self._untold:
+                self._verdicts[pod] = left
+                await asyncio.to_thread(self._tell, pod, left)
+            if not left:
+                del self._verdicts[pod]
+
+    def _tell(self, pod: str, judged: tuple[Verdict, ...]) -> None:
+        """In a thread: the pod's file says it, and its server is poked to read it."""
+        try:
+            with share_places.opened(self._folder / pod) as folder:
+                share_places.replace(folder, verdict.NAME, verdict.encode(judged))
+        except OSError as error:
+            _log.warning("Pod %s cannot be told that its share is taken away: %s", pod, error)
+        if pod in self._untold:
+            self._untold.discard(pod)
+            poke.poke(self._state / "pods", [f"{pod}.sock"])
+            end(process for one in judged for process in one.processes)
+
+    def _read(self, pod: str) -> tuple[Verdict, ...]:
+        try:
+            with share_places.opened(self._folder / pod) as folder:
+                return verdict.decode(share_places.read(folder, verdict.NAME, verdict.MAX_BYTES))
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError) as error:
+            _log.warning("What was decided about pod %s cannot be read: %s", pod, error)
+            return ()
+
+
+# --- the process ------------------------------------------------------------------------------------------------------
+
+
+def leave_pods() -> None:
+    """Move this process out of the pod that it was started in: it serves all of them, and outlives that one."""
+    mounted = cgroup.mounts()
+    for hierarchy, controller in ((mounted.unified, ""), (mounted.devices, "devices")):
+        group = Path(cgroup.membership().get(controller, "/"))
+        inner = [part for part in (group, *group.parents) if part.name.startswith(cgroup.PREFIX)]
+        if hierarchy is None or not inner:
+            continue
+        try:
+            cgroup.enter(hierarchy.directory(str(inner[-1].parent)), os.getpid())
+        except (OSError, ValueError) as error:
+            _log.warning("The control group %s cannot be left: %s", group, error)
+
+
+def main(arguments: list[str]) -> int:
+    """``STATE LOCK``: the state directory, and the number of the locked descriptor that was inherited."""
+    state, lock = Path(arguments[0]), int(arguments[1])
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    leave_pods()
+    try:
+        folder = places.open_home(state)
+    except FileNotFoundError:
+        return 0
+    _log.info("Process %s hands out GPU time (started at tick %s).", os.getpid(), proc.process_start_time(os.getpid()))
+
+    async def whole() -> None:
+        await Arbiter(state, lock, Path(f"/proc/self/fd/{folder}")).run()
+
+    asyncio.run(whole())
+    return 0

@@ -1,0 +1,134 @@
+"""Sees to it that an arbiter runs while this server has or wants a GPU: in a thread that waits, and never in the way.
+
+Whoever gets the lock starts the process and hands the locked descriptor over, so the lock is free at the very moment at
+which that process ends, whatever ended it; and the next server that waits starts another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from jupyter_gpu_node.enforcement import MARK
+
+from . import places
+
+GATE = "JUPYTER_GPU_GATE"
+"""Variable with the folder of the sockets."""
+PRELOAD = "LD_PRELOAD"
+NOT_YET = 0.2
+"""Seconds before one is started: who gives a GPU back at once needs none, and no program asks for a turn so soon."""
+YOUNG = 10.0
+"""Seconds that one has to run for its end to be no failure of its start."""
+FIRST_PAUSE, KILLED_PAUSE, LAST_PAUSE = 0.05, 1.0, 30.0
+"""Seconds after a failure, doubled with each; at most so long if it was killed, and for a failure of its own."""
+_HIDDEN = (PRELOAD, GATE, MARK)
+
+_log = logging.getLogger(__name__)
+
+
+def pause(failures: int, why: str) -> float:
+    """Seconds after so many failures in a row, the last of them ``why``; empty: it was killed."""
+    return float(min(FIRST_PAUSE * 2 ** min(failures, 20), LAST_PAUSE if why else KILLED_PAUSE))
+
+
+class Keeper:
+    """Of one server. ``leave`` moves a process out of the pod; ``changed`` is called in the thread of a new problem."""
+
+    def __init__(self, state: Path, leave: Callable[[int], None], changed: Callable[[], None]) -> None:
+        self._state = state
+        self._leave = leave
+        self._changed = changed
+        self._guard = threading.Lock()
+        self._starts = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._needed = False
+        self._stopped = threading.Event()
+        self.problem = ""
+        """Why none could be started, if so."""
+
+    def need(self, needed: bool) -> None:
+        """Whether this server has or wants a GPU; it never waits."""
+        with self._guard:
+            self._needed = needed
+            if needed and self._thread is None and not self._stopped.is_set():
+                self._thread = threading.Thread(target=self._run, name="jupyter-gpu-arbiter", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Start none from now on. The thread may wait for the lock for a while: it ends as soon as it has it."""
+        self._stopped.set()
+        self.need(False)
+        with self._starts:  # nothing is being started in the thread after this
+            pass
+
+    def _run(self) -> None:
+        failures = 0
+        self._stopped.wait(NOT_YET)
+        while self._goes_on():
+            began = time.monotonic()
+            failed, why = self._once()
+            failures = failures + 1 if failed and time.monotonic() - began < YOUNG else 0
+            if why and why != self.problem:
+                _log.warning("GPU time can't be shared out: %s", why)
+            if why != self.problem:
+                self.problem = why
+                self._changed()
+            if failures:
+                self._stopped.wait(pause(failures, why))
+
+    def _goes_on(self) -> bool:
+        with self._guard:
+            if not self._needed:
+                self._thread = None
+            return self._needed
+
+    def _once(self) -> tuple[bool, str]:
+        """Wait for the lock, start an arbiter, wait for its end; whether it was cut short, and why if of itself."""
+        try:
+            process = self._start()
+        except OSError as error:
+            return True, f"It can't be started: {error}."
+        status = process.wait() if process else 0
+        if status <= 0:  # whoever killed it knew why
+            return status < 0, ""
+        return True, f"It ended with status {status}; {places.home(self._state) / places.LOG} says why."
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        lock = places.open_lock(self._state)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with self._starts:
+                if not self._needed or not places.is_current(self._state, lock):
+                    return None
+                process = self._popen(lock)
+        finally:
+            os.close(lock)
+        with contextlib.suppress(OSError):  # it leaves by itself, too
+            self._leave(process.pid)
+        return process
+
+    def _popen(self, lock: int) -> subprocess.Popen[bytes]:
+        places.make_home(self._state)
+        log = places.open_log(self._state)
+        try:
+            return subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-P", "-m", __package__ or "", str(self._state), str(lock)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env={name: value for name, value in os.environ.items() if name not in _HIDDEN},
+                pass_fds=[lock],
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)

@@ -1,0 +1,183 @@
+"""What time shares have in the state directory, and who may be believed about it.
+
+The directory belongs to all users of the machine. What an arbiter makes is in a folder that has the name of its user
+id and belongs to that user: whatever says otherwise is nobody's. No link is followed but those that a pod's own server
+made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+from .. import poke
+from ..store import open_shared
+
+LOCK = "arbiter.lock"
+ARBITERS = "arbiters"
+GATES = "gates"
+OWN = "own"
+"""Of an arbiter's folder, the part that no pod needs."""
+POKED = "poked.sock"
+LOG = "log"
+MAX_LOG = 2**20
+SILENCE = 10.0
+"""Seconds after which an arbiter that shows no sign of life counts as one that hangs."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ADDRESS = 107 - len("/GPU-00000000-0000-0000-0000-000000000000.sock")
+"""Bytes that the path of the folder of a socket may have."""
+
+
+def open_lock(state: Path) -> int:
+    """Descriptor of the lock file, made where it is missing: to be locked, never to be written."""
+    path = state / LOCK
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return _regular(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
+        with contextlib.suppress(FileExistsError):
+            return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+
+
+def is_current(state: Path, lock: int) -> bool:
+    """Whether that is the lock file still: somebody may have removed it, or everything."""
+    try:
+        return os.path.samestat(os.fstat(lock), os.lstat(state / LOCK))
+    except OSError:
+        return False
+
+
+def _regular(descriptor: int) -> int:
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(f"{LOCK} is no regular file")
+
+
+# --- an arbiter's own folder ------------------------------------------------------------------------------------------
+
+
+def home(state: Path, user: int | None = None) -> Path:
+    """Of the arbiters of that user, or of ours."""
+    return state / ARBITERS / str(os.geteuid() if user is None else user)
+
+
+def make_home(state: Path) -> None:
+    """Ours, with the folder for what no pod needs. Raises :class:`OSError`; the state directory is never made anew."""
+    outer = os.open(state, _FOLDER)
+    try:
+        os.close(open_shared(GATES, outer))
+        arbiters = open_shared(ARBITERS, outer)
+    finally:
+        os.close(outer)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(str(os.geteuid()), 0o755, dir_fd=arbiters)
+        folder = open_home(state)
+    finally:
+        os.close(arbiters)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(OWN, 0o755, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def open_home(state: Path) -> int:
+    """Descriptor of ours. Raises :class:`PermissionError` if others can change it, and :class:`OSError`."""
+    folder = os.open(home(state), _FOLDER)
+    about = os.fstat(folder)
+    if about.st_uid == os.geteuid() and not about.st_mode & 0o022:
+        return folder
+    os.close(folder)
+    raise PermissionError(f"{home(state)} can be changed by others")
+
+
+def open_log(state: Path) -> int:
+    """Descriptor for the words of the next arbiter; a long log begins anew."""
+    folder = open_home(state)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        log = _regular(os.open(LOG, flags, 0o644, dir_fd=folder))
+    finally:
+        os.close(folder)
+    if os.fstat(log).st_size > MAX_LOG:
+        os.ftruncate(log, 0)
+    return log
+
+
+# --- which arbiter there is -------------------------------------------------------------------------------------------
+
+
+def beat(own: Path) -> None:
+    """A sign of life: the time of the poke socket, by the clock that nobody sets."""
+    now = time.monotonic_ns()
+    os.utime(own / POKED, ns=(now, now))
+
+
+def living(state: Path) -> int | None:
+    """User of the arbiter that runs, which is poked as well; None where there is none.
+
+    Only one has the lock. Should a user pretend to have it, the lower number is believed: root above all.
+    """
+    folder = state / ARBITERS
+    try:
+        names = sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)  # noqa: PTH208 - names
+        users = [int(name) for name in names if os.lstat(folder / name).st_uid == int(name)]
+        deaf = poke.poke(folder, (f"{user}/{OWN}/{POKED}" for user in users))
+    except OSError:
+        return None
+    return next((user for user in users if f"{user}/{OWN}/{POKED}" not in deaf), None)
+
+
+def silence(state: Path, user: int) -> float:
+    """Seconds since the last sign of life of that user's arbiter."""
+    try:
+        last = os.lstat(home(state, user) / OWN / POKED).st_mtime_ns
+    except OSError:
+        return float("inf")
+    return (time.monotonic_ns() - last) / 1e9
+
+
+# --- where a pod's programs find their sockets ------------------------------------------------------------------------
+
+
+def gate(state: Path, pod: str) -> Path:
+    """The link for that pod: short enough for an address, which has 108 bytes, wherever the state directory is."""
+    inside = state / GATES / pod[:16]
+    if len(os.fsencode(inside)) <= _ADDRESS:
+        return inside
+    short = Path(tempfile.gettempdir())
+    name = f"jupyter-gpu-{pod[:16]}"
+    return (short if len(os.fsencode(short / name)) <= _ADDRESS else Path("/tmp")) / name  # noqa: S108 - a random name
+
+
+def sockets(state: Path, user: int, pod: str) -> Path:
+    """Where the arbiter of that user has the sockets and files of a pod."""
+    return home(state, user) / pod / "shares"
+
+
+def lead(link: Path, target: Path) -> None:
+    """Have ``link`` lead there, in one step. Raises :class:`OSError`."""
+    with contextlib.suppress(OSError):
+        if os.readlink(link) == str(target):  # noqa: PTH115 - compared as text
+            return
+    draft = link.with_name(f".{link.name}.{secrets.token_hex(8)}")
+    draft.symlink_to(target)
+    try:
+        draft.replace(link)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def part(link: Path) -> None:
+    """Remove the link, if it is ours."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISLNK(link.lstat().st_mode):
+            link.unlink()

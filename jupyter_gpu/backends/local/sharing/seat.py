@@ -1,0 +1,117 @@
+"""A pod's side of time shares: what its programs need, whether they are served, and what was decided about it.
+
+Everything here runs in the worker thread of its server, and nothing waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from jupyter_gpu.backends import share_files
+from jupyter_gpu.model.share import ShareUse
+from jupyter_gpu.preload import VARIABLE, can_be_preloaded
+from jupyter_gpu_node.shares import gate_files
+from jupyter_gpu_node.shares import places as share_places
+
+from . import places, verdict
+from .keeper import GATE, Keeper
+from .verdict import Verdict
+
+PATIENCE = 5.0
+"""Seconds without an arbiter before the user hears of it: one that was killed is replaced in less than one."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_log = logging.getLogger(__name__)
+
+
+class Seat:
+    """Of one pod. ``leave`` moves a process out of it; ``changed`` is called in another thread when it should look."""
+
+    def __init__(self, state: Path, pod: str, leave: Callable[[int], None], changed: Callable[[], None]) -> None:
+        self._state = state.absolute()
+        self._pod = pod
+        self._link = places.gate(self._state, pod)
+        self._keeper = Keeper(self._state, leave, changed)
+        self._gate = gate_files.preload()
+        self._user: int | None = None
+        self._missing: float | None = None
+        self.trouble = ""
+        """Why programs wait for the GPU now, if so."""
+        self.missing = "" if self._gate else "this installation has no gate: it was built without a C compiler"
+        """Why GPU time cannot be shared out by this server at all, if so."""
+        if self._gate and not can_be_preloaded(str(self._gate)):
+            self.missing = f"programs can't be started with {self._gate}, because of the blanks or colons in its path"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What programs of the pod need: the gate, and where it finds the sockets."""
+        return {} if self.missing else {VARIABLE: str(self._gate), GATE: str(self._link)}
+
+    @property
+    def waits(self) -> bool:
+        """Whether it should be looked at again soon."""
+        return self._missing is not None
+
+    def follow(self, *, wants: bool, has: bool) -> None:
+        """After each change: have an arbiter running and poked, and the sockets where the programs look for them."""
+        if self.missing:
+            return
+        self._keeper.need(wants or has)
+        if not has:
+            self._missing, self.trouble = None, ""
+            if self._user is None:
+                return
+        self._user = places.living(self._state)
+        if self._user is not None:
+            try:
+                places.lead(self._link, places.sockets(self._state, self._user, self._pod))
+            except OSError as error:
+                self.trouble = f"{self._link} can't be made ({error.strerror or error})."
+                return
+        if has:
+            self.trouble = self._silent(time.monotonic())
+
+    def _silent(self, now: float) -> str:
+        """Why nobody serves the pod, if that lasts."""
+        if self._user is None:
+            self._missing = now if self._missing is None else self._missing
+            return "" if now < self._missing + PATIENCE else self._keeper.problem or "Nobody answers."
+        self._missing = None
+        if places.silence(self._state, self._user) < places.SILENCE:
+            return ""
+        return f"It runs (started by user {self._user}) but has shown no sign of life for {places.SILENCE:g} seconds."
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What the arbiter decided about this pod; nothing if that cannot be read."""
+        if self._user is None:
+            return ()
+        try:
+            folder = os.open(places.sockets(self._state, self._user, self._pod), _FOLDER)
+        except OSError:
+            return ()
+        try:
+            if os.fstat(folder).st_uid != self._user:
+                return ()
+            return verdict.decode(share_places.read(folder, verdict.NAME, verdict.MAX_BYTES))
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError) as error:
+            _log.warning("What was decided about this server's shares can't be read: %s", error)
+            return ()
+        finally:
+            os.close(folder)
+
+    def sample(self, uuids: Iterable[str]) -> Mapping[str, ShareUse]:
+        """How the shares of these GPUs are used."""
+        if self._user is None:
+            return {}
+        folder = places.sockets(self._state, self._user, self._pod)
+        return share_files.read(folder, uuids, time.time_ns() // 1_000_000)
+
+    def close(self) -> None:
+        """The pod ends."""
+        self._keeper.stop()
+        places.part(self._link)
