@@ -90,10 +90,17 @@ class Result:
     seconds: float
 
 
+SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadfile")
+"""Two test files at a time: most wait for processes that they start. Not more, on any machine: all use its devices."""
+
 PARTS = (
     Part("check", ["scripts/check"]),
     Part("jest", ["jlpm", "test", "--json", "--outputFile={report}"], of_jest, "labextension"),
-    Part("pytest", ["pytest", "-m", "not cluster", "--cov", "--cov-report=", "--junitxml={report}"], of_junit),
+    Part(
+        "pytest",
+        ["pytest", "-m", "not cluster", *SIDE_BY_SIDE, "--cov", "--cov-report=", "--junitxml={report}"],
+        of_junit,
+    ),
     Part("coverage", ["coverage", "report", "--show-missing", "--skip-covered", "--fail-under=100"]),
     Part("ui", ["jlpm", "playwright", "test", "--reporter=list,junit"], of_junit, "labextension/ui-tests"),
     Part("demo", ["scripts/demo", "--check"]),

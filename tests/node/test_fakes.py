@@ -3,7 +3,8 @@
 import json
 import os
 import stat
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,11 @@ Spawn = Callable[..., Child]
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home() -> Iterator[Path]:
     """A directory that other users reach as well."""
-    for directory in (tmp_path, *tmp_path.parents[:2]):
-        directory.chmod(0o755)
-    return tmp_path / "simulated"
+    with tempfile.TemporaryDirectory(prefix="jupyter-gpu-test.") as name:
+        Path(name).chmod(0o755)
+        yield Path(name) / "simulated"
 
 
 def as_nobody(child: Child) -> Child:
