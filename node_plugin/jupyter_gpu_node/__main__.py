@@ -9,7 +9,7 @@ What it needs of the machine, and why:
   - ``SYS_PTRACE``, ``DAC_READ_SEARCH``: look into ``/proc/<pid>/{fd,fdinfo,maps,ns}`` of other users' processes.
   - ``CHECKPOINT_RESTORE``: follow ``/proc/<pid>/map_files``: a mapping outlives its descriptor, and its path means
     nothing outside of the pod.
-  - ``KILL``: end a process that has a GPU open which was not given to it.
+  - ``KILL``: end a process that has a GPU open which was not given to it; stop one that does not keep to its turns.
   - ``MKNOD``: device nodes of simulated GPUs; not needed with real ones.
   - ``SYS_ADMIN`` only where no bpffs is mounted: programs are then found again by name.
 
@@ -42,6 +42,7 @@ from . import settings as settings_module
 from .agent import Agent
 from .audit import Audit
 from .claims import Claims
+from .gate import Gate
 from .gpus import GpuSource
 from .guarding import Guarding
 from .holders import Eyes
@@ -54,6 +55,8 @@ from .pod_socket import PodSockets
 from .publisher import GUARDED, NOT_GUARDED, Publisher
 from .samples import Samples
 from .settings import Settings
+from .shares.usage_by_process import NvmlReader
+from .sharing import Sharing
 from .slots import Reconciled
 from .steps import Tools
 from .stock import NVIDIA, Stock
@@ -92,11 +95,24 @@ class Plugin:
         self.inventory = Inventory(self.stock, kube, settings.node, settings.inventory_seconds)
         self.metrics = Metrics(lambda: self.inventory.gpus)
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
-        self.eyes = Eyes(self.stock.helpers)
+        self.eyes = Eyes(self._helpers)
         self.sockets = PodSockets(settings.slot_directory, self._answer)
         pins, places = Pins.at(settings.pins), Places.of_this_machine(settings.cgroup)
         self.guarding = Guarding(functools.partial(guarding.attempt, pins, places), self._can_guard)
         self.metrics.can_guard.set_function(lambda: not self.guarding.problem)
+        self.gate = Gate(settings.state)
+        self.asker = 0
+        self.sharing = Sharing(
+            settings,
+            lambda: self.agent.members,
+            self.inventory,
+            self.publisher,
+            self.metrics,
+            installed=self.gate,
+            servers=lambda: self.sockets.peers,
+            reader=NvmlReader(self._note_asker) if settings.simulated is None else None,
+        )
+        self.metrics.shares.source = self.sharing.figures
         self.tools = Tools(
             self.inventory,
             pins,
@@ -105,6 +121,7 @@ class Plugin:
             self.publisher,
             self.metrics,
             self.guarding,
+            self.sharing,
         )
         self.agent = Agent(
             settings.node,
@@ -115,7 +132,9 @@ class Plugin:
             trusted_namespaces=settings.system_namespaces,
         )
         simulated = settings.simulated is not None
-        self.samples = Samples(settings.node, self.inventory, self.agent.members, simulated=simulated)
+        self.samples = Samples(
+            settings.node, self.inventory, self.agent.members, self.sharing.answer, simulated=simulated
+        )
         self.audit = Audit(
             self.inventory,
             self.eyes,
@@ -127,11 +146,18 @@ class Plugin:
             begun=(self.agent.ready, self.agent.synced),
         )
         self.claims = Claims(settings, lambda: self.agent.pods, self.publisher.fetch)
-        self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims)
+        self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims, self.gate)
         self.port = Port(self.metrics, process.alive, self.not_ready, settings.pod_ip, settings.port)
 
     async def _answer(self, uid: str, what: str) -> Mapping[str, Any]:
         return await self.samples.answer(uid, what)
+
+    def _note_asker(self, pid: int) -> None:
+        """Who asks the driver which process uses which GPU: it has them open."""
+        self.asker = pid
+
+    def _helpers(self) -> frozenset[int]:
+        return self.stock.helpers() | {self.asker}
 
     def not_ready(self) -> str:
         """Why this node can't serve now, in plain words; empty if it can."""
@@ -157,6 +183,9 @@ class Plugin:
             await self._run()
 
     async def _run(self) -> None:
+        await asyncio.to_thread(self.gate.install)
+        if self.gate.problem:
+            logging.getLogger(__name__).warning("Time shares are not enforced on this node: %s.", self.gate.problem)
         await self.inventory.begin()
         await self.guarding.once()
         try:
@@ -164,6 +193,7 @@ class Plugin:
                 {
                     "port": self.port.run(),
                     "agent": self.agent.run(),
+                    "sharing": self.sharing.run(),
                     "inventory": self.inventory.run(),
                     "audit": self.audit.run(),
                     "guarding": self.guarding.run(),
@@ -172,6 +202,7 @@ class Plugin:
                 }
             )
         finally:
+            await self.sharing.close()
             await self.sockets.close()
             await self.recorder.close()
             self.eyes.close()
@@ -186,6 +217,8 @@ class Plugin:
         for slot, claim in self.claims.known.items():
             if claim.pod.uid in self.agent.members:
                 await self.sockets.serve(slot, claim.pod.uid)
+                await self.sharing.serve(slot, claim.pod.uid)
+        await self.sharing.begin()
         await self.claims.watch(self._compared)
 
     async def _compared(self, result: Reconciled) -> None:

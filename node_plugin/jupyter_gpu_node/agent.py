@@ -145,6 +145,7 @@ class Agent:
                 raise CannotGuard(f"The control group of pod {pod} was not found, so its GPUs cannot be guarded.")
             faults.point("agent:closed")
             await self._sockets.serve(slot, pod.uid)
+            await self._tools.sharing.serve(slot, pod.uid)
         except (OSError, ValueError) as error:
             raise CannotGuard(
                 f"The GPUs of pod {pod} cannot be guarded: {error}. So its container {container} is not started."

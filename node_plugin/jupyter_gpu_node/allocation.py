@@ -29,6 +29,8 @@ LIBRARY_DIRECTORIES = (
 """Below the driver's root; the first that has :data:`DRIVER` is taken."""
 PROGRAM_DIRECTORIES = ("usr/bin", "opt/nvidia/bin", "home/kubernetes/bin/nvidia/bin", "usr/local/nvidia/bin")
 DRIVER = "libcuda.so.1"
+REAL_DRIVER = f"{SOCKET_DIRECTORY}/driver/{DRIVER}"
+"""Where a container has the real one if the gate stands at its place; the gate needs it there."""
 LIBRARIES = (
     *("libcuda.so*", "libcudadebugger.so*", "libnvidia-ml.so*", "libnvidia-ptxjitcompiler.so*", "libnvidia-nvvm*.so*"),
     *("libnvidia-gpucomp.so*", "libnvidia-opencl.so*", "libnvidia-allocator.so*", "libnvidia-pkcs11*.so*"),
@@ -145,6 +147,24 @@ def find_driver(listing: Mapping[str, Collection[str]], driver: Driver) -> tuple
     }
     root = str(driver.root).rstrip("/")
     return tuple(Mount(f"{root}/{host}", f"{driver.target}/{seen}") for host, seen in (*libraries, *programs.values()))
+
+
+def gated(driver: Sequence[Mount], gate: str) -> tuple[Mount, ...]:
+    """The same with ``gate``, a file of the host, in front of the driver: no name of the driver leads past it.
+
+    A program could open the real one by its new path all the same: it must be there for the gate. Whoever does so is
+    seen and stopped.
+    """
+    real = next((mount.host for mount in driver if mount.container.rpartition("/")[2] == DRIVER), None)
+    if real is None:
+        return tuple(driver)
+    named = (
+        Mount(gate, mount.container)
+        if fnmatch.fnmatchcase(mount.container.rpartition("/")[2], "libcuda.so*")
+        else mount
+        for mount in driver
+    )
+    return (*named, Mount(real, REAL_DRIVER))
 
 
 def _matching(names: Collection[str], patterns: Iterable[str]) -> list[str]:

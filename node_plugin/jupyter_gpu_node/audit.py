@@ -7,12 +7,10 @@ them. Nobody is given a GPU that such a process may still have open.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 from collections.abc import Callable, Collection, Mapping
 
-from . import proc
+from . import killing
 from .audit_rules import Rights, Suspect, Verdict, judge
 from .holders import Eyes, Sight
 from .inventory import Inventory
@@ -22,8 +20,6 @@ from .roster import PodView
 
 MAPPINGS_EVERY = 4
 """Memory mappings are read in one of so many looks: it takes most of the time, and few programs close what they map."""
-PATIENCE = 1.0
-"""Seconds that a process that is ended gets to be gone, before its GPU is told to be held."""
 HELD = "A process that was not given this GPU has it open: {command} (process {pid}). It was told to end."
 
 _log = logging.getLogger(__name__)
@@ -71,7 +67,7 @@ class Audit:
         found = await self._findings()
         if any(verdict is Verdict.INTRUDER for _, _, verdict in found):
             intruders = [(uuid, suspect) for uuid, suspect, verdict in found if verdict is Verdict.INTRUDER]
-            await asyncio.gather(*(self._end(suspect) for suspect in {suspect for _, suspect in intruders}))
+            await asyncio.gather(*(killing.end(suspect) for suspect in {suspect for _, suspect in intruders}))
             self._report(found)
             found = await self._findings(mappings=True)
         self._report(found)
@@ -99,15 +95,6 @@ class Audit:
         ]
         return [finding for finding in verdicts if finding[2] is not Verdict.FINE]
 
-    async def _end(self, suspect: Suspect) -> None:
-        """SIGKILL to that very process, and wait a little for its end."""
-        try:
-            with proc.meant(suspect.pid, suspect.start) as descriptor:
-                if descriptor is not None:
-                    await _killed(descriptor)
-        except OSError as error:
-            _log.error("Process %d (%s) cannot be ended: %s", suspect.pid, suspect.command, error)
-
     def _report(self, found: list[tuple[str, Suspect, Verdict]]) -> None:
         for uuid, suspect, verdict in found:
             if (suspect.pid, suspect.start, uuid) in self._told:
@@ -132,17 +119,3 @@ _ORDER: Mapping[Verdict, int] = {Verdict.INTRUDER: 0, Verdict.STRANGE: 1, Verdic
 
 def _leniency(verdict: Verdict) -> int:
     return _ORDER[verdict]
-
-
-async def _killed(descriptor: int) -> None:
-    """SIGKILL, and a little patience for its end."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    loop.add_reader(descriptor, ended.set)
-    try:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
-                await ended.wait()
-    finally:
-        loop.remove_reader(descriptor)

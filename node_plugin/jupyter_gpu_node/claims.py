@@ -8,10 +8,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from . import checkpoint, pod_socket, slots
+from . import allocation, checkpoint, pod_socket, slot_places, slots
 from .kubelet import internal_checkpoint
 from .kubelet.pod_resources import PodResources, PodResourcesError
 from .settings import Settings
@@ -136,8 +136,7 @@ class Claims:
         for slot in slots.abandoned(present, found, self.allocated, time.time()):
             path = self._settings.slot_directory(slot)
             with contextlib.suppress(OSError):  # not ours, or not empty
-                (path / pod_socket.NAME).unlink(missing_ok=True)
-                path.rmdir()
+                _remove_directory(path)
                 _log.info("The directory of %s was removed: nobody has it any more.", slot)
 
     def _held(self) -> tuple[Held, ...] | None:
@@ -190,6 +189,20 @@ def _merged(
 
 
 def _make_directory(path: Path) -> None:
-    """Everybody may enter; nobody but root may make anything there."""
-    path.mkdir(parents=True, exist_ok=True)
-    path.chmod(0o755)
+    """Everybody may enter; nobody but root may make anything there. With a place for the real driver's file."""
+    inner = path / PurePosixPath(allocation.REAL_DRIVER).relative_to(allocation.SOCKET_DIRECTORY)
+    for folder in (path, inner.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)
+    inner.touch(0o644)
+
+
+def _remove_directory(path: Path) -> None:
+    """Raises :class:`OSError` if it is not ours, or not empty."""
+    slot_places.clear(path)
+    inner = path / PurePosixPath(allocation.REAL_DRIVER).relative_to(allocation.SOCKET_DIRECTORY)
+    for file in (path / pod_socket.NAME, inner):
+        file.unlink(missing_ok=True)
+    if inner.parent.is_dir():
+        inner.parent.rmdir()
+    path.rmdir()

@@ -17,6 +17,7 @@ from tornado.web import Application, RequestHandler
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import Gpu, total
 
+from .share_metrics import ShareMetrics
 from .slots import PodRef
 
 APPLY_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
@@ -42,6 +43,7 @@ class Metrics(Collector):
     def __init__(self, gpus: Callable[[], tuple[Gpu, ...]] = lambda: ()) -> None:
         self.registry = CollectorRegistry()
         self.gpus = gpus
+        self.shares = ShareMetrics()
         self._accounts: dict[str, _Account] = {}
         self.apply = Histogram(
             "jupyter_gpu_apply_seconds",
@@ -58,6 +60,10 @@ class Metrics(Collector):
             "jupyter_gpu_moving", "Releases believed after looks at a pod that never stood still for them"
         )
         self.strangers = self._counter("jupyter_gpu_strangers", "Programs of the machine found to have a GPU open")
+        self.share_stops = self._counter(
+            "jupyter_gpu_share_stops", "Programs stopped until the next turn of their share"
+        )
+        self.shares_taken = self._counter("jupyter_gpu_shares_taken", "Shares taken away from their pods")
         self.orphans = Counter(
             "jupyter_gpu_orphans",
             "What pods left behind while nobody looked, found and removed",
@@ -113,6 +119,7 @@ class Metrics(Collector):
         for gpu in self.gpus():
             healthy.add_metric((gpu.uuid, gpu.model), float(gpu.healthy))
         yield from (attached, draining, seconds, healthy)
+        yield from self.shares.collect()
 
 
 @dataclass(slots=True)

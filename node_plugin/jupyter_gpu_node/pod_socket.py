@@ -14,6 +14,9 @@ from typing import Any
 
 from jupyter_gpu.model import strict
 
+from .shares import identity
+from .shares.offences import Process
+
 NAME = "node.sock"
 MAX_REQUEST = 4096
 MAX_ANSWER = 2**20
@@ -33,7 +36,13 @@ class PodSockets:
         self._directory = directory
         self._answer = answer
         self._servers: dict[str, tuple[str, asyncio.Server]] = {}
+        self._peers: dict[asyncio.StreamWriter, Process] = {}
         self._one = asyncio.Lock()  # two calls for one slot would leave a server that nobody ends
+
+    @property
+    def peers(self) -> frozenset[Process]:
+        """Who is connected: the Jupyter servers."""
+        return frozenset(self._peers.values())
 
     async def serve(self, slot: str, uid: str) -> None:
         """Have the socket of ``slot`` serve that pod from now on. Raises :class:`OSError`."""
@@ -55,10 +64,13 @@ class PodSockets:
                 writer.close()
                 return
             connections.add(writer)
+            if process := _peer(writer):
+                self._peers[writer] = process
             try:
                 await self._converse(uid, reader, writer)
             finally:
                 connections.discard(writer)
+                self._peers.pop(writer, None)
                 writer.close()
 
         server = await asyncio.start_unix_server(connected, path, limit=MAX_REQUEST)
@@ -102,6 +114,15 @@ class PodSockets:
         except strict.FieldError as error:
             return {"error": str(error)}
         return await self._answer(uid, what)
+
+
+def _peer(writer: asyncio.StreamWriter) -> Process | None:
+    """Who connected; None if it has ended."""
+    try:
+        found = identity.peer(writer.get_extra_info("socket"))
+    except OSError:
+        return None
+    return Process(found.pid, found.start)
 
 
 async def _send(writer: asyncio.StreamWriter, body: Mapping[str, Any]) -> None:

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from jupyter_gpu.kube import objects
-from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated, Attached, decode_allocated, decode_attached
+from jupyter_gpu.model.annotations import (
+    ALLOCATED,
+    ATTACHED,
+    REQUESTED,
+    Allocated,
+    Attached,
+    decode_allocated,
+    decode_attached,
+    decode_requested,
+)
 from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
@@ -34,6 +43,8 @@ class PodView:
     """Whether a container with a slot has started."""
     allocated: Allocated | None = None
     attached: Attached | None = None
+    memory: int | None = None
+    """Bytes of GPU memory that the user wants each share to have, and no more."""
     version: str = ""
     problem: str = ""
     """Why ``allocated`` cannot be read: then nothing is changed."""
@@ -49,6 +60,7 @@ def read(pod: Mapping[str, Any]) -> PodView:
     slots = frozenset(objects.slots(pod))
     allocated, problem = _decoded(pod, ALLOCATED, decode_allocated)
     attached, _ = _decoded(pod, ATTACHED, decode_attached)
+    requested, _ = _decoded(pod, REQUESTED, decode_requested)
     return PodView(
         ref=PodRef(objects.uid(pod), objects.namespace(pod), objects.name(pod)),
         created=objects.created(pod),
@@ -57,6 +69,7 @@ def read(pod: Mapping[str, Any]) -> PodView:
         runs=_runs(pod, slots),
         allocated=allocated,
         attached=attached,
+        memory=requested.wish.memory if requested else None,
         version=objects.resource_version(pod),
         problem=problem,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from jupyter_gpu.model import strict
@@ -24,19 +24,29 @@ FRESH = 0.5
 class Samples:
     """Answers of the pods' sockets."""
 
-    def __init__(self, node: str, inventory: Inventory, members: Mapping[str, Member], *, simulated: bool) -> None:
+    def __init__(
+        self,
+        node: str,
+        inventory: Inventory,
+        members: Mapping[str, Member],
+        shares: Callable[[str], Awaitable[Mapping[str, Any]]],
+        *,
+        simulated: bool,
+    ) -> None:
         self._node = node
         self._inventory = inventory
         self._members = members
+        self._shares = shares
         self._simulated = simulated
         self._kept: dict[str, tuple[float, Mapping[str, Any]]] = {}
         self._before: dict[str, pretended_load.Reading] = {}
 
     async def answer(self, uid: str, what: str) -> Mapping[str, Any]:
-        """``node``: this node and its GPUs; ``sample``: load and users of that pod's GPUs."""
+        """``node``: this node, its GPUs, the pod's shares; ``sample``: load and users of that pod's GPUs."""
         if what == "node":
             gpus = [gpu.to_json() for gpu in self._inventory.gpus]
-            return {"node": self._node, "simulated": self._simulated, "gpus": gpus}
+            shares = await self._shares(uid)
+            return {"node": self._node, "simulated": self._simulated, "gpus": gpus, "shares": shares}
         now = time.monotonic()
         self._kept = {key: item for key, item in self._kept.items() if now - item[0] < FRESH}
         if uid not in self._kept:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,7 +16,7 @@ from typing import TypeVar
 from jupyter_gpu import faults
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 
-from . import cgroup, proc, roster
+from . import cgroup, killing, proc, roster
 from .audit_rules import Rights
 from .guarded_pod import GuardedPod, enclose
 from .guarding import Guarding
@@ -27,6 +27,7 @@ from .metrics import Metrics
 from .pins import Pins
 from .places import Places
 from .publisher import Publisher
+from .sharing import Sharing
 
 T = TypeVar("T")
 
@@ -47,6 +48,7 @@ class Tools:
     publisher: Publisher
     metrics: Metrics
     guarding: Guarding
+    sharing: Sharing
 
 
 class Steps:
@@ -104,6 +106,7 @@ class Steps:
         faults.point("agent:seen")
         shares = await self._apply(member)
         sight = await self._look(member, shares)
+        await self._end_taken(member, sight)
         others = [one.holding for one in self._members.values() if one is not member]
         claimed = {uuid for other in others for uuid in other.has}
         unhealthy = self._tools.inventory.unhealthy
@@ -111,6 +114,7 @@ class Steps:
         member.granted = {share.uuid: share.milli for share in shares}
         # where nothing is known nothing was looked for, and of what moved nothing is proven
         member.settled = member.settled or (bool(self._tools.inventory.seen) and not sight.moving)
+        self._tools.sharing.changed()  # what is proven closed has no share any more
         return sight
 
     async def _apply(self, member: Member) -> tuple[GpuShare, ...]:
@@ -119,18 +123,37 @@ class Steps:
             return ()
         inventory = self._tools.inventory
         allocated = wanted(member)
-        decided = allocated.shares if allocated else ()
+        taken = self._tools.sharing.taken(member.uid)
+        decided = tuple(share for share in allocated.shares if share.uuid not in taken) if allocated else ()
         others = [one.holding for one in self._members.values() if one is not member]
         shares = roster.permitted(decided, member.holding, others, inventory.seen, inventory.held_back)
         member.waits = len(shares) < len(decided)
         # Claimed before it is so: another pod's step may come in between.
         member.granted = {**member.granted, **{share.uuid: share.milli for share in shares}}
-        begun = time.perf_counter()
-        # Some system calls without I/O: on a busy machine a thread for them gets its turn later than they take.
-        if member.guard.apply([share.uuid for share in shares], inventory.seen, inventory.devices):
+        allowed = [share.uuid for share in shares]
+        if opened := set(allowed) - member.guard.allowed:
+            try:  # whoever had more of it has less before it is opened for this pod, and its socket is there
+                await self._tools.sharing.update()
+            except OSError:
+                self._rule(member, [uuid for uuid in allowed if uuid not in opened])
+                raise
+        self._rule(member, allowed)
+        return shares
+
+    def _rule(self, member: Member, allowed: Collection[str]) -> None:
+        """Some system calls without I/O: on a busy machine a thread for them gets its turn later than they take."""
+        inventory, begun = self._tools.inventory, time.perf_counter()
+        assert member.guard is not None
+        if member.guard.apply(allowed, inventory.seen, inventory.devices):
             self._tools.metrics.apply.observe(time.perf_counter() - begun)
             faults.point("agent:rules")
-        return shares
+
+    async def _end_taken(self, member: Member, sight: Sight) -> None:
+        """Processes of the pod that have a GPU open of which its share was taken away."""
+        taken = self._tools.sharing.taken(member.uid)
+        found = {one for uuid in taken for one in sight.holders.get(uuid, ()) if one.pod == member.uid}
+        if found:
+            await asyncio.gather(*(killing.end(suspect) for suspect in found))
 
     async def _look(self, member: Member, shares: tuple[GpuShare, ...]) -> Sight:
         seen: Mapping[str, Gpu] = self._tools.inventory.seen
@@ -173,6 +196,7 @@ class Steps:
             member.guard.close()
         await self.do(self._tools.pins.discard, member.uid)
         self._tools.metrics.forget(member.uid)
+        self._tools.sharing.forget(member.uid)
         self.share_groups()
 
     async def do(self, work: Callable[..., T], *arguments: object) -> T:

@@ -22,6 +22,7 @@ import grpc
 from jupyter_gpu.model.gpu import Gpu
 
 from ..claims import Claims
+from ..gate import Gate
 from ..settings import Settings
 from .changes import Changes
 from .pod_resources import OPTIONS
@@ -49,10 +50,15 @@ class DevicePlugin:
     """Serves the kubelet until cancelled; registers anew whenever the kubelet comes back."""
 
     def __init__(
-        self, settings: Settings, gpus: Callable[[], tuple[Gpu, ...]], guard: PodGuard, claims: Claims
+        self,
+        settings: Settings,
+        gpus: Callable[[], tuple[Gpu, ...]],
+        guard: PodGuard,
+        claims: Claims,
+        gate: Gate | None = None,
     ) -> None:
         self._settings = settings
-        self._service = Service(settings, gpus, guard, claims)
+        self._service = Service(settings, gpus, guard, claims, gate)
         self._why = "It has not started yet."
 
     async def run(self) -> None:

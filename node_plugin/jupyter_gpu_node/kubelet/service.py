@@ -16,9 +16,10 @@ import grpc
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.strict import printable
 
-from .. import allocation, slots
+from .. import allocation, driver_files, slots
 from ..allocation import Mount, Preparation, Refused
 from ..claims import Claims
+from ..gate import Gate
 from ..settings import Driver, Settings
 from ..slots import PodRef, Unresolved
 from .protos import deviceplugin_v1beta1_pb2 as api
@@ -51,9 +52,15 @@ class Service:
     """Answers the kubelet. One for the life of the process; sockets come and go."""
 
     def __init__(
-        self, settings: Settings, gpus: Callable[[], tuple[Gpu, ...]], guard: PodGuard, claims: Claims
+        self,
+        settings: Settings,
+        gpus: Callable[[], tuple[Gpu, ...]],
+        guard: PodGuard,
+        claims: Claims,
+        gate: Gate | None = None,
     ) -> None:
         self._settings = settings
+        self._gate = gate
         self._gpus = gpus
         self._guard = guard
         self._claims = claims
@@ -143,7 +150,7 @@ class Service:
         wanted = [allocation.one_slot(asked.devices_ids, names) for asked in request.container_requests]
         gpus = self._gpus()
         nodes = allocation.nodes(gpus, self._settings)
-        present, driver = await asyncio.to_thread(_look, [node.host for node in nodes], self._settings)
+        present, driver = await asyncio.to_thread(_look, [node.host for node in nodes], self._settings, self._gate)
         if missing := allocation.missing(gpus, present, self._settings):
             raise Refused(missing)
         answers = []
@@ -196,27 +203,18 @@ def _answering(
     return answer
 
 
-def _look(hosts: Iterable[str], settings: Settings) -> tuple[frozenset[str], tuple[Mount, ...]]:
-    """Which of the device nodes exist, and the driver's files. Blocks."""
+def _look(hosts: Iterable[str], settings: Settings, gate: Gate | None) -> tuple[frozenset[str], tuple[Mount, ...]]:
+    """Which of the device nodes exist, and the driver's files, the gate before them. Blocks."""
     present = frozenset(host for host in hosts if _seen(host, settings.driver).exists())
-    if settings.simulated is not None:
-        return present, ()
-    paths = (*allocation.LIBRARY_DIRECTORIES, *allocation.PROGRAM_DIRECTORIES)
-    return present, allocation.find_driver(
-        {path: _names(settings.driver.seen / path) for path in paths}, settings.driver
-    )
+    driver = driver_files.find(settings)
+    if gate and gate.file and settings.shares.enforce:
+        driver = allocation.gated(driver, str(gate.file))
+    return present, driver
 
 
 def _seen(host: str, driver: Driver) -> Path:
     """Where this process sees the host's ``host``."""
     return driver.devices / host.removeprefix("/dev/") if host.startswith("/dev/") else Path(host)
-
-
-def _names(directory: Path) -> list[str]:
-    try:
-        return [path.name for path in directory.iterdir()]
-    except OSError:
-        return []
 
 
 def _message(made: Preparation) -> api.ContainerAllocateResponse:

@@ -1,0 +1,24 @@
+"""Finds the files of the NVIDIA driver that containers get. Blocks; which they are is said by :mod:`.allocation`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import allocation
+from .allocation import Mount
+from .settings import Driver, Settings
+
+
+def find(settings: Settings) -> tuple[Mount, ...]:
+    """Empty where there is no driver. Simulated GPUs have one only if a root of its own says where it is."""
+    if settings.simulated is not None and settings.driver.root == Driver().root:
+        return ()
+    paths = (*allocation.LIBRARY_DIRECTORIES, *allocation.PROGRAM_DIRECTORIES)
+    return allocation.find_driver({path: _names(settings.driver.seen / path) for path in paths}, settings.driver)
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return [path.name for path in directory.iterdir()]
+    except OSError:
+        return []

@@ -1,0 +1,70 @@
+"""The gate in containers: where it lies on the host, whether there is one, and whether a process has it.
+
+It stands at the path of ``libcuda.so.1`` in every container with a slot (:func:`.allocation.gated`). Containers keep
+the file that they were started with; one that starts again gets what lies there then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from .allocation import DRIVER, REAL_DRIVER
+from .shares import gate_files
+
+NAME = DRIVER
+
+
+class Gate:
+    """Of this node."""
+
+    def __init__(self, state: Path) -> None:
+        self._folder = state / "gate"
+        self.file: Path | None = None
+        """At the same path on the host and here; None: there is none."""
+        self.problem = "it has not been put into place yet"
+        """Why there is none."""
+
+    def install(self) -> None:
+        """Put the gate of this installation where the host finds it. Blocks."""
+        shim = gate_files.shim()
+        if shim is None:
+            self.problem = "this installation of the node plugin has no gate: it was built without a C compiler"
+            return
+        try:
+            self.file, self.problem = _placed(shim.read_bytes(), self._folder), ""
+        except OSError as error:
+            self.problem = f"the gate cannot be put into {self._folder}: {error.strerror or error}"
+
+
+def _placed(text: bytes, folder: Path) -> Path:
+    """Replaced only if it differs, and as a whole: containers map it while they run."""
+    path, draft = folder / NAME, folder / f".{NAME}.new"
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    if path.is_file() and not path.is_symlink() and path.read_bytes() == text:
+        return path
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fchmod(descriptor, 0o644)  # whatever this process's mask is
+        os.fsync(descriptor)  # half a library would end every program of every container
+    draft.replace(path)
+    return path
+
+
+def in_front_of(pids: Iterable[int]) -> bool:
+    """Whether one of these processes is in a container that was started with the gate."""
+    return any(_mounted(pid) for pid in pids)
+
+
+def _mounted(pid: int) -> bool:
+    """By the mount of the real driver, which only we make."""
+    try:
+        lines = Path(f"/proc/{pid}/mountinfo").read_bytes().splitlines()
+    except OSError:  # it has ended
+        return False
+    return any(line.split(b" ")[4:5] == [os.fsencode(REAL_DRIVER)] for line in lines)

@@ -1,0 +1,125 @@
+"""Settings of time sharing: for all GPUs, for those of a node, and for one GPU. Pure but for the file they come from.
+
+The settings of one GPU are those for all, then those of its node, then its own, key by key. Whatever can come together
+is checked at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jupyter_gpu import settings_file
+from jupyter_gpu.model import strict
+
+from .shares.elastic import Elastic
+from .shares.offences import Penalties
+from .shares.timing import Timing
+
+SECTIONS = ("timing", "elastic", "penalties")
+MAX_ENTRIES = 1000
+"""Nodes, and GPUs, with settings of their own."""
+Section = Mapping[str, Any] | None
+Layer = Mapping[str, Section]
+"""By section what is different; None, of ``elastic`` only: shares keep what they were given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Of one GPU."""
+
+    timing: Timing = field(default_factory=Timing)
+    elastic: Elastic | None = field(default_factory=Elastic)
+    penalties: Penalties = field(default_factory=Penalties)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSettings:
+    """All that was set about time sharing."""
+
+    enforce: bool = True
+    """False: containers that are created from now on get no gate."""
+    part_memory: bool = False
+    """A share never gets more of a GPU's memory than of its time, whatever its user asks for."""
+    base: Layer = field(default_factory=dict)
+    nodes: Mapping[str, Layer] = field(default_factory=dict)
+    gpus: Mapping[str, Layer] = field(default_factory=dict)
+
+    def of(self, node: str, gpu: str) -> Rules:
+        """Of that GPU."""
+        return _rules([self.base, self.nodes.get(node, {}), self.gpus.get(gpu, {})], "shares")
+
+
+def read(value: Any, key: str) -> ShareSettings:
+    """From the settings file; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    body = strict.an_object(value, repr(key))
+    _known(body, ("enforce", "partMemory", *SECTIONS, "nodes", "gpus"), key)
+    found = ShareSettings(
+        enforce=strict.boolean(body.get("enforce", True), f"{key}.enforce"),
+        part_memory=strict.boolean(body.get("partMemory", False), f"{key}.partMemory"),
+        base=_layer({name: body[name] for name in SECTIONS if name in body}, key),
+        nodes=_layers(body.get("nodes", {}), f"{key}.nodes"),
+        gpus=_layers(body.get("gpus", {}), f"{key}.gpus"),
+    )
+    _rules([found.base], key)
+    for node, layer in found.nodes.items():
+        _rules([found.base, layer], f"{key}.nodes.{node}")
+    for gpu, layer in found.gpus.items():
+        _rules([found.base, layer], f"{key}.gpus.{gpu}")
+        for node, outer in found.nodes.items():
+            _rules([found.base, outer, layer], f"{key}.gpus.{gpu} on node {node}")
+    return found
+
+
+def _layers(value: Any, key: str) -> Mapping[str, Layer]:
+    body = strict.an_object(value, repr(key))
+    if len(body) > MAX_ENTRIES:
+        raise strict.FieldError(f"{key!r} has more than {MAX_ENTRIES:,} entries.", key)
+    return {name: _layer(item, f"{key}.{name}") for name, item in body.items()}
+
+
+def _layer(value: Any, key: str) -> Layer:
+    body = strict.an_object(value, repr(key))
+    _known(body, SECTIONS, key)
+    return {
+        name: None if section is None and name == "elastic" else strict.an_object(section, repr(f"{key}.{name}"))
+        for name, section in body.items()
+    }
+
+
+def _known(body: Mapping[str, Any], known: tuple[str, ...], key: str) -> None:
+    for name in body:
+        if name not in known:
+            words = ", ".join(sorted(known))
+            raise strict.FieldError(f"{strict.printable(name, 60)!r} in {key!r} is not known; known are {words}.", name)
+
+
+def _rules(layers: list[Layer], where: str) -> Rules:
+    timing = _parsed(Timing, _joined(layers, "timing") or {}, f"{where}.timing")
+    penalties = _parsed(Penalties, _joined(layers, "penalties") or {}, f"{where}.penalties")
+    chosen = _joined(layers, "elastic")
+    elastic = None if chosen is None else _parsed(Elastic, chosen, f"{where}.elastic")
+    if penalties.grace < timing.grace:
+        raise strict.FieldError(
+            f"{where!r}: the grace of penalties ({penalties.grace}) must not be shorter than that of timing "
+            f"({timing.grace}), after which somebody counts as late.",
+            where,
+        )
+    return Rules(timing, elastic, penalties)
+
+
+def _joined(layers: list[Layer], section: str) -> Section:
+    found: Section = {}
+    for layer in layers:
+        if section in layer:
+            more = layer[section]
+            found = None if more is None else {**(found or {}), **more}
+    return found
+
+
+def _parsed(cls: Any, body: Mapping[str, Any], where: str) -> Any:
+    try:
+        return settings_file.parse(body, cls)
+    except settings_file.SettingsError as error:
+        raise strict.FieldError(f"{where!r}: {error}", where) from None

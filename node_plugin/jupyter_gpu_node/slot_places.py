@@ -1,0 +1,85 @@
+"""What a pod sees of its shares, in every container that has a slot.
+
+Each slot has a directory of its own, and which slots are one pod's is known only when its containers start. The server
+works in the directory of the first; those of the others get a second name of each socket, and copies of the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from .shares import places
+from .shares.store import Entry, Store
+
+MAX_BYTES = 64 * 1024
+"""Of the file of a share."""
+
+
+class PodStore(Store):
+    """Writes the file of a share for every container of its pod. ``others``: a pod's directories after the first."""
+
+    def __init__(self, state: Path, others: Callable[[str], Sequence[Path]]) -> None:
+        super().__init__(state)
+        self._others = others
+
+    def write(self, entries: Iterable[Entry]) -> bool:
+        """Of each, the own copy and those of the pod; whether all could be written."""
+        found = tuple(entries)
+        more = [replace(entry, directory=other) for entry in found for other in self._others(entry.pod)]
+        return super().write((*found, *more))
+
+
+def match(first: Path, others: Sequence[Path], gpus: Collection[str]) -> None:
+    """Have these directories show the shares of ``gpus`` and no others. Blocks; raises :class:`OSError`."""
+    names = {name for gpu in gpus for name in (places.socket_name(gpu), places.file_name(gpu))}
+    with places.opened(first) as folder:
+        _only(folder, names)
+        for other in others:
+            with places.opened(other) as copy:
+                _only(copy, names)
+                for gpu in gpus:
+                    _linked(folder, copy, places.socket_name(gpu))
+                    _copied(folder, copy, places.file_name(gpu))
+
+
+def clear(directory: Path) -> None:
+    """Nobody has that slot any more. Raises :class:`OSError`."""
+    if (directory / places.FOLDER).is_dir():
+        with places.opened(directory) as folder:
+            _only(folder, ())
+        (directory / places.FOLDER).rmdir()
+
+
+def _only(folder: int, names: Collection[str]) -> None:
+    """Without what an earlier pod left here, or a share that is gone. Drafts of files are none of ours."""
+    for name in os.listdir(folder):
+        if name not in names and (not names or not name.startswith(".")):
+            places.discard(folder, name)
+
+
+def _linked(source: int, target: int, name: str) -> None:
+    """The same socket, also after the server made it anew."""
+    try:
+        wanted = os.stat(name, dir_fd=source, follow_symlinks=False)
+    except FileNotFoundError:  # it could not be made; that is tried again
+        places.discard(target, name)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        known = os.stat(name, dir_fd=target, follow_symlinks=False)
+        if (known.st_dev, known.st_ino) == (wanted.st_dev, wanted.st_ino):
+            return
+    draft = f".{name}.new"
+    places.discard(target, draft)
+    os.link(name, draft, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+    os.rename(draft, name, src_dir_fd=target, dst_dir_fd=target)
+
+
+def _copied(source: int, target: int, name: str) -> None:
+    """Until it is written anew: a share that is at rest is not, for a while."""
+    with contextlib.suppress(FileNotFoundError, FileExistsError):  # it is not there yet, or written at this moment
+        if name not in os.listdir(target):
+            places.replace(target, name, places.read(source, name, MAX_BYTES))
