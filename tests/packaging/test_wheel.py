@@ -2,9 +2,12 @@
 
 import json
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -114,23 +117,91 @@ def test_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
         assert not missing
 
 
-def test_source_distribution_builds_the_same_wheel_without_node(dist: Path, wheel: Path, tmp_path: Path) -> None:
-    """The source distribution carries the built extension, so that building from it needs no Node.js."""
+def unpacked(dist: Path, where: Path) -> Path:
+    """The folder of the source distribution."""
     (source,) = dist.glob("*.tar.gz")
     with tarfile.open(source) as archive:
-        archive.extractall(tmp_path, filter="data")
-    (folder,) = tmp_path.iterdir()
+        archive.extractall(where, filter="data")
+    return where / source.name.removesuffix(".tar.gz")
+
+
+def test_the_wheel_has_the_gate_and_is_for_its_platform(wheel: Path, tmp_path: Path) -> None:
+    """Both forms, which need no newer C library than the name of the wheel says."""
+    machine = platform.machine()
+    assert wheel.name.endswith(f"-py3-none-manylinux_2_17_{machine}.manylinux2014_{machine}.whl")
+    with zipfile.ZipFile(wheel) as file:
+        (about,) = (name for name in file.namelist() if name.endswith(".dist-info/WHEEL"))
+        assert "Root-Is-Purelib: false" in file.read(about).decode()
+        for form in ("preload/libjupyter_gpu_gate.so", "shim/libcuda.so.1"):
+            library = file.extract(f"jupyter_gpu_node/lib/{form}", tmp_path)
+            needs = re.findall(r"GLIBC_([0-9.]+)", sh(f"objdump -T {library}"))
+            assert needs
+            assert max(tuple(map(int, need.split("."))) for need in needs) <= (2, 17)
+
+
+def test_source_distribution_builds_the_same_wheel_without_node(dist: Path, wheel: Path, tmp_path: Path) -> None:
+    """The source distribution carries the built extension: building from it needs a C compiler, and no Node.js."""
+    folder = unpacked(dist, tmp_path)
+    (tmp_path / "tools").mkdir()
+    for name in ("gcc", "as", "ld"):
+        (tmp_path / "tools" / name).symlink_to(str(shutil.which(name)))
     done = subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "out", folder],
-        env={"PATH": "/nonexistent", "HOME": str(tmp_path)},
+        env={"PATH": str(tmp_path / "tools"), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (again,) = (tmp_path / "out").glob("*.whl")
+    assert again.name == wheel.name
     with zipfile.ZipFile(again) as one, zipfile.ZipFile(wheel) as other:
         assert {i.filename: i.CRC for i in one.infolist()} == {i.filename: i.CRC for i in other.infolist()}
+
+
+def where(python: Path) -> list[Path | None]:
+    """The libraries that an installation finds."""
+    code = "from jupyter_gpu_node.shares import gate_files as g; print(g.preload() or '', g.shim() or '', sep='\\n')"
+    said = subprocess.run([python, "-c", code], env={}, capture_output=True, text=True, check=True, cwd="/").stdout
+    return [Path(line) if line else None for line in said.split("\n")[:2]]
+
+
+def test_the_installed_gate_is_found_and_harmless(clean: Path, tmp_path: Path) -> None:
+    """Preloaded into programs that use no GPU, of this C library and of musl, where there is a compiler for that."""
+    preload, shim = where(clean / "python")
+    assert preload is not None
+    assert shim is not None
+    assert preload.is_relative_to(clean.parent)
+    source, programs = tmp_path / "m.c", [["/bin/true"], ["/bin/sh", "-c", "exec /bin/echo 42"]]
+    source.write_text('#include <stdio.h>\nint main(void) { return puts("42") < 0; }\n')
+    if musl := shutil.which("musl-gcc"):
+        sh(f"{musl} {source} -o {tmp_path}/m")
+        programs.append([f"{tmp_path}/m"])
+    for program in programs:
+        done = subprocess.run(
+            program,
+            env={"LD_PRELOAD": str(preload), "JUPYTER_GPU_GATE": "/nonexistent"},
+            capture_output=True,
+            check=True,
+        )
+        assert (done.stdout, done.stderr) == (b"" if program == ["/bin/true"] else b"42\n", b"")
+
+
+def test_an_installation_in_place_has_the_gate(dist: Path, tmp_path: Path) -> None:
+    """`pip install -e`; and without a compiler it succeeds, too: there is none then, and nothing else is missing."""
+    folder = unpacked(dist, tmp_path)
+    sh(f"{sys.executable} -m venv --without-pip {tmp_path}/venv")
+    python, lib = tmp_path / "venv" / "bin" / "python", folder / "node_plugin" / "jupyter_gpu_node" / "lib"
+
+    def install(**environment: str) -> None:
+        words = "--no-index --no-deps --no-build-isolation --ignore-installed"
+        tools = {"PYTHONPATH": sysconfig.get_path("purelib"), "SKIP_JUPYTER_BUILDER": "1"}
+        sh(f"{sys.executable} -m pip --python {python} install {words} -e {folder}", **tools, **environment)
+
+    install()
+    assert where(python) == [lib / "preload" / "libjupyter_gpu_gate.so", lib / "shim" / "libcuda.so.1"]
+    install(CC="/nonexistent/cc")
+    assert where(python) == [None, None]
 
 
 def test_both_extensions_are_enabled_and_ok(clean: Path) -> None:
