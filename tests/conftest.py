@@ -14,7 +14,12 @@ hypothesis.settings.load_profile("no deadline")
 
 pytest_plugins = ["pytest_jupyter.jupyter_server"]
 
-NEEDS = {"cluster": existing.OWN, "root": "needs root", "gpu": "needs an NVIDIA GPU"}
+NEEDS = {
+    "cluster": existing.OWN,
+    "root": "needs root",
+    "gpu": "needs an NVIDIA GPU",
+    "torch": "needs a Python with PyTorch for CUDA, named by JUPYTER_GPU_TEST_TORCH",
+}
 
 
 def missing(marker: str) -> bool:
@@ -23,6 +28,8 @@ def missing(marker: str) -> bool:
         return bool(existing.choice().context)
     if marker == "root":
         return os.geteuid() != 0
+    if marker == "torch":
+        return not os.environ.get("JUPYTER_GPU_TEST_TORCH")
     return not Path("/dev/nvidiactl").exists()
 
 

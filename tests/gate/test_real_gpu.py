@@ -1,0 +1,179 @@
+"""On a real GPU: programs on the CUDA runtime, which no stand-in can be, and NVIDIA's own tools, under the gate."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.gate.standin.clients import python_of
+from tests.shares.serve import Serving
+
+from . import building
+from .place import Program
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
+
+TRAINING = """
+import json, sys, time
+import torch
+torch.manual_seed(1)
+torch.use_deterministic_algorithms(True)
+model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 16)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+inputs, wanted = torch.randn(512, 256).cuda(), torch.randn(512, 16).cuda()
+losses = []
+for _ in range(int(sys.argv[1])):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), wanted)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+with torch.inference_mode():
+    answer = model(inputs).sum().item()
+free, total = torch.cuda.mem_get_info()
+print(json.dumps({"first": losses[0], "last": losses[-1], "answer": answer, "total": total}))
+"""
+GRAPH = """
+import json
+import torch
+there = torch.zeros(1024, device="cuda")
+side = torch.cuda.Stream()
+with torch.cuda.stream(side):
+    there += 1
+side.synchronize()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    there += 1
+for _ in range(500):
+    graph.replay()
+torch.cuda.synchronize()
+print(json.dumps(there.sum().item()))
+"""
+NUMBA = """
+import numpy
+from numba import config, cuda
+config.CUDA_LOW_OCCUPANCY_WARNINGS = False
+
+@cuda.jit
+def add(a):
+    i = cuda.grid(1)
+    if i < a.size:
+        a[i] += 1
+
+there = cuda.to_device(numpy.zeros(4096, dtype=numpy.int64))
+for _ in range(20000):
+    add[32, 128](there)
+print(int(there.copy_to_host().sum()))
+"""
+DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+"""As PyTorch asks for, where a result is to be the same each time."""
+
+
+def torch() -> str:
+    """A Python that has PyTorch with CUDA."""
+    return os.environ["JUPYTER_GPU_TEST_TORCH"]
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The form that is preloaded."""
+    library = tmp_path_factory.mktemp("gate") / "libjupyter_gpu_gate.so"
+    building.command(sys.executable, building.GATE / "build.py", "preload", library)
+    return library
+
+
+@pytest.fixture(scope="module")
+def gpu() -> str:
+    """Uuid of the first."""
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"UUID: (GPU-[0-9a-f-]+)", listed)
+    assert found
+    return found[1]
+
+
+@pytest.fixture
+def server(tmp_path: Path, gpu: str) -> Iterator[Serving]:
+    """Two halves of the GPU, one of them with 2 GiB of its memory."""
+    with Serving(tmp_path) as serving:
+        serving.set({gpu: {"one": (500, 2 << 30), "two": 500}})
+        yield serving
+
+
+class Bench:
+    """Starts programs under the gate."""
+
+    def __init__(self, gate: Path, gpu: str, server: Serving) -> None:
+        self._gate, self._gpu, self._server = gate, gpu, server
+
+    def environment(self, share: str) -> Mapping[str, str]:
+        """Of a program of that share."""
+        sockets = self._server.socket(self._gpu, share).parent
+        gated = {"LD_PRELOAD": str(self._gate), "JUPYTER_GPU_GATE": str(sockets), "CUDA_VISIBLE_DEVICES": self._gpu}
+        return {**DETERMINISTIC, **gated}
+
+    def start(self, python: str, program: str, share: str, *arguments: str) -> Program:
+        """Without waiting for it."""
+        return Program([python, "-c", program, *arguments], self.environment(share))
+
+    def used(self, share: str) -> int:
+        """Microseconds that it had the GPU."""
+        account = self._server.usage(self._gpu, share)["account"]
+        return sum(account[name] for name in ("guaranteed", "borrowed", "idle", "overrun"))
+
+
+@pytest.fixture
+def bench(gate: Path, gpu: str, server: Serving) -> Bench:
+    """With two shares."""
+    return Bench(gate, gpu, server)
+
+
+@pytest.mark.torch
+def test_training_learns_the_same_under_the_gate(bench: Bench) -> None:
+    """Loss and inference to the last bit, and the limit of its share is what PyTorch takes for the GPU's memory."""
+    alone = json.loads(Program([torch(), "-c", TRAINING, "300"], DETERMINISTIC).lines()[-1])
+    shared = json.loads(bench.start(torch(), TRAINING, "one", "300").lines()[-1])
+    assert shared["last"] < shared["first"]
+    assert {**shared, "total": 0} == {**alone, "total": 0}
+    assert shared["total"] == 2 << 30 < alone["total"]
+    assert bench.used("one") > 0
+
+
+@pytest.mark.torch
+def test_two_processes_of_one_share_and_a_neighbour(bench: Bench) -> None:
+    """All of them end, and both shares had the GPU."""
+    running = [bench.start(torch(), TRAINING, share, "2000") for share in ("one", "one", "two")]
+    for program in running:
+        found = json.loads(program.lines()[-1])
+        assert found["last"] < found["first"]
+    assert bench.used("one") > 0
+    assert bench.used("two") > 0
+
+
+@pytest.mark.torch
+def test_graphs(bench: Bench) -> None:
+    """Each replay is gated and counts."""
+    assert json.loads(bench.start(torch(), GRAPH, "two").lines()[-1]) == 501 * 1024
+    assert bench.used("two") > 0
+
+
+def test_numba_counts_right(bench: Bench) -> None:
+    """Unmodified Numba, twenty thousand short kernels, in two shares at once."""
+    running = [bench.start(str(python_of("numba")), NUMBA, share) for share in ("one", "two")]
+    assert [program.lines()[-1] for program in running] == [str(20_000 * 4096)] * 2
+    assert bench.used("one") > 0
+    assert bench.used("two") > 0
+
+
+def test_nvidia_smi_is_as_without(bench: Bench, gpu: str) -> None:
+    """It uses no CUDA, so the gate is not in its way and it waits for nobody."""
+    listed = subprocess.run(
+        ["nvidia-smi", "-L"], env={**os.environ, **bench.environment("one")}, capture_output=True, text=True, check=True
+    )
+    assert gpu in listed.stdout
+    assert not listed.stderr
+    assert bench.used("one") == 0
