@@ -120,6 +120,17 @@ class Actor:
         os.close(channel)
         return self.children[-1].pid
 
+    def run(self, command: list[str], out: str, env: dict[str, str]) -> int:
+        """Start a program that writes to a file; its pid."""
+        with open(out, "wb") as file:
+            program = subprocess.Popen(command, env={**os.environ, **env}, stdout=file, stderr=file)
+        self.children.append(program)
+        return program.pid
+
+    def returned(self, pid: int) -> int | None:
+        """With which status that program ended; None if it runs."""
+        return next(child.poll() for child in self.children if child.pid == pid)
+
     # -- like a server ------------------------------------------------------------------------------------------------
 
     async def start(self, *, patient: bool = True, **options: Any) -> dict[str, Any]:
@@ -143,6 +154,14 @@ class Actor:
 
         await self.backend.request(Wish.from_fields(wish))
         return self.view()
+
+    async def sample(self) -> dict[str, Any]:
+        """Load of its GPUs and use of its shares."""
+        return (await self.backend.sample()).to_json()
+
+    def environment(self) -> dict[str, str]:
+        """What its kernels need."""
+        return dict(self.backend.environment)
 
     def view(self) -> dict[str, Any]:
         """The present one."""

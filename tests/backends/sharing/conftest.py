@@ -1,0 +1,37 @@
+"""Fixtures of the tests of time shares on one machine."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_node import fakes
+from tests.backends.actor import FIRST_MINOR
+from tests.backends.stage import Nursery
+from tests.gate.building import GATE, PROGRAMS
+
+from .machine import Machine
+
+
+@pytest.fixture(scope="session")
+def standin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stand-in driver and the test program, which every user may read."""
+    folder = tmp_path_factory.mktemp("standin")
+    for part in (folder, *folder.parents[:2]):
+        part.chmod(0o755)
+    subprocess.run(["sh", GATE / "standin" / "build.sh", folder], check=True)
+    program = ["gcc", "-O1", "-w", "-pthread", str(PROGRAMS / "client.c"), "-o", str(folder / "client")]
+    subprocess.run(program, check=True)
+    return folder
+
+
+@pytest.fixture
+def machine(nursery: Nursery, short_tmp: Path, standin: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """One with a GPU."""
+    monkeypatch.setattr(fakes, "FIRST_MINOR", FIRST_MINOR)
+    made = Machine(nursery, short_tmp / "state", standin)
+    try:
+        yield made
+    finally:
+        made.end()

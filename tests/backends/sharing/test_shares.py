@@ -1,0 +1,127 @@
+"""Programs of several servers on one GPU, by the gate that every kernel has: who runs, how much, what it may have."""
+
+import time
+
+import pytest
+
+from tests.backends.stage import Remote
+
+from .machine import MIB, Machine
+
+HOG = ("kernels:200000:1000", "sync")
+"""A program that always has work."""
+MODES = ["soft", pytest.param("required", id="enforced", marks=pytest.mark.root)]
+
+
+def now() -> int:
+    """By the clock of the boards."""
+    return time.monotonic_ns() // 1000
+
+
+def share(machine: Machine, milli: int, **options: object) -> Remote:
+    """A server with a share, which is served."""
+    server = machine.server(**options)
+    server.ask("request", milli=milli)
+    machine.served(server)
+    return server
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_shares_get_their_parts_and_never_overlap(machine: Machine, mode: str) -> None:
+    """A quarter and three quarters of the GPU, for programs that always have work."""
+    quarter, rest = share(machine, 250, enforcement=mode), share(machine, 750, enforcement=mode)
+    machine.run(quarter, *HOG)
+    machine.run(rest, *HOG)
+    machine.more(300)
+    begin = now()
+    machine.more(2500)
+    assert machine.part(quarter, (quarter, rest), begin) == pytest.approx(0.25, abs=0.03)
+    assert machine.sums().overlaps == 0
+    assert len(machine.arbiters()) == 1
+
+
+def test_what_nobody_has_is_used_by_both(machine: Machine) -> None:
+    """A quarter and a half: each gets at least what it was given, and the GPU does not rest."""
+    quarter, half = share(machine, 250), share(machine, 500)
+    machine.run(quarter, *HOG)
+    machine.run(half, *HOG)
+    machine.more(300)
+    begin = now()
+    machine.more(2500)
+    part = machine.part(quarter, (quarter, half), begin)
+    assert 0.22 <= part <= 0.53
+    assert machine.sums().overlaps == 0
+    shares = quarter.ask("sample")["shares"][machine.uuids[0]]
+    assert shares["allocated"] == 250
+    assert shares["sharing"] == 1
+    assert shares["guaranteed"] > 0
+    assert machine.conditions(quarter).keys() == {"Simulated"}
+
+
+def test_a_share_is_resized_while_a_program_runs(machine: Machine) -> None:
+    """Half to a fifth, then the neighbour grows to four fifths: both programs go on, and get what they have now."""
+    first, second = share(machine, 500), share(machine, 500)
+    programs = [machine.run(server, *HOG) for server in (first, second)]
+    machine.more(200)
+    first.ask("request", milli=200)
+    second.ask("request", milli=800)
+    machine.more(300)
+    begin = now()
+    machine.more(2500)
+    assert machine.part(first, (first, second), begin) == pytest.approx(0.2, abs=0.03)
+    assert not any(program.ended() for program in programs)
+    assert machine.sums().overlaps == 0
+
+
+def test_a_share_becomes_the_whole_gpu_and_a_share_again(machine: Machine) -> None:
+    """While its program runs, which loses no work; there are no samples of a share then."""
+    server = share(machine, 250)
+    program = machine.run(server, "kernels:3000:500", "sync")
+    machine.more(100)
+    for milli in (1000, 400):
+        assert server.ask("request", milli=milli)["amounts"]["attached"] == milli
+        machine.more(500)
+        assert bool(server.ask("sample").get("shares")) == (milli < 1000)
+    assert program.lines()[-1] == "done"
+    assert machine.sums().launches == 3000
+
+
+def test_who_has_the_whole_gpu_is_served_too(machine: Machine) -> None:
+    """A gate without a server would wait: so there is one for whole GPUs as well."""
+    server = machine.server()
+    server.ask("request", milli=1000)
+    assert machine.run(server, "kernels:100:100", "sync").lines()[-1] == "done"
+    assert machine.conditions(server).keys() == {"Simulated"}
+
+
+def test_a_program_that_starts_first_waits_for_the_gpu(machine: Machine) -> None:
+    """It goes on by itself as soon as its server has one."""
+    server = machine.server()
+    program = machine.run(server, "kernels:100:100", "sync")
+    machine.until(lambda: program.said == ["ready"], "the program to begin")
+    assert machine.sums().launches == 0
+    assert machine.arbiters() == []
+    server.ask("request", milli=500)
+    assert program.lines()[-1] == "done"
+
+
+def test_the_memory_of_a_share_is_limited(machine: Machine) -> None:
+    """Programs see the limit as their memory, and get no more; a wish with another limit is obeyed while they run."""
+    server = machine.server()
+    server.ask("request", milli=500, memory=256 * MIB)
+    machine.served(server)
+    first = machine.run(server, "info", f"alloc:{200 * MIB}", f"alloc:{100 * MIB}", "info", "sleep:100000000")
+    machine.until(lambda: len(first.said) >= 5, "the program's words")
+    assert first.said[1:5] == [f"{256 * MIB} {256 * MIB}", "0", "2", f"{56 * MIB} {256 * MIB}"]
+    server.ask("request", milli=500, memory=512 * MIB)
+    machine.until(
+        lambda: machine.run(server, "info").lines()[1] == f"{312 * MIB} {512 * MIB}", "the new limit to be seen"
+    )
+
+
+def test_a_whole_gpu_has_all_its_memory(machine: Machine) -> None:
+    """There the memory in the wish says which GPU is wanted."""
+    server = machine.server()
+    server.ask("request", milli=1000, memory=256 * MIB)
+    machine.served(server)
+    assert machine.run(server, "info").lines()[1] == f"{1024 * MIB} {1024 * MIB}"
