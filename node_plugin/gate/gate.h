@@ -19,6 +19,9 @@
 #define EXPORT __attribute__((visibility("default")))
 #define SECOND 1000000000ull
 
+/* Of a socket's file, all 0: there is none. Each server makes its own. */
+struct place { uint64_t device, number, changed; };
+
 enum stage { FREE, ASKED, HELD, CLOSING };
 
 struct share {
@@ -34,6 +37,7 @@ struct share {
     /* lease.c */
     enum stage stage;
     unsigned waiters;
+    bool whole;                    /* it was ours for ever when the connection ended, and no other server was found since */
     uint64_t number, given;        /* of the lease in hand; of the last one that was given back */
     uint64_t looked, idle;         /* when the work was looked at last; since when there is none, 0: there is some */
     uint64_t work, demand, burst;  /* ns of work: of this lease, since the demand began, of a usual demand */
@@ -47,6 +51,7 @@ struct share {
     /* link.c */
     _Atomic bool started;
     int socket; /* -1: none */
+    struct place place; /* of the server that is connected, or was last */
     uint64_t cookie; /* tells our socket from another file that has got its number */
 };
 
@@ -96,6 +101,9 @@ void lease_message(struct share *share, struct message message, uint64_t now);
 /* There is a new connection; the connection ended. */
 void lease_connected(struct share *share);
 void lease_lost(struct share *share);
+/* Nobody listened at `when` at the very socket by which it was given: whether it goes on without a server. */
+bool lease_alone(struct share *share, uint64_t when);
+bool lease_is_alone(const struct share *share);
 /* Does what is due; how many ns later to call again at the latest. */
 uint64_t lease_tick(struct share *share, uint64_t now);
 

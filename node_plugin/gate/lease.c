@@ -2,11 +2,15 @@
  *
  *   FREE --a launch waits--> ASKED --GRANT--> HELD --REVOKE, or no work for IDLE--> CLOSING --all has ended--> FREE, ASKED
  *
+ * Who has a whole GPU keeps it when its server ends: nobody else is there. It goes on for ALONE after each moment at which
+ * nobody listened at the socket of that very server, and a new server rests for twice as long from the moment at which it
+ * listens. So either that one has heard of us before it gives the GPU to anybody, or we have stopped.
+ *
  * A launch counts itself in `running` before it looks at `until`, and whoever closes sets `until` before it looks at
  * `running`: so either the launch sees that it may not pass, or the other waits for it. */
 #include "gate.h"
 
-enum { IDLE = 500000, LOOK = 500000, LOOK_OFTEN = 100000, DRAIN = 30000 }; /* ns */
+enum { IDLE = 500000, LOOK = 500000, LOOK_OFTEN = 100000, DRAIN = 30000, ALONE = 100000000 }; /* ns */
 
 static void close_door(struct share *share) { atomic_store(&share->until, 0); }
 
@@ -20,8 +24,8 @@ static bool enter(struct share *share, uint64_t *now) {
     return false;
 }
 
-static void ask(struct share *share) {
-    link_say(share, (struct message){.kind = ASK, .a = share->burst / 1000});
+static void ask(struct share *share, bool keeps) {
+    link_say(share, (struct message){.kind = ASK, .a = share->burst / 1000, .b = keeps});
     share->demand = 0;
     if (share->socket >= 0) share->stage = ASKED;
 }
@@ -30,7 +34,7 @@ static void wait_for_lease(struct share *share) {
     gate_enter();
     share->waiters++;
     while (now_ns() >= atomic_load(&share->until)) {
-        if (share->stage == FREE && share->socket >= 0) ask(share);
+        if (share->stage == FREE && share->socket >= 0) ask(share, false);
         share_wait(share, SECOND);
     }
     share->waiters--;
@@ -90,19 +94,33 @@ void lease_message(struct share *share, struct message message, uint64_t now) {
 }
 
 void lease_connected(struct share *share) {
+    bool keeps = share->whole && (now_ns() < atomic_load(&share->until) || window_busy(share, true));
+    share->whole = false;
     share->number = share->given = 0;
-    if (share->waiters) ask(share);
+    if (keeps || share->waiters) ask(share, keeps);
 }
 
 void lease_lost(struct share *share) {
+    share->whole = share->stage == HELD && atomic_load(&share->until) == FOREVER;
     close_door(share);
     share->stage = FREE;
+}
+
+bool lease_alone(struct share *share, uint64_t when) {
+    if (!share->whole) return false;
+    atomic_store(&share->until, when + ALONE);
+    share_changed(share);
+    return true;
+}
+
+bool lease_is_alone(const struct share *share) {
+    return share->whole && share->socket < 0 && now_ns() < atomic_load(&share->until);
 }
 
 /* Everything let through has ended: says so, and what is still wanted. */
 static void give_back(struct share *share) {
     uint64_t wanted = 0;
-    if (share->waiters) {
+    if (share->waiters || atomic_load(&share->throttled)) { /* who waited for room has not noticed that it may not pass */
         wanted = 1 + (share->burst > share->demand ? (share->burst - share->demand) / 1000 : 0);
         share->stage = ASKED;
     } else {

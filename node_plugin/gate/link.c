@@ -15,12 +15,14 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { DEVICES = 64, FIRST_PAUSE = 10000000 /* ns */, HIGH_NUMBER = 200, TRIES_BEFORE_WORDS = 14 };
+enum { DEVICES = 64, HIGH_NUMBER = 200, TRIES_BEFORE_WORDS = 14 };
+enum { FIRST_PAUSE = 10000000, WHOLE_PAUSE = 1000000, ALONE_PAUSE = 10000000 }; /* ns */
 
 pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct share *_Atomic shares[DEVICES];
@@ -81,11 +83,27 @@ static uint64_t cookie_of(int socket) {
 /* Programs close numbers that they did not open, and get ours for a file of their own. */
 static bool ours(const struct share *share) { return share->socket >= 0 && cookie_of(share->socket) == share->cookie; }
 
+static bool address_of(const struct share *share, struct sockaddr_un *address) {
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int length = snprintf(address->sun_path, sizeof address->sun_path, "%s/%s.sock", directory(), share->uuid);
+    return length < (int)sizeof address->sun_path;
+}
+
+static struct place place_of(const struct share *share) {
+    struct sockaddr_un address;
+    struct stat about; /* the C library's function is a newer symbol */
+    if (!address_of(share, &address) || syscall(SYS_newfstatat, AT_FDCWD, address.sun_path, &about, 0)) return (struct place){0};
+    return (struct place){about.st_dev, about.st_ino, (uint64_t)about.st_ctim.tv_sec * SECOND + (uint64_t)about.st_ctim.tv_nsec};
+}
+
+static bool same_place(struct place one, struct place other) {
+    return one.changed && one.device == other.device && one.number == other.number && one.changed == other.changed;
+}
+
 /* A connected socket, or -1. */
 static int dial(const struct share *share) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int length = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s.sock", directory(), share->uuid);
-    if (length >= (int)sizeof address.sun_path) {
+    struct sockaddr_un address;
+    if (!address_of(share, &address)) {
         errno = ENAMETOOLONG;
         return -1;
     }
@@ -146,8 +164,10 @@ static bool converse(struct share *share) {
     }
 }
 
-static void connected(struct share *share, int socket) {
+static void connected(struct share *share, int socket, struct place before) {
+    struct place place = place_of(share);
     gate_enter();
+    share->place = same_place(before, place) ? place : (struct place){0};
     share->socket = socket;
     share->cookie = cookie_of(socket);
     memory_connected(share);
@@ -166,27 +186,39 @@ static void hang_up(struct share *share) {
     gate_leave();
 }
 
+/* Nobody answered, for the reason in errno: whether it goes on without. */
+static bool goes_on(struct share *share, struct place place, uint64_t when) {
+    if (errno != ECONNREFUSED || !same_place(place, share->place)) return false;
+    gate_enter();
+    bool alone = lease_alone(share, when);
+    gate_leave();
+    return alone;
+}
+
 static void *serve(void *data) {
     struct share *share = data;
-    struct timespec pause = {.tv_nsec = FIRST_PAUSE};
+    long pause = FIRST_PAUSE;
     prctl(PR_SET_NAME, "jupyter-gpu");
     prctl(PR_SET_TIMERSLACK, 1); /* a drained GPU is seen 50 µs sooner */
     for (int tries = 1;; tries++) {
+        struct place place = place_of(share);
+        uint64_t when = now_ns();
         int socket = dial(share);
-        if (socket < 0 && tries == TRIES_BEFORE_WORDS)
+        bool alone = socket < 0 && goes_on(share, place, when), heard = false;
+        if (socket < 0 && !alone && tries == TRIES_BEFORE_WORDS)
             dprintf(2, "jupyter-gpu: this program waits for its part of the GPU, as nobody answers at %s/%s.sock (%s). "
                        "It goes on by itself when the node plugin runs.\n", directory(), share->uuid, strerror(errno));
         if (socket >= 0) {
-            connected(share, socket);
-            bool heard = converse(share);
+            connected(share, socket, place);
+            heard = converse(share);
             hang_up(share);
-            if (heard) {
-                pause = (struct timespec){.tv_nsec = FIRST_PAUSE};
-                tries = 0;
-            }
         }
-        nanosleep(&pause, NULL);
-        if (pause.tv_nsec < (long)SECOND / 2) pause.tv_nsec *= 2;
+        if (heard || alone) {
+            pause = FIRST_PAUSE;
+            tries = 0;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = alone ? ALONE_PAUSE : heard && share->whole ? WHOLE_PAUSE : pause}, NULL);
+        if (!heard && !alone && pause < (long)SECOND / 2) pause *= 2;
     }
     return NULL;
 }

@@ -105,10 +105,14 @@ void memory_unuse(struct share *share, uint64_t bytes) {
     if (!share->growing && spare > (is_near(share) ? 0 : 2 * CHUNK)) say_need(share, share->used);
 }
 
+/* Where nothing limits the share, and its whole GPU is in use without a server. */
+static bool is_free(struct share *share) { return share->limit == NO_LIMIT && lease_is_alone(share); }
+
 /* Says `bytes` and waits until that is answered, at most until `end`; a lost connection is asked again. */
 static bool ask(struct share *share, uint64_t bytes, uint64_t end) {
     for (;;) {
-        while ((share->socket < 0 || share->unanswered) && now_ns() < end) share_wait(share, SECOND / 4);
+        while ((share->socket < 0 || share->unanswered) && !is_free(share) && now_ns() < end) share_wait(share, SECOND / 4);
+        if (is_free(share)) return true;
         if (now_ns() >= end) return false;
         unsigned connection = share->connection;
         say_need(share, bytes > share->used ? bytes : share->used);
@@ -119,7 +123,7 @@ static bool ask(struct share *share, uint64_t bytes, uint64_t end) {
 }
 
 static bool fits(struct share *share, uint64_t bytes) {
-    if (share->allowed < share->used || bytes > share->allowed - share->used) return false;
+    if (!is_free(share) && (share->allowed < share->used || bytes > share->allowed - share->used)) return false;
     share->used += bytes;
     share->changed = now_ns();
     return true;

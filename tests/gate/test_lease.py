@@ -28,7 +28,7 @@ def test_an_idle_lease_is_given_back_unasked(either: Place) -> None:
 
 
 def test_a_revoke_is_answered_when_all_has_ended(place: Place) -> None:
-    """Not before: the board has no work that ends after the answer. What is wanted is said with it, or asked for next."""
+    """Not before: the board has no work that ends later. What is wanted is said with the answer, or asked for next."""
     with place.stub() as stub, place.run("dlsym", "kernels:300:2000", "sync") as program:
         connection = stub.accept()
         measured = 0
@@ -96,7 +96,9 @@ def test_an_extension_needs_no_new_question(place: Place) -> None:
     with place.stub() as stub, place.run("dlsym", "kernels:100:1000", "sync", "wait-line") as program:
         connection = stub.accept()
         connection.expect(Ask)
-        connection.raw(encode(Grant(60_000_000, 1)) + encode(Grant(FOREVER, 1)))  # at once: nothing is given back between
+        connection.raw(
+            encode(Grant(60_000_000, 1)) + encode(Grant(FOREVER, 1))
+        )  # at once: nothing is given back between
         lease, connection.lease, connection.held = 1, 1, True
         connection.until(lambda: place.launches() == 100)
         assert connection.lease == lease

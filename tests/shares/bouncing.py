@@ -120,7 +120,9 @@ class Bouncing:
             pause=0.2,
         )
         timing = Timing(grace=400_000)  # a polite program on a busy machine is slow, and must not be taken for a hog
-        self.server = ArbiterServer(Store(folder / "state"), beside_us, timing=lambda _: timing, overdue=self.bouncer.late)
+        self.server = ArbiterServer(
+            Store(folder / "state"), beside_us, timing=lambda _: timing, overdue=self.bouncer.late
+        )
 
     async def __aenter__(self) -> Self:
         await self.bouncer.start(self.server)

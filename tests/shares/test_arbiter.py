@@ -75,6 +75,35 @@ def test_alone_the_turn_is_extended() -> None:
     assert (found.guaranteed, found.idle, found.borrowed) == (10 * MS, 30 * MS, 0)
 
 
+def test_a_gpu_that_rests_is_given_to_nobody() -> None:
+    """Whoever asks waits until then, and it wakes up for them."""
+    arbiter = an_arbiter(a=500, b=500)
+    arbiter.rest(200 * MS)
+    assert (arbiter.rests(199 * MS), arbiter.rests(200 * MS), arbiter.wake) == (True, False, None)
+    assert arbiter.ask("a", 30 * MS) == ()
+    assert arbiter.wake == 200 * MS
+    assert arbiter.tick(199 * MS) == ()
+    arbiter.account("a", 201 * MS)  # a look at the books gives nothing to anybody, and is not in the way
+    assert arbiter.wake == 200 * MS
+    assert arbiter.tick(201 * MS) == (granted("a", 221 * MS),)
+
+
+def test_who_has_a_gpu_that_rests_begins_its_turn() -> None:
+    """It is charged from then on, and the next one waits until it has given back and the rest is over."""
+    arbiter = an_arbiter(a=500, b=500)
+    arbiter.rest(200 * MS)
+    arbiter.ask("b", 0)
+    (first,) = arbiter.hold("a", 10 * MS)
+    assert (first, arbiter.holder) == (granted("a", 30 * MS), "a")
+    assert arbiter.hold("b", 10 * MS) == ()
+    assert arbiter.release("a", 40 * MS) == ()
+    assert arbiter.account("a", 40 * MS).guaranteed == 30 * MS
+    assert arbiter.wake == 200 * MS
+    assert arbiter.tick(200 * MS) == (granted("b", 220 * MS),)
+    arbiter.release("b", 210 * MS)
+    assert arbiter.hold("a", 210 * MS) == (), "the rest is over: nobody has it of whom nothing is known"
+
+
 def test_equals_take_turns_of_one_lease() -> None:
     """Nobody is asked back before, and the GPU is never given before it is given back."""
     arbiter = an_arbiter(a=500, b=500)

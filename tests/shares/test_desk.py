@@ -59,6 +59,41 @@ def test_ask_grant_revoke_done() -> None:
     assert sent(desk.receive(b, Done(None, 0, 1), 24 * MS)) == [(a, Grant(20 * MS, 2))]
 
 
+def test_who_has_the_whole_gpu_still_goes_on() -> None:
+    """The server is new, and asks nobody to wait: not that process, and not another one of its share."""
+    desk = a_desk(a=1000)
+    desk.rest(200 * MS)
+    a, out = desk.join("a", MS)
+    assert out == []
+    assert sent(desk.receive(a, Ask(0, True), 2 * MS)) == [(a, Grant(FOREVER, 1))]
+    other, out = desk.join("a", 3 * MS)
+    assert sent(out) == [(other, Grant(FOREVER, 1))]
+    assert desk.receive(other, Ask(0, True), 3 * MS) == []
+
+
+def test_who_has_the_whole_gpu_still_and_may_not_drains_first() -> None:
+    """All processes of it; the others wait for the last of them, and for the end of the rest."""
+    desk = a_desk(a=500, b=500)
+    desk.rest(200 * MS)
+    b, one, two = (joined(desk, name) for name in "baa")
+    assert desk.receive(b, Ask(), MS) == []
+    assert sent(desk.receive(one, Ask(0, True), 2 * MS)) == [(one, Grant(20 * MS, 1)), (one, Revoke(1))]
+    assert sent(desk.receive(two, Ask(0, True), 3 * MS)) == [(two, Grant(1, 1)), (two, Revoke(1))]
+    assert desk.receive(two, Ask(0, True), 3 * MS) == []
+    assert desk.receive(b, Ask(0, True), 3 * MS) == [], "two cannot have had it"
+    assert desk.receive(one, Done(0, 0, 1), 300 * MS) == []
+    assert sent(desk.receive(two, Done(None, 0, 1), 310 * MS)) == [(b, Grant(20 * MS, 1))]
+
+
+def test_who_says_so_later_has_nothing_of_it() -> None:
+    """When the rest is over it is a wish."""
+    desk = a_desk(a=500, b=500)
+    desk.rest(200 * MS)
+    a, b = joined(desk, "a"), joined(desk, "b")
+    assert sent(desk.receive(a, Ask(0, True), 200 * MS)) == [(a, Grant(20 * MS, 1))]
+    assert desk.receive(b, Ask(0, True), 201 * MS) == []
+
+
 def test_an_extension_has_the_number_of_its_lease() -> None:
     """So nobody takes it for another one."""
     desk = a_desk(a=500)

@@ -41,6 +41,8 @@ class Process:
     work: bool = False
     asked_back: bool = False
     alive: bool = True
+    free_until: int = -1
+    """It has the whole GPU from before, and goes on with it until then."""
 
     def begin(self) -> None:
         """It has work."""
@@ -65,6 +67,7 @@ class Process:
         elif isinstance(message, Grant) and message.number > self.given_back:
             assert self.number in (0, message.number), "a lease is given once"
             self.number = message.number
+            self.free_until = -1
         elif isinstance(message, Revoke) and message.number > self.given_back:
             assert self.number == message.number, "what is asked back was given before"
             self.asked_back = True
@@ -140,7 +143,7 @@ class World:
 
     def check(self) -> None:
         """Of all programs that believe to have a lease, all are of one share: it may be one that only drains."""
-        believing = {one.client.share for one in self.processes if one.number}
+        believing = {one.client.share for one in self.processes if one.number or one.free_until > self.now}
         assert len(believing) <= 1, [(one.client.share.key, one.number) for one in self.processes]
         for share in self.desk.shares.values():
             assert share.holding == sum(client.holds for client in share.clients)
@@ -191,6 +194,30 @@ def test_two_shares_never_have_the_gpu(happens: list[tuple[int, int, int]]) -> N
         served |= {one for one in living if one.number}
         world.pass_time(5 * MS)
     assert served == {one for one in living if one.alive}
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 2), st.integers(0, 100 * MS), st.booleans(), events)
+def test_who_had_the_whole_gpu_by_the_server_before(
+    how_many: int, connects: int, whole: bool, happens: list[tuple[int, int, int]]
+) -> None:
+    """It goes on until it hears of the new one, at most for half of the rest, and never beside another share."""
+    world = World()
+    if whole:
+        world.resize("a", 5)
+    else:
+        world.resize("a", 3)
+        world.resize("b", 3)
+        world.join("b").begin()
+    world.desk.rest(200 * MS)
+    world.pass_time(connects)
+    for _ in range(how_many):
+        one = world.join("a")
+        one.to.append(Ask(0, True))
+        one.work, one.free_until = True, connects + 100 * MS
+    for event in happens:
+        world.do(*event)
+    world.settle()
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 4), st.integers(0, MOST - 1))))

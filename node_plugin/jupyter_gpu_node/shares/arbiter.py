@@ -95,6 +95,8 @@ class Arbiter:
         self._shares: dict[str, _Share] = {}
         self._turn: _Turn | None = None
         self._turns = 0
+        self._opens = now
+        """Nobody is given the GPU before."""
         self.unpaid = 0
         """What changes of hands cost in this period: nobody has paid it yet."""
 
@@ -157,6 +159,23 @@ class Arbiter:
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
+    def rest(self, until: int) -> None:
+        """Give the GPU to nobody before then: somebody may have it of whom nothing is known yet."""
+        self._opens = until
+
+    def rests(self, now: int) -> bool:
+        """Whether it still does."""
+        return now < self._opens
+
+    def hold(self, share: str, now: int) -> tuple[Order, ...]:
+        """``share`` has the GPU already, from before: where the GPU rests and is nobody's, its turn begins."""
+        self._pass(now)
+        if self._turn is not None or not self.rests(now):
+            return ()
+        one = self._shares[share]
+        one.want = one.want or 0
+        return (self._begin(one, 0),)
+
     def ask(self, share: str, now: int, want: int = 0) -> tuple[Order, ...]:
         """``share`` has demand, for ``want`` microseconds if it knows. Asked again, the last word counts."""
         self._pass(now)
@@ -196,7 +215,7 @@ class Arbiter:
         """When something changes by itself; None: never. The GPU is at rest while nobody wants it."""
         turn = self._turn
         if turn is None:
-            return None
+            return self._opens if self._waiting() else None
         if turn.asked is not None:
             return None if turn.told else turn.asked + self.timing.grace
         if not self._waiting():
@@ -228,13 +247,16 @@ class Arbiter:
 
     def _next(self) -> tuple[Order, ...]:
         waiting = self._waiting()
-        if not waiting:
+        if not waiting or self.rests(self._now):
             return ()
         first = min(waiting, key=self._rank)
-        first.since = self._now
+        return (self._begin(first, first.want or 0),)
+
+    def _begin(self, one: _Share, want: int) -> Grant:
+        one.since = self._now
         self._turns += 1
-        self._turn = _Turn(first, self._turns, self._now)
-        return (self._run_until(self._turn, self._until(first, first.want or 0)),)
+        self._turn = _Turn(one, self._turns, self._now)
+        return self._run_until(self._turn, self._until(one, want))
 
     def _run_until(self, turn: _Turn, until: int) -> Grant:
         turn.until = until

@@ -217,6 +217,10 @@ class Desk:
         elif whole and not share.exclusive and self._holder is share:
             self._revoke(share)  # nothing that runs was counted: it drains, and then waits for its turn like all
 
+    def rest(self, until: int) -> None:
+        """Who had the GPU by the server before this one is believed until then, and nobody else gets it."""
+        self.arbiter.rest(until)
+
     # --- clients ------------------------------------------------------------------------------------------------------
 
     def join(self, name: str, now: int) -> tuple[Client, list[Out]]:
@@ -243,6 +247,8 @@ class Desk:
             return []
         if isinstance(message, Ask):
             client.want = message.want
+            if message.keeps and self.arbiter.rests(now):
+                self._kept(client, now)
             self._wanted(client, now)
         elif isinstance(message, Done):
             self._done(client, message, now)
@@ -257,6 +263,20 @@ class Desk:
         self._looked = now
         self._follow(self.arbiter.tick(now), now)
         return self._sent()
+
+    def _kept(self, client: Client, now: int) -> None:
+        """It goes on with the whole GPU that an earlier server gave it. If that is a share now, all of it drains first.
+
+        Only one share can have it: what another one says is a wish like any other.
+        """
+        share = client.share
+        if self._holder is None:
+            self._follow(self.arbiter.hold(share.key, now), now)
+            if self._holder is share and not share.exclusive:
+                self._revoke(share)
+        elif self._holder is share and share.revoked and not client.holds:
+            self._give(client, 1)
+            self._out.append(Send(client, Revoke(client.number)))
 
     def _wanted(self, client: Client, now: int) -> None:
         share = client.share
@@ -348,10 +368,13 @@ class Desk:
         """Give ``client`` the lease of its share, if it wants it and there is something left of it."""
         time = self._time(client.share, now)
         if client.want is not None and not client.holds and time > 0:
-            client.holds = True
-            client.number += 1
-            client.share.holding += 1
-            self._out.append(Send(client, Grant(time, client.number)))
+            self._give(client, time)
+
+    def _give(self, client: Client, time: int) -> None:
+        client.holds = True
+        client.number += 1
+        client.share.holding += 1
+        self._out.append(Send(client, Grant(time, client.number)))
 
     def _time(self, share: Share, now: int) -> int:
         return FOREVER if share.exclusive else self._until - now

@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 class Behind(Protocol):
     """Who is told of the connections."""
 
+    def listens(self) -> None:
+        """They can be made from now on."""
+
     def came(self, line: Line) -> None:
         """It is there."""
 
@@ -114,10 +117,11 @@ class Door:
         self._told = -QUIET
         self._untold = 0
 
-    def open(self, listening: socket.socket, delay: float) -> None:
-        """Take connections from that socket, the first after ``delay`` seconds."""
+    def open(self, listening: socket.socket) -> None:
+        """Take connections from that socket."""
         self._listening = listening
-        self._timer = self.loop.call_later(delay, self._resume)
+        self.behind.listens()
+        self._resume()
 
     def shut(self) -> None:
         """No more connections; those that are there stay."""

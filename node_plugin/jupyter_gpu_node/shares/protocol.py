@@ -38,6 +38,8 @@ class Ask(NamedTuple):
 
     want: int = 0
     """Microseconds that it will take as measured; 0: not known."""
+    keeps: bool = False
+    """Whether it has the whole GPU still that the server before this one gave it for ever."""
 
 
 class Done(NamedTuple):
@@ -96,16 +98,16 @@ def encode(message: FromClient | FromServer) -> bytes:
             return _FORM.pack(VERSION, REVOKE, 0, 0, number, 0, 0)
         case Memory(size, limit, used):
             return _FORM.pack(VERSION, MEMORY, 0, 0, size, limit, used)
-        case Ask(want):
-            return _FORM.pack(VERSION, ASK, 0, 0, want, 0, 0)
+        case Ask(want, keeps):
+            return _FORM.pack(VERSION, ASK, 0, 0, want, int(keeps), 0)
         case Done(want, measured, number):
             return _FORM.pack(VERSION, DONE, 0, 0, 0 if want is None else want + 1, measured, number)
     return _FORM.pack(VERSION, NEED, 0, 0, message.size, 0, 0)
 
 
 def _ask(a: int, b: int, c: int) -> Ask:
-    _unused(b, c)
-    return Ask(a)
+    _unused(b >> 1, c)
+    return Ask(a, b == 1)
 
 
 def _done(a: int, b: int, c: int) -> Done:

@@ -208,9 +208,8 @@ class ArbiterServer:
                 except OSError as error:
                     problem = error
                     continue
-                station = self._stations[place[0]]
-                self._doors[place] = Door(*place, placed.directory, self._check, station)
-                self._doors[place].open(listening, station.delay)
+                self._doors[place] = Door(*place, placed.directory, self._check, self._stations[place[0]])
+                self._doors[place].open(listening)
             self._doors[place].most = most
         if problem:
             raise problem

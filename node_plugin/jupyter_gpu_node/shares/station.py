@@ -23,8 +23,9 @@ from .timing import Timing
 
 FASTEST = 0.1
 """Seconds between two looks at the books, if a period is shorter."""
-SETTLE = 1_000_000
-"""Microseconds at most for which a GPU rests at first: who had it by the server before this one is draining."""
+SETTLE = (200_000, 1_000_000)
+"""Microseconds for which a GPU rests at first, least and most: who had it by the server before this one is draining, or
+has the whole of it and goes on, at most for half of the least without having connected (``gate/lease.c``: ALONE)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class Station:
         self.timing = timing
         self.desk = Desk(arbiter(timing, now), now)
         self._books = Books(rules, now)
-        self._opens = now + min(timing.grace, SETTLE)
+        self._opens: int | None = None
+        """When it may be given to anybody."""
         self._clock = clock
         self._write = write
         self._overdue = overdue
@@ -68,11 +70,6 @@ class Station:
         """When the alarm is set for."""
         self._looker: asyncio.TimerHandle | None = None
         self._rests = False
-
-    @property
-    def delay(self) -> float:
-        """Seconds until this GPU may be given to anybody."""
-        return max(0, self._opens - self._clock()) / 1e6
 
     @property
     def processes(self) -> Mapping[Client, Line]:
@@ -112,6 +109,14 @@ class Station:
         self._lines, self._clients = {}, {}
 
     # --- what clients do ----------------------------------------------------------------------------------------------
+
+    def listens(self) -> None:
+        """The socket of a share is there. It counts from the last of those with which the GPU is seen at first."""
+        now = self._clock()
+        if self._opens is None or now < self._opens:
+            least, most = SETTLE
+            self._opens = now + min(max(self.timing.grace, least), most)
+            self.desk.rest(self._opens)
 
     def came(self, line: Line) -> None:
         """A process connected to the share of that door."""
