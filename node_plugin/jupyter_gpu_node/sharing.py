@@ -72,7 +72,8 @@ class Sharing:
         self._slots: dict[str, tuple[str, ...]] = {}
         self._taken: dict[Place, Taken] = {}
         self._gated: set[str] = set()
-        self._begun = self._restoring = False
+        self._begun = asyncio.Event()
+        self._restoring = False
         self._done: tuple[object, ...] = ()
         self._shown: dict[str, tuple[object, ...]] = {}
         self._again = asyncio.Event()
@@ -103,11 +104,12 @@ class Sharing:
         self._restoring = True
         await self._bouncer.start(self.server)
         self._restoring = False
-        self._begun = True
+        self._begun.set()
         self.changed()
 
     async def run(self) -> None:
         """Until cancelled: whatever failed, or changed without a step of a pod, is done here."""
+        await self._begun.wait()
         while True:
             await self._again.wait()
             self._again.clear()
@@ -120,7 +122,7 @@ class Sharing:
 
     async def close(self) -> None:
         """End: whoever is stopped runs again, and what banks hold is written down."""
-        if self._begun:
+        if self._begun.is_set():
             await self._bouncer.close()
         await self.server.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -128,13 +130,17 @@ class Sharing:
     # -- what the agent asks -------------------------------------------------------------------------------------------
 
     async def update(self) -> None:
-        """Have served what the pods have in their hands now. Raises :class:`OSError` if not all of it can be."""
-        if not self._begun:
-            return
-        doing = asyncio.ensure_future(self._update())
-        doing.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may end after our patience
+        """Have served what the pods have in their hands now. Raises :class:`OSError` if not all of it can be.
+
+        Whoever opens a GPU waits until it is known what everybody has.
+        """
         try:
             async with asyncio.timeout(DEADLINE):
+                await self._begun.wait()
+                doing = asyncio.ensure_future(self._update())
+                doing.add_done_callback(
+                    lambda done: done.cancelled() or done.exception()
+                )  # it may end after our patience
                 await asyncio.shield(doing)
         except TimeoutError:
             raise OSError("the arbiter's server took too long.") from None
@@ -150,7 +156,8 @@ class Sharing:
                 self._slots[other] = tuple(one for one in known if one != slot)
         if slot not in self._slots.get(uid, ()):
             self._slots[uid] = (*self._slots.get(uid, ()), slot)
-        await self.update()
+        if self._begun.is_set():
+            await self.update()
 
     def forget(self, uid: str) -> None:
         """The pod is gone."""

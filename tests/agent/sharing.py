@@ -1,0 +1,156 @@
+"""Pods that share a simulated GPU, with programs that use it through the gate: for tests of the agent."""
+
+import json
+import secrets
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from jupyter_gpu.backends import share_files
+from jupyter_gpu.model.annotations import REQUESTED
+from jupyter_gpu.model.share import ShareUse
+from jupyter_gpu_node import cgroup, checkpoint
+from jupyter_gpu_node.slots import Claim, PodRef
+from tests.agent.stage import PATIENCE, Node, Pod
+from tests.cluster.testbed import until
+from tests.gate.building import GATE, ROOT, Built, command
+from tests.gate.standin.board import Board
+from tests.node.conftest import Child
+
+PROGRAM = """
+import threading, os
+from tests.gate.standin import driver
+count, failed = 0, ""
+def work(microseconds, device):
+    global count, failed
+    try:
+        if device:
+            global held
+            held = os.open(device, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)  # as the real driver does
+        driver.start()
+        kernel = driver.kernel(f"work_us{microseconds}")
+        while True:
+            driver.launch(kernel)
+            driver.launch(kernel)
+            driver.call("cuCtxSynchronize")
+            count += 2
+    except Exception as error:
+        failed = repr(error)
+"""
+
+
+def gate_and_driver(folder: Path) -> Built:
+    """Built; without the programs of the gate's own tests."""
+    built = Built(folder)
+    command("sh", GATE / "standin" / "build.sh", built.driver)
+    command(sys.executable, GATE / "build.py", "preload", built.gate)
+    return built
+
+
+class Sharer:
+    """A pod with slots, and its programs."""
+
+    def __init__(self, scene: "Scene", pod: Pod, slots: Iterable[str]) -> None:
+        self.scene = scene
+        self.pod = pod
+        self.slots = tuple(slots)
+
+    def directory(self, slot: int = 0) -> Path:
+        """Of one of its slots."""
+        return Path(self.scene.node.settings["run"]) / "slots" / self.slots[slot]
+
+    def socket(self, gpu: str, slot: int = 0) -> Path:
+        """Of its share."""
+        return self.directory(slot) / "shares" / f"{gpu}.sock"
+
+    def use(self, gpu: str, slot: int = 0) -> ShareUse | None:
+        """What the file of its share says."""
+        folder = self.directory(slot) / "shares"
+        return share_files.read(folder, [gpu], 0).get(gpu) if folder.exists() else None
+
+    def program(self, gpu: str, slot: int = 0) -> Child:
+        """A process of the pod that can use the GPU as a CUDA program does."""
+        built = self.scene.built
+        child = Child(
+            {
+                "PYTHONPATH": f"{ROOT}",
+                "LD_LIBRARY_PATH": str(built.driver),
+                "LD_PRELOAD": str(built.gate),
+                "JUPYTER_GPU_GATE": str(self.directory(slot) / "shares"),
+                "JUPYTER_GPU_STANDIN": str(self.scene.boards),
+                "JUPYTER_GPU_STANDIN_GPUS": f"{gpu}:1024",
+                "JUPYTER_GPU_STANDIN_OWNER": self.pod.uid,
+            }
+        )
+        self.pod.children.append(child)
+        cgroup.enter(self.pod.group / "container", child.pid)
+        child.run(PROGRAM)
+        return child
+
+    def busy(self, gpu: str, microseconds: int = 1000, device: Path | None = None) -> Child:
+        """One that uses it without pause."""
+        child = self.program(gpu)
+        words = f"args=({microseconds}, {str(device) if device else None!r}), daemon=True"
+        child.run(f"threading.Thread(target=work, {words}).start()")
+        return child
+
+    def wish(self, memory: int, milli: int = 250) -> None:
+        """As its user asks."""
+        self.pod.annotate(REQUESTED, json.dumps({"generation": 1, "milli": milli, "memory": memory}))
+
+    def served(self, gpu: str, milli: int) -> bool:
+        """Whether its file says that it has so much."""
+        found = self.use(gpu)
+        return found is not None and found.allocated == milli
+
+
+class Scene:
+    """A node with pods that share."""
+
+    def __init__(self, node: Node, built: Built, folder: Path) -> None:
+        self.node = node
+        self.built = built
+        self.boards = folder / secrets.token_hex(4)
+        self.boards.mkdir(parents=True)
+        self._claims: dict[str, Claim] = {}
+
+    def sharer(self, slots: int = 1) -> Sharer:
+        """A pod with so many slots; the plugin knows them when it starts next."""
+        pod = self.node.pod()
+        names = [f"slot-{len(self._claims) + number:04}" for number in range(slots)]
+        ref = PodRef(pod.uid, "default", pod.name)
+        self._claims |= {name: Claim(name, ref, f"main-{number}") for number, name in enumerate(names)}
+        checkpoint.save(Path(self.node.settings["state"]) / "slots.json", checkpoint.Record(self._claims))
+        return Sharer(self, pod, names)
+
+    def start(self) -> None:
+        """The plugin."""
+        self.node.start()
+
+    def board(self, gpu: str) -> Board:
+        """What that GPU did."""
+        until(lambda: (self.boards / f"{gpu}.board").exists(), PATIENCE, "the first program to use the GPU")
+        return Board(self.boards, gpu)
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """Its value now."""
+        for line in self.node.get("/metrics").splitlines():
+            head, _, value = line.rpartition(" ")
+            if head.split("{")[0] == name and all(f'{key}="{text}"' in head for key, text in labels.items()):
+                return float(value)
+        return None
+
+
+def parts(board: Board, owners: Iterable[str], since: int, seconds: float) -> dict[str, float]:
+    """Of the time of the GPU, in the first so many seconds after ``since``, what each had."""
+    end = since + int(seconds * 1e6)
+    found = dict.fromkeys(owners, 0)
+    for work in board.log():
+        found[work.owner] = found.get(work.owner, 0) + max(0, min(work.end, end) - max(work.start, since))
+    return {owner: time / (end - since) for owner, time in found.items()}
+
+
+def monotonic() -> int:
+    """Microseconds, by the clock of the boards."""
+    return time.monotonic_ns() // 1000

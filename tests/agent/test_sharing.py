@@ -1,0 +1,247 @@
+"""Time shares in the node plugin: its own process, real sockets, programs that use a simulated GPU through the gate."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_node.shares.protocol import Ask, encode
+from tests.agent.sharing import Scene, Sharer, gate_and_driver, monotonic, parts
+from tests.agent.stage import PATIENCE, Api, Node
+from tests.cluster.testbed import ControlPlane, until
+from tests.gate.building import Built
+from tests.node.conftest import Child
+
+pytestmark = [pytest.mark.root, pytest.mark.cluster]
+MIB = 2**20
+STRICT = {"penalties": {"grace": 100_000, "strikes": 1}, "timing": {"grace": 50_000}}
+"""Who is late once has lost the share."""
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Gate and stand-in driver."""
+    return gate_and_driver(tmp_path_factory.mktemp("gate"))
+
+
+@pytest.fixture(scope="module")
+def place(plane: ControlPlane, api: Api) -> Iterator[Node]:
+    """A node whose plugin is strict; it does not run yet."""
+    made = Node(plane, api, shares=STRICT)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def scene(place: Node, built: Built, tmp_path: Path) -> Iterator[Scene]:
+    """The node, to put pods on."""
+    yield Scene(place, built, tmp_path)
+    place.clear()
+    place.stop()
+
+
+def two(scene: Scene, one: int = 250, other: int = 500) -> tuple[str, Sharer, Sharer]:
+    """A GPU and two pods that share it."""
+    gpu = scene.node.uuids[0]
+    first, second = scene.sharer(), scene.sharer()
+    scene.start()
+    for sharer, milli in ((first, one), (second, other)):
+        sharer.pod.allocate((gpu, milli))
+        sharer.pod.until_has(gpu)
+        assert sharer.socket(gpu).is_socket(), "The socket is there before the pod is told that it has the share."
+    return gpu, first, second
+
+
+def runs_on(child: Child, more: int = 20) -> None:
+    """Until the program has launched so many kernels from now on."""
+    before = child.run("count")
+    until(
+        lambda: child.run("count") >= before + more or child.run("failed"), PATIENCE, "the program to go on", every=0.05
+    )
+    assert child.run("failed") == ""
+
+
+def test_two_shares_of_a_gpu(scene: Scene) -> None:
+    """Each has at least what it was given, nobody runs beside another, and files and figures say the same."""
+    gpu, first, second = two(scene)
+    for program in (first.busy(gpu), second.busy(gpu)):
+        runs_on(program)
+    board, since = scene.board(gpu), monotonic()
+    until(lambda: monotonic() > since + 3_000_000, PATIENCE)
+    found = parts(board, (first.pod.uid, second.pod.uid), since, 3)
+    assert board.sums().overlaps == 0
+    assert found[first.pod.uid] >= 0.22, found
+    assert found[second.pod.uid] >= 0.45, found
+    until(lambda: first.served(gpu, 250) and second.served(gpu, 500), PATIENCE, "both files")
+    names = {"namespace": "default", "pod": second.pod.name, "gpu": gpu}
+    assert scene.metric("jupyter_gpu_share_milli", **names) == 500
+    assert scene.metric("jupyter_gpu_share_programs", **names) == 1
+    assert (scene.metric("jupyter_gpu_share_used_seconds_total", **names, kind="guaranteed") or 0) > 0.5
+
+
+def test_a_share_becomes_a_whole_gpu_and_back(scene: Scene) -> None:
+    """While its program runs: all its work is done, and beside it nobody's."""
+    gpu = scene.node.uuids[1]
+    only, other = scene.sharer(), scene.sharer()
+    scene.start()
+    only.pod.allocate((gpu, 250))
+    only.pod.until_has(gpu)
+    program = only.busy(gpu)
+    runs_on(program)
+    for generation, milli in ((2, 1000), (3, 500)):
+        only.pod.allocate((gpu, milli), generation=generation)
+        until(lambda milli=milli: only.served(gpu, milli), PATIENCE, f"the share to be {milli}")  # type: ignore[misc]
+        runs_on(program)
+    other.pod.allocate((gpu, 500))
+    other.pod.until_has(gpu)
+    runs_on(other.busy(gpu))
+    runs_on(program)
+    assert scene.board(gpu).sums().overlaps == 0
+
+
+def test_a_killed_plugin_frees_nobody(scene: Scene) -> None:
+    """Programs wait, go on with the next one, and what was saved is not lost; no two of them run at once."""
+    gpu, first, second = two(scene)
+    until(lambda: (first.use(gpu) or second.use(gpu)) is not None, PATIENCE, "the files")
+    idle = scene.sharer()
+    programs = [first.busy(gpu), second.busy(gpu)]
+    for program in programs:
+        runs_on(program)
+    scene.node.kill()
+    scene.start()
+    idle.pod.allocate((gpu, 250))
+    idle.pod.until_has(gpu)
+    until(lambda: (found := idle.use(gpu)) and found.balance > 200_000, PATIENCE, "the idle share to save", every=0.05)
+    scene.node.kill()
+    scene.start()
+    for program in programs:
+        runs_on(program)
+    until(lambda: idle.served(gpu, 250), PATIENCE)
+    found = idle.use(gpu)
+    assert found
+    assert found.balance > 150_000, "What it had saved before is still its own."
+    assert scene.board(gpu).sums().overlaps == 0
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the other end closes it; what it says before does not count."""
+    connection.settimeout(PATIENCE)
+    try:
+        while connection.recv(1024):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def test_the_socket_of_another_pod(scene: Scene) -> None:
+    """Whoever is in no pod, or in another one, gets nothing by it."""
+    gpu, first, second = two(scene)
+    path = str(first.socket(gpu))
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect(path)
+        assert ended(stranger)
+    thief = second.pod.spawn()
+    thief.run(f"global s; s = socket.socket(socket.AF_UNIX); s.settimeout({PATIENCE}); s.connect({path!r})")
+    assert thief.run("s.recv(32)") == b""
+    assert "is in no pod, and the socket is that of pod" in scene.node.log()
+    owner = first.pod.spawn()
+    owner.run(f"global s; s = socket.socket(socket.AF_UNIX); s.settimeout({PATIENCE}); s.connect({path!r})")
+    owner.run(f"s.sendall({encode(Ask(0))!r})")
+    assert len(owner.run("s.recv(32)")) == 32
+
+
+def test_a_share_that_is_taken_away(scene: Scene) -> None:
+    """Who does not give the GPU back loses it: closed, its processes on it ended, and told why; until asked anew."""
+    gpu, hog, other = two(scene)
+    device = scene.node.nodes[0]
+    rude, holder = hog.pod.spawn(), hog.pod.spawn()
+    path = str(hog.socket(gpu))
+    holder.run(f"global held; held = open_device({str(device)!r})")
+    rude.run(f"global s; s = socket.socket(socket.AF_UNIX); s.connect({path!r}); s.sendall({encode(Ask(0))!r})")
+    assert len(rude.run("s.recv(32)")) == 32
+    program = other.busy(gpu)
+    until(lambda: "GpuShareTaken" in hog.pod.events(), PATIENCE, "the event")
+    hog.pod.until_has()
+    runs_on(program)
+    assert holder.process.wait(PATIENCE) == -9, "It had the GPU open."
+    assert rude.probe(device) == "-"
+    assert not hog.socket(gpu).exists()
+    assert scene.metric("jupyter_gpu_shares_taken_total") == 1
+    scene.node.kill()
+    scene.start()  # it is not forgotten
+    until(lambda: other.served(gpu, 500), PATIENCE)
+    assert hog.pod.has == []
+    assert rude.probe(device) == "-"
+    hog.pod.allocate((gpu, 250), generation=2)
+    hog.pod.until_has(gpu)
+    assert rude.probe(device) == "+"
+    runs_on(hog.busy(gpu))
+
+
+def test_a_limit_of_memory(scene: Scene) -> None:
+    """What the user asked for is what the share gets, also after a change; a whole GPU has no limit."""
+    gpu = scene.node.uuids[2]
+    sharer = scene.sharer()
+    sharer.wish(64 * MIB)
+    scene.start()
+    sharer.pod.allocate((gpu, 250))
+    sharer.pod.until_has(gpu)
+    program = sharer.program(gpu)
+    program.run("driver.start()")
+    allocate = "driver.raw('cuMemAlloc_v2', driver.ctypes.byref(driver.ctypes.c_uint64()), {})"
+    assert program.run(allocate.format(65 * MIB)) == 2, "Out of memory."
+    assert program.run(allocate.format(60 * MIB)) == 0
+    sharer.wish(200 * MIB)
+    until(lambda: program.run(allocate.format(100 * MIB)) == 0, PATIENCE, "the limit to rise", every=0.05)
+    names = {"namespace": "default", "pod": sharer.pod.name, "gpu": gpu}
+    assert 160 * MIB <= (scene.metric("jupyter_gpu_share_memory_bytes", **names) or 0) <= 200 * MIB
+    assert scene.metric("jupyter_gpu_share_memory_limit_bytes", **names) == 200 * MIB
+    sharer.pod.allocate((gpu, 1000), generation=2)
+    until(lambda: program.run(allocate.format(300 * MIB)) == 0, PATIENCE, "a whole GPU", every=0.05)
+
+
+def test_every_container_of_a_pod_finds_the_share(scene: Scene) -> None:
+    """Each of two slots has the socket and the file; both are gone with the share, and what lay there before too."""
+    gpu = scene.node.uuids[3]
+    sharer = scene.sharer(slots=2)
+    for slot in (0, 1):
+        folder = sharer.directory(slot) / "shares"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "GPU-of-another-pod.json").write_text("{}")
+    scene.start()
+    sharer.pod.allocate((gpu, 500))
+    sharer.pod.until_has(gpu)
+    until(lambda: all(sharer.use(gpu, slot) for slot in (0, 1)), PATIENCE, "both files")
+    programs = [sharer.program(gpu, slot) for slot in (0, 1)]
+    for program in programs:
+        program.run("threading.Thread(target=work, args=(1000, None), daemon=True).start()")
+        runs_on(program)
+    scene.node.kill()
+    scene.start()  # sockets are made anew
+    for program in programs:
+        runs_on(program)
+    folders = [sharer.directory(slot) / "shares" for slot in (0, 1)]
+    assert [{path.name for path in folder.iterdir()} for folder in folders] == [{f"{gpu}.sock", f"{gpu}.json"}] * 2
+    for program in programs:
+        program.end()
+    sharer.pod.allocate(generation=2)
+    sharer.pod.until_has()
+    until(lambda: not any(list(folder.iterdir()) for folder in folders), PATIENCE, "the share to be gone")
+
+
+def test_who_drains_keeps_its_turns_until_it_has_ended(scene: Scene) -> None:
+    """A program that has the GPU open when it is taken away can end in order; the GPU is given to nobody meanwhile."""
+    gpu, leaving, _ = two(scene)
+    program = leaving.busy(gpu, device=scene.node.nodes[0])
+    runs_on(program)
+    leaving.pod.allocate(generation=2)
+    leaving.pod.until_has(draining=(gpu,))
+    runs_on(program)
+    assert leaving.socket(gpu).exists()
+    program.end()
+    leaving.pod.until_has()
+    until(lambda: not leaving.socket(gpu).exists(), PATIENCE, "the share to be gone")
