@@ -11,7 +11,6 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from jupyter_gpu.model import strict
@@ -53,9 +52,7 @@ def decode(text: bytes, uuid: str, now_ms: int) -> ShareUse:
     if share.uuid != uuid:
         raise strict.FieldError(f"It is of another GPU, {strict.printable(share.uuid, 96)}.", "uuid")
     written = strict.required(body, "written", strict.integer(0, strict.MAX_GENERATION))
-    if share.expires is None or share.balance >= share.cap:
-        return share  # a full bank that stands still is renewed as fast as it expires
-    return replace(share, expires=max(0, share.expires - max(0, now_ms - written) * 1000))
+    return share.aged((now_ms - written) * 1000)
 
 
 @contextlib.contextmanager

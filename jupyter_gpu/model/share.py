@@ -7,7 +7,7 @@ the time in between was spent on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from . import strict
@@ -71,6 +71,15 @@ class ShareUse:
     def quantum(self) -> int:
         """What it earns in a period."""
         return self.effective * self.period // MILLI_PER_GPU
+
+    def aged(self, passed: int) -> ShareUse:
+        """As it is ``passed`` microseconds later, if its node had nothing new to say of it.
+
+        A full bank that is not used stays full: what expires is replaced at once, and the next to expire is as old.
+        """
+        if self.expires is None or self.balance >= self.cap:
+            return self
+        return replace(self, expires=max(0, self.expires - max(0, passed)))
 
     def to_json(self) -> dict[str, Any]:
         """JSON object, with all fields."""

@@ -202,3 +202,13 @@ def test_rates_are_parts(before: ShareUse, after: ShareUse, passed: int) -> None
     assert sum(parts) <= 1 + 1e-9
     assert found.throttled <= found.waiting
     assert found.running <= 1 + 1e-9
+
+
+def test_what_expires_comes_nearer() -> None:
+    """With time, never with a clock that was set back; a full bank that nobody uses is renewed as it expires."""
+    one = replace(ONE, balance=5, cap=10, expires=1_000)
+    assert [one.aged(passed).expires for passed in (-5, 0, 300, 2_000)] == [1_000, 1_000, 700, 0]
+    full = replace(one, balance=10)
+    assert full.aged(300) == full
+    empty = replace(one, balance=0, expires=None)
+    assert empty.aged(300) == empty

@@ -160,8 +160,10 @@ def test_a_gpu_at_rest_writes_nothing(tmp_path: Path) -> None:
         until(lambda: rests.exists() and (found := json.loads(rests.read_text()))["balance"] == found["cap"])
         with programs(server, tmp_path, "a", "b"):
             until(works.exists)
-            before, seen = rests.read_text(), set()
-            until(lambda: seen.add(works.read_text()) or len(seen) == 15)  # 1.5 seconds: the other was looked at often
+            before, texts = rests.read_text(), [works.read_text()]
+            while len(texts) < 15:  # 1.5 seconds: the other was looked at often
+                until(lambda: works.read_text() != texts[-1])
+                texts.append(works.read_text())
         assert rests.read_text() == before
         assert server.usage("GPU-2", "idle")["account"]["lost"] > json.loads(rests.read_text())["lost"]
 

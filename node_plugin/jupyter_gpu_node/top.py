@@ -1,0 +1,150 @@
+"""``jupyter-gpu-node top``: who uses the time shares of this machine's GPUs, live, from the files of its servers.
+
+What is shown is :mod:`~.top_view`'s, what happened between two looks :mod:`~.top_history`'s; here are the files, the
+terminal and the time. It reads what the user may read, changes nothing and asks nobody, so that it also works where a
+server hangs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn, TextIO
+
+from . import top_files, top_history, top_view
+from .top_history import History, Seen
+from .top_view import Style
+
+ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+"""To the other screen, without a cursor, and back."""
+TITLE = "Time shares"
+
+Show = Callable[[Sequence[Seen], Mapping[str, str], int], str]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command; returns the exit status."""
+    options = parser().parse_args(words)
+    missing = [state for state in options.state or () if not state.is_dir()]
+    if missing:
+        print(f"There is no directory {missing[0]}; --state names the state directory of a server.", file=sys.stderr)
+        return 2
+    out, live = sys.stdout, sys.stdout.isatty() and not (options.once or options.json)
+    show = _json if options.json else _screen(out) if live else _text(out)
+    try:
+        with _on_terminal(out) if live else contextlib.nullcontext():
+            for text in _looks(options.state or top_files.DEFAULTS, options.interval, show, once=options.once):
+                out.write(text)
+                out.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
+    made = argparse.ArgumentParser(
+        prog="jupyter-gpu-node top",
+        description="Who uses the time shares of this machine's GPUs. Ctrl-C ends it.",
+        epilog="Shown is what the user may read: on one machine root sees all. NO_COLOR switches colours off.",
+    )
+    made.add_argument("--once", action="store_true", help="show one interval and end")
+    made.add_argument("--json", action="store_true", help="an object for each interval, one a line")
+    made.add_argument(
+        "--interval", type=_seconds, default=1.0, metavar="SECONDS", help="from 0.2 to 3600 (%(default)s)"
+    )
+    made.add_argument(
+        "--state",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="state directory of a server; can be repeated (those of the node plugin and of Jupyter servers here)",
+    )
+    return made
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0.2 <= (value := float(text)) <= 3600:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0.2 to 3600")
+
+
+def _looks(states: Sequence[Path], interval: float, show: Show, *, once: bool) -> Iterator[str]:
+    """What to write, look by look. The first one knows no use yet: it is left out where only one is wanted."""
+    history, due, first = History(), time.monotonic(), True
+    while True:
+        now = time.time_ns() // 1_000_000
+        seen = history.look(top_files.read(states), now)
+        if not (once and first and seen):
+            yield show(seen, top_files.names(states, (one.pod for one in seen)), now)
+            if once:
+                return
+        first = False
+        due = max(due + interval, time.monotonic())
+        time.sleep(max(0, due - time.monotonic()))
+
+
+def _json(seen: Sequence[Seen], names: Mapping[str, str], now: int) -> str:
+    shares = [{"name": names.get(one.pod), **top_history.to_json(one)} for one in seen]
+    return json.dumps({"time": now / 1000, "shares": shares}) + "\n"
+
+
+def _text(out: TextIO) -> Show:
+    def show(seen: Sequence[Seen], names: Mapping[str, str], now: int) -> str:
+        return "\n".join(top_view.lines(_title(now), seen, names, style(out, whole=True), now)) + "\n"
+
+    return show
+
+
+def _screen(out: TextIO) -> Show:
+    def show(seen: Sequence[Seen], names: Mapping[str, str], now: int) -> str:
+        shown = top_view.lines(_title(now), seen, names, style(out, whole=False), now)
+        return "\x1b[H" + "\x1b[K\r\n".join(shown) + "\x1b[K\x1b[J"
+
+    return show
+
+
+def _title(now: int) -> str:
+    return f"{TITLE} at {time.strftime('%H:%M:%S', time.localtime(now / 1000))}"
+
+
+def style(out: TextIO, *, whole: bool) -> Style:
+    """Of that terminal now; ``whole``: nothing is left out because it has too few lines."""
+    columns, rows = shutil.get_terminal_size((100, 40))
+    terminal = out.isatty() and os.environ.get("TERM") != "dumb"
+    return Style(
+        max(20, columns),
+        None if whole else max(4, rows),
+        terminal and not os.environ.get("NO_COLOR"),
+        (out.encoding or "").lower().replace("-", "") == "utf8",
+    )
+
+
+@contextlib.contextmanager
+def _on_terminal(out: TextIO) -> Iterator[None]:
+    """The terminal is afterwards as it was, however this ends."""
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    out.write(ENTER)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # a terminal that is gone
+            out.write(LEAVE)
+            out.flush()
