@@ -200,10 +200,9 @@ def test_a_server_killed_while_a_whole_gpu_is_held(place: Place) -> None:
     """The next one gives half of it to another: not before all that was queued has ended, and no two at once."""
     with Serving(place.folder) as server:
         server.set({GPU: {"one": 1000}})
-        with _run(place, server, "one", "kernels:600:1000", ALWAYS):
-            _runs(place)
+        with _run(place, server, "one", "kernels:4000:1000", "say:queued", ALWAYS) as one:
+            assert [one.line(), one.line()] == ["ready", "queued"]  # four seconds of work
             server.kill()
-            _runs(place)
             server.start()
             server.set({GPU: {"one": 500, "two": 500}})
             with _run(place, server, "two", ALWAYS):
