@@ -99,7 +99,9 @@ class PodSocket:
             self._tasks.discard(task)
 
     def _node(self) -> dict[str, Any]:
-        return {"node": NODE, "simulated": True, "gpus": [gpu.to_json() for gpu in self._stage.gpus]}
+        shares = {"problem": self._stage.unenforced, "taken": self._stage.taken.get(self._uid, {})}
+        gpus = [gpu.to_json() for gpu in self._stage.gpus]
+        return {"node": NODE, "simulated": True, "gpus": gpus, "shares": shares}
 
     def _sample(self) -> dict[str, Any]:
         attached = self._stage.attached.get(self._uid)
@@ -120,6 +122,10 @@ class Stage:
         self.gpus = gpus(count)
         self.holders: dict[str, dict[str, tuple[Holder, ...]]] = {}
         """Who has which GPU open, by the pod's uid."""
+        self.taken: dict[str, dict[str, str]] = {}
+        """Which shares were taken away and why, by the pod's uid."""
+        self.unenforced = ""
+        """Why shares are only counted."""
         self.states: dict[str, PodState] = {}
         self.attached: dict[str, Attached] = {}
         """What the node plugin made so, told or not yet, by the pod's uid."""

@@ -1,6 +1,8 @@
 """The backend of a pod against a real API server: what goes wrong between it, the cluster and the node."""
 
 import asyncio
+import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from jupyter_gpu.kube import Kube, in_cluster, kubeconfig, objects, paths
 from jupyter_gpu.model.annotations import REQUESTED, Reason, Requested, Wish, decode_requested, encode
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import Holder
+from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, Mode, View
 from tests.backends_kubernetes.stage import SECONDS, Stage
@@ -23,6 +26,13 @@ from tests.contract.playing import reaches, running
 from tests.kube.proxy import Proxy
 
 pytestmark = pytest.mark.cluster
+
+
+IDLE = ShareUse(
+    uuid="GPU-0", allocated=500, effective=400, guaranteed=9, borrowed=8, idle=7, overrun=6, switching=5, waited=4,
+    throttled=3, lost=2, balance=100, cap=100, expires=None, sharing=1, period=100_000,
+)  # fmt: skip
+"""What the file of a share says."""
 
 
 def said(view: View) -> dict[str, str]:
@@ -338,12 +348,62 @@ def test_priority_limit_and_fractions_are_those_of_the_server(stage: Stage) -> N
         assert view.requested is not None
         assert (view.requested.wish.priority, view.limit, view.steps) == (7, 2000, (0, 125, 1000, 2000))
         assert (view.mode, view.simulated, view.total) == (Mode.ENFORCED, True, 3000)
-        assert "ShareNotEnforced" in said(view)
+        assert "ShareNotEnforced" not in said(view)
         view = await backend.request(Wish(1000, priority=1))
         assert view.requested is not None
         assert view.requested.wish.priority == 1
 
     run(stage, play, priority=7, limit=2000, fractions=(125,))
+
+
+def test_a_node_that_does_not_share_time_out(stage: Stage) -> None:
+    """It says why, and no use of a share is shown; whole GPUs are none of it."""
+    stage.unenforced = "simulated GPUs have no driver"
+
+    async def play(backend: KubernetesBackend) -> None:
+        assert "ShareNotEnforced" not in said(await backend.request(Wish(1000)))
+        view = await backend.request(Wish(500))
+        assert "as simulated GPUs have no driver:" in said(view)["ShareNotEnforced"]
+        assert (await backend.sample()).shares == {}
+
+    run(stage, play)
+
+
+def test_the_use_of_a_share_is_in_the_sample(stage: Stage) -> None:
+    """As the file beside the socket says, for as long as the pod has a part of that GPU, and not of a whole one."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        view = await backend.request(Wish(500))
+        (card,) = view.gpus
+        assert (await backend.sample()).shares == {}
+        (pod,) = stage.sockets.values()
+        file = pod.path.parent / "shares" / f"{card.gpu.uuid}.json"
+        file.parent.mkdir()
+        use = replace(IDLE, uuid=card.gpu.uuid)
+        file.write_text(json.dumps({**use.to_json(), "use": 0.5, "written": int(time.time() * 1000)}))
+        assert (await backend.sample()).shares == {card.gpu.uuid: use}
+        await backend.request(Wish(1000))
+        assert (await backend.sample()).shares == {}
+
+    run(stage, play)
+
+
+def test_a_share_that_was_taken_away(stage: Stage) -> None:
+    """The reason is shown, and the same wish once more is a new one."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        view = await backend.request(Wish(500))
+        assert await backend.request(Wish(500)) == view
+        (uid,), (card,) = stage.sockets, view.gpus
+        stage.taken[uid] = {card.gpu.uuid: "It kept the GPU. Ask again."}
+        assert backend._node
+        backend._node.refresh()
+        view = await reaches(backend, lambda view: "ShareTaken" in said(view))
+        assert said(view)["ShareTaken"].endswith("It kept the GPU. Ask again.")
+        again = await backend.request(Wish(500))
+        assert again.generation == view.generation + 1
+
+    run(stage, play)
 
 
 def test_the_end_asks_for_nothing_any_more(stage: Stage) -> None:

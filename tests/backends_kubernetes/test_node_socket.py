@@ -12,6 +12,7 @@ import pytest
 
 from jupyter_gpu.backends.kubernetes import node_socket
 from jupyter_gpu.backends.kubernetes.node_socket import NodeSocket, Unreachable
+from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Holder
 from tests.builders import inventory
 
@@ -115,6 +116,27 @@ def test_the_node_is_known_and_known_anew(path: Path) -> None:
         await plugin.close()
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("shares", "unenforced", "taken"),
+    [
+        ({"problem": "", "taken": {}}, "", {}),
+        ({"problem": "it is off", "taken": {"GPU-1": "Late."}}, "it is off", {"GPU-1": "Late."}),
+        (None, node_socket.OLDER, {}),
+    ],
+)
+def test_what_the_node_says_of_shares(shares: Any, unenforced: str, taken: dict[str, str]) -> None:
+    """A node that says nothing does not share time out."""
+    node = node_socket.read_node({**NODE, "shares": shares})
+    assert (node.unenforced, node.taken) == (unenforced, taken)
+
+
+@pytest.mark.parametrize("shares", [[], {}, {"problem": 1, "taken": {}}, {"problem": "", "taken": {"GPU-1": 2}}])
+def test_what_cannot_be_meant_about_shares(shares: Any) -> None:
+    """Is refused like all else that is wrong."""
+    with pytest.raises(strict.FieldError):
+        node_socket.read_node({**NODE, "shares": shares})
 
 
 def test_a_sample_is_loads_and_holders(path: Path) -> None:

@@ -1,5 +1,6 @@
 """From the pod's JSON to the view: pure, whatever stands there."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from jupyter_gpu.model.gpu import Holder
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import View
 from tests.builders import allocated, attached, inventory, requested, uuid
+
+UNENFORCED = Node("n1", False, inventory(2), unenforced="simulated GPUs have no driver")
 
 
 def a_pod(**texts: str) -> dict[str, Any]:
@@ -59,7 +62,10 @@ def test_a_pod_with_everything() -> None:
         ({"pod": {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}}, ["PodEnding"]),
         ({"pod": a_pod(requested="many")}, ["InvalidRequest"]),
         ({"pod": a_pod(allocated="{}", attached="[")}, ["StateDamaged", "StateDamaged"]),
-        ({"pod": a_pod(allocated=encode(allocated({0: 500})))}, ["ShareNotEnforced"]),
+        ({"pod": a_pod(allocated=encode(allocated({0: 500})))}, []),
+        ({"pod": a_pod(allocated=encode(allocated({0: 500}))), "node": UNENFORCED}, ["ShareNotEnforced"]),
+        ({"pod": a_pod(allocated=encode(allocated([0]))), "node": UNENFORCED}, []),
+        ({"node": replace(UNENFORCED, taken={uuid(0): "Late.", uuid(1): "Late."})}, ["ShareTaken"]),
         ({"events": ({"reason": "Killing", "message": "Stopping container"},)}, ["Killing"]),
     ],
 )
@@ -107,6 +113,13 @@ def test_generations_count_on(records: Records, wish: Wish, highest: int, genera
     """From the highest that anybody has seen, whatever was written by hand between."""
     after = advance(records, wish, highest)
     assert (after.generation, after.wish) == (generation, wish)
+
+
+def test_the_same_wish_anew_is_a_new_generation() -> None:
+    """After a share was taken away; other wishes count as ever."""
+    records = Records(requested(1, generation=3))
+    assert advance(records, Wish(1000), anew=True).generation == 4
+    assert advance(records, Wish(2000), anew=True).generation == 4
 
 
 @pytest.mark.parametrize(

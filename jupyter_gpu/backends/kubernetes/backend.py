@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu.backend import Listener
+from jupyter_gpu.backends import share_files
 from jupyter_gpu.kube import Credentials, Kube, in_cluster, objects
 from jupyter_gpu.kube.credentials import NoCredentials
 from jupyter_gpu.model.annotations import ATTACHED, Wish
@@ -132,7 +133,8 @@ class KubernetesBackend:
             error = self._refusal(wish, generation)
             if error is not None:
                 raise error
-            recorded = await writer.record(wish, generation)
+            taken = bool(self._sight.node and self._sight.node.taken)
+            recorded = await writer.record(wish, generation, anew=taken)  # the same again gets back what was taken away
         await self._until_answered(recorded.generation)
         return self._view
 
@@ -149,7 +151,18 @@ class KubernetesBackend:
         self._publish()
         nothing = GpuLoad(None, None)
         loads = {card.gpu.uuid: use.loads.get(card.gpu.uuid, nothing) for card in self._view.gpus}
-        return Sample(time=time.time(), loads=loads)  # a time to show in charts; no decision sees it
+        now = time.time()  # to show in charts; no decision sees it
+        shares = await asyncio.to_thread(
+            share_files.read, self._socket().parent / "shares", self._fractions(), int(now * 1000)
+        )
+        return Sample(time=now, loads=loads, shares=shares)
+
+    def _fractions(self) -> tuple[str, ...]:
+        """Uuids of the GPUs whose time is shared out to this pod; none where it is not."""
+        attached, node = self._records().attached, self._sight.node
+        if attached is None or node is None or node.unenforced:
+            return ()
+        return tuple(share.uuid for share in attached.shares if not share.exclusive)
 
     async def stop(self) -> None:
         """Ask for nothing any more: a server that ends needs no GPUs, even if its pod stays. Safe to call twice."""

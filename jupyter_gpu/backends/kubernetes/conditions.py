@@ -24,13 +24,18 @@ def no_gpu() -> Condition:
     return _condition("NoGpu", "The node of this pod has no GPU that can be used. Start on another node.")
 
 
-def share_not_enforced() -> Condition:
-    """A fraction is held, and time is not shared out yet."""
+def share_not_enforced(why: str) -> Condition:
+    """A fraction is held, and time is not shared out."""
     return _condition(
         "ShareNotEnforced",
         "You have a share of a GPU. Shares are counted, so that a GPU is never promised to more users than it can "
-        "serve, but running time is not limited yet: another user of the same GPU can slow you down.",
+        f"serve, but running time is not limited here, as {why}: another user of the same GPU can slow you down.",
     )
+
+
+def share_taken(why: str) -> Condition:
+    """A share was taken away by the node."""
+    return _condition("ShareTaken", f"A share of a GPU is not yours any more. {why}")
 
 
 def node_unreachable(why: str) -> Condition:

@@ -24,6 +24,7 @@ VARIABLE = "JUPYTER_GPU_NODE_SOCKET"
 MAX_ANSWER = 2**20
 DEADLINE = 6.0
 """Seconds for an answer; the plugin has five of its own."""
+OLDER = "the GPU program of this node is older than that"
 FIRST_PAUSE, LAST_PAUSE = 0.1, 2.0
 """Seconds between attempts to reach a plugin that is away."""
 
@@ -162,7 +163,22 @@ def read_node(answer: Any) -> Node:
         name=strict.required(body, "node", strict.text(253)),
         simulated=strict.required(body, "simulated", strict.boolean),
         gpus=tuple(strict.required(body, "gpus", strict.list_of(Gpu.from_json, MAX_GPUS))),
+        **_read_shares(body.get("shares")),
     )
+
+
+def _read_shares(value: Any) -> dict[str, Any]:
+    """What the node says of the pod's time shares. One that says nothing does not enforce them."""
+    if value is None:
+        return {"unenforced": OLDER}
+    body = strict.an_object(value, "shares")
+    problem = body.get("problem")
+    taken = strict.an_object(body.get("taken"), "taken")
+    words = strict.label(1024)
+    return {
+        "unenforced": words(problem, "problem") if problem != "" else "",
+        "taken": {read_uuid(uuid, "taken"): words(why, "taken") for uuid, why in taken.items()},
+    }
 
 
 def read_use(answer: Any) -> Use:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from jupyter_gpu.kube import objects
@@ -40,6 +40,10 @@ class Node:
     name: str
     simulated: bool
     gpus: tuple[Gpu, ...]
+    unenforced: str = ""
+    """Why time shares of this pod are only counted; empty: they are enforced."""
+    taken: Mapping[str, str] = field(default_factory=dict)
+    """By uuid, why the pod's share of that GPU was taken away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +89,14 @@ def read(pod: Mapping[str, Any] | None) -> Records:
     )
 
 
-def advance(records: Records, wish: Wish, highest: int = 0) -> Requested:
-    """``wish`` as the next generation; the very same one again changes nothing.
+def advance(records: Records, wish: Wish, highest: int = 0, *, anew: bool = False) -> Requested:
+    """``wish`` as the next generation; the very same one again changes nothing, unless it is asked ``anew``.
 
     After one that was written by hand (generation 0) the count goes on from the ``highest`` that was ever seen.
     """
     previous = records.requested
     after = next_request(previous, wish)
-    if after is previous:
+    if after is previous and not anew:
         return after
     return Requested(max(records.newest, highest) + 1, after.wish, after.extra)
 
@@ -155,7 +159,7 @@ def compose(version: int, sight: Sight, settings: Settings) -> View:
             *_of_cluster(sight),
             *records.problems,
             *_of_node(sight),
-            *_of_shares(records),
+            *_of_shares(records, sight.node),
             *news.conditions(sight.events, phase),
         ),
     )
@@ -182,7 +186,9 @@ def _of_node(sight: Sight) -> Iterator[Condition]:
         yield conditions.simulated(len(sight.node.gpus))
 
 
-def _of_shares(records: Records) -> Iterator[Condition]:
+def _of_shares(records: Records, node: Node | None) -> Iterator[Condition]:
     shares: Iterable[Any] = records.allocated.shares if records.allocated else ()
-    if any(not share.exclusive for share in shares):
-        yield conditions.share_not_enforced()
+    if node and node.unenforced and any(not share.exclusive for share in shares):
+        yield conditions.share_not_enforced(node.unenforced)
+    if node:
+        yield from (conditions.share_taken(why) for why in sorted(set(node.taken.values())))

@@ -44,8 +44,8 @@ class Writer:
         self._adopt = adopt
         self._highest = 0
 
-    async def record(self, wish: Wish, generation: int | None) -> Requested:
-        """What is recorded of ``wish`` in the end. One call at a time.
+    async def record(self, wish: Wish, generation: int | None, *, anew: bool = False) -> Requested:
+        """What is recorded of ``wish`` in the end, ``anew`` also if it is the same as before. One call at a time.
 
         Raises :class:`~jupyter_gpu.model.errors.StaleGeneration` or
         :class:`~jupyter_gpu.model.errors.BackendUnavailable`.
@@ -64,7 +64,7 @@ class Writer:
                     return tried  # an answer was lost, not the wish
                 if generation is not None and generation != records.generation:
                     raise StaleGeneration(current=records.generation)
-                after = advance(records, wish, self._highest)
+                after = advance(records, wish, self._highest, anew=anew)
                 if after == records.requested:
                     return after
                 tried = after
