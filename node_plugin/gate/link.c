@@ -61,7 +61,7 @@ static const char *directory(void) {
 #ifdef GATE_DIRECTORY
     return GATE_DIRECTORY;
 #else
-    static char copy[256];
+    static char copy[4096 - 64]; /* with the name of a socket it is a path */
     static _Atomic int known; /* 1: there is none; 2: there is one */
     if (!atomic_load(&known)) {
         gate_enter();
@@ -83,16 +83,16 @@ static uint64_t cookie_of(int socket) {
 /* Programs close numbers that they did not open, and get ours for a file of their own. */
 static bool ours(const struct share *share) { return share->socket >= 0 && cookie_of(share->socket) == share->cookie; }
 
-static bool address_of(const struct share *share, struct sockaddr_un *address) {
-    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int length = snprintf(address->sun_path, sizeof address->sun_path, "%s/%s.sock", directory(), share->uuid);
-    return length < (int)sizeof address->sun_path;
+enum { LONGEST = 4096 };
+
+static bool path_of(const struct share *share, char path[LONGEST]) {
+    return snprintf(path, LONGEST, "%s/%s.sock", directory(), share->uuid) < LONGEST;
 }
 
 static struct place place_of(const struct share *share) {
-    struct sockaddr_un address;
+    char path[LONGEST];
     struct stat about; /* the C library's function is a newer symbol */
-    if (!address_of(share, &address) || syscall(SYS_newfstatat, AT_FDCWD, address.sun_path, &about, 0)) return (struct place){0};
+    if (!path_of(share, path) || syscall(SYS_newfstatat, AT_FDCWD, path, &about, 0)) return (struct place){0};
     return (struct place){about.st_dev, about.st_ino, (uint64_t)about.st_ctim.tv_sec * SECOND + (uint64_t)about.st_ctim.tv_nsec};
 }
 
@@ -100,18 +100,33 @@ static bool same_place(struct place one, struct place other) {
     return one.changed && one.device == other.device && one.number == other.number && one.changed == other.changed;
 }
 
+/* Paths may be longer than addresses: then it is found through its directory. 0, or -1. */
+static int dial_through(int socket, const struct share *share) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int folder = open(directory(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return -1;
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s.sock", folder, share->uuid);
+    int result = connect(socket, (struct sockaddr *)&address, sizeof address), why = errno;
+    close(folder);
+    errno = why;
+    return result;
+}
+
+static int dial_path(int socket, const struct share *share) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char path[LONGEST];
+    if (!path_of(share, path) || strlen(path) >= sizeof address.sun_path) return dial_through(socket, share);
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    return connect(socket, (struct sockaddr *)&address, sizeof address);
+}
+
 /* A connected socket, or -1. */
 static int dial(const struct share *share) {
-    struct sockaddr_un address;
-    if (!address_of(share, &address)) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
     int low = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int high = fcntl(low, F_DUPFD_CLOEXEC, HIGH_NUMBER); /* where programs seldom look */
     if (high >= 0) close(low);
     int one = high >= 0 ? high : low;
-    if (one >= 0 && connect(one, (struct sockaddr *)&address, sizeof address) == 0) return one;
+    if (one >= 0 && dial_path(one, share) == 0) return one;
     int why = errno;
     if (one >= 0) close(one);
     errno = why;

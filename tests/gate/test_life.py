@@ -9,6 +9,7 @@ import pytest
 from jupyter_gpu_node.shares.protocol import FOREVER, Ask
 
 from .place import Place, Program
+from .stub import Stub
 
 
 def test_a_child_begins_afresh_and_holds_no_connection(place: Place) -> None:
@@ -69,6 +70,18 @@ def test_a_process_ends_while_a_thread_waits(place: Place) -> None:
     with place.stub() as stub, place.run("dlsym", "thread", "wait-line") as program:
         stub.accept().expect(Ask)
         program.tell("end")
+        assert program.lines()[-1] == "done"
+
+
+def test_a_directory_with_a_long_name(place: Place) -> None:
+    """Longer than an address of a socket can be."""
+    place.sockets = place.folder / ("long-" * 40) / "sockets"
+    place.sockets.mkdir(parents=True)
+    (place.folder / "l").symlink_to(place.sockets)
+    with Stub(place.folder / "l" / place.socket.name) as stub, place.run("dlsym", "kernels:3:10", "sync") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        connection.grant(FOREVER)
         assert program.lines()[-1] == "done"
 
 
