@@ -122,7 +122,7 @@ class Actor:
 
     def run(self, command: list[str], out: str, env: dict[str, str]) -> int:
         """Start a program that writes to a file; its pid."""
-        with open(out, "wb") as file:
+        with Path(out).open("wb") as file:
             program = subprocess.Popen(command, env={**os.environ, **env}, stdout=file, stderr=file)
         self.children.append(program)
         return program.pid
@@ -130,6 +130,12 @@ class Actor:
     def returned(self, pid: int) -> int | None:
         """With which status that program ended; None if it runs."""
         return next(child.poll() for child in self.children if child.pid == pid)
+
+    def without_gate(self) -> None:
+        """As if the package had been built where there is no compiler."""
+        from jupyter_gpu_node.shares import gate_files
+
+        gate_files.preload = lambda: None
 
     # -- like a server ------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,9 @@ def nested(why: str) -> Condition:
 
 def simulated(count: int) -> Condition:
     """The GPUs are not real."""
-    what = "The GPU is" if count == 1 else f"All {count} GPUs are"
-    return _condition("Simulated", f"{what} simulated: they can be opened and show load, but compute nothing.")
+    one = "The GPU is simulated: it can be opened and shows load, but computes nothing."
+    all_of = f"All {count} GPUs are simulated: they can be opened and show load, but compute nothing."
+    return _condition("Simulated", one if count == 1 else all_of)
 
 
 def looking() -> Condition:
@@ -58,7 +59,7 @@ def nobody_shares_out(why: str) -> Condition:
 
 def taken_away(gpu: str, why: str) -> Condition:
     """A share was lost by what its programs did."""
-    return _condition("ShareTakenAway", f"Your share of {gpu} was taken away, and what used it was ended: {why}")
+    return _condition("ShareTakenAway", f"Your share of {gpu} is lost, and the programs that used it were ended. {why}")
 
 
 def repaired(what: str) -> Condition:

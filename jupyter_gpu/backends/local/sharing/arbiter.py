@@ -72,6 +72,7 @@ class Arbiter:
         self._shares: Shares = {}
         self._verdicts: dict[str, tuple[Verdict, ...]] = {}
         self._untold: set[str] = set()
+        self._untidy = True
         self._users = Users(NvmlReader()) if DRIVER.exists() else None
         self._bouncer = Bouncer(
             self._own / "offences.json",
@@ -135,6 +136,7 @@ class Arbiter:
         """In a thread: the records, and what earlier arbiters of this user decided about their pods."""
         if not places.is_current(self._state, self._lock):
             return None
+        traces = records.traces(self._state, self._folder) if self._untidy else {}
         found = records.look(self._state / "pods", self._pods)
         if found is None:
             return None
@@ -142,13 +144,14 @@ class Arbiter:
         for pod in found.keys() - self._pods.keys():
             if claims(found[pod].record):
                 self._verdicts.setdefault(pod, self._read(pod))
+        records.tidy(traces, found)
+        self._untidy = bool(self._pods.keys() - found.keys())
         return found
 
     async def _serve(self, found: dict[str, Neighbour]) -> None:
         """Have the shares be those that the records tell."""
         self._pods = self._clients.pods = found
-        await self._sentence()
-        taken = {(pod, one.gpu) for pod, judged in self._verdicts.items() for one in judged}
+        taken = await self._sentence()
         wanted = (claim for pod in found.values() for claim in claims(pod.record))
         self._shares = apportion((one for one in wanted if (one.pod, one.gpu) not in taken), self._shares)
         try:
@@ -166,6 +169,10 @@ class Arbiter:
 
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
         """The bouncer wants it. Who used the GPU for that share is remembered now: soon nobody can tell."""
+        known = self._verdicts.setdefault(pod, self._read(pod))
+        if any(one.gpu == gpu for one in known):
+            self._awake.set()
+            return  # it was told to an earlier arbiter, or in a moment
         found = {
             Process(one.process.pid, one.process.start)
             for one in self._server.members()
@@ -178,21 +185,27 @@ class Arbiter:
             if time_used and self._clients.pod_of(pid) == pod and (process := identify(pid))
         }
         guilty = found - set(self._clients.servers()) - {identify(os.getpid())}
-        old = tuple(one for one in self._verdicts.get(pod, ()) if one.gpu != gpu)
-        self._verdicts[pod] = (*old, Verdict(uuid.uuid4().hex, gpu, reason, tuple(sorted(guilty))))
+        self._verdicts[pod] = (*known, Verdict(uuid.uuid4().hex, gpu, reason, tuple(sorted(guilty))))
         self._untold.add(pod)
         self._awake.set()
 
-    async def _sentence(self) -> None:
-        """Carry out what is new, and forget what no longer stands."""
+    async def _sentence(self) -> set[tuple[str, str]]:
+        """Carry out what is new, and forget what no longer stands; pods and GPUs that are not served now.
+
+        A verdict is forgotten one turn before the share is served again, so that the bouncer sees the share go.
+        """
+        taken = {(pod, one.gpu) for pod, judged in self._verdicts.items() for one in judged}
         for pod, judged in list(self._verdicts.items()):
             known = self._pods.get(pod)
             left = tuple(one for one in judged if known and verdict.stands(one, known.record))
             if left != judged or pod in self._untold:
                 self._verdicts[pod] = left
                 await asyncio.to_thread(self._tell, pod, left)
+            if left != judged:
+                self._awake.set()
             if not left:
                 del self._verdicts[pod]
+        return taken
 
     def _tell(self, pod: str, judged: tuple[Verdict, ...]) -> None:
         """In a thread: the pod's file says it, and its server is poked to read it."""

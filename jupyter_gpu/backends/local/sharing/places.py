@@ -21,6 +21,8 @@ from ..store import open_shared
 LOCK = "arbiter.lock"
 ARBITERS = "arbiters"
 GATES = "gates"
+SHORT = 16
+"""Letters of a pod's uid in the name of its link."""
 OWN = "own"
 """Of an arbiter's folder, the part that no pod needs."""
 POKED = "poked.sock"
@@ -149,11 +151,11 @@ def silence(state: Path, user: int) -> float:
 
 def gate(state: Path, pod: str) -> Path:
     """The link for that pod: short enough for an address, which has 108 bytes, wherever the state directory is."""
-    inside = state / GATES / pod[:16]
+    inside = state / GATES / pod[:SHORT]
     if len(os.fsencode(inside)) <= _ADDRESS:
         return inside
     short = Path(tempfile.gettempdir())
-    name = f"jupyter-gpu-{pod[:16]}"
+    name = f"jupyter-gpu-{pod[:SHORT]}"
     return (short if len(os.fsencode(short / name)) <= _ADDRESS else Path("/tmp")) / name  # noqa: S108 - a random name
 
 

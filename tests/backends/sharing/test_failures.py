@@ -1,0 +1,342 @@
+"""What goes wrong with time shares on one machine: each time somebody goes on, or is told why not."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.backends.local.sharing import places
+from jupyter_gpu_node.shares import offences, stopping
+from tests.backends.stage import Remote
+
+from .machine import Machine, Program
+from .test_shares import HOG, share
+
+ROOT = Path(__file__).parents[3]
+OFFENDER = """
+import sys
+import time
+from pathlib import Path
+from jupyter_gpu_node.shares.protocol import Ask, Revoke
+from tests.shares.client import Client
+with Client(Path(sys.argv[1])) as client:
+    client.grant()
+    print("has it", flush=True)
+    while True:
+        if isinstance(client.poll(0.01), Revoke):
+            client.send(Ask(0))  # wants more, and keeps what it has
+"""
+STRIKES = 4
+"""Of an offender in these tests, who has been one before: it would take many seconds to become one."""
+
+
+def bad_share(machine: Machine, milli: int, **wish: int) -> Remote:
+    """A server with a share that is taken away at the next offence on any GPU."""
+    server = machine.server()
+    places.make_home(machine.state)
+    before = {server.uid: offences.Record(STRIKES, time.monotonic_ns() // 1000)}
+    stopping.save(places.home(machine.state) / places.OWN / "offences.json", dict.fromkeys(machine.uuids, before))
+    server.ask("request", milli=milli, **wish)
+    machine.served(server)
+    return server
+
+
+def offender(machine: Machine, server: Remote, gpu: int = 0) -> Program:
+    """A program of that server that does not give the GPU back."""
+    path = str(machine.socket(server, gpu))
+    guilty = machine.start_program(server, [sys.executable, "-c", OFFENDER, path], PYTHONPATH=str(ROOT))
+    machine.until(lambda: guilty.said == ["has it"], "the offence")
+    return guilty
+
+
+def goes_on(machine: Machine, launches: int = 200) -> None:
+    """Programs run."""
+    machine.more(launches)
+
+
+# --- the arbiter ------------------------------------------------------------------------------------------------------
+
+
+def test_an_arbiter_that_is_killed_is_replaced(machine: Machine) -> None:
+    """At any moment, again and again: programs wait for the next one, go on, and never run at once."""
+    first, second = share(machine, 400), share(machine, 600)
+    programs = [machine.run(server, "kernels:1500:1000", "sync") for server in (first, second)]
+    pid = 0
+    for launches in (1, 50, 333, 700):
+        machine.more(launches)
+        pid = machine.arbiter(but=pid)
+        os.kill(pid, signal.SIGKILL)
+    for program in programs:
+        assert program.lines()[-1] == "done"
+    assert machine.sums().overlaps == 0
+    assert machine.sums().launches == 3000
+    assert not machine.conditions(first).keys() - {"Simulated"}
+
+
+def test_the_server_that_started_the_arbiter_is_killed(machine: Machine) -> None:
+    """The arbiter goes on, and the programs of the other server do not notice; the next one is started by that."""
+    first = share(machine, 400)
+    second = share(machine, 600)
+    program = machine.run(second, *HOG)
+    machine.more(100)
+    pid = machine.arbiter()
+    first.kill()
+    goes_on(machine)
+    assert machine.arbiter() == pid
+    os.kill(pid, signal.SIGKILL)
+    assert machine.arbiter(but=pid)
+    goes_on(machine)
+    assert not program.ended()
+
+
+def test_the_programs_of_a_dead_server_are_served_until_they_end(machine: Machine) -> None:
+    """They have the GPU still: nobody else gets it, and they are not stuck for ever."""
+    first = share(machine, 400)
+    program = machine.run(first, *HOG)
+    machine.more(50)
+    first.kill()
+    goes_on(machine)
+    second = share(machine, 600)
+    machine.run(second, *HOG)
+    goes_on(machine, 500)
+    assert machine.sums().overlaps == 0
+    program.send(signal.SIGKILL)
+
+
+def test_an_arbiter_ends_when_nobody_has_a_gpu(machine: Machine) -> None:
+    """Its server lives on, and gets another one with the next GPU."""
+    server = share(machine, 500)
+    pid = machine.arbiter()
+    server.ask("request", milli=0)
+    machine.until(lambda: not machine.arbiters(), "the arbiter's end")
+    assert "No server has a GPU any more" in machine.log()
+    server.ask("request", milli=250)
+    assert machine.arbiter() != pid
+    assert machine.run(server, "kernels:10:100", "sync").lines()[-1] == "done"
+
+
+def test_an_arbiter_ends_when_all_servers_are_killed(machine: Machine) -> None:
+    """A machine is left as it was."""
+    servers = [share(machine, 250) for _ in range(2)]
+    machine.arbiter()
+    for server in servers:
+        server.kill()
+    machine.until(lambda: not machine.arbiters(), "the arbiter's end")
+
+
+def test_who_gives_back_at_once_needs_no_arbiter(machine: Machine) -> None:
+    """None is started for a moment's GPU."""
+    server = machine.server()
+    server.ask("request", milli=500)
+    server.ask("stop")
+    assert machine.arbiters() == []
+    assert not (machine.state / places.LOCK).exists()
+
+
+def test_an_arbiter_that_hangs_is_told_of(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its programs wait, and the user hears why; they go on when it does."""
+    server = share(machine, 500)
+    pid = machine.arbiter()
+    os.kill(pid, signal.SIGSTOP)
+    sign = places.home(machine.state) / places.OWN / places.POKED
+    old = sign.stat().st_mtime_ns - 3600 * 10**9  # as if an hour had passed
+    os.utime(sign, ns=(old, old))
+    server.ask("poke")
+    machine.until(lambda: "ShareServerMissing" in machine.conditions(server), "the condition")
+    assert "no sign of life" in machine.conditions(server)["ShareServerMissing"]
+    os.kill(pid, signal.SIGCONT)
+
+    def gone() -> bool:
+        server.ask("poke")
+        return "ShareServerMissing" not in machine.conditions(server)
+
+    machine.until(gone, "its end")
+
+
+def test_an_arbiter_that_cannot_start_is_told_of_and_tried_again(machine: Machine) -> None:
+    """Something is in its place: the condition says what, and goes when that is gone."""
+    server = machine.server()
+    (machine.state / places.ARBITERS).write_text("in the way")
+    server.ask("request", milli=500)
+    machine.until(lambda: "ShareServerMissing" in machine.conditions(server), "the condition")
+    assert "Not a directory" in machine.conditions(server)["ShareServerMissing"]
+    (machine.state / places.ARBITERS).unlink()
+    machine.until(lambda: "ShareServerMissing" not in machine.conditions(server), "its end")
+    assert machine.run(server, "kernels:10:100", "sync").lines()[-1] == "done"
+
+
+def test_a_lock_that_somebody_keeps_is_told_of(machine: Machine) -> None:
+    """Whoever has it and serves nobody: the others say so."""
+    import fcntl
+
+    server = machine.server()
+    lock = places.open_lock(machine.state)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    server.ask("request", milli=500)
+    machine.until(lambda: "ShareServerMissing" in machine.conditions(server), "the condition")
+    assert "Nobody answers" in machine.conditions(server)["ShareServerMissing"]
+    os.close(lock)
+    machine.until(lambda: "ShareServerMissing" not in machine.conditions(server), "its end")
+
+
+# --- the state directory ----------------------------------------------------------------------------------------------
+
+
+def test_a_state_directory_that_is_removed_ends_its_arbiter(machine: Machine) -> None:
+    """Its servers make it anew, start another one, and their programs go on."""
+    server = share(machine, 500)
+    program = machine.run(server, *HOG)
+    machine.more(50)
+    pid = machine.arbiter()
+    simulated = machine.state / "simulated"
+    simulated.rename(machine.state.parent / "kept")  # the GPUs themselves stay
+    shutil.rmtree(machine.state, ignore_errors=True)
+    machine.state.mkdir(exist_ok=True)
+    machine.state.chmod(0o1777)
+    (machine.state.parent / "kept").rename(simulated)
+    machine.until(lambda: pid not in machine.arbiters(), "the end of the arbiter")
+    server.ask("request", milli=400)
+    machine.arbiter(but=pid)
+    goes_on(machine)
+    assert not program.ended()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"\0" * 100, b'{"verdicts": [7]}', b"[" * 100_000],
+    ids=["empty", "list", "zeros", "fields", "deep"],
+)
+def test_damaged_files_of_an_arbiter_are_left_out(machine: Machine, text: bytes) -> None:
+    """Books, offences, verdicts, use: the next arbiter begins without them."""
+    server = share(machine, 500)
+    program = machine.run(server, *HOG)
+    machine.more(300)
+    pid = machine.arbiter()
+    home = places.home(machine.state)
+    for file in (*home.rglob("*.json"), places.sockets(machine.state, os.geteuid(), server.uid) / "verdicts.json"):
+        file.write_bytes(text)
+    server.ask("sample")
+    os.kill(pid, signal.SIGKILL)
+    machine.arbiter(but=pid)
+    goes_on(machine)
+    assert not program.ended()
+    assert server.ask("view")["phase"] == "Ready"
+
+
+def test_a_damaged_record_costs_nobody_a_turn(machine: Machine) -> None:
+    """The arbiter goes on with what it knew, and the server writes it again."""
+    server = share(machine, 500)
+    machine.run(server, *HOG)
+    machine.more(50)
+    record = machine.state / "pods" / f"{server.uid}.json"
+    record.write_text("nonsense")
+    goes_on(machine)
+    server.ask("poke")
+    machine.until(lambda: record.read_text().startswith("{"), "the record")
+    goes_on(machine)
+
+
+def test_what_dead_pods_leave_is_removed(machine: Machine) -> None:
+    """Folders and links of servers that were killed."""
+    dead, server = share(machine, 250), share(machine, 500)
+    link = machine.socket(dead).parent
+    assert link.is_symlink()
+    dead.kill()
+    (machine.state / "pods" / f"{dead.uid}.json").unlink()
+    machine.until(lambda: not link.is_symlink(), "the link to go")
+    machine.until(lambda: not (places.home(machine.state) / dead.uid).exists(), "the folder to go")
+    assert machine.socket(server).exists()
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["soft", pytest.param("required", id="enforced", marks=pytest.mark.root)])
+def test_a_program_of_another_pod_is_refused(machine: Machine, mode: str) -> None:
+    """It knows where the socket is, and nothing that it says counts."""
+    owner, other = share(machine, 500, enforcement=mode), share(machine, 250, enforcement=mode)
+    thief = machine.start_program(
+        other, [str(machine._built / "client"), "dlsym", *HOG], JUPYTER_GPU_GATE=str(machine.socket(owner).parent)
+    )
+    machine.until(lambda: f"process {thief.pid}" in machine.log(), "the refusal")
+    assert machine.sums().launches == 0
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+        stranger.settimeout(30)
+        stranger.connect(str(machine.socket(owner)))
+        assert stranger.recv(1) == b""
+    assert machine.run(owner, "kernels:10:100", "sync").lines()[-1] == "done"
+
+
+def test_a_program_that_keeps_the_gpu_loses_the_share(machine: Machine) -> None:
+    """It is stopped some times, then ended; the user reads why until the next wish, and the neighbour gets the GPU."""
+    bad, good = bad_share(machine, 500), share(machine, 500)
+    guilty = offender(machine, bad)
+    program = machine.run(good, *HOG)
+    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the verdict")
+    assert machine.until(lambda: guilty.status, "its end") == -signal.SIGKILL
+    view = bad.ask("view")
+    assert (view["amounts"]["requested"], view["amounts"]["attached"]) == (0, 0)
+    assert "GPU 0" in machine.conditions(bad)["ShareTakenAway"]
+    assert bad.ask("request", milli=250)["amounts"]["attached"] == 250
+    assert "ShareTakenAway" not in machine.conditions(bad)
+    assert machine.run(bad, "kernels:10:100", "sync").lines()[-1] == "done"
+    assert not program.ended()
+    assert machine.sums().overlaps == 0
+
+
+def test_only_the_share_that_was_misused_is_taken_away(machine: Machine) -> None:
+    """Its other GPUs stay with the server."""
+    machine.gpus = 2
+    bad = bad_share(machine, 1000, each=500)
+    good = machine.server()
+    good.ask("request", milli=1000, each=500)
+    for gpu in (0, 1):
+        machine.served(bad, gpu)
+        machine.served(good, gpu)
+    offender(machine, bad, 1)
+    waiting = machine.start_program(
+        good, [str(machine._built / "client"), "dlsym", *HOG], CUDA_VISIBLE_DEVICES=machine.uuids[1]
+    )
+    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the verdict")
+    assert [gpu["index"] for gpu in bad.ask("view")["gpus"] if gpu["state"] == "attached"] == [0]
+    machine.more(100, gpu=1)
+    waiting.send(signal.SIGKILL)
+
+
+def test_a_verdict_is_known_to_the_next_arbiter(machine: Machine) -> None:
+    """It is killed right after it; the server has not heard of it yet, as it is stopped."""
+    bad, good = bad_share(machine, 500), share(machine, 500)
+    offender(machine, bad)
+    program = machine.run(good, *HOG)
+    bad.tell("freeze")
+    verdicts = places.sockets(machine.state, os.geteuid(), bad.uid) / "verdicts.json"
+    machine.until(verdicts.exists, "the verdict")
+    pid = machine.arbiter()
+    os.kill(pid, signal.SIGKILL)
+    machine.arbiter(but=pid)
+    machine.more(300)
+    assert not machine.socket(bad).exists()
+    os.kill(bad.pid, signal.SIGCONT)
+    bad.answer()
+    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the verdict to be carried out")
+    assert not program.ended()
+
+
+def test_an_installation_without_a_gate_says_so(machine: Machine) -> None:
+    """Shares are counted then, and nothing more; no arbiter is needed."""
+    server = machine.actor()
+    server.ask("without_gate")
+    machine.start(server)
+    server.ask("request", milli=500)
+    assert "no gate" in machine.conditions(server)["ShareNotEnforced"]
+    assert server.ask("environment").keys() == {"JUPYTER_GPU_POD", "JUPYTER_GPU_SIMULATED"}
+    with contextlib.suppress(FileNotFoundError):
+        assert machine.arbiters() == []
+    server.ask("request", milli=1000)
+    assert "ShareNotEnforced" not in machine.conditions(server)
