@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from jupyter_gpu import settings_file
 from jupyter_gpu.model import strict
@@ -17,12 +17,12 @@ from .shares.elastic import Elastic
 from .shares.offences import Penalties
 from .shares.timing import Timing
 
+T = TypeVar("T")
 SECTIONS = ("timing", "elastic", "penalties")
 MAX_ENTRIES = 1000
 """Nodes, and GPUs, with settings of their own."""
-Section = Mapping[str, Any] | None
-Layer = Mapping[str, Section]
-"""By section what is different; None, of ``elastic`` only: shares keep what they were given."""
+Layer = Mapping[str, Mapping[str, Any]]
+"""By section what is different."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Rules:
 
     timing: Timing = field(default_factory=Timing)
     elastic: Elastic | None = field(default_factory=Elastic)
+    """None: shares keep what they were given."""
     penalties: Penalties = field(default_factory=Penalties)
 
 
@@ -82,10 +83,7 @@ def _layers(value: Any, key: str) -> Mapping[str, Layer]:
 def _layer(value: Any, key: str) -> Layer:
     body = strict.an_object(value, repr(key))
     _known(body, SECTIONS, key)
-    return {
-        name: None if section is None and name == "elastic" else strict.an_object(section, repr(f"{key}.{name}"))
-        for name, section in body.items()
-    }
+    return {name: strict.an_object(section, repr(f"{key}.{name}")) for name, section in body.items()}
 
 
 def _known(body: Mapping[str, Any], known: tuple[str, ...], key: str) -> None:
@@ -96,29 +94,24 @@ def _known(body: Mapping[str, Any], known: tuple[str, ...], key: str) -> None:
 
 
 def _rules(layers: list[Layer], where: str) -> Rules:
-    timing = _parsed(Timing, _joined(layers, "timing") or {}, f"{where}.timing")
-    penalties = _parsed(Penalties, _joined(layers, "penalties") or {}, f"{where}.penalties")
-    chosen = _joined(layers, "elastic")
-    elastic = None if chosen is None else _parsed(Elastic, chosen, f"{where}.elastic")
+    joined = {name: dict[str, Any]() for name in SECTIONS}
+    for layer in layers:
+        for name, section in layer.items():
+            joined[name].update(section)
+    enabled = strict.boolean(joined["elastic"].pop("enabled", True), f"{where}.elastic.enabled")
+    timing = _parsed(Timing, joined["timing"], f"{where}.timing")
+    elastic = _parsed(Elastic, joined["elastic"], f"{where}.elastic")
+    penalties = _parsed(Penalties, joined["penalties"], f"{where}.penalties")
     if penalties.grace < timing.grace:
         raise strict.FieldError(
             f"{where!r}: the grace of penalties ({penalties.grace}) must not be shorter than that of timing "
             f"({timing.grace}), after which somebody counts as late.",
             where,
         )
-    return Rules(timing, elastic, penalties)
+    return Rules(timing, elastic if enabled else None, penalties)
 
 
-def _joined(layers: list[Layer], section: str) -> Section:
-    found: Section = {}
-    for layer in layers:
-        if section in layer:
-            more = layer[section]
-            found = None if more is None else {**(found or {}), **more}
-    return found
-
-
-def _parsed(cls: Any, body: Mapping[str, Any], where: str) -> Any:
+def _parsed(cls: type[T], body: Mapping[str, Any], where: str) -> T:
     try:
         return settings_file.parse(body, cls)
     except settings_file.SettingsError as error:

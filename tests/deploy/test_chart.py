@@ -11,6 +11,8 @@ import yaml
 
 from jupyter_gpu import settings_file
 from jupyter_gpu_node import settings as node_settings
+from jupyter_gpu_node.share_settings import Rules
+from jupyter_gpu_node.shares import elastic, offences, timing
 from jupyter_gpu_scheduler.settings import Settings as SchedulerSettings
 from tests.cluster.testbed import binaries
 from tests.cluster.testbed.commands import CommandFailed, run
@@ -103,6 +105,9 @@ def test_values_and_schema_name_the_same() -> None:
         ({"node": {"simulated": {"count": 25}}}, "/node/simulated/count"),
         ({"node": {"simulated": {"nodes": {"a": {"minor": 4}}}}}, "/node/simulated/nodes/a"),
         ({"node": {"slots": -1}}, "/node/slots"),
+        ({"node": {"shares": {"timing": {"lease": 1}}}}, "/node/shares/timing/lease"),
+        ({"node": {"shares": {"gpus": {"GPU-1": {"elastic": {"grow": 2}}}}}}, "/node/shares/gpus/GPU-1/elastic/grow"),
+        ({"node": {"shares": {"penalties": {"stikes": 3}}}}, "/node/shares/penalties"),
         ({"node": {"kubeletDirectory": "var/lib"}}, "/node/kubeletDirectory"),
         ({"notebooks": {"namespaces": ["alice"]}}, "/notebooks/namespaces/0"),
         ({"hubs": [{"namespace": "hub"}]}, "/hubs/0"),
@@ -136,6 +141,39 @@ def test_programs_understand_their_settings(values: dict[str, Any], tmp_path: Pa
         assert second is not None
         assert (second.count, second.first_minor) == (4, 44)
     assert json.loads(file.read_text()) == json.loads(chart.hook_files(values)["settings.json"])
+
+
+def test_settings_of_shares_have_the_program_s_own_defaults_and_bounds(tmp_path: Path) -> None:
+    """The chart says them once more, so that they can be read there."""
+    file = tmp_path / "settings.json"
+    file.write_text(chart.find(chart.render(), "ConfigMap", "jupyter-gpu-node")["data"]["settings.json"])
+    shares = node_settings.load(file, {"NODE_NAME": "node1"}).shares
+    assert shares.of("node1", "GPU-1") == Rules()
+    assert {name: len(section) for name, section in shares.base.items()} == {
+        "timing": len(timing.LIMITS),
+        "elastic": len(elastic.LIMITS) + 1,
+        "penalties": len(offences.LIMITS),
+    }
+    known = json.loads((chart.CHART / "values.schema.json").read_text())["definitions"]
+    for name, limits in (("timing", timing.LIMITS), ("elastic", elastic.LIMITS), ("penalties", offences.LIMITS)):
+        said = {
+            key: (each["minimum"], each["maximum"])
+            for key, each in known[name]["properties"].items()
+            if key != "enabled"
+        }
+        assert said == limits
+
+
+def test_a_driver_that_stands_in_for_simulated_gpus() -> None:
+    """The plugin sees it where it looks for it; with simulated GPUs alone there is none, nor the node's devices."""
+    for root, volumes in (("/", set[str]()), ("/opt/stand-in", {"driver"})):
+        values = {"node": {"simulated": {"count": 1}, "driver": {"root": root}}}
+        (node,) = (item for item in _pods(chart.render(values)) if item["part"] == "node")
+        assert {volume["name"] for volume in node["spec"]["volumes"]} & {"driver", "dev"} == volumes
+        settings = json.loads(
+            chart.find(chart.render(values), "ConfigMap", "jupyter-gpu-node")["data"]["settings.json"]
+        )
+        assert settings.get("driver") == ({"root": root, "seen": "/host/driver"} if volumes else None)
 
 
 @WORLDS

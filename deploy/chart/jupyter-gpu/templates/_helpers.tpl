@@ -87,10 +87,19 @@ cluster are kept. Made at most once in a run, so that every template sees the sa
 {{- $settings := dict "slots" (int .Values.node.slots) "kubelet" .Values.node.kubeletDirectory "port" 8081 -}}
 {{- if include "jupyter-gpu.simulated" . -}}
   {{- $_ := set $settings "simulated" .Values.node.simulated -}}
+  {{- if include "jupyter-gpu.driver" . -}}
+    {{- $_ := set $settings "driver" (dict "root" .Values.node.driver.root "seen" "/host/driver") -}}
+  {{- end -}}
 {{- else -}}
   {{- $_ := set $settings "driver" (dict "root" .Values.node.driver.root "seen" "/host/driver" "devices" "/host/dev") -}}
 {{- end -}}
+{{- $_ := set $settings "shares" .Values.node.shares -}}
 {{- mergeOverwrite $settings (deepCopy .Values.node.settings) | toJson -}}
+{{- end }}
+
+{{/* Whether there is a driver: not for simulated GPUs, unless a root of its own says where one that stands in for it lies. */}}
+{{- define "jupyter-gpu.driver" -}}
+{{- if or (not (include "jupyter-gpu.simulated" .)) (ne .Values.node.driver.root "/") }}true{{ end -}}
 {{- end }}
 
 {{/* Whether GPUs are simulated: on all nodes or on one of them. */}}

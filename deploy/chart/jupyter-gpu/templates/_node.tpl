@@ -29,6 +29,8 @@ volumes:
   - {name: run, hostPath: {path: /run/jupyter-gpu, type: DirectoryOrCreate}}
   {{- if not (include "jupyter-gpu.simulated" .) }}
   - {name: dev, hostPath: {path: /dev, type: Directory}}
+  {{- end }}
+  {{- if include "jupyter-gpu.driver" . }}
   - {name: driver, hostPath: {path: {{ .Values.node.driver.root }}, type: Directory}}
   {{- end }}
 {{- end }}
@@ -65,7 +67,7 @@ securityContext:
       - SYS_PTRACE
       - DAC_READ_SEARCH
       - CHECKPOINT_RESTORE
-      # End a process that has a GPU open which its pod was not given.
+      # End a process that has a GPU open which its pod was not given, stop one that does not keep to its turns on a shared GPU.
       - KILL
       {{- if include "jupyter-gpu.simulated" . }}
       # Make the devices of simulated GPUs.
@@ -89,6 +91,8 @@ volumeMounts:
   - {name: run, mountPath: /run/jupyter-gpu}
   {{- if not (include "jupyter-gpu.simulated" .) }}
   - {name: dev, mountPath: /host/dev, readOnly: true}
+  {{- end }}
+  {{- if include "jupyter-gpu.driver" . }}
   - {name: driver, mountPath: /host/driver, readOnly: true, mountPropagation: HostToContainer}
   {{- end }}
 {{- end }}
