@@ -1,0 +1,210 @@
+"""What is believed of the state directory, in which every user of the machine may make files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.backends.local import poke
+from jupyter_gpu.backends.local.processes import identify
+from jupyter_gpu.backends.local.sharing import ending, places, records
+
+UID = "0123456789abcdef" * 2
+ME = os.geteuid()
+
+
+@pytest.fixture
+def state(short_tmp: Path) -> Path:
+    """An empty one."""
+    found = short_tmp / "state"
+    found.mkdir()
+    return found
+
+
+@contextlib.contextmanager
+def serving(state: Path, user: int = ME) -> Iterator[None]:
+    """An arbiter of that user is there: whoever listens is one."""
+    own = places.home(state, user) / places.OWN
+    own.mkdir(parents=True, exist_ok=True)
+    with poke.listen(own, places.POKED):
+        yield
+
+
+def test_the_lock_is_a_file_that_nobody_writes(state: Path) -> None:
+    """Made once, and the same for all; not the same after it was removed."""
+    first, second = places.open_lock(state), places.open_lock(state)
+    try:
+        assert os.path.samestat(os.fstat(first), os.fstat(second))
+        assert places.is_current(state, first)
+        (state / places.LOCK).unlink()
+        assert not places.is_current(state, first)
+        third = places.open_lock(state)
+        assert not places.is_current(state, first)
+        assert places.is_current(state, third)
+        os.close(third)
+    finally:
+        os.close(first)
+        os.close(second)
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+def test_what_is_no_file_is_no_lock(state: Path, kind: str) -> None:
+    """Whoever was here first may have made anything."""
+    path = state / places.LOCK
+    if kind == "link":
+        path.symlink_to(state / "elsewhere")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    with pytest.raises(OSError, match=r"regular|symbolic"):
+        os.close(places.open_lock(state))
+    assert not (state / "elsewhere").exists()
+
+
+def test_a_home_belongs_to_its_user(state: Path) -> None:
+    """It is made once; one that others can change is not used."""
+    places.make_home(state)
+    places.make_home(state)
+    os.close(places.open_home(state))
+    os.close(places.open_log(state))
+    assert (state / places.GATES).stat().st_mode & 0o1777 == 0o1777
+    places.home(state).chmod(0o777)
+    for opens in (places.open_home, places.open_log):
+        with pytest.raises(PermissionError):
+            opens(state)
+
+
+def test_a_home_that_is_a_link_is_not_used(state: Path) -> None:
+    """Somebody wants us to write elsewhere."""
+    elsewhere = state / "elsewhere"
+    elsewhere.mkdir()
+    (state / places.ARBITERS).mkdir()
+    places.home(state).symlink_to(elsewhere)
+    with pytest.raises(OSError, match=r"Not a directory|symbolic"):
+        places.make_home(state)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_state_directory_is_never_made_anew(state: Path) -> None:
+    """It is gone: so nothing of it is wanted."""
+    state.rmdir()
+    with pytest.raises(FileNotFoundError):
+        places.make_home(state)
+    with pytest.raises(FileNotFoundError):
+        places.open_lock(state)
+
+
+def test_a_long_log_begins_anew(state: Path) -> None:
+    """A short one goes on."""
+    places.make_home(state)
+    log = places.home(state) / places.LOG
+    log.write_bytes(b"x")
+    os.close(places.open_log(state))
+    assert log.stat().st_size == 1
+    log.write_bytes(b"x" * (places.MAX_LOG + 1))
+    os.close(places.open_log(state))
+    assert log.stat().st_size == 0
+
+
+def test_an_arbiter_lives_while_it_listens(state: Path) -> None:
+    """Its socket alone is none."""
+    assert places.living(state) is None
+    with serving(state):
+        assert places.living(state) == ME
+    assert places.living(state) is None
+    assert places.silence(state, ME + 1) == float("inf")
+
+
+@pytest.mark.root
+def test_nobody_speaks_for_another_user(state: Path) -> None:
+    """A folder must belong to the user whose number it has; of two who claim it the lower is believed."""
+    with serving(state, 4321):
+        assert places.living(state) is None
+        os.chown(places.home(state, 4321), 4321, 4321)
+        assert places.living(state) == 4321
+        with serving(state, 77):
+            os.chown(places.home(state, 77), 77, 77)
+            assert places.living(state) == 77
+            with serving(state):
+                assert places.living(state) == 0
+
+
+def test_a_sign_of_life_is_by_a_clock_that_nobody_sets(state: Path) -> None:
+    """The wall clock does not count."""
+    own = places.home(state) / places.OWN
+    with serving(state):
+        places.beat(own)
+        assert places.silence(state, ME) < 60
+        old = time.monotonic_ns() - 1000 * 10**9
+        os.utime(own / places.POKED, ns=(old, old))
+        assert 999 < places.silence(state, ME) < 1060
+
+
+@pytest.mark.parametrize("length", [0, 8, 20, 60, 200])
+def test_a_gates_path_fits_into_an_address(length: int) -> None:
+    """However long that of the state directory is."""
+    state = Path("/" + "s" * length)
+    found = places.gate(state, UID)
+    assert len(f"{found}/GPU-00000000-0000-0000-0000-000000000000.sock") <= 107
+    assert found.is_relative_to(state) == (length <= 38)
+    assert UID[:16] in found.name
+
+
+def test_a_long_folder_for_temporary_files_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one with a short name on every machine."""
+    monkeypatch.setattr("tempfile.tempdir", "/" + "t" * 60)
+    assert places.gate(Path("/" + "s" * 60), UID) == Path(f"/tmp/jupyter-gpu-{UID[:16]}")
+
+
+def test_a_link_leads_where_it_should(state: Path) -> None:
+    """In one step, as often as needed; what is no link stays."""
+    link, plain = state / "link", state / "plain"
+    for target in ("a", "b", "b"):
+        places.lead(link, Path(target))
+        assert link.readlink() == Path(target)
+    assert [path.name for path in state.iterdir()] == ["link"]
+    places.part(link)
+    places.part(link)
+    plain.write_text("")
+    places.part(plain)
+    assert [path.name for path in state.iterdir()] == ["plain"]
+    folder = state / "folder"
+    (folder / "full").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        places.lead(folder, Path("a"))
+    assert sorted(path.name for path in state.iterdir()) == ["folder", "plain"]
+
+
+def test_what_is_left_of_unknown_pods_is_removed(state: Path) -> None:
+    """Known ones keep theirs, and other files are not touched."""
+    places.make_home(state)
+    home, gates = places.home(state), state / places.GATES
+    known, gone = "1" * 32, "2" * 32
+    for pod in (known, gone):
+        (home / pod / "shares").mkdir(parents=True)
+        places.lead(gates / pod[: places.SHORT], home / pod)
+    traces = records.traces(state, home)
+    assert set(traces.values()) == {known[: places.SHORT], gone[: places.SHORT]}
+    records.tidy(traces, [known])
+    assert {path.name for path in home.iterdir()} == {places.OWN, known}
+    assert [path.name for path in gates.iterdir()] == [known[: places.SHORT]]
+
+
+def test_records_that_are_gone_are_told_from_those_that_are_empty(state: Path) -> None:
+    """The arbiter ends with the first."""
+    assert records.look(state / "pods", {}) is None
+    (state / "pods").mkdir()
+    assert records.look(state / "pods", {}) == {}
+
+
+def test_ending_a_process_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither this one, nor one that has the pid of one that ended, nor one that is not there."""
+    me = identify(os.getpid())
+    assert me is not None
+    ending.end([me, type(me)(os.getppid(), 1), type(me)(2**22 + 1, 1)])

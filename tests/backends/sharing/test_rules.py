@@ -1,0 +1,202 @@
+"""The pure parts of time shares on one machine: what is believed of records, what a verdict says, what is preloaded."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu import preload
+from jupyter_gpu.backends.local.processes import Process
+from jupyter_gpu.backends.local.record import MAX_JUDGED, Record
+from jupyter_gpu.backends.local.sharing import keeper, verdict
+from jupyter_gpu.backends.local.sharing.claims import Claim, apportion, claims
+from jupyter_gpu.backends.local.sharing.verdict import Verdict
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
+from jupyter_gpu.model.gpu import DrainingShare, GpuShare
+from jupyter_gpu.model.strict import FieldError
+from jupyter_gpu_node.shares.desk import Terms
+
+UID = "0" * 32
+SERVER = Process(1, 2)
+GPU, OTHER = "GPU-1", "GPU-2"
+
+
+def record(
+    shares: tuple[GpuShare, ...] = (), draining: tuple[DrainingShare, ...] = (), memory: int | None = None,
+    allocated: tuple[GpuShare, ...] = (), judged: tuple[str, ...] = (), uid: str = UID,
+) -> Record:  # fmt: skip
+    """One that has these."""
+    return Record(
+        uid, SERVER, "boot", 1, requested=Requested(1, Wish(1000, memory=memory)), judged=judged,
+        allocated=Allocated(1, allocated or shares), attached=Attached(1, shares, draining),
+    )  # fmt: skip
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_may_use_what_is_attached_and_what_it_has_not_closed_yet() -> None:
+    """Programs that still have a GPU open go on in their turns until they end."""
+    found = claims(record((GpuShare(GPU, 250),), (DrainingShare(OTHER, 500),)))
+    assert set(found) == {Claim(UID, GPU, 250), Claim(UID, OTHER, 500)}
+
+
+def test_a_gpu_that_is_both_counts_once() -> None:
+    """With the larger of both amounts."""
+    assert claims(record((GpuShare(GPU, 250),), (DrainingShare(GPU, 500),))) == (Claim(UID, GPU, 500),)
+
+
+def test_the_memory_of_the_wish_is_a_limit_of_shares_alone() -> None:
+    """For a whole GPU it says which one is wanted."""
+    found = claims(record((GpuShare(GPU, 250), GpuShare(OTHER, 1000)), memory=7))
+    assert set(found) == {Claim(UID, GPU, 250, 7), Claim(UID, OTHER, 1000)}
+
+
+def test_a_record_without_gpus_or_wish_claims_nothing() -> None:
+    """As a server writes it when it starts."""
+    assert claims(Record(UID, SERVER, "boot", 1)) == ()
+    assert claims(Record(UID, SERVER, "boot", 1, attached=Attached(1, (GpuShare(GPU, 1),)))) == (Claim(UID, GPU, 1),)
+
+
+def test_names_that_cannot_be_files_claim_nothing() -> None:
+    """A record can say anything."""
+    assert claims(record((GpuShare("../../etc", 250),))) == ()
+    assert claims(record((GpuShare(GPU, 250),), uid="../x")) == ()
+
+
+names = st.sampled_from("abcd")
+wanted = st.lists(st.builds(Claim, names, st.sampled_from([GPU, OTHER]), st.integers(1, 1000), st.none()), max_size=8)
+
+
+@given(wanted, wanted)
+def test_no_gpu_is_given_away_more_than_once(first: list[Claim], then: list[Claim]) -> None:
+    """Whatever records claim; nobody gets more than it claims, and who has a GPU keeps it as long as it claims it."""
+    before = apportion(first, {})
+    after = apportion(then, before)
+    claimed = {(claim.gpu, claim.pod): claim.milli for claim in then}
+    for gpu, pods in after.items():
+        assert sum(terms.milli for terms in pods.values()) <= 1000
+        for pod, terms in pods.items():
+            assert terms.milli <= claimed[gpu, pod]
+    for (gpu, pod), milli in claimed.items():
+        had = before.get(gpu, {}).get(pod)
+        assert had is None or after[gpu][pod].milli >= min(had.milli, milli)
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=4).filter(lambda parts: sum(parts) <= 1000))
+def test_honest_records_get_what_they_claim(parts: list[int]) -> None:
+    """Together no more than the GPU."""
+    found = apportion((Claim(str(i), GPU, milli, i) for i, milli in enumerate(parts)), {})
+    assert found == {GPU: {str(i): Terms(milli, i) for i, milli in enumerate(parts)}}
+
+
+def test_whoever_is_left_without_is_not_served() -> None:
+    """A share of nothing is none."""
+    before = {GPU: {"b": Terms(1000)}}
+    assert apportion([Claim("a", GPU, 500), Claim("b", GPU, 1000)], before) == before
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+FOUND = Verdict("key", GPU, "It kept the GPU.", (Process(5, 6),))
+
+
+def test_a_verdict_is_read_as_it_was_written() -> None:
+    """All of its parts."""
+    assert verdict.decode(verdict.encode([FOUND, Verdict("other", OTHER, "Why.")])) == (
+        FOUND,
+        Verdict("other", OTHER, "Why."),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"{}", b'{"verdicts": 1}', b'{"verdicts": [1]}', b'{"verdicts": [{"key": "k"}]}', b"\xff",
+     b'{"verdicts": [{"key": "k", "gpu": "g", "reason": "r", "processes": [{"pid": -1, "started": 0}]}]}',
+     b" " * (verdict.MAX_BYTES + 1)],
+)  # fmt: skip
+def test_what_is_no_verdict_is_refused(text: bytes) -> None:
+    """Another user's arbiter may have written it."""
+    with pytest.raises(FieldError):
+        verdict.decode(text)
+
+
+def test_a_verdict_names_no_more_processes_than_can_be_read() -> None:
+    """Of thousands the first are enough: the server finds the others itself."""
+    many = Verdict("k", GPU, "r", tuple(Process(pid, 1) for pid in range(1, 1000)))
+    assert len(verdict.decode(verdict.encode([many]))[0].processes) == verdict.MAX_PROCESSES
+
+
+SHARE, LEFT = GpuShare(GPU, 500), DrainingShare(GPU, 500)
+
+
+@pytest.mark.parametrize(
+    ("found", "stands"),
+    [
+        pytest.param(record((SHARE,)), True, id="not carried out yet"),
+        pytest.param(record((SHARE,), allocated=(GpuShare(OTHER, 1),), judged=("key",)), True, id="decided"),
+        pytest.param(record((), (LEFT,), judged=("key",)), True, id="still open"),
+        pytest.param(record(judged=("key",)), False, id="closed"),
+        pytest.param(record((SHARE,), judged=("key",)), False, id="granted anew"),
+        pytest.param(record(), False, id="given back meanwhile"),
+        pytest.param(Record(UID, SERVER, "boot", 1, judged=("key",)), False, id="nothing at all"),
+        pytest.param(
+            Record(UID, SERVER, "boot", 1, attached=Attached(1, (SHARE,)), judged=("key",)), True, id="no decision"
+        ),
+    ],
+)
+def test_a_verdict_stands_until_its_gpu_is_given_back(found: Record, stands: bool) -> None:
+    """Whatever is killed between two writes."""
+    assert verdict.stands(FOUND, found) is stands
+
+
+def test_a_record_tells_which_verdicts_were_carried_out() -> None:
+    """And reads records that do not know of them."""
+    judged = tuple(map(str, range(MAX_JUDGED)))
+    assert Record.decode(record(judged=judged).encode()).judged == judged
+    body = record().to_json()
+    del body["judged"]
+    assert Record.decode(strict.dumps(body).encode()).judged == ()
+
+
+# --- preloading -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, "/gate.so"), ("", "/gate.so"), ("/a.so", "/gate.so:/a.so"), ("/a.so /b.so", "/gate.so:/a.so:/b.so"),
+        ("/gate.so:/a.so", "/gate.so:/a.so"), ("/a.so:/gate.so", "/gate.so:/a.so"), (" :/a.so::", "/gate.so:/a.so"),
+    ],
+)  # fmt: skip
+def test_a_library_is_preloaded_beside_others(before: str | None, after: str) -> None:
+    """First, and once."""
+    assert preload.joined("/gate.so", before) == after
+
+
+@pytest.mark.parametrize(
+    ("now", "left"), [("/gate.so", None), ("/gate.so:/a.so", "/a.so"), ("/a.so /b.so", "/a.so:/b.so"), (None, None)]
+)
+def test_what_the_user_preloads_stays(now: str | None, left: str | None) -> None:
+    """When ours is taken out again."""
+    assert preload.without("/gate.so", now) == left
+
+
+@pytest.mark.parametrize(
+    ("path", "can"),
+    [("/opt/gate.so", True), ("/my lib/gate.so", False), ("/a:b", False), ("/$LIB/x", False), ("/a\n", False)],
+)
+def test_not_every_path_can_be_preloaded(path: str, can: bool) -> None:
+    """The variable has separators, and no way to quote them."""
+    assert preload.can_be_preloaded(path) is can
+
+
+# --- pauses -----------------------------------------------------------------------------------------------------------
+
+
+def test_pauses_grow_and_end() -> None:
+    """An arbiter that was killed is replaced within a second, one that cannot start is tried each half minute."""
+    assert [keeper.pause(n, "") for n in (1, 2, 3, 99)] == [0.1, 0.2, 0.4, keeper.KILLED_PAUSE]
+    assert [keeper.pause(n, "why") for n in (1, 2, 99)] == [0.1, 0.2, keeper.LAST_PAUSE]
