@@ -1,7 +1,7 @@
 """What time shares did between two looks at their files. Pure.
 
-A file is written when something changed, a period after the last time at the earliest: between two looks its totals
-grew in the time from the one writing to the other, or, after a rest, from the earlier look.
+A file is written when something changed, some time after the last writing: between two looks its totals grew in the
+time from the one writing to the other, or, after a rest, since the look before.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import Rates, ShareUse, rates
 
-from .shares.share_file import ShareFile
+from .shares.share_file import KEEP, ShareFile
 
 Key = tuple[str, str]
 """GPU and pod."""
@@ -60,7 +60,7 @@ class History:
         if file == before:
             # Of a whole GPU it is written seldom while it is used, of a share only if nothing happened.
             return last if file.share.allocated == MILLI_PER_GPU else Rates()
-        since = max(before.written, self._looked - 2 * file.share.period // 1000)
+        since = max(before.written, self._looked - (KEEP + 2 * file.share.period) // 1000)
         if file.share.allocated == MILLI_PER_GPU:
             since = before.written
         return rates(before.share, file.share, max(1, file.written - since) * 1000)

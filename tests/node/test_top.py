@@ -25,6 +25,8 @@ from jupyter_gpu_node.shares.share_file import ShareFile
 from jupyter_gpu_node.shares.store import Entry, Store
 from jupyter_gpu_node.slots import Claim, PodRef
 from tests.node.test_top_view import SHARE
+from tests.shares.serve import Serving
+from tests.shares.world import programs
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "jupyter_gpu_node.command"]
@@ -115,6 +117,26 @@ def test_it_follows_the_files(state: Path) -> None:
         process.stdout.close()
         assert process.wait(PATIENCE) == 0
         assert process.stderr.read() == b""
+
+
+def test_with_a_server_and_programs(tmp_path: Path) -> None:
+    """Two programs that always have work share the GPU, a third share is not used: what is shown is so."""
+    with Serving(tmp_path) as server:
+        server.set({"GPU-1": {"a": 500, "b": 250, "c": 250}})
+        command = [*COMMAND, "top", "--json", "--interval", "1", "--state", str(tmp_path / "state")]
+        used = programs(server, tmp_path, "a", "b")
+        with used, subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            while True:
+                shares = {one["pod"]: one for one in json.loads(process.stdout.readline())["shares"]}
+                rates = {pod: one["rates"] or {"waiting": 0} for pod, one in shares.items()}
+                if len(rates) == 3 and rates["a"]["waiting"] and rates["b"]["waiting"]:
+                    break
+            process.kill()
+    assert {one["sharing"] for one in shares.values()} == {2}
+    assert sum(rates["c"].values()) == 0
+    assert sum(sum(rates[pod][name] for name in ("guaranteed", "borrowed", "idle")) for pod in "ab") <= 1.1
+    assert shares["a"]["busy"] > 0
 
 
 def test_nothing_to_show(tmp_path: Path) -> None:

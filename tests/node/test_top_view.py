@@ -182,8 +182,8 @@ def test_after_a_rest_only_what_passed_since_the_last_look_counts() -> None:
     """A file that nobody had to write for an hour was still so at the last look."""
     history, file = History(), ShareFile(SHARE, 0.5, 1_000)
     assert rates_of(history, file, 3_600_000) is None
-    file = later(file, 3_601_000, guaranteed=600_000)
-    assert rates_of(history, file, 3_601_000) == Rates(guaranteed=0.5)
+    file = later(file, 3_600_800, guaranteed=600_000)  # it began 1.2 seconds before the look at the earliest
+    assert rates_of(history, file, 3_601_000) == Rates(guaranteed=0.3)
 
 
 def test_a_whole_gpu_is_written_seldom() -> None:

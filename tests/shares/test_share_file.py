@@ -12,6 +12,7 @@ from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_node.shares import share_file
 from jupyter_gpu_node.shares.bank import Deposit
 from jupyter_gpu_node.shares.share_file import (
+    KEEP,
     MAX_BYTES,
     MAX_DEPOSITS,
     MAX_TIME,
@@ -20,6 +21,7 @@ from jupyter_gpu_node.shares.share_file import (
     decode,
     decode_savings,
     encode,
+    is_due,
 )
 
 SHARE = ShareUse(
@@ -96,6 +98,17 @@ def test_time_alone_is_no_news() -> None:
     for change in ({"balance": 7}, {"waited": 400_001}, {"reason": ""}, {"busy": 0.5}):
         assert replace(FILE, share=replace(SHARE, **change)).steady != FILE.steady
     assert replace(FILE, use=0.5).steady != FILE.steady
+
+
+def test_when_the_own_copy_is_due() -> None:
+    """At once if there is none, or savings were spent; else a second after the last time, if there is something new."""
+    kept = FILE.steady
+    grown = replace(kept, share=replace(kept.share, balance=kept.share.balance + 9))
+    spent = replace(kept, share=replace(kept.share, balance=kept.share.balance - 1))
+    assert is_due(kept, 0, None, 0)
+    assert [is_due(grown, now, kept, 5) for now in (5, KEEP + 4, KEEP + 5)] == [False, False, True]
+    assert is_due(spent, 5, kept, 5)
+    assert not is_due(kept, 10 * KEEP, kept, 5)
 
 
 @given(st.binary(max_size=300))

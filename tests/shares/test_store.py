@@ -48,6 +48,17 @@ def test_two_copies(tmp_path: Path) -> None:
     assert [path.name for path in seen(tmp_path).parent.iterdir()] == [f"{GPU}.json"]
 
 
+def test_only_the_copies_that_are_wanted(tmp_path: Path) -> None:
+    """The own one is on a disk, and is written more seldom."""
+    store = Store(tmp_path / "state")
+    assert store.write([entry(tmp_path, own=False)])
+    assert seen(tmp_path).exists()
+    assert not own(tmp_path).exists()
+    assert store.write([entry(tmp_path, public=False, file=replace(FILE, written=2000))])
+    assert json.loads(own(tmp_path).read_bytes())["written"] == 2000
+    assert json.loads(seen(tmp_path).read_bytes())["written"] == 1000
+
+
 def test_what_the_user_does_to_the_copy_of_the_pod_changes_nothing(tmp_path: Path) -> None:
     """The own copy counts, and the next writing puts the other right."""
     store = Store(tmp_path / "state")

@@ -9,9 +9,9 @@ import asyncio
 import functools
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -216,8 +216,9 @@ class ArbiterServer:
 
     # --- files --------------------------------------------------------------------------------------------------------
 
-    def _save(self, station: Station, pods: Sequence[str]) -> None:
-        entries = [self._entry(station, pod) for pod in pods if (station.gpu, pod) in self._shares]
+    def _save(self, station: Station, shown: Collection[str], kept: Collection[str]) -> None:
+        pods = [pod for pod in {*shown, *kept} if (station.gpu, pod) in self._shares]
+        entries = [replace(self._entry(station, pod), public=pod in shown, own=pod in kept) for pod in pods]
         written = self._in_thread(self._store.write, entries)
         written.add_done_callback(functools.partial(self._saved, station, pods))
 

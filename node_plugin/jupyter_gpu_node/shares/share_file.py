@@ -21,6 +21,8 @@ MAX_BYTES = 256 * 1024
 MAX_DEPOSITS = 4096
 """More are merged: a bank of many small ones is as good as one of few."""
 MAX_TIME = 2**53 - 1
+KEEP = 1_000_000
+"""Microseconds between two writings of an own copy, which is on a disk, while nothing that was saved is spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,16 @@ class Savings:
 
     written: int
     deposits: tuple[tuple[int, int], ...]
+
+
+def is_due(file: ShareFile, now: int, kept: ShareFile | None, at: int) -> bool:
+    """Whether the own copy should be written again: ``kept`` is what it says since ``at``; both files are steady.
+
+    At once if savings were spent: the server after this one must not give them a second time.
+    """
+    if kept is None:
+        return True
+    return file.share.balance < kept.share.balance or (file != kept and now - at >= KEEP)
 
 
 def saved(deposits: Iterable[Deposit], now: int) -> tuple[tuple[int, int], ...]:

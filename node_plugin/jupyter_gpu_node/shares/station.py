@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpu.model.share import ShareUse
 
+from . import share_file
 from .alarm import Alarm
 from .arbiter import Arbiter
 from .bank import Deposit
@@ -39,7 +40,10 @@ class Overdue:
 
 
 class Station:
-    """``write``: called with the pods whose files are to be written. ``overdue``: who does not give the GPU back."""
+    """``write``: called with the pods that are to see a new file, and with those whose own copy is to be written.
+
+    ``overdue``: who does not give the GPU back.
+    """
 
     def __init__(
         self,
@@ -48,7 +52,7 @@ class Station:
         rules: Elastic | None,
         arbiter: Callable[[Timing, int], Arbiter],
         clock: Callable[[], int],
-        write: Callable[[Station, Sequence[str]], None],
+        write: Callable[[Station, Collection[str], Collection[str]], None],
         overdue: Callable[[Overdue], None],
     ) -> None:
         now = clock()
@@ -64,6 +68,8 @@ class Station:
         self._lines: dict[Client, Line] = {}
         self._clients: dict[Line, Client] = {}
         self._written: dict[str, ShareFile] = {}
+        self._kept: dict[str, tuple[ShareFile, int]] = {}
+        """Of the own copies, and when they were written."""
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._ring)
         self._rings: int | None = None
@@ -98,6 +104,7 @@ class Station:
         """Write their files again, although nothing changed."""
         for pod in pods:
             self._written.pop(pod, None)
+            self._kept.pop(pod, None)
 
     def stop(self) -> None:
         """No more turns, no more connections."""
@@ -208,9 +215,11 @@ class Station:
             self._act(self.desk.adjust(effective, now))
         still = {pod: self.file(pod, 0)[0].steady for pod in self.desk.shares}
         fresh = [pod for pod, file in still.items() if self._written.get(pod) != file]
+        keep = [pod for pod, file in still.items() if share_file.is_due(file, now, *self._kept.get(pod, (None, 0)))]
         self._written = still
-        if fresh:
-            self._write(self, fresh)
+        self._kept = {pod: (file, now) if pod in keep else self._kept[pod] for pod, file in still.items()}
+        if fresh or keep:
+            self._write(self, fresh, keep)
         if still:
             news = not rested and not all(self.desk.shares[pod].exclusive for pod in fresh)
             busy = news or (holder is not None and not holder.exclusive)

@@ -33,6 +33,10 @@ class Entry:
     deposits: tuple[Deposit, ...]
     now: int
     """By the clock of the deposits."""
+    public: bool = True
+    """Whether what the pod sees is to be written."""
+    own: bool = True
+    """Whether the own copy is."""
 
 
 class Store:
@@ -54,7 +58,7 @@ class Store:
             return None
 
     def write(self, entries: Iterable[Entry]) -> bool:
-        """Both copies of each; whether all could be written."""
+        """The copies of each that are wanted; whether all could be written."""
         written = [self._write(entry) for entry in entries]
         return all(written)
 
@@ -94,12 +98,14 @@ class Store:
             _log.warning("Old files of shares in %s cannot be removed: %s", self._state, error)
 
     def _write(self, entry: Entry) -> bool:
-        file = replace(entry.file, deposits=share_file.saved(entry.deposits, entry.now))
         try:
-            with places.opened(self._state, places.checked(entry.gpu)) as folder:
-                places.replace(folder, places.file_name(entry.pod), share_file.encode(file, public=False))
-            with places.opened(entry.directory) as folder:
-                places.replace(folder, places.file_name(entry.gpu), share_file.encode(file, public=True))
+            if entry.own:
+                file = replace(entry.file, deposits=share_file.saved(entry.deposits, entry.now))
+                with places.opened(self._state, places.checked(entry.gpu)) as folder:
+                    places.replace(folder, places.file_name(entry.pod), share_file.encode(file, public=False))
+            if entry.public:
+                with places.opened(entry.directory) as folder:
+                    places.replace(folder, places.file_name(entry.gpu), share_file.encode(entry.file, public=True))
         except OSError as error:
             _log.warning("The file of the share of pod %s on %s cannot be written: %s", entry.pod, entry.gpu, error)
             return False
