@@ -22,15 +22,17 @@ export interface IFrame {
   readonly height: number;
 }
 
-/** At most about `most` stretches of `moments`; neighbours are merged to their mean, gaps stay gaps. */
-export function stretches(moments: readonly IMoment[], most: number): IStretch[] {
-  const group = Math.max(1, Math.ceil(moments.length / most));
+/**
+ * What `moments` say, joined to its mean within each `least` seconds of the clock, not of the picture: what
+ * is drawn moves to the left and does not flicker. Gaps stay gaps.
+ */
+export function stretches(moments: readonly IMoment[], least: number): IStretch[] {
   const found: IStretch[] = [];
-  let merged = 0;
+  let slot: number | null = null;
   moments.forEach((moment, i) => {
     const before = moments[i - 1] as IMoment | undefined;
     if (!before || !moment.rates) {
-      merged = 0;
+      slot = null;
       return;
     }
     const one = {
@@ -39,13 +41,9 @@ export function stretches(moments: readonly IMoment[], most: number): IStretch[]
       rates: moment.rates,
       quota: moment.use.effective
     };
-    if (merged > 0 && merged < group) {
-      found.push(mean(found.pop()!, one));
-      merged += 1;
-    } else {
-      found.push(one);
-      merged = 1;
-    }
+    const its = Math.floor(moment.time / least);
+    found.push(its === slot ? mean(found.pop()!, one) : one);
+    slot = its;
   });
   return found;
 }

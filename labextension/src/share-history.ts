@@ -26,8 +26,9 @@ export interface IMoment {
   readonly rates: IRates | null;
 }
 
-/** A change of what a share earns. */
+/** A change of what a share earns, in one step or many. */
 export interface IAdjustment {
+  /** Of the last step. */
   readonly time: number;
   readonly from: number;
   readonly to: number;
@@ -56,8 +57,26 @@ export function rates(before: IShareUse | null, after: IShareUse, passed: number
   };
 }
 
+/** A second, and what clocks differ by. */
+const SECOND = 1.01;
 /** Adjustments kept for each share. */
 const ADJUSTMENTS = 20;
+/** Seconds in which one more step, the same way for the same reason, is of the same adjustment. */
+const PAUSE = 3;
+
+/** `all` with what is new; a step of the newest one makes that longer. */
+function adjusted(all: readonly IAdjustment[], step: IAdjustment): IAdjustment[] {
+  const last = all[all.length - 1] as IAdjustment | undefined;
+  const way = ({ from, to }: IAdjustment) => Math.sign(to - from);
+  const same =
+    last &&
+    last.reason === step.reason &&
+    way(last) === way(step) &&
+    step.time - last.time <= PAUSE;
+  return same
+    ? [...all.slice(0, -1), { ...step, from: last.from }]
+    : [...all, step].slice(-ADJUSTMENTS);
+}
 
 interface ITrack {
   moments: IMoment[];
@@ -83,10 +102,11 @@ export class ShareHistory {
       const last = track.moments[track.moments.length - 1] as IMoment | undefined;
       const passed = last ? sample.time - last.time : 0;
       const known = last && passed <= 3 * interval + 0.001 ? last.use : null;
-      if (last && (use.effective !== last.use.effective || use.reason !== last.use.reason)) {
+      const from = last?.use.effective;
+      const told = use.reason !== '' && use.reason !== last?.use.reason;
+      if (from !== undefined && (from !== use.effective || told)) {
         const { effective: to, reason } = use;
-        track.adjustments.push({ time: sample.time, from: last.use.effective, to, reason });
-        track.adjustments.splice(0, track.adjustments.length - ADJUSTMENTS);
+        track.adjustments = adjusted(track.adjustments, { time: sample.time, from, to, reason });
       }
       track.moments.push({ time: sample.time, use, rates: rates(known, use, passed * 1e6) });
       if (track.moments.length >= 2 * this.capacity) {
@@ -108,6 +128,20 @@ export class ShareHistory {
   latest(uuid: string): IMoment | null {
     const moments = this.tracks.get(uuid)?.moments;
     return moments ? moments[moments.length - 1] : null;
+  }
+
+  /** What it did in the last second, or since the sample before if that was earlier; `null` where that is not known. */
+  rates(uuid: string): IRates | null {
+    const kept = this.tracks.get(uuid)?.moments ?? [];
+    const last = kept[kept.length - 1] as IMoment | undefined;
+    if (!last?.rates) {
+      return null;
+    }
+    let first = kept.length - 2;
+    while (kept[first].rates && kept[first - 1].time >= last.time - SECOND) {
+      first -= 1;
+    }
+    return rates(kept[first].use, last.use, (last.time - kept[first].time) * 1e6);
   }
 
   /** Its moments of the last `seconds` before `now`, at most `capacity`. */

@@ -9,8 +9,8 @@ import { IAdjustment, IRates } from './share-history';
 
 const WIDTH = 240;
 const HEIGHT = 72;
-/** Stretches of time in a picture: finer ones are narrower than a pixel. */
-const MOST = 240;
+/** Stretches of time in a picture: finer ones are too narrow to tell their patterns. */
+const MOST = 120;
 /** Adjustments shown. */
 const SHOWN = 5;
 
@@ -29,13 +29,18 @@ export function ShareCard({ gpu, history, window, trans }: IShareProps): React.J
   if (!latest) {
     return null;
   }
-  const { use, rates } = latest;
+  const { use } = latest;
+  const rates = history.shares.rates(gpu.uuid);
   return (
     <div
       className="jp-gpu-Share"
       role="group"
       aria-label={trans.__('Your time share of GPU %1', gpu.index)}
     >
+      <p className="jp-gpu-Card-load">
+        <span>{trans.__('GPU time')}</span>
+        <span>{part(rates ? running(rates) : undefined, trans)}</span>
+      </p>
       <Area gpu={gpu} history={history} window={window} trans={trans} />
       <Legend rates={rates} trans={trans} />
       <p className="jp-gpu-Share-quota">{trans.__('Quota: %1', quota(use, trans))}</p>
@@ -58,7 +63,7 @@ export function ShareTable({ gpu, history, trans }: IShareProps): React.JSX.Elem
       <table className="jp-gpu-Share-table">
         <caption>{trans.__('Your time share of GPU %1', gpu.index)}</caption>
         <tbody>
-          {facts(latest.use, latest.rates, trans).map(([name, value]) => (
+          {facts(latest.use, history.shares.rates(gpu.uuid), trans).map(([name, value]) => (
             <tr key={name}>
               <th scope="row">{name}</th>
               <td>{value}</td>
@@ -74,8 +79,9 @@ function Area({ gpu, history, window, trans }: IShareProps): React.JSX.Element {
   const id = useId().replace(/:/g, '');
   const now = history.latest ?? 0;
   const frame = { now, seconds: window, width: WIDTH, height: HEIGHT };
-  const all = stretches(history.shares.moments(gpu.uuid, window, now), MOST);
-  const { use, rates } = history.shares.latest(gpu.uuid)!;
+  const all = stretches(history.shares.moments(gpu.uuid, window, now), window / MOST);
+  const { use } = history.shares.latest(gpu.uuid)!;
+  const rates = history.shares.rates(gpu.uuid);
   const parts = LAYERS.map(layer => `${name(layer, trans)} ${part(rates?.[layer], trans)}`);
   const label = trans.__('Time of GPU %1 over time, now: %2', gpu.index, parts.join(', '));
   return (
@@ -219,6 +225,8 @@ function name(layer: Layer, trans: TranslationBundle): string {
       return trans.__('Waiting');
   }
 }
+
+const running = ({ guaranteed, borrowed, idle }: IRates) => guaranteed + borrowed + idle;
 
 function part(value: number | undefined, trans: TranslationBundle): string {
   return value === undefined ? '–' : trans.__('%1 %', Math.round(100 * value));

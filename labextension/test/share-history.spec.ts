@@ -68,6 +68,37 @@ describe('history of shares', () => {
     expect(history.moments('GPU-1', 5, 20).length).toBe(1);
   });
 
+  test('what it does now is what it did in the last second, never over a gap', () => {
+    const history = new ShareHistory(100);
+    expect(history.rates('GPU-1')).toBeNull();
+    history.push(sample(1, share()), 0.25);
+    expect(history.rates('GPU-1')).toBeNull();
+    for (const [time, guaranteed] of [
+      [1.25, 250_000],
+      [1.5, 250_000],
+      [1.75, 500_000],
+      [2, 500_000],
+      [2.25, 500_000]
+    ]) {
+      history.push(sample(time, share({ guaranteed })), 0.25);
+    }
+    expect(history.rates('GPU-1')!.guaranteed).toBe(0.25); // since 1.25
+    history.push(sample(9, share({ guaranteed: 900_000 })), 0.25);
+    expect(history.rates('GPU-1')).toBeNull();
+    history.push(sample(9.25, share({ guaranteed: 1_000_000 })), 0.25);
+    expect(history.rates('GPU-1')!.guaranteed).toBe(0.4); // since 9
+    history.push(sample(9.5, share({ guaranteed: 1_000_000 })), 0.25);
+    expect(history.rates('GPU-1')!.guaranteed).toBe(0.2);
+  });
+
+  test('where samples are seldom, it is what it did since the one before', () => {
+    const history = new ShareHistory(100);
+    history.push(sample(10, share()), 5);
+    history.push(sample(15, share({ idle: 5_000_000 })), 5);
+    history.push(sample(20, share({ idle: 5_000_000 })), 5);
+    expect(history.rates('GPU-1')!.idle).toBe(0);
+  });
+
   test('keeps the newest, however many come', () => {
     const history = new ShareHistory(4);
     for (let time = 1; time <= 50; time++) {
@@ -87,9 +118,38 @@ describe('history of shares', () => {
       { time: 2, from: 250, to: 400, reason: 'lent to it' }
     ]);
     for (let time = 5; time < 90; time++) {
-      history.push(sample(time, share({ effective: 200 + time })), 1);
+      history.push(sample(time, share({ effective: 200 + (time % 2) })), 1);
     }
     expect(history.adjustments('GPU-1').length).toBe(20);
+  });
+
+  test('steps the same way for the same reason, soon after each other, are one adjustment', () => {
+    const history = new ShareHistory(100);
+    const step = (time: number, effective: number, reason: string) =>
+      history.push(sample(time, share({ effective, reason })), 1);
+    step(1, 250, '');
+    step(2, 300, 'lent to it');
+    step(3, 350, 'lent to it');
+    step(4, 320, 'lent to it'); // the other way
+    step(5, 300, 'taken back'); // another reason
+    step(9, 280, 'taken back'); // later
+    expect(history.adjustments('GPU-1').map(({ from, to }) => [from, to])).toEqual([
+      [300, 280],
+      [320, 300],
+      [350, 320],
+      [250, 350]
+    ]);
+    expect(history.adjustments('GPU-1')[3].time).toBe(3);
+  });
+
+  test('a reason without a change is told, its end is not', () => {
+    const history = new ShareHistory(100);
+    history.push(sample(1, share()), 1);
+    history.push(sample(2, share({ reason: 'nothing is free' })), 1);
+    history.push(sample(3, share()), 1);
+    expect(history.adjustments('GPU-1')).toEqual([
+      { time: 2, from: 250, to: 250, reason: 'nothing is free' }
+    ]);
   });
 
   test('a share that went is forgotten, one that misses a sample is not', () => {

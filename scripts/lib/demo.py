@@ -1,4 +1,7 @@
-"""The demo: JupyterLab with GPUs on a slider, for a person or (`--check`) without one. Started by `scripts/demo`."""
+"""The demo, for a person or (`--check`) without one: GPUs on a slider, and a GPU that two notebooks share.
+
+Started by `scripts/demo`.
+"""
 
 import argparse
 import os
@@ -8,14 +11,16 @@ import subprocess
 import sys
 import tempfile
 import urllib.error
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import FrameType
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from scripts.lib.lab import Lab, LabError, running  # noqa: E402 - started as a file
+from scripts.lib.demo_sharing import Sharing, sharing  # noqa: E402 - started as a file
+from scripts.lib.lab import Lab, LabError, running  # noqa: E402
 
 IMAGES = ROOT / ".cache" / "demo"
 CHECK_SECONDS = 20
@@ -34,12 +39,16 @@ def main() -> int:
         parser.error("the nodes of the demo's cluster have simulated GPUs: --cluster and --real exclude each other")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
-    with tempfile.TemporaryDirectory(prefix="jupyter-gpu-demo.", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix="gpu-demo.", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         text = notebook(CHECK_SECONDS if options.check else None)
         try:
-            with in_cluster(folder, text) if options.cluster else here(folder, text, real=options.real) as lab:
-                return check(lab, options.pictures) if options.check else show(lab)
+            with ExitStack() as stack:
+                where = in_cluster(folder, text) if options.cluster else here(folder, text, real=options.real)
+                lab, shared = stack.enter_context(where), None
+                if not (options.cluster or options.real):
+                    shared = stack.enter_context(sharing(folder / "s", brief=options.check))
+                return check(lab, shared, options.pictures) if options.check else show(lab, shared)
         except LabError as error:
             print(f"\n{error}", file=sys.stderr)
             return 1
@@ -91,29 +100,58 @@ def describe(lab: Lab) -> str:
     return f"{status['total'] / 1000:g} {gpus}. {guard}"
 
 
-def show(lab: Lab) -> int:
+def show(lab: Lab, shared: Sharing | None) -> int:
     """Open the page, and wait until the person ends it or the server ends by itself."""
     page = lab.page("lab/tree/demo.ipynb")
     print(f"\n{describe(lab)}\n\nJupyterLab is here; Ctrl-C ends it:\n\n    {page}\n", flush=True)
+    if shared:
+        print("Two notebooks that share one GPU; open both, side by side, and begin with the training:\n")
+        print("".join(f"    {address}\n" for address in shared.pages().values()), flush=True)
     opener = shutil.which("xdg-open")
     if opener and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         subprocess.Popen([opener, page], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     os.waitid(os.P_PID, lab.pid, os.WEXITED | os.WNOWAIT)
-    print(f"JupyterLab ended by itself. The end of its log:\n{lab.log.read_text()[-4000:]}", file=sys.stderr)
+    print(f"JupyterLab ended by itself. The end of its log:\n{end_of_log(lab)}", file=sys.stderr)
     return 1
 
 
-def check(lab: Lab, pictures: bool) -> int:
-    """Drag the slider in a real browser; the browser's script says what it sees."""
+def check(lab: Lab, shared: Sharing | None, pictures: bool) -> int:
+    """Both parts in a real browser; its scripts say what they see."""
     print(describe(lab), flush=True)
     IMAGES.mkdir(parents=True, exist_ok=True)
-    script = Path(__file__).with_name("demo_check.mjs")
     mode = lab.json("jupyter-gpu/api/v1/status")["mode"]
-    words = [lab.page("lab/tree/demo.ipynb"), mode, IMAGES, *(["pictures"] if pictures else [])]
-    status = subprocess.run(["node", script, *words], check=False).returncode
+    status = in_browser("demo_check.mjs", [lab.page("lab/tree/demo.ipynb"), mode], [lab], pictures=pictures)
+    if status or not shared:
+        return status
+    print("\nTwo notebooks share one simulated GPU.", flush=True)
+    labs = [shared.exploring, shared.training]
+    return in_browser("demo_sharing.mjs", shared.pages().values(), labs, pictures=pictures) or alone(shared)
+
+
+def in_browser(script: str, words: Iterable[str], labs: Iterable[Lab], *, pictures: bool) -> int:
+    """Exit status of a script of the browser; where that is an error, also what the servers said."""
+    file = str(Path(__file__).with_name(script))
+    command = ["node", file, *words, str(IMAGES), *(["pictures"] if pictures else [])]
+    status = subprocess.run(command, check=False).returncode
     if status:
-        print(f"The end of the server's log:\n{lab.log.read_text()[-4000:]}", file=sys.stderr)
+        for lab in labs:
+            print(f"The end of the log of {lab.url}:\n{end_of_log(lab)}", file=sys.stderr)
     return status
+
+
+def alone(shared: Sharing) -> int:
+    """Exit status 0 if no two were ever on the GPU at once: it tells itself."""
+    sums = shared.sums()
+    said = (
+        f"{sums.launches} kernels in {sums.busy / 1e6:.1f} s, {sums.overlaps} of them while the other's work was there"
+    )
+    print(f"The GPU itself says: {said}.")
+    return int(sums.overlaps > 0 or sums.launches < 1000)
+
+
+def end_of_log(lab: Lab) -> str:
+    """The last of what a server said."""
+    return lab.log.read_text(errors="replace")[-4000:]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,172 @@
+/** What the demo's checks do with a notebook in a real browser, as a person does. */
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+
+const { chromium } = createRequire(
+  new URL('../../labextension/ui-tests/package.json', import.meta.url)
+)('@playwright/test');
+
+export const WAIT = 20_000; // milliseconds for anything that happens in the page
+export const THEMES = [
+  ['light', 'JupyterLab Light'],
+  ['dark', 'JupyterLab Dark']
+];
+const SIZE = { width: 1360, height: 850 };
+
+const started = Date.now();
+
+/** Prints a line with the time since the start. */
+export function say(text) {
+  console.log(`${((Date.now() - started) / 1000).toFixed(1).padStart(5)} s  ${text}`);
+}
+
+/** Waits until `condition` holds. */
+export async function until(what, condition, patience = WAIT) {
+  const end = Date.now() + patience;
+  for (;;) {
+    const found = await condition();
+    if (found) {
+      return found;
+    }
+    assert.ok(Date.now() < end, `Waited ${patience / 1000} s in vain until ${what}.`);
+    await new Promise(again => setTimeout(again, 50));
+  }
+}
+
+/** Calls `body` with a browser; where that fails, takes a picture of each page, and exits with status 1. */
+export async function inBrowser(images, body) {
+  const browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM,
+    args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--no-first-run']
+  });
+  const context = await browser.newContext({ viewport: SIZE, deviceScaleFactor: 2 });
+  context.setDefaultTimeout(WAIT);
+  try {
+    await body(context);
+  } catch (error) {
+    console.error(error.message ?? error);
+    for (const [i, page] of context.pages().entries()) {
+      const path = `${images}/failed${i || ''}.png`;
+      await page.screenshot({ path }).then(() => console.error(`A picture of the page: ${path}`), () => undefined);
+    }
+    process.exitCode = 1;
+  } finally {
+    await browser.close();
+  }
+}
+
+/** A page of JupyterLab with one notebook, whose kernel is idle, and the panel. */
+export class NotebookPage {
+  static async open(context, address, images) {
+    const page = await context.newPage();
+    await page.goto(address);
+    await page.locator('.jp-Notebook').waitFor();
+    await page.waitForFunction(
+      () => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'
+    );
+    const notebook = await page.evaluateHandle(() => window.jupyterapp.shell.currentWidget);
+    const opened = new NotebookPage(page, notebook, images);
+    await page.locator('#jp-main-statusbar').getByText(/^GPU/).click();
+    await opened.slider.waitFor();
+    return opened;
+  }
+
+  constructor(page, notebook, images) {
+    this.page = page;
+    this.notebook = notebook; // handle of the notebook's panel in the page
+    this.images = images;
+    this.panel = page.locator('#jupyter-gpu-panel');
+    this.slider = this.panel.getByRole('slider', { name: 'GPUs for this server' });
+  }
+
+  /** A picture of the page. */
+  picture(name) {
+    return this.page.screenshot({ path: `${this.images}/${name}.png` });
+  }
+
+  /** Gives the notebook and the panel all of the page. */
+  async hideFiles() {
+    await this.command('application:toggle-left-area');
+  }
+
+  async theme(theme) {
+    await this.command('apputils:change-theme', { theme });
+    await this.page.locator(`body[data-jp-theme-name="${theme}"]`).waitFor({ state: 'attached' });
+  }
+
+  command(id, args = {}) {
+    return this.page.evaluate(([name, values]) => void window.jupyterapp.commands.execute(name, values), [id, args]);
+  }
+
+  /** Shows a cell at the top (`start`) or in the middle. */
+  scrollTo(index, where = 'start') {
+    return this.notebook.evaluate((panel, [value, at]) => panel.content.scrollToItem(value, at), [index, where]);
+  }
+
+  /** Index of the code cell that has `text` in it. */
+  find(text) {
+    return this.notebook.evaluate((panel, value) => {
+      const sources = panel.content.widgets.map(cell => cell.model.type === 'code' && cell.model.sharedModel.source);
+      const index = sources.findIndex(source => source && source.includes(value));
+      if (index < 0) {
+        throw new Error(`no cell has: ${value}`);
+      }
+      return index;
+    }, text);
+  }
+
+  /** What a cell does and has printed. */
+  cell(index) {
+    return this.notebook.evaluate((panel, value) => {
+      const model = panel.content.widgets[value].model;
+      const outputs = model.outputs.toJSON();
+      return {
+        running: model.executionState === 'running',
+        started: model.executionState === 'running' || model.executionCount !== null,
+        text: outputs.map(output => [output.text ?? ''].flat().join('')).join(''),
+        errors: outputs.filter(output => output.output_type === 'error').map(output => `${output.ename}: ${output.evalue}`)
+      };
+    }, index);
+  }
+
+  /** Starts a cell with the keyboard, as a person does. */
+  async start(index) {
+    await this.page.bringToFront();
+    await this.notebook.evaluate((panel, value) => {
+      panel.content.activeCellIndex = value;
+      panel.content.mode = 'command';
+      panel.content.activate();
+      return panel.content.scrollToItem(value, 'center');
+    }, index);
+    await this.page.keyboard.press('Control+Enter');
+    await until(`cell ${index} starts`, async () => (await this.cell(index)).started);
+  }
+
+  /** Waits until a cell has ended well. */
+  async ended(index, patience = WAIT) {
+    await until(`cell ${index} ends`, async () => !(await this.cell(index)).running, patience);
+    assert.deepEqual((await this.cell(index)).errors, [], `cell ${index} failed`);
+  }
+
+  /** Starts the cell that has `text` in it, and waits until it has ended well; what it printed. */
+  async run(text, patience = WAIT) {
+    const index = await this.find(text);
+    await this.start(index);
+    await this.ended(index, patience);
+    return (await this.cell(index)).text;
+  }
+
+  /** Runs code in the notebook's kernel; what it prints, as JSON. */
+  async ask(code) {
+    const printed = await this.notebook.evaluate(async (panel, value) => {
+      const future = panel.sessionContext.session.kernel.requestExecute({ code: value, store_history: false });
+      let text = '';
+      future.onIOPub = message => {
+        text += message.header.msg_type === 'stream' ? message.content.text : '';
+      };
+      const reply = await future.done;
+      return reply.content.status === 'ok' ? text : `{"error": ${JSON.stringify(reply.content.evalue)}}`;
+    }, code);
+    return JSON.parse(printed);
+  }
+}
