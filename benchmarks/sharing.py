@@ -29,7 +29,7 @@ class Fifo(Arbiter):
     def _rank(self, one: object) -> tuple[int, int, int]:
         return 0, 0, one.since  # type: ignore[attr-defined]
 
-    def _presses(self, _: object) -> bool:
+    def _presses(self, *_: object) -> bool:
         return False
 
 
@@ -42,7 +42,7 @@ class LeastServed(Arbiter):
         used = account.guaranteed + account.borrowed + account.idle + account.overrun
         return 0, used * 1000 // books.milli, one.since  # type: ignore[attr-defined]
 
-    def _presses(self, _: object) -> bool:
+    def _presses(self, *_: object) -> bool:
         return False
 
 

@@ -37,13 +37,16 @@ class Alarm:
         self._descriptor = _libc.timerfd_create(_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
             raise OSError(ctypes.get_errno(), "No timer can be made")
+        self._setting = _Setting()
+        self._pointer = ctypes.byref(self._setting)
         self._loop.add_reader(self._descriptor, self._rings)
 
     def set(self, after: int) -> None:
         """Ring in so many microseconds, at least one."""
         seconds, rest = divmod(max(1, after), 1_000_000)
-        setting = _Setting(_Time(0, 0), _Time(seconds, rest * 1000))
-        if _libc.timerfd_settime(self._descriptor, 0, ctypes.byref(setting), None) < 0:
+        value = self._setting.value
+        value.seconds, value.nanoseconds = seconds, rest * 1000
+        if _libc.timerfd_settime(self._descriptor, 0, self._pointer, None) < 0:
             raise OSError(ctypes.get_errno(), "The timer cannot be set")
 
     def close(self) -> None:

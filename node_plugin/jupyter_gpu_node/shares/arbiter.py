@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .bank import Deposit
-from .ledger import Account, Ledger
+from .ledger import CLAIMANT, NEITHER, Account, Ledger
 from .timing import Timing
 
 
@@ -53,7 +53,7 @@ class Overdue:
 Order = Grant | Revoke | Overdue
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Share:
     """One share: its books, and what it wants now."""
 
@@ -174,7 +174,7 @@ class Arbiter:
             return ()
         one = self._shares[share]
         one.want = one.want or 0
-        return (self._begin(one, 0),)
+        return (self._begin(one, 0, [other for other in self._waiting() if other is not one]),)
 
     def ask(self, share: str, now: int, want: int = 0) -> tuple[Order, ...]:
         """``share`` has demand, for ``want`` microseconds if it knows. Asked again, the last word counts."""
@@ -218,12 +218,13 @@ class Arbiter:
             return self._opens if self._waiting() else None
         if turn.asked is not None:
             return None if turn.told else turn.asked + self.timing.grace
-        if not self._waiting():
+        waiting = self._waiting()
+        if not waiting:
             return turn.extend
         times = [turn.until, self._ends]
         if claim := turn.share.ledger.claim(self._now):
             times.append(self._now + claim)
-        if any(one.ledger.saved(self._now) for one in self._waiting()):
+        if any(one.ledger.saved(self._now) for one in waiting):
             times.append(self._now + self.timing.least - (self._now - turn.began) % self.timing.least)
         return max(self._now + 1, min(times))
 
@@ -231,66 +232,64 @@ class Arbiter:
 
     def _decide(self) -> tuple[Order, ...]:
         now, turn = self._now, self._turn
+        waiting = self._waiting()
         if turn is None:
-            return self._next()
+            return self._next(waiting)
         if turn.asked is not None:
             if turn.told or now < turn.asked + self.timing.grace:
                 return ()
             turn.told = True
             return (Overdue(turn.share.name, turn.asked),)
-        if self._must_end(turn):
+        if self._must_end(turn, waiting):
             turn.asked = now
             return (Revoke(turn.share.name, turn.number),)
-        if now >= (turn.until if self._waiting() else turn.extend):
-            return (self._run_until(turn, self._until(turn.share, 0)),)
+        if now >= (turn.until if waiting else turn.extend):
+            return (self._run_until(turn, self._until(turn.share, 0, waiting)),)
         return ()
 
-    def _next(self) -> tuple[Order, ...]:
-        waiting = self._waiting()
+    def _next(self, waiting: list[_Share]) -> tuple[Order, ...]:
         if not waiting or self.rests(self._now):
             return ()
-        first = min(waiting, key=self._rank)
-        return (self._begin(first, first.want or 0),)
+        first = min(waiting, key=self._rank) if len(waiting) > 1 else waiting[0]
+        waiting.remove(first)
+        return (self._begin(first, first.want or 0, waiting),)
 
-    def _begin(self, one: _Share, want: int) -> Grant:
+    def _begin(self, one: _Share, want: int, waiting: list[_Share]) -> Grant:
         one.since = self._now
         self._turns += 1
         self._turn = _Turn(one, self._turns, self._now)
-        return self._run_until(self._turn, self._until(one, want))
+        return self._run_until(self._turn, self._until(one, want, waiting))
 
     def _run_until(self, turn: _Turn, until: int) -> Grant:
         turn.until = until
         turn.extend = until - (until - self._now) // 4
         return Grant(turn.share.name, until, turn.number)
 
-    def _must_end(self, turn: _Turn) -> bool:
+    def _must_end(self, turn: _Turn, waiting: list[_Share]) -> bool:
         now, holder = self._now, turn.share
         if self._shares.get(holder.name) is not holder:
             return True
-        waiting = self._waiting()
-        if any(self._claims(one) for one in waiting):
+        if any(one.ledger.claims(now) for one in waiting):
             if not holder.ledger.claim(now):
                 return True
-            if self._presses(holder) and now >= turn.began + self.timing.least:
+            if now >= turn.began + self.timing.least and self._presses(holder, waiting):
                 return True
         return bool(waiting) and now >= turn.until and min((*waiting, holder), key=self._rank) is not holder
 
     def _rank(self, one: _Share) -> tuple[int, int, int]:
         """Least is first. Savers differ by powers of two: finer steps would be changes of hands for nothing."""
-        if not self._claims(one):
-            return 2, one.ledger.freely * 1000 // one.ledger.milli, one.since
-        if not one.ledger.saved(self._now):
-            return 1, -one.ledger.left(), one.since
-        return 0, (4 * one.had // self.timing.lease).bit_length(), one.since
+        ledger = one.ledger
+        standing = ledger.standing(self._now)
+        if standing == NEITHER:
+            return standing, ledger.freely * 1000 // ledger.milli, one.since
+        if standing == CLAIMANT:
+            return standing, -ledger.left(), one.since
+        return standing, (4 * one.had // self.timing.lease).bit_length(), one.since
 
-    def _claims(self, one: _Share) -> bool:
-        """Whether it has a right to a turn that is worth the change of hands."""
-        return one.ledger.claims(self._now)
-
-    def _until(self, one: _Share, want: int) -> int:
+    def _until(self, one: _Share, want: int, waiting: list[_Share]) -> int:
         """When its turn ends if others wait: after what it wants, if it knows, what it may claim, or a lease."""
         slices = [self.timing.lease]
-        if self._waiting() and self._claims(one):
+        if waiting and one.ledger.claims(self._now):
             slices.append(one.ledger.claim(self._now))
         if want:
             slices.append(want)
@@ -301,10 +300,10 @@ class Arbiter:
         holder = self._turn.share if self._turn else None
         return [one for one in self._shares.values() if one.want is not None and one is not holder]
 
-    def _presses(self, holder: _Share) -> bool:
+    def _presses(self, holder: _Share, waiting: list[_Share]) -> bool:
         """Whether somebody waits who has saved time and comes before the holder, whose lease has not ended yet."""
         there = self._rank(holder)[:2]
-        return any(self._rank(one)[:2] < there and one.ledger.saved(self._now) for one in self._waiting())
+        return any(one.ledger.saved(self._now) and self._rank(one)[:2] < there for one in waiting)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

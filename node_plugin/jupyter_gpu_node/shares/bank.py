@@ -39,7 +39,8 @@ class Bank:
 
     def balance(self, now: int) -> int:
         """What has not expired."""
-        self._expire(now)
+        if self._deposits and self._deposits[0].at + self.expiry <= now:
+            self._expire(now)
         return self._total
 
     def expires(self, now: int) -> int | None:

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from .bank import Bank, Deposit
 from .timing import Timing
 
+SAVER, CLAIMANT, NEITHER = 0, 1, 2
+"""How a share stands: it has saved time and may spend it; it has some of its quantum; or nothing worth a turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -45,8 +48,8 @@ class Ledger:
     """The books of one share."""
 
     def __init__(self, milli: int, timing: Timing, quantum: int, deposits: Iterable[Deposit] = ()) -> None:
-        self.milli = milli
         self._timing = timing
+        self._earn(milli)
         self.quantum = quantum
         self.bank = Bank(timing.cap(milli), timing.expiry, deposits)
         self.freely = 0
@@ -67,18 +70,34 @@ class Ledger:
         """For how long it has a right to run from ``now`` on. What it owes comes first."""
         return self.quantum + self.bank.reach(now) if self.quantum >= 0 else 0
 
+    def standing(self, now: int) -> int:
+        """What right it has to a turn that is worth the change of hands. Savings come first: it left time unused.
+
+        Crumbs of a quantum wait until there is more, savings never.
+        """
+        if self.quantum < 0:
+            return NEITHER
+        if not self.bank.balance(now):
+            return CLAIMANT if self.quantum >= self._worth else NEITHER
+        least = self._timing.least
+        return SAVER if self.quantum >= least or self.claim(now) >= least else NEITHER
+
     def claims(self, now: int) -> bool:
-        """Whether that is worth a change of hands. Crumbs of a quantum wait until there is more, savings never."""
-        crumb = 0 if self.saved(now) else min(self._timing.lease, self._timing.quantum(self.milli)) // 4
-        return self.claim(now) >= max(self._timing.least, crumb)
+        """Whether it has any."""
+        return self.standing(now) < NEITHER
 
     def saved(self, now: int) -> bool:
-        """Whether it comes first: it has left time unused that it can still spend."""
+        """Whether it has left time unused that it can still spend."""
         return self.quantum >= 0 and self.bank.balance(now) > 0
 
     def left(self) -> int:
         """How far behind its quantum it is, in quarters of it: finer steps would be changes of hands for nothing."""
-        return 4 * self.quantum // max(1, self._timing.quantum(self.milli))
+        return 4 * self.quantum // max(1, self._earns)
+
+    def _earn(self, milli: int) -> None:
+        self.milli = milli
+        self._earns = self._timing.quantum(milli)
+        self._worth = max(self._timing.least, min(self._timing.lease, self._earns) // 4)
 
     def resize(self, milli: int, savings: int) -> None:
         """It earns ``milli`` from the next period on, and may save as one of ``savings``.
@@ -87,7 +106,7 @@ class Ledger:
         """
         if self.quantum > 0 and milli < self.milli:
             self.quantum = self.quantum * milli // self.milli
-        self.milli = milli
+        self._earn(milli)
         self.bank.resize(self._timing.cap(savings))
 
     def run(self, start: int, end: int, *, contested: bool, claimed: bool) -> None:
@@ -136,7 +155,8 @@ class Ledger:
         """It wanted the GPU and did not have it."""
         self._unserved += end - start
         self._waited += end - start
-        self._throttled += 0 if self.claim(start) else end - start
+        if self.quantum <= 0 and not self.claim(start):
+            self._throttled += end - start
 
     def turn(self, moment: int) -> None:
         """A period ends at ``moment`` and the next begins.
@@ -147,7 +167,7 @@ class Ledger:
         unwanted = max(0, self._timing.period - self._unserved - self._ran)
         saved = max(0, min(self.quantum - self._unserved, unwanted))
         self.bank.deposit(saved, moment)
-        self.quantum += self._timing.quantum(self.milli) - saved
+        self.quantum += self._earns - saved
         self._unserved = self._ran = 0
         self.freely //= 2
 
@@ -157,7 +177,7 @@ class Ledger:
         Only as many are looked at as leave something behind: what was saved before them would be above the cap or
         expired by now. So a GPU that nobody wanted for a month costs nothing.
         """
-        quantum = self._timing.quantum(self.milli)
+        quantum = self._earns
         remembered = 2 + min(self._timing.expiry // self._timing.period, self.bank.cap // max(quantum, 1))
         skipped = max(0, periods - remembered)
         if skipped:
