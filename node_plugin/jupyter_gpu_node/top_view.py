@@ -150,7 +150,7 @@ def _columns(shares: Sequence[Seen], style: Style) -> list[_Column]:
         _Column("RUNS", 5, [_percent(one.rates and one.rates.running) for one in shares]),
         _Column("BANK", 15, [_bank(one, style) for one in of], left=True),
         _Column("WAITS", 5, [_percent(one.rates and one.rates.waiting) for one in shares]),
-        _Column("EXPIRES", 7, ["" if one.expires is None else duration(one.expires) for one in of]),
+        _Column("EXPIRES", 7, [_expires(one) for one in of]),
         _Column("THROTTLED", 9, [_throttled(one.rates, style) for one in shares]),
         _Column("MEMORY", 19, [_memory(one) for one in of]),
     ]
@@ -171,10 +171,16 @@ def _milli(share: ShareUse) -> str:
 
 
 def _bank(share: ShareUse, style: Style) -> str:
+    if share.allocated == MILLI_PER_GPU:  # who has all of the time need not save
+        return ""
     full = round(4 * share.balance / share.cap) if share.cap else 0
     solid, empty = ("█", "░") if style.unicode else ("#", ".")
     gauge = solid * min(4, full) + empty * (4 - min(4, full))
     return f"{gauge} {share.balance / 1e6:.1f}/{share.cap / 1e6:.1f} s"
+
+
+def _expires(share: ShareUse) -> str:
+    return "" if share.expires is None or share.allocated == MILLI_PER_GPU else duration(share.expires)
 
 
 def _percent(part: float | None) -> str:

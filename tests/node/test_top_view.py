@@ -45,7 +45,7 @@ GPU-1  93% busy  2 shares
 
 GPU-2  50% busy  one pod's alone  unchanged for 91 s
   POD           NOW/SHARE  GPU TIME                RUNS  BANK             WAITS  EXPIRES  THROTTLED               MEMORY
-  c                  1000                                ██░░ 1.2/2.0 s             17 s                           1 GiB
+  c                  1000                                                                                          1 GiB
 
 █ of its slice, ▓ from its bank, ▒ idle time, ░ waiting; │ what it earns"""
 USUAL = """\
@@ -59,7 +59,7 @@ GPU-1  93% busy  2 shares
 
 GPU-2  50% busy  one pod's alone  unchanged for 91 s
   POD           NOW/SHARE  GPU TIME        RUNS  BANK             WAITS  EXPIRES
-  c                  1000                        ##.. 1.2/2.0 s             17 s
+  c                  1000
 
 # of its slice, + from its bank, - idle time, w waiting; | what it earns"""
 NARROW = """\
