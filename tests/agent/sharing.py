@@ -3,7 +3,6 @@
 import json
 import secrets
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -140,17 +139,3 @@ class Scene:
             if head.split("{")[0] == name and all(f'{key}="{text}"' in head for key, text in labels.items()):
                 return float(value)
         return None
-
-
-def parts(board: Board, owners: Iterable[str], since: int, seconds: float) -> dict[str, float]:
-    """Of the time of the GPU, in the first so many seconds after ``since``, what each had."""
-    end = since + int(seconds * 1e6)
-    found = dict.fromkeys(owners, 0)
-    for work in board.log():
-        found[work.owner] = found.get(work.owner, 0) + max(0, min(work.end, end) - max(work.start, since))
-    return {owner: time / (end - since) for owner, time in found.items()}
-
-
-def monotonic() -> int:
-    """Microseconds, by the clock of the boards."""
-    return time.monotonic_ns() // 1000

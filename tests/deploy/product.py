@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +26,10 @@ NOTEBOOKS = "jupyter-gpu-test-notebooks"
 """Namespace of pods that may ask with their own tokens."""
 SCHEDULER = "jupyter-gpu-scheduler"
 """`schedulerName` of pods that ask for a slot."""
+STAND_IN = "/var/lib/jupyter-gpu-test/driver"
+"""On each node, what stands in for the NVIDIA driver."""
+BOARDS = "/var/lib/jupyter-gpu-test/boards"
+"""On each node, what its simulated GPUs did: pods that use one through the stand-in mount it."""
 PROGRAMS = ("node", "scheduler", "kube-scheduler")
 GPUS = 4
 """Simulated ones on each node."""
@@ -78,10 +84,25 @@ def load(cluster: Cluster, *names: str, node: str | None = None) -> Mapping[str,
     return found
 
 
+def stand_in(cluster: Cluster) -> None:
+    """A driver for the simulated GPUs of each node, and the folder of their boards."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["sh", ROOT / "node_plugin" / "gate" / "standin" / "build.sh", folder], check=True)
+        for node in cluster.nodes:
+            library, boards = node.path(STAND_IN) / "usr" / "lib64" / "libcuda.so.1", node.path(BOARDS)
+            for made in (library.parent, boards):
+                made.mkdir(parents=True, exist_ok=True)
+            boards.chmod(0o1777)
+            if not library.exists():  # containers have mapped it
+                shutil.copy(Path(folder) / "libcuda.so.1", library)
+                (library.parent / "libcuda.so").symlink_to("libcuda.so.1")
+
+
 def values(cluster: Cluster, found: Mapping[str, Image]) -> dict[str, Any]:
     """What the chart is told on a test cluster."""
     minors = {name: {"firstMinor": FIRST_MINOR + GPUS * index} for index, name in enumerate(cluster.node_names)}
     here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(minors)}]}
+    driver = {} if isinstance(cluster, Existing) else {"driver": {"root": STAND_IN}}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
     return {
         "image": {
@@ -91,7 +112,8 @@ def values(cluster: Cluster, found: Mapping[str, Image]) -> dict[str, Any]:
         },
         "kubeScheduler": {"image": found["kube-scheduler"].reference},
         "scheduler": {"service": {"clusterIP": cluster.service_ip(200)}},
-        "node": {"simulated": {"count": GPUS, "nodes": minors}, "affinity": {"nodeAffinity": required}},
+        "node": {"simulated": {"count": GPUS, "nodes": minors}, "affinity": {"nodeAffinity": required}, **driver},
+        "policies": {"allowedHostPaths": [BOARDS]},
         "notebooks": {"namespaces": [{"namespace": "default"}]},
     }
 
@@ -112,6 +134,8 @@ def install(cluster: Cluster, *, wait: bool = True, flags: Sequence[str] = (), *
     """
     if isinstance(cluster, Existing):
         cluster.namespace(NAMESPACE)  # so that it is known as the tests' own
+    else:
+        stand_in(cluster)
     wanted = merged(values(cluster, load(cluster, *PROGRAMS)), more)
     words = [
         "upgrade",
