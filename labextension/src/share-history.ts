@@ -64,19 +64,24 @@ const ADJUSTMENTS = 20;
 /** Seconds in which one more step, the same way for the same reason, is of the same adjustment. */
 const PAUSE = 3;
 
-/** `all` with what is new; a step of the newest one makes that longer. */
+/** `all` with what is new: a step of the newest one makes that longer, and more words of it replace fewer. */
 function adjusted(all: readonly IAdjustment[], step: IAdjustment): IAdjustment[] {
   const last = all[all.length - 1] as IAdjustment | undefined;
   const way = ({ from, to }: IAdjustment) => Math.sign(to - from);
-  const same =
-    last &&
-    last.reason === step.reason &&
-    way(last) === way(step) &&
-    step.time - last.time <= PAUSE;
-  return same
-    ? [...all.slice(0, -1), { ...step, from: last.from }]
-    : [...all, step].slice(-ADJUSTMENTS);
+  if (last && alike(last.reason, step.reason)) {
+    if (way(step) === 0) {
+      return [...all.slice(0, -1), { ...last, reason: step.reason }];
+    }
+    if (way(step) === way(last) && step.time - last.time <= PAUSE) {
+      return [...all.slice(0, -1), { ...step, from: last.from }];
+    }
+  }
+  return [...all, step].slice(-ADJUSTMENTS);
 }
+
+/** Whether one of two reasons is the other and more. */
+const alike = (a: string, b: string): boolean =>
+  a === b || (a !== '' && b !== '' && (a.startsWith(b) || b.startsWith(a)));
 
 interface ITrack {
   moments: IMoment[];

@@ -142,6 +142,19 @@ describe('history of shares', () => {
     expect(history.adjustments('GPU-1')[3].time).toBe(3);
   });
 
+  test('a reason with more words than before is of the same adjustment', () => {
+    const history = new ShareHistory(100);
+    const step = (time: number, effective: number, reason: string) =>
+      history.push(sample(time, share({ effective, reason })), 1);
+    step(1, 900, 'Grew.');
+    step(2, 500, 'Gave back.');
+    step(3, 500, 'Gave back. Nothing is free.');
+    step(10, 500, 'Gave back.');
+    expect(history.adjustments('GPU-1')).toEqual([
+      { time: 2, from: 900, to: 500, reason: 'Gave back.' }
+    ]);
+  });
+
   test('a reason without a change is told, its end is not', () => {
     const history = new ShareHistory(100);
     history.push(sample(1, share()), 1);

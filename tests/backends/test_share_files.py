@@ -23,7 +23,7 @@ WRITTEN = 1_700_000_000_000
 SHARE = ShareUse(
     uuid=GPU, allocated=250, effective=400, guaranteed=9_000_000, borrowed=800_000, idle=70_000, overrun=600,
     switching=5_000, waited=400_000, throttled=30_000, lost=2_000, balance=1_200_000, cap=2_000_000,
-    expires=17_000_000, sharing=2, period=100_000, busy=0.93, reason="Grew by 150 from what others do not use.",
+    expires=17_000_000, sharing=2, period=100_000, busy=0.93, reason="Grew by what others do not use.",
     memory_used=2**30, memory_limit=2**31,
 )  # fmt: skip
 

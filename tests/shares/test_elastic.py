@@ -60,7 +60,7 @@ def test_one_grows_while_another_gives() -> None:
     before = {"a": rested(500, peak=500), "b": rested(500, peak=200)}
     outcome = adjust(before, served(before, {"a": 1000, "b": 200}), RULES)
     assert outcome.effective == {"a": 550, "b": 450}
-    assert reasons(outcome) == {"a": "Grew by 50 from what others do not use.", "b": "Gave 50, which it did not use."}
+    assert reasons(outcome) == {"a": "Grew by what others do not use.", "b": "Gave what it did not use."}
 
 
 def test_what_is_free_comes_before_what_others_have() -> None:
@@ -106,8 +106,8 @@ def test_to_be_level_takes_steps_too() -> None:
     outcome = adjust(before, served(before, {"a": 1000, "b": 1000}), RULES)
     assert outcome.effective == {"a": 700, "b": 300}
     assert reasons(outcome) == {
-        "a": "Gave 50 of what it had beyond its own: others want as much.",
-        "b": "Grew by 50 from what others had beyond their own.",
+        "a": "Gave some of what it had beyond its own: others want as much.",
+        "b": "Grew by what others had beyond their own.",
     }
 
 
@@ -155,6 +155,16 @@ def test_nothing_is_free() -> None:
     assert over.standings["a"].reason == ""
 
 
+def test_that_nothing_is_free_does_not_hide_what_was_done() -> None:
+    """Who gave back and wants more is told both: the first explains what it has."""
+    before = {"a": rested(500, 900, peak=900), "b": rested(500, 100)}
+    standings = adjust(before, {"a": Seen(500, 900), "b": Seen(500, 100)}, RULES).standings
+    for _ in range(4):
+        standings = adjust(standings, {"a": Seen(500, 500), "b": Seen(500, 500)}, RULES).standings
+    assert standings["a"].reason == "Gave back what was only lent. Wants more, and nothing is free."
+    assert steady(standings, {"a": 300, "b": 400}, 20).standings["a"].reason == "Gave back what was only lent."
+
+
 def test_growth_is_limited_to_what_is_free() -> None:
     """The last step is a small one."""
     before = {"a": rested(900, 970, peak=970), "b": rested(20, peak=15)}
@@ -177,7 +187,7 @@ def test_who_uses_hardly_anything_shrinks_alone() -> None:
     """Towards its use, and not below the floor."""
     standings = {"a": rested(250), "b": rested(250, peak=150)}
     outcome = adjust(standings, served(standings, {"a": 0, "b": 150}), RULES)
-    assert reasons(outcome) == {"a": "Shrank by 50: it uses little of it."}
+    assert reasons(outcome) == {"a": "Shrank: it uses little of it."}
     assert steady(standings, {"a": 0, "b": 150}, 200).effective == {"a": 25, "b": 250}
     assert steady(standings, {"a": 30, "b": 150}, 200).effective == {"a": 100, "b": 250}
 
@@ -210,9 +220,9 @@ def test_a_donor_has_its_own_back_in_one_pass(now: Seen) -> None:
     outcome = adjust(before, {"a": Seen(250, 600), "b": Seen(250, 300), "c": now}, RULES)
     assert outcome.effective == {"a": 250, "b": 250, "c": 500}
     assert reasons(outcome) == {
-        "a": "Gave back 350, which was only lent.",
-        "b": "Gave back 50, which was only lent.",
-        "c": "Has its own 500 back.",
+        "a": "Gave back what was only lent.",
+        "b": "Gave back what was only lent.",
+        "c": "Has its own back.",
     }
 
 
@@ -229,7 +239,7 @@ def test_what_is_lent_is_taken_in_proportion() -> None:
     assert outcome.effective == {"a": 425, "b": 275, "c": 300}
 
 
-LENT = "Gave back 100, which was only lent."
+LENT = "Gave back what was only lent."
 
 
 def test_who_gave_back_does_not_grow_in_that_pass() -> None:
@@ -263,7 +273,7 @@ def test_a_new_share_has_its_own_at_once() -> None:
     before = {"a": rested(500, 1000, peak=1000)}
     outcome = adjust(before, {"a": Seen(500, 1000), "b": Seen(500, 0)}, RULES)
     assert outcome.effective == {"a": 500, "b": 500}
-    assert reasons(outcome) == {"a": "Gave back 500, which was only lent."}
+    assert reasons(outcome) == {"a": "Gave back what was only lent."}
 
 
 def test_another_allocation_counts_at_once() -> None:

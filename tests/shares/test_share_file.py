@@ -27,7 +27,7 @@ from jupyter_gpu_node.shares.share_file import (
 SHARE = ShareUse(
     uuid="GPU-1", allocated=250, effective=400, guaranteed=9_000_000, borrowed=800_000, idle=70_000, overrun=600,
     switching=5_000, waited=400_000, throttled=30_000, lost=2_000, balance=1_200_000, cap=2_000_000,
-    expires=17_000_000, sharing=2, period=100_000, busy=0.93, reason="Grew by 150 from what others do not use.",
+    expires=17_000_000, sharing=2, period=100_000, busy=0.93, reason="Grew by what others do not use.",
     memory_used=2**30, memory_limit=None,
 )  # fmt: skip
 FILE = ShareFile(SHARE, 0.93, 1_700_000_000_000, ((700_000, 13_000_000), (500_000, 100)))

@@ -205,6 +205,7 @@ class _Pass:
         self._rules = rules
         self._now = {name: one.effective for name, one in standings.items()}
         self._reasons: dict[str, str] = {}
+        self._short: Collection[str] = ()
 
     @property
     def _free(self) -> int:
@@ -220,10 +221,10 @@ class _Pass:
             self._now[name] = one.allocated
             # who was asked for its own back is not a donor again at once
             self._standings[name] = replace(one, peak=max(one.peak, float(one.allocated)))
-            self._reasons[name] = f"Has its own {one.allocated} back."
+            self._reasons[name] = "Has its own back."
         extra = {name: self._now[name] - one.allocated for name, one in self._standings.items()}
         lent = {name: amount for name, amount in extra.items() if amount > 0}
-        self._take(_split(max(0, -self._free), lent), "Gave back {}, which was only lent.")
+        self._take(_split(max(0, -self._free), lent), "Gave back what was only lent.")
 
     def grow(self) -> None:
         """Who uses up what it has grows by a step, all alike: from what is free, and then from donors."""
@@ -236,12 +237,11 @@ class _Pass:
         free = self._free
         amount = min(sum(wishes.values()), free + sum(donors.values()))
         if amount:
-            self._take(_split(max(0, amount - free), donors), "Gave {}, which it did not use.")
-            self._put(_split(amount, wishes), "Grew by {} from what others do not use.")
+            self._take(_split(max(0, amount - free), donors), "Gave what it did not use.")
+            self._put(_split(amount, wishes), "Grew by what others do not use.")
         else:
             self._level(wishes)
-        for name in wishes:
-            self._reasons.setdefault(name, _NOTHING_FREE)
+        self._short = wishes.keys() - self._reasons.keys()
 
     def _level(self, wanting: Collection[str]) -> None:
         """Nothing is left to give: who got more than its own first does not keep it from who comes later.
@@ -256,21 +256,21 @@ class _Pass:
         wishes = {name: min(step, missing[name]) for name in wanting if missing[name] > 0}
         extra = {name: min(step, -missing[name]) for name in ring if missing[name] < 0 and name not in self._reasons}
         amount = min(sum(wishes.values()), sum(extra.values()))
-        self._take(_split(amount, extra), "Gave {} of what it had beyond its own: others want as much.")
-        self._put(_split(amount, wishes), "Grew by {} from what others had beyond their own.")
+        self._take(_split(amount, extra), "Gave some of what it had beyond its own: others want as much.")
+        self._put(_split(amount, wishes), "Grew by what others had beyond their own.")
 
     def shrink(self) -> None:
         """Who uses hardly anything shrinks by itself, towards its use."""
         for name, one in self._standings.items():
             if self._patient(one.lowest) and (spare := min(self._rules.step, self._spare(name))):
-                self._take({name: spare}, "Shrank by {}: it uses little of it.")
+                self._take({name: spare}, "Shrank: it uses little of it.")
 
     def outcome(self, before: Mapping[str, Standing]) -> Outcome:
-        """What came of it. A reason stays until there is another one, or until it is not so any more."""
+        """What came of it. A reason stays until there is another; that nothing is free is said as long as it is so."""
         after, changes = {}, {}
         for name, one in self._standings.items():
-            kept = "" if one.reason == _NOTHING_FREE else one.reason
-            reason = self._reasons.get(name, kept)
+            reason = self._reasons.get(name, one.reason.removesuffix(_NOTHING_FREE).rstrip())
+            reason = f"{reason} {_NOTHING_FREE}".lstrip() if name in self._short else reason
             after[name] = replace(one, effective=self._now[name], reason=reason)
             was = before.get(name, one)
             if was.effective != self._now[name] or (reason and reason != was.reason):
@@ -295,7 +295,7 @@ class _Pass:
         for name, amount in amounts.items():
             if amount:
                 self._now[name] += amount
-                self._reasons[name] = words.format(abs(amount))
+                self._reasons[name] = words
 
 
 def _split(amount: int, parts: Mapping[str, int]) -> dict[str, int]:
