@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from jupyter_gpu.backends.local import LocalBackend
 
 FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
-PR_SET_DUMPABLE = 4
+PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 4, 8, 47, 2
+CAP_DAC_READ_SEARCH, CAPABILITIES_V3 = 2, 0x20080522
 FIRST_MINOR = 60
 """Of the devices behind simulated GPUs here: a demo on the same machine uses lower ones, and none of these."""
 
@@ -106,12 +107,22 @@ class Actor:
         """Of a descriptor that was received."""
         return self.files.pop(path)
 
-    def become(self, user: int) -> None:
-        """Another user from now on. Nothing can be imported after that where Python belongs to root."""
+    def become(self, user: int, *, reads: bool = False) -> None:
+        """Another user from now on. Nothing can be imported after that where Python belongs to root.
+
+        ``reads``: it and its programs may read every file, so that Python can be used wherever it is.
+        """
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(PR_SET_KEEPCAPS, int(reads), 0, 0, 0)
         os.setgroups([])
         os.setgid(user)
         os.setuid(user)
-        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its own entries in /proc belong to root
+        os.umask(0)  # boards of simulated GPUs are used by all
+        if reads:  # as what every program inherits (capabilities(7), ambient)
+            alone = (ctypes.c_uint32 * 6)(*[1 << CAP_DAC_READ_SEARCH] * 3)
+            raised = libc.capset((ctypes.c_uint32 * 2)(CAPABILITIES_V3, 0), alone)
+            assert raised == libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0) == 0
+        libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its own entries in /proc belong to root
 
     def spawn(self, channel: int) -> int:
         """A kernel: another program, started by this one; its pid."""

@@ -372,8 +372,9 @@ class Pod:
     # -- time shares --------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        wants = bool(self._record.requested and self._record.requested.milli)
-        self._seat.follow(wants=wants, has=bool(self._held()))
+        record = self._record
+        wants = bool(record.requested and record.requested.milli)
+        self._seat.follow(wants, PodState(self.uid, NODE, None, record.allocated, record.attached).held)
 
     def _obey(self) -> None:
         """Give back what the arbiter has taken away, once for each of its verdicts."""

@@ -1,6 +1,7 @@
 """Fixtures of the tests of time shares on one machine."""
 
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,15 +16,15 @@ from .machine import Machine
 
 
 @pytest.fixture(scope="session")
-def standin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def standin() -> Iterator[Path]:
     """A folder with the stand-in driver and the test program, which every user may read."""
-    folder = tmp_path_factory.mktemp("standin")
-    for part in (folder, *folder.parents[:2]):
-        part.chmod(0o755)
-    subprocess.run(["sh", GATE / "standin" / "build.sh", folder], check=True)
-    program = ["gcc", "-O1", "-w", "-pthread", str(PROGRAMS / "client.c"), "-o", str(folder / "client")]
-    subprocess.run(program, check=True)
-    return folder
+    with tempfile.TemporaryDirectory(prefix="jg-standin-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        subprocess.run(["sh", GATE / "standin" / "build.sh", folder], check=True)
+        program = ["gcc", "-O1", "-w", "-pthread", str(PROGRAMS / "client.c"), "-o", str(folder / "client")]
+        subprocess.run(program, check=True)
+        yield folder
 
 
 @pytest.fixture

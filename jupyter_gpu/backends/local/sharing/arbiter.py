@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import time
 import uuid
 from pathlib import Path
@@ -89,16 +90,15 @@ class Arbiter:
 
     async def run(self) -> None:
         """Until nothing is left to do."""
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self.stop)
-        poked = poke.listen(self._own, places.POKED)
-        loop.add_reader(poked, self._poked, poked)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.stop)
         await self._bouncer.start(self._server)
         try:
+            found = await self._look()
+            if found is None:
+                return
+            await self._serve(found)
             await self._follow()
         finally:
-            loop.remove_reader(poked)
-            poked.close()
             await self._bouncer.close()  # whoever is stopped runs again
             await self._server.close()
 
@@ -107,22 +107,30 @@ class Arbiter:
         self._over = True
         self._awake.set()
 
-    def _poked(self, listener: object) -> None:
-        poke.drain(listener)  # type: ignore[arg-type]
+    def _poked(self, listener: socket.socket) -> None:
+        poke.drain(listener)
         self._awake.set()
 
     async def _follow(self) -> None:
-        busy, known = time.monotonic(), False
+        """Be poked from now on, as every share is served: servers lead their programs to who can be poked."""
+        loop = asyncio.get_running_loop()
+        with poke.listen(self._own, places.POKED) as poked:
+            loop.add_reader(poked, self._poked, poked)
+            try:
+                poke.poke(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
+                await self._follow_records()
+            finally:
+                loop.remove_reader(poked)
+
+    async def _follow_records(self) -> None:
+        busy = time.monotonic()
         while not self._over:
             self._awake.clear()
-            found = await asyncio.to_thread(self._look)
+            found = await self._look()
             if found is None:
-                _log.info("The state directory is gone or another one now.")
                 return
+            places.beat(self._own)
             await self._serve(found)
-            if not known:
-                poke.poke(self._state / "pods", (f"{pod}.sock" for pod in found))
-                known = True
             if self._server.members() or any(claims(pod.record) for pod in found.values() if not pod.dead):
                 busy = time.monotonic()
             elif time.monotonic() > busy + LINGER:
@@ -132,7 +140,14 @@ class Arbiter:
                 async with asyncio.timeout(LOOK):
                     await self._awake.wait()
 
-    def _look(self) -> dict[str, Neighbour] | None:
+    async def _look(self) -> dict[str, Neighbour] | None:
+        """All pods; None if the state directory is not what it was."""
+        found = await asyncio.to_thread(self._read_records)
+        if found is None:
+            _log.info("The state directory is gone or another one now.")
+        return found
+
+    def _read_records(self) -> dict[str, Neighbour] | None:
         """In a thread: the records, and what earlier arbiters of this user decided about their pods."""
         if not places.is_current(self._state, self._lock):
             return None
@@ -140,7 +155,6 @@ class Arbiter:
         found = records.look(self._state / "pods", self._pods)
         if found is None:
             return None
-        places.beat(self._own)
         for pod in found.keys() - self._pods.keys():
             if claims(found[pod].record):
                 self._verdicts.setdefault(pod, self._read(pod))

@@ -38,6 +38,7 @@ class Seat:
         self._gate = gate_files.preload()
         self._user: int | None = None
         self._missing: float | None = None
+        self._held: Mapping[str, int] = {}
         self.trouble = ""
         """Why programs wait for the GPU now, if so."""
         self.missing = "" if self._gate else "this installation has no gate: it was built without a C compiler"
@@ -55,23 +56,31 @@ class Seat:
         """Whether it should be looked at again soon."""
         return self._missing is not None
 
-    def follow(self, *, wants: bool, has: bool) -> None:
-        """After each change: have an arbiter running and poked, and the sockets where the programs look for them."""
+    def follow(self, wants: bool, held: Mapping[str, int]) -> None:
+        """After each change: have an arbiter running and poked, and the sockets where the programs look for them.
+
+        ``held``: milli by uuid.
+        """
         if self.missing:
             return
-        self._keeper.need(wants or has)
-        if not has:
+        before, self._held = self._held, dict(held)
+        self._keeper.need(wants or bool(held))
+        if not held:
             self._missing, self.trouble = None, ""
             if self._user is None:
                 return
         self._user = places.living(self._state)
-        if self._user is not None:
-            try:
+        try:
+            if self._user is not None:
                 places.lead(self._link, places.sockets(self._state, self._user, self._pod))
-            except OSError as error:
-                self.trouble = f"{self._link} can't be made ({error.strerror or error})."
-                return
-        if has:
+            elif any(held.get(gpu, 0) < milli for gpu, milli in before.items()):
+                places.part(
+                    self._link
+                )  # who had a whole GPU goes on without an arbiter, as long as its socket is there
+        except OSError as error:
+            self.trouble = f"{self._link} can't be made ({error.strerror or error})."
+            return
+        if held:
             self.trouble = self._silent(time.monotonic())
 
     def _silent(self, now: float) -> str:
