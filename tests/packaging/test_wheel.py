@@ -244,3 +244,11 @@ def test_the_server_answers(lab: Lab) -> None:
 def test_the_command_is_installed(clean: Path) -> None:
     """`jupyter gpu` is found, and says what it can do."""
     assert "resize" in jupyter(clean, "gpu", "--help")
+
+
+def test_the_command_of_the_node_is_installed(clean: Path) -> None:
+    """`jupyter-gpu-node top` needs nothing that only the node plugin does, such as the Kubernetes client."""
+    command = [clean / "jupyter-gpu-node", "top", "--once", "--state", clean]
+    done = subprocess.run(command, env={"PATH": str(clean)}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "No GPU is shared out on this machine now." in done.stdout
