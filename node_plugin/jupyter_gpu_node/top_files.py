@@ -38,18 +38,18 @@ def read(states: Iterable[Path]) -> Mapping[Key, ShareFile]:
 
 
 def homes(state: Path) -> Iterator[Path]:
-    """Where files of shares may be: what says to be a user's is believed only if it belongs to that user."""
-    yield state
+    """Where files of shares may be. A state directory may be everybody's: nobody speaks for another user."""
+    if _owner(state / "shares") in (0, os.geteuid()):
+        yield state
     for name in _names(state / "arbiters"):
-        path = state / "arbiters" / name
-        with contextlib.suppress(OSError):
-            if name.isdecimal() and path.lstat().st_uid == int(name) and stat.S_ISDIR(path.lstat().st_mode):
-                yield path / "own"
+        if name.isdecimal() and _owner(state / "arbiters" / name) == int(name):
+            yield state / "arbiters" / name / "own"
 
 
 def names(states: Iterable[Path], pods: Iterable[str]) -> Mapping[str, str]:
     """What to call pods, as far as that is known: by namespace and name, or by the process of their server."""
-    wanted, found = set(pods), {}
+    wanted = set(pods)
+    found: dict[str, str] = {}
     for state in states:
         found.update(_slots(state / "slots.json"))
         for pod in wanted - found.keys():
@@ -82,6 +82,14 @@ def _server(path: Path) -> int | None:
     """Of the record of a pod on one machine."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return int(json.loads(_read(path, MAX_RECORD))["server"]["pid"])
+    return None
+
+
+def _owner(folder: Path) -> int | None:
+    """User of a directory that is no link; None if there is none."""
+    with contextlib.suppress(OSError):
+        about = folder.lstat()
+        return about.st_uid if stat.S_ISDIR(about.st_mode) else None
     return None
 
 

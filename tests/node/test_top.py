@@ -191,6 +191,13 @@ def test_what_cannot_be_believed_is_left_out(state: Path) -> None:
     assert top_files.names([state], ["a"]) == {}
 
 
+@pytest.mark.root
+def test_nobody_speaks_for_another_user(state: Path) -> None:
+    """The node plugin's files are root's, or those of who looks."""
+    os.chown(state / "shares", 12345, 12345)
+    assert top_files.read([state]) == {}
+
+
 def test_a_state_directory_of_one_machine(tmp_path: Path) -> None:
     """Arbiters of several users ran there: what was written last counts, and a user's folder is that user's own."""
     mine, other = tmp_path / "arbiters" / str(os.geteuid()) / "own", tmp_path / "arbiters" / "12345" / "own"
