@@ -248,7 +248,7 @@ def test_the_command_is_installed(clean: Path) -> None:
 
 def test_the_command_of_the_node_is_installed(clean: Path) -> None:
     """`jupyter-gpu-node top` needs nothing that only the node plugin does, such as the Kubernetes client."""
-    command = [clean / "jupyter-gpu-node", "top", "--once", "--state", clean]
+    command = [str(clean / "jupyter-gpu-node"), "top", "--once", "--state", str(clean)]
     done = subprocess.run(command, env={"PATH": str(clean)}, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "No GPU is shared out on this machine now." in done.stdout
