@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,4 +82,10 @@ def test_a_server_that_ends_gives_everything_back(tmp_path: Path, mode: str) -> 
     assert "Traceback" not in log
     assert "[E " not in log
     with Server(tmp_path / "next", *simulated(tmp_path), f"--GpuExtension.enforcement={mode}") as server:
-        assert server.call("PUT", f"{API}/request", {"gpus": 4})["amounts"]["attached"] == 4000
+        server.call("PUT", f"{API}/request", {"gpus": 4})
+        for _ in range(600):  # until the last process of the other one is gone
+            if server.call("GET", f"{API}/status")["amounts"]["attached"] == 4000:
+                break
+            time.sleep(0.05)
+        else:
+            pytest.fail("something of the server that ended keeps a GPU")

@@ -1,12 +1,14 @@
 """What goes wrong with time shares on one machine: each time somebody goes on, or is told why not."""
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ ROOT = Path(__file__).parents[3]
 OFFENDER = """
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from jupyter_gpu_node.shares.protocol import Ask, Revoke
 from tests.shares.client import Client
@@ -173,8 +176,6 @@ def test_an_arbiter_that_cannot_start_is_told_of_and_tried_again(machine: Machin
 
 def test_a_lock_that_somebody_keeps_is_told_of(machine: Machine) -> None:
     """Whoever has it and serves nobody: the others say so."""
-    import fcntl
-
     server = machine.server()
     lock = places.open_lock(machine.state)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -183,6 +184,53 @@ def test_a_lock_that_somebody_keeps_is_told_of(machine: Machine) -> None:
     assert "Nobody answers" in machine.conditions(server)["ShareServerMissing"]
     os.close(lock)
     machine.until(lambda: "ShareServerMissing" not in machine.conditions(server), "its end")
+
+
+def test_an_arbiter_of_another_container_is_told_of(machine: Machine) -> None:
+    """It cannot see whose programs these are, so it refuses them."""
+    server = share(machine, 500)
+    os.kill(machine.arbiter(), signal.SIGSTOP)
+    sign = places.home(machine.state) / places.OWN / places.POKED
+    os.utime(sign, ns=(4026531836 + 7, sign.stat().st_mtime_ns))
+    server.ask("poke")
+    machine.until(lambda: "ShareServerMissing" in machine.conditions(server), "the condition")
+    assert "another container" in machine.conditions(server)["ShareServerMissing"]
+
+
+def test_a_whole_gpu_that_is_given_back_without_an_arbiter_is_not_used_on(machine: Machine) -> None:
+    """Its program needs no arbiter while it has the GPU for itself, and waits as soon as that is over."""
+    server = machine.server()
+    server.ask("request", milli=1000)
+    machine.served(server)
+    program = machine.run(server, *HOG)
+    machine.more(100)
+    with nobody(machine):
+        machine.more(300)
+        server.ask("request", milli=500)
+
+        def rests() -> bool:
+            before = machine.sums().launches
+            time.sleep(0.3)
+            return machine.sums().launches == before
+
+        machine.until(rests, "the program to wait")
+        assert not program.ended()
+    machine.more(300)
+
+
+@contextlib.contextmanager
+def nobody(machine: Machine) -> Iterator[None]:
+    """No arbiter runs: the one that did was killed, and somebody else has the lock."""
+    lock = places.open_lock(machine.state)
+    try:
+        pid = machine.arbiter()
+        os.kill(machine.actors[0].pid, signal.SIGSTOP)  # its server starts none meanwhile
+        os.kill(pid, signal.SIGKILL)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.kill(machine.actors[0].pid, signal.SIGCONT)
+        yield
+    finally:
+        os.close(lock)
 
 
 # --- the state directory ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.backends.local import poke
-from jupyter_gpu.backends.local.processes import identify
+from jupyter_gpu.backends.local.processes import identify, namespace
 from jupyter_gpu.backends.local.sharing import ending, places, records
 
 UID = "0123456789abcdef" * 2
@@ -118,7 +118,7 @@ def test_an_arbiter_lives_while_it_listens(state: Path) -> None:
     with serving(state):
         assert places.living(state) == ME
     assert places.living(state) is None
-    assert places.silence(state, ME + 1) == float("inf")
+    assert places.sign(state, ME + 1) is None
 
 
 @pytest.mark.root
@@ -140,10 +140,15 @@ def test_a_sign_of_life_is_by_a_clock_that_nobody_sets(state: Path) -> None:
     own = places.home(state) / places.OWN
     with serving(state):
         places.beat(own)
-        assert places.silence(state, ME) < 60
+        sign = places.sign(state, ME)
+        assert sign is not None
+        assert sign.age < 60
+        assert sign.namespace == namespace()
         old = time.monotonic_ns() - 1000 * 10**9
         os.utime(own / places.POKED, ns=(old, old))
-        assert 999 < places.silence(state, ME) < 1060
+        sign = places.sign(state, ME)
+        assert sign is not None
+        assert 999 < sign.age < 1060
 
 
 @pytest.mark.parametrize("length", [0, 8, 20, 60, 200])

@@ -1,9 +1,12 @@
 """Programs of several servers on one GPU, by the gate that every kernel has: who runs, how much, what it may have."""
 
 import time
+from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_node import cgroup
+from jupyter_gpu_node.enforcement import MARK
 from tests.backends.stage import Remote
 
 from .machine import MIB, Machine
@@ -37,7 +40,10 @@ def test_two_shares_get_their_parts_and_never_overlap(machine: Machine, mode: st
     machine.more(2500)
     assert machine.part(quarter, (quarter, rest), begin) == pytest.approx(0.25, abs=0.03)
     assert machine.sums().overlaps == 0
-    assert len(machine.arbiters()) == 1
+    pid = machine.arbiter()
+    assert cgroup.PREFIX not in Path(f"/proc/{pid}/cgroup").read_text()
+    names = {entry.partition(b"=")[0] for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")}
+    assert not names & {b"LD_PRELOAD", b"JUPYTER_GPU_GATE", MARK.encode()}
 
 
 def test_what_nobody_has_is_used_by_both(machine: Machine) -> None:

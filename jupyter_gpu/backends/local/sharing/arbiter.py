@@ -115,6 +115,7 @@ class Arbiter:
         """Be poked from now on, as every share is served: servers lead their programs to who can be poked."""
         loop = asyncio.get_running_loop()
         with poke.listen(self._own, places.POKED) as poked:
+            places.beat(self._own)
             loop.add_reader(poked, self._poked, poked)
             try:
                 poke.poke(self._state / "pods", (f"{pod}.sock" for pod in self._pods))

@@ -13,9 +13,11 @@ import secrets
 import stat
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from .. import poke
+from ..processes import namespace
 from ..store import open_shared
 
 LOCK = "arbiter.lock"
@@ -116,10 +118,19 @@ def open_log(state: Path) -> int:
 # --- which arbiter there is -------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """The last sign of life of an arbiter."""
+
+    age: float
+    """Seconds."""
+    namespace: int
+    """Whose pids it sees."""
+
+
 def beat(own: Path) -> None:
-    """A sign of life: the time of the poke socket, by the clock that nobody sets."""
-    now = time.monotonic_ns()
-    os.utime(own / POKED, ns=(now, now))
+    """Give a sign of life: the times of the poke socket, one by the clock that nobody sets, and one that is no time."""
+    os.utime(own / POKED, ns=(namespace(), time.monotonic_ns()))
 
 
 def living(state: Path) -> int | None:
@@ -137,13 +148,13 @@ def living(state: Path) -> int | None:
     return next((user for user in users if f"{user}/{OWN}/{POKED}" not in deaf), None)
 
 
-def silence(state: Path, user: int) -> float:
-    """Seconds since the last sign of life of that user's arbiter."""
+def sign(state: Path, user: int) -> Sign | None:
+    """Of that user's arbiter; None if there is none."""
     try:
-        last = os.lstat(home(state, user) / OWN / POKED).st_mtime_ns
+        found = os.lstat(home(state, user) / OWN / POKED)
     except OSError:
-        return float("inf")
-    return (time.monotonic_ns() - last) / 1e9
+        return None
+    return Sign((time.monotonic_ns() - found.st_mtime_ns) / 1e9, found.st_atime_ns)
 
 
 # --- where a pod's programs find their sockets ------------------------------------------------------------------------

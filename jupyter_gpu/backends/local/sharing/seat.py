@@ -17,6 +17,7 @@ from jupyter_gpu.preload import VARIABLE, can_be_preloaded
 from jupyter_gpu_node.shares import gate_files
 from jupyter_gpu_node.shares import places as share_places
 
+from ..processes import namespace
 from . import places, verdict
 from .keeper import GATE, Keeper
 from .verdict import Verdict
@@ -89,9 +90,12 @@ class Seat:
             self._missing = now if self._missing is None else self._missing
             return "" if now < self._missing + PATIENCE else self._keeper.problem or "Nobody answers."
         self._missing = None
-        if places.silence(self._state, self._user) < places.SILENCE:
-            return ""
-        return f"It runs (started by user {self._user}) but has shown no sign of life for {places.SILENCE:g} seconds."
+        sign = places.sign(self._state, self._user)
+        if sign is None or sign.age > places.SILENCE:
+            return f"It runs (started by user {self._user}) but shows no sign of life for {places.SILENCE:g} seconds."
+        if sign.namespace != namespace():
+            return "It runs in another container, which can't see your programs: use one pid namespace for all of them."
+        return ""
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """What the arbiter decided about this pod; nothing if that cannot be read."""
