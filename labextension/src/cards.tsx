@@ -40,6 +40,8 @@ function Card({ gpu, model, window, trans }: ICardProps): React.JSX.Element {
   const load = newest(series);
   const utilisation = words.percent(load, trans);
   const memory = words.memory(load, gpu, trans);
+  // Programs on a simulated GPU can work without having it open: better nothing than what cannot be.
+  const silent = !gpu.users.length && model.history.shares.isUsed(gpu.uuid);
   return (
     <li className="jp-gpu-Card" data-state={gpu.state}>
       <div className="jp-gpu-Card-head">
@@ -82,7 +84,7 @@ function Card({ gpu, model, window, trans }: ICardProps): React.JSX.Element {
       {gpu.milli < MILLI_PER_GPU && (
         <ShareCard gpu={gpu} history={model.history} window={window} trans={trans} />
       )}
-      <p className="jp-gpu-Card-users">{words.users(gpu.users, trans)}</p>
+      {!silent && <p className="jp-gpu-Card-users">{words.users(gpu.users, trans)}</p>}
     </li>
   );
 }

@@ -149,6 +149,13 @@ export class ShareHistory {
     return rates(kept[first].use, last.use, (last.time - kept[first].time) * 1e6);
   }
 
+  /** Whether programs work with the share of `uuid`: they have memory on its GPU, or had time of it just now. */
+  isUsed(uuid: string): boolean {
+    const rates = this.rates(uuid);
+    const ran = rates ? rates.guaranteed + rates.borrowed + rates.idle : 0;
+    return ran > 0 || (this.latest(uuid)?.use.memoryUsed ?? 0) > 0;
+  }
+
   /** Its moments of the last `seconds` before `now`, at most `capacity`. */
   moments(uuid: string, seconds: number, now: number): readonly IMoment[] {
     const kept = this.tracks.get(uuid)?.moments.slice(-this.capacity) ?? [];

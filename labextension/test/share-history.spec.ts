@@ -91,6 +91,20 @@ describe('history of shares', () => {
     expect(history.rates('GPU-1')!.guaranteed).toBe(0.2);
   });
 
+  test('is used by who has memory or time of it', () => {
+    const history = new ShareHistory(100);
+    expect(history.isUsed('GPU-1')).toBe(false);
+    history.push(sample(1, share()), 1);
+    history.push(sample(2, share({ waited: 1 })), 1);
+    expect(history.isUsed('GPU-1')).toBe(false);
+    history.push(sample(3, share({ waited: 1, borrowed: 5 })), 1);
+    expect(history.isUsed('GPU-1')).toBe(true);
+    history.push(sample(4, share({ waited: 1, borrowed: 5 })), 1);
+    expect(history.isUsed('GPU-1')).toBe(false);
+    history.push(sample(5, share({ waited: 1, borrowed: 5, memoryUsed: 1 })), 1);
+    expect(history.isUsed('GPU-1')).toBe(true);
+  });
+
   test('where samples are seldom, it is what it did since the one before', () => {
     const history = new ShareHistory(100);
     history.push(sample(10, share()), 5);

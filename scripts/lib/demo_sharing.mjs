@@ -79,38 +79,51 @@ async function burst(exploring, training) {
   say((await exploring.cell(cell)).text.trim());
 }
 
-/** The pictures of the documentation: both pages side by side in the middle of a burst, in both themes. */
+/** The pictures of the documentation: what both notebooks and cards show in the middle of a burst, in both themes. */
 async function takePictures(context, exploring, training) {
   const both = [exploring, training];
   for (const notebook of both) {
     await notebook.hideFiles();
     await notebook.panel.locator('.jp-gpu-Share summary').click();
-    await notebook.page.setViewportSize({ width: 800, height: 960 });
+    await notebook.page.setViewportSize({ width: 980, height: 1000 });
+    await notebook.page.evaluate(() => window.jupyterapp.shell._hsplitPanel.setRelativeSizes([0, 0.5, 0.5]));
     await notebook.panel.locator('.jp-gpu-Card').evaluate(card => card.scrollIntoView({ block: 'end' }));
   }
-  await exploring.scrollTo(await exploring.find('work(0.5)'));
-  await training.scrollTo(await training.find('seconds ='));
   for (const [name, theme] of THEMES) {
     await Promise.all(both.map(notebook => notebook.theme(theme)));
-    await exploring.page.waitForTimeout(5_000);
+    await exploring.page.waitForTimeout(8_000); // the training grows meanwhile
     await exploring.run('work(0.5)');
     await rested(exploring);
     const cell = await exploring.find('work(4)');
     await exploring.start(cell);
     await until('half of the bank is spent', async () => saved(await facts(exploring)) < 0.5);
-    const shots = await Promise.all(both.map(notebook => notebook.page.screenshot()));
-    await beside(context, shots, `sharing-${name}`);
+    const cards = await Promise.all(both.map(({ panel }) => panel.locator('.jp-gpu-Card').screenshot()));
+    const short = [await end(exploring, 'work(0.5)'), await end(exploring, 'work(4)')];
+    await beside(context, name, [[...short, cards[0]], [await end(training, 'seconds ='), cards[1]]]);
     await exploring.ended(cell, 60_000);
   }
 }
 
-/** One picture of several, from left to right. */
-async function beside(context, shots, name) {
+/** A picture of the cell with `text` in it, of the end of it if it is long. */
+async function end({ page }, text) {
+  const cell = page.locator('.jp-Notebook .jp-CodeCell').filter({ hasText: text }).first();
+  await cell.evaluate(node => node.scrollIntoView({ block: 'end' }));
+  const { x, y, width, height } = await cell.boundingBox();
+  const most = Math.min(height, 160);
+  return page.screenshot({ clip: { x, y: y + height - most, width, height: most } });
+}
+
+/** One picture: a column for each notebook, with cells above the card. */
+async function beside(context, name, columns) {
   const page = await context.newPage();
-  const images = shots.map(shot => `<img width="50%" src="data:image/png;base64,${shot.toString('base64')}">`);
-  await page.setViewportSize({ width: 1610, height: 960 });
-  await page.setContent(`<body style="margin: 0; display: flex; gap: 10px; background: gray">${images.join('')}`);
-  await page.screenshot({ path: `${IMAGES}/${name}.png` });
+  const image = shot => `<img src="data:image/png;base64,${shot.toString('base64')}">`;
+  const column = (shots, i) => `<div><h1>${['exploring', 'training'][i]}.ipynb</h1>${shots.map(image).join('')}</div>`;
+  const colours = name === 'dark' ? 'background: #111; color: #fff' : 'background: #fff; color: #111';
+  const style = `body { margin: 10px; display: flex; gap: 20px; font: 13px sans-serif; ${colours} }
+    div { flex: 1 } h1 { font-size: 14px; margin: 0 0 8px } img { width: 100%; display: block; margin-bottom: 8px }`;
+  await page.setViewportSize({ width: 900, height: 100 });
+  await page.setContent(`<style>${style}</style>${columns.map(column).join('')}`);
+  await page.screenshot({ path: `${IMAGES}/sharing-${name}.png`, fullPage: true });
   await page.close();
 }
 
