@@ -109,6 +109,7 @@ class Plugin:
             self.publisher,
             self.metrics,
             installed=self.gate,
+            gated=lambda: self.claims.gated,
             servers=lambda: self.sockets.peers,
             reader=NvmlReader(self._note_asker) if settings.simulated is None else None,
         )

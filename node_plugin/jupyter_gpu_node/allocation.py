@@ -167,6 +167,11 @@ def gated(driver: Sequence[Mount], gate: str) -> tuple[Mount, ...]:
     return (*named, Mount(real, REAL_DRIVER))
 
 
+def has_gate(driver: Iterable[Mount]) -> bool:
+    """Whether these are mounts with the gate in front."""
+    return any(mount.container == REAL_DRIVER for mount in driver)
+
+
 def _matching(names: Collection[str], patterns: Iterable[str]) -> list[str]:
     wanted = tuple(patterns)
     return sorted(name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted))

@@ -31,6 +31,8 @@ class Record:
     """By slot."""
     allocated: Mapping[str, float] = field(default_factory=dict)
     """By slot, when the kubelet last gave it away, in seconds since 1970."""
+    gated: frozenset[str] = frozenset()
+    """Slots whose container got the gate in front of the driver."""
 
 
 def load(path: Path) -> Record:
@@ -64,32 +66,36 @@ def parse(text: bytes) -> Record:
     strict.required(body, "version", strict.integer(1, 1))
     items = strict.required(body, "slots", strict.list_of(_entry, 4096))
     return Record(
-        {claim.slot: claim for _, _, claim in items if claim is not None},
-        {slot: when for slot, when, _ in items},
+        {claim.slot: claim for *_, claim in items if claim is not None},
+        {slot: when for slot, when, *_ in items},
+        frozenset(slot for slot, _, gated, _ in items if gated),
     )
 
 
 def serialize(record: Record) -> bytes:
     """Text of the file."""
-    slots = sorted({*record.claims, *record.allocated})
+    slots = sorted({*record.claims, *record.allocated, *record.gated})
     return strict.dumps({"version": 1, "slots": list(_items(record, slots))}).encode()
 
 
 def _items(record: Record, slots: Iterable[str]) -> Iterable[dict[str, Any]]:
     for slot in slots:
         item: dict[str, Any] = {"slot": slot, "allocated": int(record.allocated.get(slot, 0))}
+        if slot in record.gated:
+            item["gated"] = True
         if claim := record.claims.get(slot):
             pod = {"uid": claim.pod.uid, "namespace": claim.pod.namespace, "name": claim.pod.name}
             item |= {"pod": pod, "container": claim.container}
         yield item
 
 
-def _entry(value: Any, key: str) -> tuple[str, float, Claim | None]:
+def _entry(value: Any, key: str) -> tuple[str, float, bool, Claim | None]:
     body = strict.an_object(value, key)
     slot = strict.required(body, "slot", _text)
     when = strict.required(body, "allocated", strict.integer(0, 2**53 - 1))
+    gated = strict.optional(body, "gated", strict.boolean) or False
     pod = strict.optional(body, "pod", strict.an_object)
     if pod is None:
-        return slot, when, None
+        return slot, when, gated, None
     ref = PodRef(*(strict.required(pod, name, _text) for name in ("uid", "namespace", "name")))
-    return slot, when, Claim(slot, ref, strict.required(body, "container", _text))
+    return slot, when, gated, Claim(slot, ref, strict.required(body, "container", _text))

@@ -47,6 +47,11 @@ class Claims:
         """By slot, when the kubelet last gave it away; kept over restarts."""
         return self._record.allocated
 
+    @property
+    def gated(self) -> frozenset[str]:
+        """Slots whose container got the gate in front of the driver; kept over restarts."""
+        return self._record.gated
+
     async def resolve(self, slot: str) -> tuple[PodRef, str]:
         """The pod and the container that have ``slot`` now; raises :class:`.slots.Unresolved`.
 
@@ -64,8 +69,10 @@ class Claims:
         await self._remember(lambda old: replace(old, claims={**old.claims, slot: claim}))
         return claim.pod, claim.container
 
-    async def given(self, slot: str) -> None:
+    async def given(self, slot: str, *, gated: bool = False) -> None:
         """Write down that the kubelet gives ``slot`` away now. To whom, it will not say before the container starts.
+
+        ``gated``: its container gets the gate.
 
         Raises :class:`.slots.Unresolved` if a container that runs has it: a kubelet that lost its checkpoint has
         forgotten that, and the two would share a directory.
@@ -78,7 +85,8 @@ class Claims:
 
         def change(old: checkpoint.Record) -> checkpoint.Record:
             claims = {name: claim for name, claim in old.claims.items() if name != slot}
-            return checkpoint.Record(claims, {**old.allocated, slot: now})
+            gates = old.gated | {slot} if gated else old.gated - {slot}
+            return checkpoint.Record(claims, {**old.allocated, slot: now}, gates)
 
         await self._remember(change)
 

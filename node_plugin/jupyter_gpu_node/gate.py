@@ -1,4 +1,4 @@
-"""The gate in containers: where it lies on the host, whether there is one, and whether a process has it.
+"""The gate in containers: where it lies on the host, and whether there is one.
 
 It stands at the path of ``libcuda.so.1`` in every container with a slot (:func:`.allocation.gated`). Containers keep
 the file that they were started with; one that starts again gets what lies there then.
@@ -7,20 +7,21 @@ the file that they were started with; one that starts again gets what lies there
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 
-from .allocation import DRIVER, REAL_DRIVER
+from .allocation import DRIVER
 from .shares import gate_files
 
 NAME = DRIVER
 
 
 class Gate:
-    """Of this node."""
+    """Of this node. ``find`` says where this installation has it."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, find: Callable[[], Path | None] = gate_files.shim) -> None:
         self._folder = state / "gate"
+        self._find = find
         self.file: Path | None = None
         """At the same path on the host and here; None: there is none."""
         self.problem = "it has not been put into place yet"
@@ -28,7 +29,7 @@ class Gate:
 
     def install(self) -> None:
         """Put the gate of this installation where the host finds it. Blocks."""
-        shim = gate_files.shim()
+        shim = self._find()
         if shim is None:
             self.problem = "this installation of the node plugin has no gate: it was built without a C compiler"
             return
@@ -54,17 +55,3 @@ def _placed(text: bytes, folder: Path) -> Path:
         os.fsync(descriptor)  # half a library would end every program of every container
     draft.replace(path)
     return path
-
-
-def in_front_of(pids: Iterable[int]) -> bool:
-    """Whether one of these processes is in a container that was started with the gate."""
-    return any(_mounted(pid) for pid in pids)
-
-
-def _mounted(pid: int) -> bool:
-    """By the mount of the real driver, which only we make."""
-    try:
-        lines = Path(f"/proc/{pid}/mountinfo").read_bytes().splitlines()
-    except OSError:  # it has ended
-        return False
-    return any(line.split(b" ")[4:5] == [os.fsencode(REAL_DRIVER)] for line in lines)

@@ -36,13 +36,13 @@ class PodSockets:
         self._directory = directory
         self._answer = answer
         self._servers: dict[str, tuple[str, asyncio.Server]] = {}
-        self._peers: dict[asyncio.StreamWriter, Process] = {}
+        self._peers: dict[str, dict[asyncio.StreamWriter, Process]] = {}
         self._one = asyncio.Lock()  # two calls for one slot would leave a server that nobody ends
 
     @property
     def peers(self) -> frozenset[Process]:
-        """Who is connected: the Jupyter servers."""
-        return frozenset(self._peers.values())
+        """The Jupyter servers: of each container the one that has been connected longest. Anybody can connect."""
+        return frozenset(next(iter(known.values())) for known in self._peers.values() if known)
 
     async def serve(self, slot: str, uid: str) -> None:
         """Have the socket of ``slot`` serve that pod from now on. Raises :class:`OSError`."""
@@ -58,6 +58,7 @@ class PodSockets:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         connections: set[asyncio.StreamWriter] = set()
+        peers = self._peers[slot] = {}
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if len(connections) >= MAX_CONNECTIONS:
@@ -65,12 +66,12 @@ class PodSockets:
                 return
             connections.add(writer)
             if process := _peer(writer):
-                self._peers[writer] = process
+                peers[writer] = process
             try:
                 await self._converse(uid, reader, writer)
             finally:
                 connections.discard(writer)
-                self._peers.pop(writer, None)
+                peers.pop(writer, None)
                 writer.close()
 
         server = await asyncio.start_unix_server(connected, path, limit=MAX_REQUEST)

@@ -174,6 +174,11 @@ class Settings:
         return self.state / "slots.json"
 
     @property
+    def offences(self) -> Path:
+        """Who was stopped on a shared GPU, and whose share was taken away."""
+        return self.state / "offences.json"
+
+    @property
     def lock(self) -> Path:
         """Held by the only node plugin of this node."""
         return self.state / "plugin.lock"

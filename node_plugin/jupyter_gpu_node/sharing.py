@@ -1,8 +1,8 @@
 """Time shares of this node's GPUs: the arbiter's server and the bouncer, fed from what the agent has in its hands.
 
 :meth:`Sharing.update` makes it so, from all pods at once: whoever opens a GPU has it called before, so that everybody
-else's terms are those of the pods' holdings by then. Until the pods of this node are known nobody is served: programs
-wait, and nothing is forgotten that an earlier process had kept.
+else's terms are those of the pods' holdings by then. What cannot be made for one pod is that pod's problem alone. Until
+the pods of this node are known nobody is served: programs wait, and nothing is forgotten that an earlier process kept.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import functools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from . import driver_files, gate, places, sharing_rules, slot_places
+from . import driver_files, places, sharing_rules, slot_places
 from .gate import Gate
 from .inventory import Inventory
 from .member import Member
@@ -26,13 +25,13 @@ from .settings import Settings
 from .share_metrics import Figures
 from .shares.bouncer import Bouncer
 from .shares.desk import Terms
-from .shares.identity import Check, in_its_pod
+from .shares.identity import in_its_pod
 from .shares.offences import Process
 from .shares.server import ArbiterServer, Placed
 from .shares.usage_by_process import Reader
-from .sharing_rules import Taken
+from .sharing_rules import Place
+from .taken_shares import TakenShares
 
-TAKEN, STOPPED = "GpuShareTaken", "GpuShareStopped"
 DEADLINE = 5.0
 """Seconds that a step waits for the arbiter's server."""
 RETRY = 1.0
@@ -40,15 +39,18 @@ RETRY = 1.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Place = tuple[str, str]
-"""GPU and pod."""
+Shown = tuple[tuple[str, ...], frozenset[str]]
+"""Slots of a pod, and the GPUs whose shares they show."""
 Shares = Mapping[str, Mapping[str, Placed]]
 """By GPU and pod."""
 _log = logging.getLogger(__name__)
 
 
 class Sharing:
-    """Of one node. ``members`` tells its pods; ``servers`` who is never stopped; ``reader`` who uses which GPU."""
+    """Of one node. ``members`` tells its pods; ``servers`` who is never stopped; ``reader`` who uses which GPU.
+
+    ``gated``: the slots whose containers have the gate.
+    """
 
     def __init__(
         self,
@@ -59,39 +61,37 @@ class Sharing:
         metrics: Metrics,
         *,
         installed: Gate,
-        servers: Callable[[], Iterable[Process]] = lambda: (),
+        gated: Callable[[], Collection[str]],
+        servers: Callable[[], Iterable[Process]],
         reader: Reader | None = None,
-        check: Check = in_its_pod,
     ) -> None:
         self._settings = settings
         self._members = members
         self._inventory = inventory
-        self._publisher = publisher
-        self._metrics = metrics
         self._installed = installed
+        self._gated = gated
+        self.taken = TakenShares(members, publisher, metrics)
         self._slots: dict[str, tuple[str, ...]] = {}
-        self._taken: dict[Place, Taken] = {}
-        self._gated: set[str] = set()
-        self._begun = asyncio.Event()
-        self._restoring = False
+        self._shown: dict[str, Shown] = {}
+        self._problems: dict[str, str] = {}
         self._done: tuple[object, ...] = ()
-        self._shown: dict[str, tuple[object, ...]] = {}
+        self._begun = asyncio.Event()
         self._again = asyncio.Event()
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharing")
         rules = functools.partial(settings.shares.of, settings.node)
         self._bouncer = Bouncer(
-            settings.state / "offences.json",
-            self.take_away,
+            settings.offences,
+            self._take_away,
             pod_of=self._pod_of,
             never=servers,
             reader=reader,
-            tell=self._stopped,
+            tell=self.taken.stopped,
             penalties=lambda gpu: rules(gpu).penalties,
         )
         self.server = ArbiterServer(
             slot_places.PodStore(settings.state, self._others),
-            check,
+            in_its_pod,
             timing=lambda gpu: rules(gpu).timing,
             elastic=lambda gpu: rules(gpu).elastic,
             overdue=self._bouncer.late,
@@ -100,23 +100,30 @@ class Sharing:
     # -- as the node plugin lives --------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """The pods of this node and their slots are known: serve them, and stop nobody any more."""
-        self._restoring = True
+        """The pods of this node and their slots are known: serve them, and let run whoever was stopped."""
+        self.taken.restoring = True
         await self._bouncer.start(self.server)
-        self._restoring = False
+        self.taken.restoring = False
         self._begun.set()
         self.changed()
 
     async def run(self) -> None:
         """Until cancelled: whatever failed, or changed without a step of a pod, is done here."""
         await self._begun.wait()
+        told: Mapping[str, str] = {}
         while True:
             await self._again.wait()
             self._again.clear()
             try:
                 await self.update()
+                problems = dict(self._problems)
             except OSError as error:
-                _log.warning("The shares of this node cannot be served as they should: %s It is tried again.", error)
+                problems = {"": str(error)}
+            for uid in problems.keys() - told.keys():
+                whose = f"Pod {uid}: its shares" if uid else "The shares of this node"
+                _log.warning("%s cannot be served as they should: %s It is tried again.", whose, problems[uid])
+            told = problems
+            if problems:
                 self.changed()
                 await asyncio.sleep(RETRY)
 
@@ -129,21 +136,22 @@ class Sharing:
 
     # -- what the agent asks -------------------------------------------------------------------------------------------
 
-    async def update(self) -> None:
-        """Have served what the pods have in their hands now. Raises :class:`OSError` if not all of it can be.
+    async def update(self, uid: str = "") -> None:
+        """Have served what all pods have in their hands now.
 
-        Whoever opens a GPU waits until it is known what everybody has.
+        Raises :class:`OSError` if nobody can be served, or not that pod. Whoever opens a GPU waits until it is known
+        what everybody has.
         """
         try:
             async with asyncio.timeout(DEADLINE):
                 await self._begun.wait()
                 doing = asyncio.ensure_future(self._update())
-                doing.add_done_callback(
-                    lambda done: done.cancelled() or done.exception()
-                )  # it may end after our patience
+                doing.add_done_callback(_heard)
                 await asyncio.shield(doing)
         except TimeoutError:
-            raise OSError("the arbiter's server took too long.") from None
+            raise OSError("The arbiter's server took too long.") from None
+        if problem := self._problems.get(uid):
+            raise OSError(problem)
 
     def changed(self) -> None:
         """Something is other than before, and nobody waits for what follows from it."""
@@ -157,47 +165,21 @@ class Sharing:
         if slot not in self._slots.get(uid, ()):
             self._slots[uid] = (*self._slots.get(uid, ()), slot)
         if self._begun.is_set():
-            await self.update()
+            await self.update(uid)
 
     def forget(self, uid: str) -> None:
         """The pod is gone."""
-        self._slots.pop(uid, None)
-        self._shown.pop(uid, None)
-        self._gated.discard(uid)
-        for place in [place for place in self._taken if place[1] == uid]:
-            del self._taken[place]
-        self.changed()
-
-    def taken(self, uid: str) -> Mapping[str, str]:
-        """By GPU why the pod's share of it was taken away, until its user asks anew."""
-        member = self._members().get(uid)
-        return {
-            gpu: found.reason for (gpu, pod), found in self._taken.items() if pod == uid and _stands(member, gpu, found)
-        }
-
-    def take_away(self, gpu: str, uid: str, reason: str) -> None:
-        """Close that GPU for the pod, which ends its processes on it, and tell its user why; returns at once."""
-        if (gpu, uid) in self._taken:
-            return
-        member = self._members().get(uid)
-        if self._restoring or member is None or member.view is None:
-            self._taken[gpu, uid] = Taken(reason)
-        else:
-            allocated = member.view.allocated
-            generation = allocated.observed_generation if allocated else None
-            milli = next((share.milli for share in allocated.shares if share.uuid == gpu), None) if allocated else None
-            self._taken[gpu, uid] = Taken(reason, generation, milli)
-            self._metrics.shares_taken.inc()
-            self._publisher.about_pod(member.view.ref, TAKEN, f"GPU {gpu}: {reason}")
-        if member:
-            member.wake.set()
+        for known in (self._slots, self._shown, self._problems):
+            known.pop(uid, None)
+        self.taken.forget(uid)
         self.changed()
 
     # -- what is told --------------------------------------------------------------------------------------------------
 
     async def answer(self, uid: str) -> Mapping[str, Any]:
         """For the pod: why its shares are not enforced, empty if they are, and which were taken away."""
-        return {"problem": await self._in_thread(self._problem, uid), "taken": self.taken(uid)}
+        problem = "" if self._has_gate(uid) else await asyncio.to_thread(self._why_not)
+        return {"problem": problem, "taken": self.taken.of(uid)}
 
     def figures(self) -> Iterator[Figures]:
         """Of all shares that are served, whole GPUs too."""
@@ -206,91 +188,16 @@ class Sharing:
                 member = self._members().get(uid)
                 if member and member.view:
                     try:
-                        use = self.server.share(gpu, uid)
-                        clients = self.server.usage(gpu, uid).clients
+                        share, clients = self.server.share(gpu, uid), self.server.usage(gpu, uid).clients
                     except KeyError:  # it has just come
                         continue
-                    yield Figures(member.view.ref, use, clients)
-
-    # -- the rest ------------------------------------------------------------------------------------------------------
-
-    def _wanted(self) -> Shares:
-        members = self._members()
-        served = sharing_rules.served({uid: member.holding for uid, member in members.items()}, self._standing())
-        found: dict[str, dict[str, Placed]] = {}
-        for gpu, pods in served.items():
-            for uid, milli in pods.items():
-                if self._slots.get(uid):
-                    limit = self._limit(members[uid], gpu, milli)
-                    found.setdefault(gpu, {})[uid] = Placed(Terms(milli, limit), self._first(uid))
-        return found
-
-    def _standing(self) -> frozenset[Place]:
-        """GPU and pod of shares that were taken away and not asked for again."""
-        members = self._members()
-        return frozenset(
-            (gpu, uid) for (gpu, uid), found in self._taken.items() if _stands(members.get(uid), gpu, found)
-        )
-
-    def _limit(self, member: Member, gpu: str, milli: int) -> int | None:
-        known = self._inventory.seen.get(gpu)
-        asked = member.view.memory if member.view else None
-        return sharing_rules.limit(
-            milli, asked, known.memory if known else None, parted=self._settings.shares.part_memory
-        )
-
-    async def _update(self) -> None:
-        async with self._one:
-            standing, wanted, slots = self._standing(), self._wanted(), dict(self._slots)
-            if (wanted, standing, slots, self._taken.keys()) == self._done:
-                return
-            self._done = ()
-            await self.server.set(wanted)
-            await self._show(wanted, slots)
-            forgiven = self._taken.keys() - standing
-            if forgiven:  # their offences are forgotten with them
-                await self._bouncer.set(_pods(wanted, (), forgiven))
-                self._taken = {place: found for place, found in self._taken.items() if place not in forgiven}
-            await self._bouncer.set(_pods(wanted, standing, ()))
-            self._done = (wanted, standing, slots, self._taken.keys() - forgiven)
-
-    async def _show(self, wanted: Shares, slots: Mapping[str, tuple[str, ...]]) -> None:
-        """In the directories of all slots of each pod."""
-        for uid, names in slots.items():
-            gpus = frozenset(gpu for gpu, by_pod in wanted.items() if uid in by_pod)
-            if names and self._shown.get(uid) != (names, gpus):
-                first, *others = map(self._settings.slot_directory, names)
-                await self._in_thread(slot_places.match, first, others, gpus)
-                self._shown[uid] = (names, gpus)
-
-    def _first(self, uid: str) -> Path:
-        return self._settings.slot_directory(self._slots[uid][0])
-
-    def _others(self, uid: str) -> list[Path]:
-        return [self._settings.slot_directory(slot) for slot in self._slots.get(uid, ())[1:]]
-
-    def _stopped(self, gpu: str, uid: str, reason: str) -> None:
-        self._metrics.share_stops.inc()
-        member = self._members().get(uid)
-        if member and member.view:
-            self._publisher.about_pod(member.view.ref, STOPPED, f"GPU {gpu}: {reason}")
-
-    def _pod_of(self, pid: int) -> str | None:
-        """In the bouncer's thread. Who was started without the gate cannot keep to turns, and is no offender."""
-        uid = places.pod_of(pid)
-        return uid if uid and self._has_gate(uid) else None
+                    yield Figures(member.view.ref, share, clients)
 
     def _has_gate(self, uid: str) -> bool:
-        if uid not in self._gated:
-            member = self._members().get(uid)
-            if member is None or member.guard is None or not gate.in_front_of(member.guard.processes()):
-                return False
-            self._gated.add(uid)
-        return True
+        return any(slot in self._gated() for slot in self._slots.get(uid, ()))
 
-    def _problem(self, uid: str) -> str:
-        if self._has_gate(uid):
-            return ""
+    def _why_not(self) -> str:
+        """Blocks."""
         if not self._settings.shares.enforce:
             return "the administrator of the cluster has switched it off"
         if self._installed.problem:
@@ -300,16 +207,101 @@ class Sharing:
             return "simulated GPUs have no driver" if simulated else "no NVIDIA driver was found on this node"
         return "this container was started before that was possible; start your server anew"
 
-    def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._thread, functools.partial(work, *args, **kwargs))
+    # -- the shares ----------------------------------------------------------------------------------------------------
+
+    def _wanted(self) -> Shares:
+        members = self._members()
+        holdings = {uid: member.holding for uid, member in members.items() if self._slots.get(uid)}
+        return {
+            gpu: {uid: self._placed(members[uid], gpu, milli) for uid, milli in pods.items()}
+            for gpu, pods in sharing_rules.served(holdings, self.taken.standing).items()
+        }
+
+    def _placed(self, member: Member, gpu: str, milli: int) -> Placed:
+        known = self._inventory.seen.get(gpu)
+        asked = member.view.memory if member.view else None
+        parted = self._settings.shares.part_memory
+        limit = sharing_rules.limit(milli, asked, known.memory if known else None, parted=parted)
+        return Placed(Terms(milli, limit), self._directories(self._slots[member.uid])[0])
+
+    async def _update(self) -> None:
+        async with self._one:
+            standing, wanted, slots = self.taken.standing, self._wanted(), dict(self._slots)
+            state = (wanted, standing, self.taken.known - standing, slots)
+            if state == self._done:
+                return
+            self._done = ()
+            problems: dict[str, str] = {}
+            changed = self._changed(wanted, slots)
+            for uid, (names, gpus) in changed.items():
+                await self._try(problems, uid, slot_places.withdraw, self._directories(names), gpus)
+            await self._serve(wanted, problems)
+            for uid, (names, gpus) in changed.items():
+                first, *others = self._directories(names)
+                if await self._try(problems, uid, slot_places.show, first, others, gpus):
+                    self._shown[uid] = (names, gpus)
+            if forgiven := self.taken.known - standing:  # their offences are forgotten with them
+                await self._bouncer.set(_pods(wanted, (), forgiven))
+                self.taken.forgive(forgiven)
+            await self._bouncer.set(_pods(wanted, standing, ()))
+            self._problems = problems
+            if not problems:
+                self._done = (wanted, standing, frozenset(), slots)
+
+    async def _serve(self, wanted: Shares, problems: dict[str, str]) -> None:
+        try:
+            await self.server.set(wanted)
+        except OSError as error:  # all else is so
+            for gpu, pods in wanted.items():
+                for uid in pods:
+                    try:
+                        self.server.door(gpu, uid)
+                    except KeyError:
+                        problems[uid] = f"The socket of its share of {gpu} cannot be made: {error}."
+
+    async def _try(
+        self, problems: dict[str, str], uid: str, work: Callable[P, None], *args: P.args, **_: P.kwargs
+    ) -> bool:
+        """Whether it could be done for that pod."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, functools.partial(work, *args))
+        except OSError as error:
+            problems[uid] = f"What its containers see of its shares cannot be changed: {error}."
+            return False
+        return True
+
+    def _changed(self, wanted: Shares, slots: Mapping[str, tuple[str, ...]]) -> Mapping[str, Shown]:
+        """By pod, what its slots are to show if that is not what they do."""
+        found = {
+            uid: (names, frozenset(gpu for gpu, by_pod in wanted.items() if uid in by_pod))
+            for uid, names in slots.items()
+            if names
+        }
+        return {uid: shown for uid, shown in found.items() if self._shown.get(uid) != shown}
+
+    def _directories(self, slots: Iterable[str]) -> list[Path]:
+        return [self._settings.slot_directory(slot) for slot in slots]
+
+    def _others(self, uid: str) -> list[Path]:
+        return self._directories(self._slots.get(uid, ())[1:])
+
+    # -- for the bouncer -----------------------------------------------------------------------------------------------
+
+    def _take_away(self, gpu: str, uid: str, reason: str) -> None:
+        """The pod's next step closes that GPU for it, and ends its processes on it."""
+        self.taken.add(gpu, uid, reason)
+        self.changed()
+
+    def _pod_of(self, pid: int) -> str | None:
+        """Whose that process is; nobody's that was started without the gate: it cannot keep to turns."""
+        uid = places.pod_of(pid)
+        return uid if uid and self._has_gate(uid) else None
 
 
-def _stands(member: Member | None, gpu: str, found: Taken) -> bool:
-    if member is None or member.view is None or member.view.problem:
-        return True  # nothing is known of a new decision
-    if found.generation is None and member.attached:  # what an earlier process took away
-        found = replace(found, generation=member.attached.observed_generation)
-    return found.stands(gpu, member.view.allocated)
+def _heard(done: asyncio.Future[None]) -> None:
+    """It may end after our patience: then nobody else asks for its error."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _pods(wanted: Shares, more: Iterable[Place], less: Collection[Place]) -> Mapping[str, set[str]]:

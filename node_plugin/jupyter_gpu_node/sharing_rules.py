@@ -15,6 +15,9 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .roster import Holding
 
+Place = tuple[str, str]
+"""GPU and pod."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -34,7 +37,7 @@ class Taken:
         return self.generation in (None, allocated.observed_generation) and self.milli in (None, given[uuid])
 
 
-def served(holdings: Mapping[str, Holding], taken: Collection[tuple[str, str]] = ()) -> Mapping[str, Mapping[str, int]]:
+def served(holdings: Mapping[str, Holding], taken: Collection[Place] = ()) -> Mapping[str, Mapping[str, int]]:
     """By GPU and pod the milli that its programs run on; of one GPU never more than there is.
 
     ``taken``: GPU and pod of shares that were taken away. Where more is claimed than there is (only records can do

@@ -29,18 +29,27 @@ class PodStore(Store):
     def write(self, entries: Iterable[Entry]) -> bool:
         """Of each, the own copy and those of the pod; whether all could be written."""
         found = tuple(entries)
-        more = [replace(entry, directory=other) for entry in found for other in self._others(entry.pod)]
+        told = (entry for entry in found if entry.public)
+        more = [replace(entry, directory=other, own=False) for entry in told for other in self._others(entry.pod)]
         return super().write((*found, *more))
 
 
-def match(first: Path, others: Sequence[Path], gpus: Collection[str]) -> None:
-    """Have these directories show the shares of ``gpus`` and no others. Blocks; raises :class:`OSError`."""
+def withdraw(directories: Iterable[Path], gpus: Collection[str]) -> None:
+    """Remove what these show of shares but those of ``gpus``. Blocks; raises :class:`OSError`.
+
+    Before somebody else gets such a GPU: who had all of it goes on without a server while that socket is there.
+    """
     names = {name for gpu in gpus for name in (places.socket_name(gpu), places.file_name(gpu))}
+    for directory in directories:
+        with places.opened(directory) as folder:
+            _only(folder, names)
+
+
+def show(first: Path, others: Sequence[Path], gpus: Collection[str]) -> None:
+    """Have the ``others`` show the shares of ``gpus`` as the first does. Blocks; raises :class:`OSError`."""
     with places.opened(first) as folder:
-        _only(folder, names)
         for other in others:
             with places.opened(other) as copy:
-                _only(copy, names)
                 for gpu in gpus:
                     _linked(folder, copy, places.socket_name(gpu))
                     _copied(folder, copy, places.file_name(gpu))

@@ -123,7 +123,7 @@ class Steps:
             return ()
         inventory = self._tools.inventory
         allocated = wanted(member)
-        taken = self._tools.sharing.taken(member.uid)
+        taken = self._tools.sharing.taken.of(member.uid)
         decided = tuple(share for share in allocated.shares if share.uuid not in taken) if allocated else ()
         others = [one.holding for one in self._members.values() if one is not member]
         shares = roster.permitted(decided, member.holding, others, inventory.seen, inventory.held_back)
@@ -133,7 +133,7 @@ class Steps:
         allowed = [share.uuid for share in shares]
         if opened := set(allowed) - member.guard.allowed:
             try:  # whoever had more of it has less before it is opened for this pod, and its socket is there
-                await self._tools.sharing.update()
+                await self._tools.sharing.update(member.uid)
             except OSError:
                 self._rule(member, [uuid for uuid in allowed if uuid not in opened])
                 raise
@@ -150,7 +150,7 @@ class Steps:
 
     async def _end_taken(self, member: Member, sight: Sight) -> None:
         """Processes of the pod that have a GPU open of which its share was taken away."""
-        taken = self._tools.sharing.taken(member.uid)
+        taken = self._tools.sharing.taken.of(member.uid)
         found = {one for uuid in taken for one in sight.holders.get(uuid, ()) if one.pod == member.uid}
         if found:
             await asyncio.gather(*(killing.end(suspect) for suspect in found))

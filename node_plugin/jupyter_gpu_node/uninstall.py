@@ -2,8 +2,8 @@
 
 It opens nothing. Programs stay on the control groups of pods that still run: these have the device nodes of all GPUs,
 and without a program they could open every one of them. A program goes with its pod's group. What is removed are the
-pins, the sockets, the record, and the device nodes of simulated GPUs. Annotation and labels of the Node are removed by
-whoever may write them: the chart's hook, with :func:`jupyter_gpu_node.inventory_rules.removal`.
+pins, the sockets, the records, the gate, and the device nodes of simulated GPUs. Annotation and labels of the Node are
+removed by whoever may write them: the chart's hook, with :func:`jupyter_gpu_node.inventory_rules.removal`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from .guarded_pod import thaw
 from .pins import Pins
 from .places import NoHierarchy, Places
 from .settings import Settings
+from .shares import places as places_of_shares
+from .shares import stopping
 
 
 def uninstall(settings: Settings) -> list[str]:
@@ -42,13 +44,24 @@ def uninstall(settings: Settings) -> list[str]:
     if pins.directory:
         with contextlib.suppress(OSError):
             pins.directory.rmdir()
-    paths = [settings.run / "slots", settings.record, settings.state / "simulated"]
-    if not running:  # a container that starts again needs its nodes
-        paths.append(settings.device_directory)
+    done += _let_go(settings.offences)
+    paths = [settings.record, settings.state / "simulated", settings.state / places_of_shares.FOLDER, settings.offences]
+    if not running:  # a container that starts again needs its nodes, and a program of a whole GPU its socket
+        paths += [settings.run / "slots", settings.device_directory, settings.state / "gate"]
     done += [f"{path} was removed." for path in paths if _remove(path)]
     if running:
-        done.append(f"{running} pods still run. They keep the GPUs that they have, until they end; they get no others.")
+        done.append(
+            f"{running} pods still run. They keep the GPUs that they have, until they end; they get no others. "
+            "Programs that have a part of a GPU wait for ever: end them."
+        )
     return done
+
+
+def _let_go(offences: Path) -> list[str]:
+    """Programs that were stopped until the next turn of their share, which never comes."""
+    stopped = {one for state in stopping.load(offences).values() for record in state.values() for one in record.stopped}
+    stopping.resume(stopped)
+    return [f"{len(stopped)} stopped programs run again."] if stopped else []
 
 
 def _remove(path: Path) -> bool:

@@ -68,6 +68,15 @@ class Sharer:
         folder = self.directory(slot) / "shares"
         return share_files.read(folder, [gpu], 0).get(gpu) if folder.exists() else None
 
+    def written(self, gpu: str) -> float:
+        """When that was, in seconds since 1970."""
+        return float(json.loads((self.directory() / "shares" / f"{gpu}.json").read_text())["written"]) / 1000
+
+    def saved(self, gpu: str) -> int:
+        """What the node's own copy says of its bank."""
+        path = Path(self.scene.node.settings["state"]) / "shares" / gpu / f"{self.pod.uid}.json"
+        return sum(amount for amount, _ in json.loads(path.read_text())["deposits"])
+
     def program(self, gpu: str, slot: int = 0) -> Child:
         """A process of the pod that can use the GPU as a CUDA program does."""
         built = self.scene.built

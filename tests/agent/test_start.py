@@ -36,12 +36,14 @@ async def running(node: Node) -> AsyncIterator[Plugin]:
         await plugin.inventory.begin()
         tasks = [asyncio.create_task(part.run()) for part in (plugin.agent, plugin.inventory)]
         await asyncio.wait_for(plugin.agent.synced.wait(), 60)
+        await plugin.sharing.begin()
         try:
             yield plugin
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await plugin.sharing.close()
             await plugin.sockets.close()
             await plugin.recorder.close()
             plugin.eyes.close()

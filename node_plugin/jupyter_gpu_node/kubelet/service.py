@@ -155,7 +155,7 @@ class Service:
             raise Refused(missing)
         answers = []
         for slot in wanted:
-            await self._claims.given(slot)
+            await self._claims.given(slot, gated=allocation.has_gate(driver))
             await self._claims.directory(slot)
             answers.append(_message(allocation.prepare(slot, gpus, present, driver, self._settings)))
         return api.AllocateResponse(container_responses=answers)

@@ -1,0 +1,83 @@
+"""Shares that were taken away: whose, why, and whether their users have asked anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from .member import Member
+from .metrics import Metrics
+from .publisher import Publisher
+from .sharing_rules import Place, Taken
+
+TAKEN, STOPPED = "GpuShareTaken", "GpuShareStopped"
+
+
+class TakenShares:
+    """Of one node. ``members`` tells its pods."""
+
+    def __init__(self, members: Callable[[], Mapping[str, Member]], publisher: Publisher, metrics: Metrics) -> None:
+        self._members = members
+        self._publisher = publisher
+        self._metrics = metrics
+        self._known: dict[Place, Taken] = {}
+        self.restoring = False
+        """Whether what is added now was told by an earlier process."""
+
+    @property
+    def known(self) -> frozenset[Place]:
+        """All, also those whose users have asked anew."""
+        return frozenset(self._known)
+
+    @property
+    def standing(self) -> frozenset[Place]:
+        """Those whose users have not."""
+        members = self._members()
+        return frozenset(
+            (gpu, uid) for (gpu, uid), found in self._known.items() if _stands(members.get(uid), gpu, found)
+        )
+
+    def of(self, uid: str) -> Mapping[str, str]:
+        """By GPU why that pod's share of it was taken away, until its user asks anew."""
+        return {gpu: self._known[gpu, pod].reason for gpu, pod in sorted(self.standing) if pod == uid}
+
+    def add(self, gpu: str, uid: str, reason: str) -> None:
+        """It is taken away from now on; its pod is told, and looked at."""
+        if (gpu, uid) in self._known:
+            return
+        member = self._members().get(uid)
+        if self.restoring or member is None or member.view is None:
+            self._known[gpu, uid] = Taken(reason)
+        else:
+            allocated = member.view.allocated
+            given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
+            generation = allocated.observed_generation if allocated else None
+            self._known[gpu, uid] = Taken(reason, generation, given.get(gpu))
+            self._metrics.shares_taken.inc()
+            self._publisher.about_pod(member.view.ref, TAKEN, f"GPU {gpu}: {reason}")
+        if member:
+            member.wake.set()
+
+    def stopped(self, gpu: str, uid: str, reason: str) -> None:
+        """Programs of that share are stopped for a while: its user is told."""
+        self._metrics.share_stops.inc()
+        member = self._members().get(uid)
+        if member and member.view:
+            self._publisher.about_pod(member.view.ref, STOPPED, f"GPU {gpu}: {reason}")
+
+    def forgive(self, places: Iterable[Place]) -> None:
+        """They may be had again."""
+        for place in places:
+            self._known.pop(place, None)
+
+    def forget(self, uid: str) -> None:
+        """That pod is gone."""
+        self.forgive([place for place in self._known if place[1] == uid])
+
+
+def _stands(member: Member | None, gpu: str, found: Taken) -> bool:
+    if member is None or member.view is None or member.view.problem:
+        return True  # nothing is known of a new decision
+    if found.generation is None and member.attached:  # what an earlier process took away
+        found = replace(found, generation=member.attached.observed_generation)
+    return found.stands(gpu, member.view.allocated)

@@ -1,0 +1,60 @@
+"""The gate's file on the host."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from jupyter_gpu_node import allocation, gate
+from jupyter_gpu_node.gate import Gate
+from node_plugin.gate import build
+
+
+def test_it_is_put_where_containers_find_it(tmp_path: Path) -> None:
+    """Once: a file that is mapped is not touched while it is the same, and replaced as a whole where it is not."""
+    found = gate._placed(b"first", tmp_path / "gate")
+    assert (found.read_bytes(), found.stat().st_mode & 0o777) == (b"first", 0o644)
+    before = found.stat()
+    assert gate._placed(b"first", tmp_path / "gate").stat() == before
+    with found.open("rb") as mapped:
+        assert gate._placed(b"second", tmp_path / "gate") == found
+        assert mapped.read() == b"first", "A container keeps what it was started with."
+    assert found.read_bytes() == b"second"
+    assert [path.name for path in found.parent.iterdir()] == ["libcuda.so.1"]
+
+
+def test_half_a_file_and_a_link_do_not_stay(tmp_path: Path) -> None:
+    """What an earlier process was writing when it ended, and what somebody else put there."""
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    (folder / ".libcuda.so.1.new").write_text("half")
+    (tmp_path / "other").write_text("not ours")
+    (folder / "libcuda.so.1").symlink_to(tmp_path / "other")
+    assert gate._placed(b"ours", folder).read_bytes() == b"ours"
+    assert not (folder / "libcuda.so.1").is_symlink()
+    assert (tmp_path / "other").read_text() == "not ours"
+
+
+def test_where_it_cannot_be_it_is_said_why(tmp_path: Path) -> None:
+    """An installation that has none, and a node where it cannot be written."""
+    one = Gate(tmp_path, lambda: None)
+    one.install()
+    assert (one.file, "built without a C compiler" in one.problem) == (None, True)
+    (tmp_path / "gate").write_text("no folder")
+    other = Gate(tmp_path, lambda: Path(__file__))
+    other.install()
+    assert (other.file, "cannot be put" in other.problem) == (None, True)
+    (tmp_path / "gate").unlink()
+    other.install()
+    assert (other.file, other.problem) == (tmp_path / "gate" / "libcuda.so.1", "")
+
+
+def test_who_has_it() -> None:
+    """By the mount of the real driver; this process has none, nor has one that is gone."""
+    assert not gate.in_front_of([os.getpid(), 2**22 + 1])
+
+
+def test_the_gate_looks_where_we_mount_the_driver_and_the_sockets() -> None:
+    """Both are compiled into it."""
+    assert build.DRIVER == allocation.REAL_DRIVER
+    assert Path(build.SOCKETS) == Path(allocation.SOCKET_DIRECTORY, "shares")

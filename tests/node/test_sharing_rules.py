@@ -1,0 +1,118 @@
+"""Whom the arbiter of a node serves, whatever pods have in their hands."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.annotations import Allocated
+from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu_node.roster import Holding
+from jupyter_gpu_node.sharing_rules import Taken, limit, served
+
+GPUS = ("GPU-0", "GPU-1")
+PODS = ("a", "b", "c")
+GIB = 2**30
+millis = st.sampled_from([1, 250, 500, 999, 1000])
+amounts = st.dictionaries(st.sampled_from(GPUS), millis)
+
+
+def holding(
+    has: dict[str, int] | None = None,
+    drains: dict[str, int] | None = None,
+    opened: tuple[str, ...] = (),
+    order: str = "",
+) -> Holding:
+    """Of one pod."""
+    return Holding((order, ""), has or {}, drains or {}, True, frozenset(opened))
+
+
+holdings = st.builds(
+    lambda order, has, drains, opened: Holding((order, ""), has, drains, True, frozenset(opened)),
+    st.text("12", max_size=1),
+    amounts,
+    amounts,
+    st.sets(st.sampled_from(GPUS)),
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(PODS), holdings), st.sets(st.tuples(st.sampled_from(GPUS), st.sampled_from(PODS)))
+)
+def test_no_gpu_is_given_away_more_than_once(pods: dict[str, Holding], taken: set[tuple[str, str]]) -> None:
+    """Whatever is recorded; nobody gets more than he has, and nobody what was taken from him."""
+    for gpu, shares in served(pods, taken).items():
+        assert sum(shares.values()) <= 1000
+        for pod, milli in shares.items():
+            assert (gpu, pod) not in taken
+            assert 1 <= milli <= pods[pod].claim(gpu)
+
+
+@given(st.dictionaries(st.sampled_from(PODS), holdings))
+def test_where_claims_fit_everybody_is_served_with_all_of_his(pods: dict[str, Holding]) -> None:
+    """Rules see to it that they fit: nobody waits without need."""
+    found = served(pods)
+    for gpu in GPUS:
+        claims = {
+            pod: one.has.get(gpu) or one.drains[gpu] for pod, one in pods.items() if gpu in one.has or gpu in one.drains
+        }
+        if sum(claims.values()) <= 1000:
+            assert found.get(gpu, {}) == claims
+
+
+def test_what_drains_keeps_its_turns() -> None:
+    """Beside who has the rest; of one whose size nobody knows, what is left."""
+    pods = {"a": holding({"GPU-0": 500}, opened=("GPU-0",)), "b": holding(drains={"GPU-0": 250})}
+    assert served(pods) == {"GPU-0": {"a": 500, "b": 250}}
+    pods["b"] = holding(drains={"GPU-0": 1000})
+    assert served(pods) == {"GPU-0": {"a": 500, "b": 500}}
+    pods["a"] = holding({"GPU-0": 1000}, opened=("GPU-0",))
+    assert served(pods) == {"GPU-0": {"a": 1000}}
+
+
+def test_rules_in_force_come_before_records() -> None:
+    """A record of an earlier time is no right; of two records the older pod's counts."""
+    pods = {"a": holding({"GPU-0": 1000}, order="1"), "b": holding({"GPU-0": 500}, opened=("GPU-0",), order="2")}
+    assert served(pods) == {"GPU-0": {"b": 500}}
+    pods["b"] = holding({"GPU-0": 500}, order="2")
+    assert served(pods) == {"GPU-0": {"a": 1000}}
+
+
+@pytest.mark.parametrize(
+    ("generation", "milli", "allocated", "stands"),
+    [
+        (3, 250, Allocated(3, (GpuShare("GPU-0", 250),)), True),
+        (3, 250, Allocated(4, (GpuShare("GPU-0", 250),)), False),
+        (3, 250, Allocated(3, (GpuShare("GPU-0", 500),)), False),
+        (3, 250, Allocated(3, (GpuShare("GPU-1", 250),)), False),
+        (3, 250, Allocated(3), False),
+        (3, 250, None, False),
+        (3, None, Allocated(3, (GpuShare("GPU-0", 500),)), True),
+        (None, None, Allocated(9, (GpuShare("GPU-0", 500),)), True),
+    ],
+)
+def test_what_was_taken_away_comes_back_by_a_new_decision(
+    generation: int | None, milli: int | None, allocated: Allocated | None, stands: bool
+) -> None:
+    """Another wish, another amount, or none of that GPU any more."""
+    assert Taken("It was late.", generation, milli).stands("GPU-0", allocated) == stands
+
+
+@pytest.mark.parametrize(
+    ("milli", "asked", "memory", "parted", "expected"),
+    [
+        (250, None, 80 * GIB, False, None),
+        (250, 4 * GIB, 80 * GIB, False, 4 * GIB),
+        (250, None, 80 * GIB, True, 20 * GIB),
+        (250, 4 * GIB, 80 * GIB, True, 4 * GIB),
+        (250, 40 * GIB, 80 * GIB, True, 20 * GIB),
+        (250, 40 * GIB, None, True, 40 * GIB),
+        (1000, 4 * GIB, 80 * GIB, True, None),
+    ],
+)
+def test_how_much_memory_a_share_may_have(
+    milli: int, asked: int | None, memory: int | None, parted: bool, expected: int | None
+) -> None:
+    """What its user asked for, and no more than its part where the administrator says so; a whole GPU is whole."""
+    assert limit(milli, asked, memory, parted=parted) == expected
