@@ -102,6 +102,24 @@ def test_without_libcuda_there_is_no_driver() -> None:
     assert allocation.find_driver({}, Driver()) == ()
 
 
+def test_the_gate_stands_at_every_name_of_the_driver() -> None:
+    """The real one is only where the gate looks for it; other libraries and programs stay as they are."""
+    driver = allocation.find_driver(LISTING, Driver())
+    gated = allocation.gated(driver, "/state/gate/libcuda.so.1")
+    seen = {mount.container: mount.host for mount in gated}
+    names = ("libcuda.so", "libcuda.so.1", "libcuda.so.570.1")
+    assert {seen[f"/usr/local/nvidia/lib64/{name}"] for name in names} == {"/state/gate/libcuda.so.1"}
+    assert seen["/run/jupyter-gpu/driver/libcuda.so.1"] == f"/{LIB}/libcuda.so.1"
+    assert seen["/usr/local/nvidia/lib64/libnvidia-ml.so.1"] == f"/{LIB}/libnvidia-ml.so.1"
+    assert len(gated) == len(driver) + 1
+    assert (allocation.has_gate(driver), allocation.has_gate(gated)) == (False, True)
+
+
+def test_without_a_driver_there_is_nothing_to_stand_in_front_of() -> None:
+    """No mount is made of nothing."""
+    assert allocation.gated((), "/state/gate/libcuda.so.1") == ()
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [([], "asks for 0 slots"), (["slot-0000", "slot-0001"], "asks for 2 slots"), (["slot-9999"], "does not exist")],
