@@ -20,6 +20,9 @@ from jupyter_gpu_node import settings as settings_module
 from jupyter_gpu_node import uninstall
 from jupyter_gpu_node.__main__ import Plugin
 from jupyter_gpu_node.agent import CannotGuard
+from jupyter_gpu_node.shares import stopping
+from jupyter_gpu_node.shares.offences import Record
+from jupyter_gpu_node.shares.stopping import identified
 from jupyter_gpu_node.slots import PodRef
 from tests.agent.stage import COUNT, Node, Pod
 
@@ -180,6 +183,68 @@ def test_killed_right_after_the_pod_was_closed(quiet: Node) -> None:
     pod.allocate(quiet.uuids[0])
     pod.until_has(quiet.uuids[0])
     assert "GpusNotGuarded" not in pod.events()
+
+
+async def test_one_pod_s_trouble_is_its_own(quiet: Node) -> None:
+    """A slot whose directory cannot be used keeps its own pod from a GPU, and no other; it is tried again."""
+    sick, well = quiet.pod(), quiet.pod()
+    children = [pod.spawn() for pod in (sick, well)]
+    async with running(quiet) as plugin:
+        task = asyncio.create_task(plugin.sharing.run())
+        await plugin.agent.before_start(ref(sick), "main", SLOT)
+        await plugin.agent.before_start(ref(well), "main", "slot-0001")
+        shares = plugin.settings.slot_directory(SLOT) / "shares"
+        shares.rmdir()
+        shares.write_text("no folder")
+        for pod in (sick, well):
+            pod.allocate((quiet.uuids[0], 250))
+        await asyncio.to_thread(well.until_has, quiet.uuids[0])
+        with pytest.raises(CannotGuard, match="cannot be"):
+            await plugin.agent.before_start(ref(sick), "main", SLOT)
+        await plugin.agent.before_start(ref(well), "main", "slot-0001")
+        assert [child.probe(quiet.nodes[0]) for child in children] == ["-", "+"]
+        shares.unlink()
+        await asyncio.to_thread(sick.until_has, quiet.uuids[0])
+        assert children[0].probe(quiet.nodes[0]) == "+"
+        task.cancel()
+
+
+async def test_what_a_pod_is_told_of_its_shares(quiet: Node) -> None:
+    """Why they are only counted, in words; that of each container who connected first is never stopped."""
+    pod = quiet.pod()
+    pod.spawn()
+    async with running(quiet) as plugin:
+        await plugin.agent.before_start(ref(pod), "main", SLOT)
+        path = plugin.settings.slot_directory(SLOT) / "node.sock"
+        first, second = pod.spawn(), pod.spawn()
+        for child in (first, second):
+            connect = f"global s; s = socket.socket(socket.AF_UNIX); s.connect({str(path)!r})"
+            await asyncio.to_thread(child.run, f'{connect}; s.sendall(b\'{{"get": "sample"}}\\n\')')
+            await asyncio.to_thread(child.run, "s.recv(1)")
+        assert [one.pid for one in plugin.sockets.peers] == [first.pid]
+        (about,) = await ask(path, {"get": "node"})
+        assert about["shares"] == {"problem": "it has not been put into place yet", "taken": {}}
+        plugin.gate.install()
+        (about,) = await ask(path, {"get": "node"})
+        assert about["shares"]["problem"] == "simulated GPUs have no driver"
+        await plugin.claims.given(SLOT, gated=True)
+        (about,) = await ask(path, {"get": "node"})
+        assert about["shares"]["problem"] == ""
+
+
+def test_uninstalling_lets_stopped_programs_run(quiet: Node) -> None:
+    """Nobody else would."""
+    quiet.start()
+    pod, child = quiet.running()
+    quiet.stop()
+    settings = settings_module.load(quiet.file, {"NODE_NAME": quiet.name})
+    stopped = identified(child.pid)
+    assert stopped
+    stopping.save(settings.offences, {"GPU-1": {pod.uid: Record(stopped=frozenset({stopped}))}})
+    stopping.stop([stopped])
+    assert "1 stopped programs run again." in uninstall.uninstall(settings)
+    assert child.run("1 + 1") == 2
+    assert not settings.offences.exists()
 
 
 def test_uninstalling_opens_nothing(quiet: Node) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import grpc
 import pytest
 
 from jupyter_gpu_node.kubelet import service
 from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
-from jupyter_gpu_node.settings import SLOT
+from jupyter_gpu_node.settings import SLOT, Driver
+from jupyter_gpu_node.share_settings import ShareSettings
 from jupyter_gpu_node.slots import Claim, PodRef
 
 from .stand_in import until
@@ -43,6 +45,26 @@ async def test_allocate_prepares_a_container_and_gives_no_right() -> None:
         assert w.settings.slot_directory("slot-0003").stat().st_mode & 0o777 == 0o755
         assert not w.guard.closed
         assert not w.claims.known
+
+
+async def test_a_container_gets_the_gate_where_there_is_a_driver(tmp_path: Path) -> None:
+    """At the driver's place, the driver behind it, and it is remembered; not where the administrator forbids it."""
+    library = tmp_path / "usr" / "lib64" / "libcuda.so.1"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    driver = Driver(root=tmp_path, seen=tmp_path)
+    for enforce in (True, False):
+        async with world(driver=driver, shares=ShareSettings(enforce=enforce)) as w:
+            made = await w.kubelet.allocate("slot-0003")
+            seen = {mount.container_path: mount.host_path for mount in made.mounts}
+            gate = f"{w.settings.state}/gate/libcuda.so.1"
+            assert seen["/usr/local/nvidia/lib64/libcuda.so.1"] == (gate if enforce else str(library))
+            assert seen.get("/run/jupyter-gpu/driver/libcuda.so.1") == (str(library) if enforce else None)
+            assert (w.settings.slot_directory("slot-0003") / "driver" / "libcuda.so.1").is_file()
+            assert w.claims.gated == ({"slot-0003"} if enforce else set())
+            await w.end()
+            w.begin()
+            assert w.claims.gated == ({"slot-0003"} if enforce else set()), "Also by the next node plugin."
 
 
 async def test_two_slots_for_one_container_are_refused_in_words() -> None:

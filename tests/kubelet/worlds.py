@@ -13,6 +13,7 @@ from typing import Any
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node.claims import Claims
+from jupyter_gpu_node.gate import Gate
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
 from jupyter_gpu_node.settings import SLOT, Settings, Simulated
 from jupyter_gpu_node.slots import PodRef
@@ -86,7 +87,9 @@ class World:
     def begin(self) -> None:
         """Start the plugin as a new process would: it knows only what lies on disk."""
         self.claims = Claims(self.settings, lambda: self.pods, self.fetch)
-        self.plugin = DevicePlugin(self.settings, gpus, self.guard, self.claims)
+        gate = Gate(self.settings.state, lambda: Path(__file__))  # any file does
+        gate.install()
+        self.plugin = DevicePlugin(self.settings, gpus, self.guard, self.claims, gate)
         self.task = asyncio.create_task(self.plugin.run())
 
     async def end(self) -> None:
