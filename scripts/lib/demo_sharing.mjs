@@ -85,12 +85,19 @@ async function takePictures(context, exploring, training) {
   for (const notebook of both) {
     await notebook.hideFiles();
     await notebook.panel.locator('.jp-gpu-Share summary').click();
-    await notebook.page.setViewportSize({ width: 980, height: 1000 });
-    await notebook.page.evaluate(() => window.jupyterapp.shell._hsplitPanel.setRelativeSizes([0, 0.5, 0.5]));
-    await notebook.panel.locator('.jp-gpu-Card').evaluate(card => card.scrollIntoView({ block: 'end' }));
+    await notebook.page.setViewportSize({ width: 980, height: 1150 });
   }
   for (const [name, theme] of THEMES) {
-    await Promise.all(both.map(notebook => notebook.theme(theme)));
+    for (const notebook of both) {
+      await notebook.theme(theme);
+      await until('notebook and card are equally wide', () =>
+        notebook.page.evaluate(() => {
+          window.jupyterapp.shell._hsplitPanel.setRelativeSizes([0, 0.5, 0.5]);
+          return document.querySelector('.jp-gpu-Card').clientWidth > 380;
+        })
+      );
+      await notebook.panel.locator('.jp-gpu-Card').evaluate(card => card.scrollIntoView({ block: 'end' }));
+    }
     await exploring.page.waitForTimeout(8_000); // the training grows meanwhile
     await exploring.run('work(0.5)');
     await rested(exploring);
@@ -99,7 +106,7 @@ async function takePictures(context, exploring, training) {
     await until('half of the bank is spent', async () => saved(await facts(exploring)) < 0.5);
     const cards = await Promise.all(both.map(({ panel }) => panel.locator('.jp-gpu-Card').screenshot()));
     const short = [await end(exploring, 'work(0.5)'), await end(exploring, 'work(4)')];
-    await beside(context, name, [[...short, cards[0]], [await end(training, 'seconds ='), cards[1]]]);
+    await beside(context, name, [short, [await end(training, 'seconds =')]].map((cells, i) => [cells, cards[i]]));
     await exploring.ended(cell, 60_000);
   }
 }
@@ -109,7 +116,7 @@ async function end({ page }, text) {
   const cell = page.locator('.jp-Notebook .jp-CodeCell').filter({ hasText: text }).first();
   await cell.evaluate(node => node.scrollIntoView({ block: 'end' }));
   const { x, y, width, height } = await cell.boundingBox();
-  const most = Math.min(height, 160);
+  const most = Math.min(height, 150);
   return page.screenshot({ clip: { x, y: y + height - most, width, height: most } });
 }
 
@@ -117,10 +124,11 @@ async function end({ page }, text) {
 async function beside(context, name, columns) {
   const page = await context.newPage();
   const image = shot => `<img src="data:image/png;base64,${shot.toString('base64')}">`;
-  const column = (shots, i) => `<div><h1>${['exploring', 'training'][i]}.ipynb</h1>${shots.map(image).join('')}</div>`;
+  const column = ([cells, card], i) =>
+    `<div><h1>${['exploring', 'training'][i]}.ipynb</h1><section>${cells.map(image).join('')}</section><main>${image(card)}</main></div>`;
   const colours = name === 'dark' ? 'background: #111; color: #fff' : 'background: #fff; color: #111';
   const style = `body { margin: 10px; display: flex; gap: 20px; font: 13px sans-serif; ${colours} }
-    div { flex: 1 } h1 { font-size: 14px; margin: 0 0 8px } img { width: 100%; display: block; margin-bottom: 8px }`;
+    div { flex: 1 } h1 { font-size: 14px; margin: 0 0 8px } section { height: 150px; overflow: hidden; margin-bottom: 8px } main { max-height: 625px; overflow: hidden } img { width: 100%; display: block }`;
   await page.setViewportSize({ width: 900, height: 100 });
   await page.setContent(`<style>${style}</style>${columns.map(column).join('')}`);
   await page.screenshot({ path: `${IMAGES}/sharing-${name}.png`, fullPage: true });
