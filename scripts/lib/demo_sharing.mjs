@@ -136,8 +136,10 @@ async function beside(context, name, columns) {
 }
 
 await inBrowser(IMAGES, async context => {
-  const training = await open(context, TRAINING, 'gpu.resize(0.05)');
-  const exploring = await open(context, EXPLORING, 'gpu.resize(0.5)');
+  const [training, exploring] = await Promise.all([
+    open(context, TRAINING, 'gpu.resize(0.05)'),
+    open(context, EXPLORING, 'gpu.resize(0.5)')
+  ]);
   for (const notebook of [training, exploring]) {
     await notebook.panel.getByText(/Shared with 1 other/).first().waitFor();
   }

@@ -72,8 +72,7 @@ def _lab(folder: Path, name: str, kernel: "_Kernel", *, brief: bool) -> Iterator
         file.write_text(json.dumps(settings))
     (own / "work").mkdir()
     text = (NOTEBOOKS / f"{name}.ipynb").read_text()
-    if brief:
-        text = text.replace(f"seconds = {TRAINING_SECONDS}", f"seconds = {CHECK_SECONDS}")
+    text = text.replace(f"seconds = {TRAINING_SECONDS}", f"seconds = {CHECK_SECONDS}") if brief else text
     (own / "work" / f"{name}.ipynb").write_text(text)
     arguments = ["--GpuExtension.simulated_gpus=1", f"--GpuExtension.state_dir={folder / 'gpu'}"]
     arguments += ["--GpuExtension.sample_interval=0.25", "--LabApp.expose_app_in_browser=True"]
