@@ -24,12 +24,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import functools
 import gc
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,11 @@ from .samples import Samples
 from .settings import Settings
 from .shares.usage_by_process import NvmlReader
 from .sharing import Sharing
-from .slots import Reconciled
+from .slots import Claim, Reconciled, Unresolved
 from .steps import Tools
 from .stock import NVIDIA, Stock
+
+_log = logging.getLogger("jupyter_gpu_node")
 
 
 def source(settings: Settings) -> GpuSource:
@@ -186,7 +189,7 @@ class Plugin:
     async def _run(self) -> None:
         await asyncio.to_thread(self.gate.install)
         if self.gate.problem:
-            logging.getLogger(__name__).warning("Time shares are not enforced on this node: %s.", self.gate.problem)
+            _log.warning("Time shares are not enforced on this node: %s.", self.gate.problem)
         await self.inventory.begin()
         await self.guarding.once()
         try:
@@ -215,14 +218,24 @@ class Plugin:
 
     async def _watch_claims(self) -> None:
         await self.agent.synced.wait()
-        for slot, claim in self.claims.known.items():
-            if claim.pod.uid in self.agent.members:
-                await self.sockets.serve(slot, claim.pod.uid)
-                await self.sharing.serve(slot, claim.pod.uid)
+        await self._serve_slots(self.claims.known.values())
+        if any(member.holding.has and not self.sharing.knows(uid) for uid, member in self.agent.members.items()):
+            with contextlib.suppress(Unresolved):  # the record was lost: the kubelet knows, too
+                await self._serve_slots((await self.claims.reconcile()).learned)
         await self.sharing.begin()
         await self.claims.watch(self._compared)
 
+    async def _serve_slots(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            if claim.pod.uid in self.agent.members:
+                try:
+                    await self.sockets.serve(claim.slot, claim.pod.uid)
+                    await self.sharing.serve(claim.slot, claim.pod.uid)
+                except OSError as error:
+                    _log.warning("Pod %s cannot be served in %s: %s", claim.pod, claim.slot, error)
+
     async def _compared(self, result: Reconciled) -> None:
+        await self._serve_slots(result.learned)
         for pod, container in result.unguarded:
             self.agent.unguarded(pod, container)
         for claim in result.orphaned:

@@ -35,8 +35,11 @@ class Gate:
             return
         try:
             self.file, self.problem = _placed(shim.read_bytes(), self._folder), ""
+            if os.statvfs(self._folder).f_flag & os.ST_NOEXEC:  # no program could load it, and each would fail
+                self.file = None
+                self.problem = f"{self._folder} is on a file system that is mounted noexec; remount it with exec"
         except OSError as error:
-            self.problem = f"the gate cannot be put into {self._folder}: {error.strerror or error}"
+            self.file, self.problem = None, f"the gate cannot be put into {self._folder}: {error.strerror or error}"
 
 
 def _placed(text: bytes, folder: Path) -> Path:

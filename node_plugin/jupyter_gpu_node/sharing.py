@@ -70,7 +70,7 @@ class Sharing:
         self._inventory = inventory
         self._installed = installed
         self._gated = gated
-        self.taken = TakenShares(members, publisher, metrics)
+        self.taken = TakenShares(members, publisher.about_pod, metrics)
         self._slots: dict[str, tuple[str, ...]] = {}
         self._shown: dict[str, Shown] = {}
         self._problems: dict[str, str] = {}
@@ -166,6 +166,10 @@ class Sharing:
             self._slots[uid] = (*self._slots.get(uid, ()), slot)
         if self._begun.is_set():
             await self.update(uid)
+
+    def knows(self, uid: str) -> bool:
+        """Whether any slot of that pod is known."""
+        return bool(self._slots.get(uid))
 
     def forget(self, uid: str) -> None:
         """The pod is gone."""

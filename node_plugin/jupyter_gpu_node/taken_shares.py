@@ -7,18 +7,20 @@ from dataclasses import replace
 
 from .member import Member
 from .metrics import Metrics
-from .publisher import Publisher
 from .sharing_rules import Place, Taken
+from .slots import PodRef
 
 TAKEN, STOPPED = "GpuShareTaken", "GpuShareStopped"
 
 
 class TakenShares:
-    """Of one node. ``members`` tells its pods."""
+    """Of one node. ``members`` tells its pods; ``tell`` makes an Event of one, with a reason and a message."""
 
-    def __init__(self, members: Callable[[], Mapping[str, Member]], publisher: Publisher, metrics: Metrics) -> None:
+    def __init__(
+        self, members: Callable[[], Mapping[str, Member]], tell: Callable[[PodRef, str, str], None], metrics: Metrics
+    ) -> None:
         self._members = members
-        self._publisher = publisher
+        self._tell = tell
         self._metrics = metrics
         self._known: dict[Place, Taken] = {}
         self.restoring = False
@@ -33,6 +35,8 @@ class TakenShares:
     def standing(self) -> frozenset[Place]:
         """Those whose users have not."""
         members = self._members()
+        for place, found in self._known.items():
+            self._known[place] = _dated(found, members.get(place[1]))
         return frozenset(
             (gpu, uid) for (gpu, uid), found in self._known.items() if _stands(members.get(uid), gpu, found)
         )
@@ -54,7 +58,7 @@ class TakenShares:
             generation = allocated.observed_generation if allocated else None
             self._known[gpu, uid] = Taken(reason, generation, given.get(gpu))
             self._metrics.shares_taken.inc()
-            self._publisher.about_pod(member.view.ref, TAKEN, f"GPU {gpu}: {reason}")
+            self._tell(member.view.ref, TAKEN, f"GPU {gpu}: {reason}")
         if member:
             member.wake.set()
 
@@ -63,7 +67,7 @@ class TakenShares:
         self._metrics.share_stops.inc()
         member = self._members().get(uid)
         if member and member.view:
-            self._publisher.about_pod(member.view.ref, STOPPED, f"GPU {gpu}: {reason}")
+            self._tell(member.view.ref, STOPPED, f"GPU {gpu}: {reason}")
 
     def forgive(self, places: Iterable[Place]) -> None:
         """They may be had again."""
@@ -75,9 +79,14 @@ class TakenShares:
         self.forgive([place for place in self._known if place[1] == uid])
 
 
+def _dated(found: Taken, member: Member | None) -> Taken:
+    """With the decision that an earlier process took it from: the one that was recorded before any step of ours."""
+    if found.generation is not None or member is None or member.view is None or member.attached is None:
+        return found
+    return replace(found, generation=member.attached.observed_generation)
+
+
 def _stands(member: Member | None, gpu: str, found: Taken) -> bool:
     if member is None or member.view is None or member.view.problem:
         return True  # nothing is known of a new decision
-    if found.generation is None and member.attached:  # what an earlier process took away
-        found = replace(found, generation=member.attached.observed_generation)
     return found.stands(gpu, member.view.allocated)

@@ -187,6 +187,21 @@ def test_a_share_that_is_taken_away(scene: Scene) -> None:
     runs_on(hog.busy(gpu))
 
 
+def test_a_lost_record_of_slots(scene: Scene) -> None:
+    """Nothing fails without it; when it is known again whose slots they are, shares are served."""
+    gpu, first, second = two(scene)
+    scene.node.kill()
+    (Path(scene.node.settings["state"]) / "slots.json").write_text("{")
+    scene.start()
+    third = scene.sharer()
+    scene.node.kill()
+    scene.start()
+    third.pod.allocate((gpu, 250))
+    third.pod.until_has(gpu)
+    for sharer in (first, second, third):
+        runs_on(sharer.busy(gpu))
+
+
 def test_a_limit_of_memory(scene: Scene) -> None:
     """What the user asked for is what the share gets, also after a change; a whole GPU has no limit."""
     gpu = scene.node.uuids[2]

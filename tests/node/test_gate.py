@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from jupyter_gpu_node import allocation, gate
 from jupyter_gpu_node.gate import Gate
@@ -49,9 +51,16 @@ def test_where_it_cannot_be_it_is_said_why(tmp_path: Path) -> None:
     assert (other.file, other.problem) == (tmp_path / "gate" / "libcuda.so.1", "")
 
 
-def test_who_has_it() -> None:
-    """By the mount of the real driver; this process has none, nor has one that is gone."""
-    assert not gate.in_front_of([os.getpid(), 2**22 + 1])
+@pytest.mark.root
+def test_a_folder_whose_programs_cannot_run_is_none(tmp_path: Path) -> None:
+    """No library of it could be loaded: every CUDA program of every container would fail."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", tmp_path], check=True)
+    try:
+        one = Gate(tmp_path, lambda: Path(__file__))
+        one.install()
+        assert (one.file, "noexec" in one.problem) == (None, True)
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
 
 
 def test_the_gate_looks_where_we_mount_the_driver_and_the_sockets() -> None:

@@ -1,0 +1,74 @@
+"""Shares that were taken away, over restarts of the node plugin and new wishes."""
+
+from __future__ import annotations
+
+from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu_node.member import Member
+from jupyter_gpu_node.metrics import Metrics
+from jupyter_gpu_node.roster import PodView
+from jupyter_gpu_node.slots import PodRef
+from jupyter_gpu_node.taken_shares import STOPPED, TAKEN, TakenShares
+
+GPU = "GPU-1"
+POD = PodRef("u", "team", "alice")
+
+
+def view(generation: int, milli: int = 250, *, problem: str = "") -> PodView:
+    """Of a pod that was given a share."""
+    given = Allocated(generation, (GpuShare(GPU, milli),))
+    return PodView(POD, allocated=None if problem else given, problem=problem)
+
+
+class World:
+    """One pod, and what was told of it."""
+
+    def __init__(self) -> None:
+        self.member = Member("u")
+        self.told: list[tuple[PodRef, str, str]] = []
+        self.taken = TakenShares(lambda: {"u": self.member}, lambda *what: self.told.append(what), Metrics())
+
+
+def test_the_user_is_told_once_and_asks_anew() -> None:
+    """An Event, and the pod is looked at; another decision ends it, one that cannot be read does not."""
+    world = World()
+    world.member.view = view(3)
+    for _ in range(2):
+        world.taken.add(GPU, "u", "It was late.")
+    assert world.told == [(POD, TAKEN, f"GPU {GPU}: It was late.")]
+    assert world.member.wake.is_set()
+    assert world.taken.of("u") == {GPU: "It was late."}
+    world.member.view = view(3, problem="It cannot be read.")
+    assert world.taken.of("u") == {GPU: "It was late."}
+    for again in (view(4), view(3, 500)):
+        world.member.view = again
+        assert world.taken.of("u") == {}
+        assert world.taken.known == {(GPU, "u")}, "Until its offences are forgotten."
+    world.taken.forgive(world.taken.known)
+    world.member.view = view(3)
+    assert world.taken.of("u") == {}
+
+
+def test_what_an_earlier_process_took_away() -> None:
+    """Told nobody again; it is of the decision that was in force then, whatever is recorded afterwards."""
+    world = World()
+    world.taken.restoring = True
+    world.taken.add(GPU, "u", "It was late.")
+    world.taken.restoring = False
+    assert world.taken.of("u") == {GPU: "It was late."}, "Nothing is known of the pod yet."
+    world.member.view, world.member.attached = view(3), Attached(3)
+    assert world.taken.of("u") == {GPU: "It was late."}
+    world.member.view, world.member.attached = view(4), Attached(4)
+    assert world.taken.of("u") == {}
+    assert world.told == []
+
+
+def test_who_is_stopped_for_a_while_is_told_so() -> None:
+    """And counted; of a pod that is gone nobody is told, and nothing stays."""
+    world = World()
+    world.member.view = view(3)
+    world.taken.stopped(GPU, "u", "Stopped until its next turn.")
+    assert world.told == [(POD, STOPPED, f"GPU {GPU}: Stopped until its next turn.")]
+    world.taken.add(GPU, "gone", "It was late.")
+    world.taken.forget("gone")
+    assert world.taken.known == frozenset()
