@@ -168,6 +168,18 @@ def test_a_gpu_at_rest_writes_nothing(tmp_path: Path) -> None:
         assert server.usage("GPU-2", "idle")["account"]["lost"] > json.loads(rests.read_text())["lost"]
 
 
+def test_a_long_rest_costs_no_savings(tmp_path: Path) -> None:
+    """A server that is killed after more than the time in which deposits expire leaves the bank as it was: full."""
+    with Serving(tmp_path, period=10_000, lease=5_000, expiry=6_000_000) as server:
+        server.set({GPU: {"a": 500}})
+        until(lambda: server.usage(GPU, "a")["account"]["lost"] > 3_500_000)  # a half of more than seven seconds
+        full = server.usage(GPU, "a")["account"]["balance"]
+        server.kill()
+        server.start()
+        server.set({GPU: {"a": 500}})
+        assert server.usage(GPU, "a")["account"]["balance"] >= full * 0.9 > 0
+
+
 def test_what_one_does_not_use_another_is_lent(tmp_path: Path) -> None:
     """With co-adjustment; the file tells why."""
     with Serving(tmp_path, elastic=True, period=20_000) as server:

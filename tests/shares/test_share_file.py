@@ -101,14 +101,16 @@ def test_time_alone_is_no_news() -> None:
 
 
 def test_when_the_own_copy_is_due() -> None:
-    """At once if there is none, or savings were spent; else a second after the last time, if there is something new."""
+    """At once if there is none, or savings were spent; later if there is something new, or savings grow old there."""
     kept = FILE.steady
     grown = replace(kept, share=replace(kept.share, balance=kept.share.balance + 9))
     spent = replace(kept, share=replace(kept.share, balance=kept.share.balance - 1))
     assert is_due(kept, 0, None, 0)
     assert [is_due(grown, now, kept, 5) for now in (5, KEEP + 4, KEEP + 5)] == [False, False, True]
     assert is_due(spent, 5, kept, 5)
-    assert not is_due(kept, 10 * KEEP, kept, 5)
+    assert [is_due(kept, now, kept, 5) for now in (KEEP + 4, KEEP + 5)] == [False, True]
+    empty = replace(kept, share=replace(kept.share, balance=0))
+    assert not is_due(empty, 10 * KEEP, empty, 5)
 
 
 @given(st.binary(max_size=300))

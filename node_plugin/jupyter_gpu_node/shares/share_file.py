@@ -55,11 +55,12 @@ class Savings:
 def is_due(file: ShareFile, now: int, kept: ShareFile | None, at: int) -> bool:
     """Whether the own copy should be written again: ``kept`` is what it says since ``at``; both files are steady.
 
-    At once if savings were spent: the server after this one must not give them a second time.
+    At once if savings were spent: the server after this one must not give them a second time. Later if anything is
+    new, or there are savings: those of an older copy may have expired by the time of the next server.
     """
-    if kept is None:
+    if kept is None or file.share.balance < kept.share.balance:
         return True
-    return file.share.balance < kept.share.balance or (file != kept and now - at >= KEEP)
+    return (file != kept or file.share.balance > 0) and now - at >= KEEP
 
 
 def saved(deposits: Iterable[Deposit], now: int) -> tuple[tuple[int, int], ...]:
