@@ -11,6 +11,7 @@ import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ from jupyter_gpu.app import GpuExtension
 from jupyter_gpu.kernel import Gpu
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.status import Phase
+from jupyter_gpu_node.shares.elastic import Elastic
+from jupyter_gpu_node.shares.offences import Penalties
+from jupyter_gpu_node.shares.timing import Timing
 from tests.model import golden
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +90,16 @@ def test_settings() -> None:
     app = GpuExtension()
     assert {name: json.loads(default) for name, default in rows.items()} == {
         name: getattr(app, name) for name in traits
+    }
+
+
+def test_rules_of_time_shares() -> None:
+    """The admin guide has one row for each rule, with its default."""
+    units = {"ms": 1_000, "s": 1_000_000, "": 1}
+    rows = re.findall(r"^\| `(timing|elastic|penalties)\.(\w+)` \| ([\d.]+) ?(\w*) \|", ADMIN_GUIDE, re.MULTILINE)
+    rules: dict[str, Timing | Elastic | Penalties] = {"timing": Timing(), "elastic": Elastic(), "penalties": Penalties()}
+    assert {(kind, name): float(value) * units[unit] for kind, name, value, unit in rows} == {
+        (kind, item.name): getattr(rule, item.name) for kind, rule in rules.items() for item in fields(rule)
     }
 
 
