@@ -98,6 +98,7 @@ enum { LOCATION_DEVICE = 1 };
     U(cuStreamIsCapturing, (CUstream, int *)) U(cuThreadExchangeStreamCaptureMode, (int *)) \
     U(cuDeviceGetUuid, (unsigned char *, CUdevice)) U(cuEventCreate, (CUevent *, unsigned)) \
     U(cuEventRecord, (CUevent, CUstream)) U(cuEventQuery, (CUevent)) \
+    U(cuEventElapsedTime, (float *, CUevent, CUevent)) \
     U(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *)) U(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))
 
 #define NAME_GATED(symbol, name, since, per_thread) AT_##symbol,

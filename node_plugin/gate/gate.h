@@ -20,7 +20,7 @@
 #define SECOND 1000000000ull
 
 /* Of a socket's file, all 0: there is none. Each server makes its own. */
-struct place { uint64_t device, number, changed; };
+struct place { uint64_t device, number, made; };
 
 enum stage { FREE, ASKED, HELD, CLOSING };
 
@@ -38,6 +38,7 @@ struct share {
     enum stage stage;
     unsigned waiters;
     bool whole;                    /* it was ours for ever when the connection ended, and no other server was found since */
+    uint64_t asked;                /* when it was asked back, 0: it was not, or has said that it takes longer */
     uint64_t number, given;        /* of the lease in hand; of the last one that was given back */
     uint64_t looked, idle;         /* when the work was looked at last; since when there is none, 0: there is some */
     uint64_t work, demand, burst;  /* ns of work: of this lease, since the demand began, of a usual demand */
@@ -104,12 +105,16 @@ void lease_lost(struct share *share);
 /* Nobody listened at `when` at the very socket by which it was given: whether it goes on without a server. */
 bool lease_alone(struct share *share, uint64_t when);
 bool lease_is_alone(const struct share *share);
+/* Under the lock. Whether something that was let through has not ended. */
+bool lease_drains(struct share *share);
 /* Does what is due; how many ns later to call again at the latest. */
 uint64_t lease_tick(struct share *share, uint64_t now);
 
 /* --- window.c ----------------------------------------------------------------------------------------------------- */
 
 /* A stream that was launched on. Lanes stay for ever, as drivers use their handles again. */
+enum { MARKS = 4 };
+
 struct lane {
     struct lane *next, *other; /* in its bucket; of all */
     CUstream stream;
@@ -121,14 +126,14 @@ struct lane {
     uint64_t seen;                 /* of these, when it was looked at last */
     _Atomic uint64_t begun;        /* when the first one that is not covered came */
     _Atomic unsigned step, marked; /* launches an event; events that were not seen to have happened */
+    _Atomic bool is_long;          /* what ended last was one launch that took very long */
     unsigned first;
     struct mark {
         CUevent event;
         uint64_t begun, count;
         unsigned kind; /* if it was one launch alone */
         bool full;     /* recorded because of the number of launches */
-    } marks[3];
-    uint64_t ended; /* when the last one was seen to have happened */
+    } marks[MARKS]; /* the one before the first is that which happened last */
 };
 
 struct lane *lane_of(CUstream stream);

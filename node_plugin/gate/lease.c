@@ -10,7 +10,7 @@
  * `running`: so either the launch sees that it may not pass, or the other waits for it. */
 #include "gate.h"
 
-enum { IDLE = 500000, LOOK = 500000, LOOK_OFTEN = 100000, DRAIN = 30000, ALONE = 100000000 }; /* ns */
+enum { IDLE = 500000, LOOK = 500000, IDLE_AT_END = 100000, LOOK_OFTEN = 100000, DRAIN = 30000, LATE = 5000000, ALONE = 100000000 }; /* ns */
 
 static void close_door(struct share *share) { atomic_store(&share->until, 0); }
 
@@ -90,11 +90,14 @@ void lease_message(struct share *share, struct message message, uint64_t now) {
     } else if (message.a == share->number && message.a > share->given && share->stage == HELD) {
         close_door(share);
         share->stage = CLOSING;
+        share->asked = now;
     }
 }
 
+bool lease_drains(struct share *share) { return atomic_load(&share->running) || window_busy(share, true); }
+
 void lease_connected(struct share *share) {
-    bool keeps = share->whole && (now_ns() < atomic_load(&share->until) || window_busy(share, true));
+    bool keeps = lease_drains(share) || now_ns() < atomic_load(&share->until);
     share->whole = false;
     share->number = share->given = 0;
     if (keeps || share->waiters) ask(share, keeps);
@@ -104,6 +107,7 @@ void lease_lost(struct share *share) {
     share->whole = share->stage == HELD && atomic_load(&share->until) == FOREVER;
     close_door(share);
     share->stage = FREE;
+    share->asked = 0;
 }
 
 bool lease_alone(struct share *share, uint64_t when) {
@@ -128,10 +132,20 @@ static void give_back(struct share *share) {
         share->stage = FREE;
     }
     share->given = share->number;
+    share->asked = 0;
     link_say(share, (struct message){.kind = DONE, .a = wanted, .b = share->work / 1000, .c = share->number});
 }
 
+/* It takes longer, and the server is to know that it was heard: only who says nothing is taken for a program that keeps the
+ * GPU. */
+static void say_that_it_drains(struct share *share, uint64_t now) {
+    if (!share->asked || now < share->asked + LATE) return;
+    share->asked = 0;
+    link_say(share, (struct message){.kind = ASK, .a = share->burst / 1000, .b = 1});
+}
+
 static uint64_t closing(struct share *share, uint64_t now) {
+    say_that_it_drains(share, now);
     if (atomic_load(&share->running)) return DRAIN;
     bool busy = window_busy(share, true);
     if (!share->idle) {
@@ -142,6 +156,12 @@ static uint64_t closing(struct share *share, uint64_t now) {
     if (busy) return DRAIN;
     give_back(share);
     return FOREVER;
+}
+
+/* About as much was done as usually is before it rests. */
+static bool at_usual_end(const struct share *share) {
+    uint64_t tolerance = share->burst / 8;
+    return share->burst && share->demand + tolerance >= share->burst && share->demand <= share->burst + tolerance;
 }
 
 uint64_t lease_tick(struct share *share, uint64_t now) {
@@ -159,8 +179,10 @@ uint64_t lease_tick(struct share *share, uint64_t now) {
         share->idle = now;
     }
     share->looked = now;
-    if (busy) return now < atomic_load(&share->until) ? LOOK : LOOK_OFTEN;
-    if (now - share->idle < IDLE) return share->idle + IDLE - now;
+    bool at_end = at_usual_end(share);
+    if (busy) return now < atomic_load(&share->until) && !at_end ? LOOK : LOOK_OFTEN;
+    uint64_t idle = at_end ? IDLE_AT_END : IDLE;
+    if (now - share->idle < idle) return share->idle + idle - now;
     close_door(share);
     share->stage = CLOSING;
     return closing(share, now);

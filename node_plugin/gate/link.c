@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum { DEVICES = 64, HIGH_NUMBER = 200, TRIES_BEFORE_WORDS = 14 };
-enum { FIRST_PAUSE = 10000000, WHOLE_PAUSE = 1000000, ALONE_PAUSE = 10000000 }; /* ns */
+enum { FIRST_PAUSE = 10000000, WHOLE_PAUSE = 1000000, HURRY_PAUSE = 10000000 }; /* ns */
 
 pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct share *_Atomic shares[DEVICES];
@@ -93,11 +93,11 @@ static struct place place_of(const struct share *share) {
     char path[LONGEST];
     struct stat about; /* the C library's function is a newer symbol */
     if (!path_of(share, path) || syscall(SYS_newfstatat, AT_FDCWD, path, &about, 0)) return (struct place){0};
-    return (struct place){about.st_dev, about.st_ino, (uint64_t)about.st_ctim.tv_sec * SECOND + (uint64_t)about.st_ctim.tv_nsec};
+    return (struct place){about.st_dev, about.st_ino, (uint64_t)about.st_mtim.tv_sec * SECOND + (uint64_t)about.st_mtim.tv_nsec};
 }
 
 static bool same_place(struct place one, struct place other) {
-    return one.changed && one.device == other.device && one.number == other.number && one.changed == other.changed;
+    return one.made && one.device == other.device && one.number == other.number && one.made == other.made;
 }
 
 /* Paths may be longer than addresses: then it is found through its directory. 0, or -1. */
@@ -201,13 +201,27 @@ static void hang_up(struct share *share) {
     gate_leave();
 }
 
-/* Nobody answered, for the reason in errno: whether it goes on without. */
-static bool goes_on(struct share *share, struct place place, uint64_t when) {
-    if (errno != ECONNREFUSED || !same_place(place, share->place)) return false;
+/* Nobody answered, for this reason: whether it goes on without. */
+static bool goes_on(struct share *share, struct place place, uint64_t when, int why) {
+    if (why != ECONNREFUSED || !same_place(place, share->place)) return false;
     gate_enter();
     bool alone = lease_alone(share, when);
     gate_leave();
     return alone;
+}
+
+/* What is on the GPU must be told to the next server as soon as it is there. */
+static bool hurries(struct share *share) {
+    gate_enter();
+    bool drains = !gate_ending() && lease_drains(share);
+    gate_leave();
+    return drains;
+}
+
+static void complain(const struct share *share, bool refused, int why) {
+    dprintf(2, "jupyter-gpu: this program waits for its part of the GPU: %s/%s.sock (%s). It goes on by itself as soon as its "
+               "notebook server has the GPU; to end the wait, end the program or restart the kernel.\n",
+            directory(), share->uuid, refused ? "refused: it is not taken for a program of that server" : strerror(why));
 }
 
 static void *serve(void *data) {
@@ -218,11 +232,8 @@ static void *serve(void *data) {
     for (int tries = 1;; tries++) {
         struct place place = place_of(share);
         uint64_t when = now_ns();
-        int socket = dial(share);
-        bool alone = socket < 0 && goes_on(share, place, when), heard = false;
-        if (socket < 0 && !alone && tries == TRIES_BEFORE_WORDS)
-            dprintf(2, "jupyter-gpu: this program waits for its part of the GPU, as nobody answers at %s/%s.sock (%s). "
-                       "It goes on by itself when the node plugin runs.\n", directory(), share->uuid, strerror(errno));
+        int socket = dial(share), why = errno;
+        bool alone = socket < 0 && goes_on(share, place, when, why), heard = false;
         if (socket >= 0) {
             connected(share, socket, place);
             heard = converse(share);
@@ -231,8 +242,11 @@ static void *serve(void *data) {
         if (heard || alone) {
             pause = FIRST_PAUSE;
             tries = 0;
+        } else if (tries == TRIES_BEFORE_WORDS) {
+            complain(share, socket >= 0, why);
         }
-        nanosleep(&(struct timespec){.tv_nsec = alone ? ALONE_PAUSE : heard && share->whole ? WHOLE_PAUSE : pause}, NULL);
+        long soon = heard && share->whole ? WHOLE_PAUSE : pause < HURRY_PAUSE || alone || hurries(share) ? HURRY_PAUSE : pause;
+        nanosleep(&(struct timespec){.tv_nsec = soon}, NULL);
         if (!heard && !alone && pause < (long)SECOND / 2) pause *= 2;
     }
     return NULL;
@@ -246,7 +260,7 @@ static void forked(void) {
     gate_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* whoever held it is not here */
     for (int i = 0; i < DEVICES; i++) {
         struct share *share = atomic_exchange(&shares[i], NULL);
-        if (share && share->socket >= 0) close(share->socket);
+        if (share && ours(share)) close(share->socket);
     }
     window_fork();
     memory_fork();

@@ -2,8 +2,10 @@
  *
  * A revoke is answered when all that was let through has ended, so little may be queued: about two events of WINDOW each
  * on a stream, one that runs and one that is ready behind it. An event costs a microsecond, so it stands for as many
- * launches as fit; what is not known to be short gets one of its own. Durations are what passed between events: wall
- * time, so several busy streams share the window by themselves.
+ * launches as fit; of what lasts longer than LONG there is one only, as the GPU would rest between two for a hundredth of
+ * that at most, and others would wait for both; what is not known to be short gets one of its own. Durations are what passed between events by the
+ * GPU's clock, and so neither longer nor shorter because a thread was late to look; several busy streams share the window
+ * by themselves, as what passes for one of them is the work of all.
  *
  * The calls below may come while another thread captures a graph. They are made in the relaxed mode, which spoils no
  * capture, and nothing is recorded in a stream that is captured itself: its launches do not run now. */
@@ -13,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { WINDOW = 1000000, SHORT = WINDOW / 2, MOST_LAUNCHES = 1024, PAUSE = 20000, RELAXED = 2, NO_TIMING = 2 };
+enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, MOST_LAUNCHES = 1024, PAUSE = 20000, RELAXED = 2, WITH_TIME = 0 };
 
 enum { BUCKETS = 256, KINDS = 4096 };
 static struct lane *_Atomic buckets[BUCKETS];
@@ -43,7 +45,7 @@ static struct lane *_Atomic *bucket_of(CUstream stream, CUcontext key) {
 
 /* Under the lock: its context is gone, and with it its work and its events. */
 static void drop(struct lane *lane) {
-    for (int i = 0; i < 3; i++) lane->marks[i].event = NULL;
+    for (int i = 0; i < MARKS; i++) lane->marks[i].event = NULL;
     atomic_store(&lane->marked, 0);
     lane->seen = atomic_load(&lane->launched);
     atomic_store(&lane->covered, lane->seen);
@@ -110,21 +112,33 @@ bool lane_capturing(struct lane *lane) { return capturing(lane->stream); }
 
 /* --- events ------------------------------------------------------------------------------------------------------- */
 
-/* What events tell that were seen to have happened, `count` launches since `since`: how many launches the next event may
- * stand for. They may have happened sooner than they were seen, on a busy machine much sooner: so little is believed. */
-static void learn(struct lane *lane, const struct mark *last, uint64_t count, uint64_t lasted) {
-    uint64_t fits = lasted ? WINDOW * count / lasted : MOST_LAUNCHES;
-    if (last->count > 1 && lasted > 6 * (uint64_t)WINDOW) /* what was thought to be short is not */
+/* For how long the GPU was at work on what is before this event, at most; it has happened. */
+static uint64_t lasted(const struct lane *lane, unsigned at, uint64_t now) {
+    const struct mark *mark = &lane->marks[at], *before = &lane->marks[(at + MARKS - 1) % MARKS];
+    uint64_t most = now > mark->begun ? now - mark->begun : 0;
+    float ms; /* since the event before */
+    if (!before->event || !DRIVER(cuEventElapsedTime)) return most;
+    if (DRIVER(cuEventElapsedTime)(&ms, before->event, mark->event) != CUDA_SUCCESS || !(ms >= 0 && ms < 1e6f)) return most;
+    uint64_t between = (uint64_t)((double)ms * 1e6);
+    return between < most ? between : most;
+}
+
+/* How many launches the next event may stand for, by one that stood for as many as fitted. */
+static void learn(struct lane *lane, const struct mark *mark, uint64_t lasted) {
+    uint64_t fits = lasted ? WINDOW * mark->count / lasted : MOST_LAUNCHES;
+    if (mark->count > 1 && lasted > 6 * (uint64_t)WINDOW) /* what was thought to be short is not */
         for (int i = 0; i < KINDS; i++) atomic_store_explicit(&kinds[i], UNKNOWN, memory_order_relaxed);
-    if (fits > 2 * last->count) fits = 2 * last->count;
-    if (fits < last->count / 2) fits = last->count / 2;
+    if (fits > 2 * mark->count) fits = 2 * mark->count;
     if (fits > MOST_LAUNCHES) fits = MOST_LAUNCHES;
     atomic_store(&lane->step, fits ? (unsigned)fits : 1);
 }
 
-/* Of a kernel that was alone before its event. */
-static void learn_kind(const struct mark *mark, uint64_t at_most, bool exact) {
-    if (mark->kind && (exact || at_most < SHORT)) atomic_store(&kinds[mark->kind % KINDS], at_most < SHORT ? IS_SHORT : IS_LONG);
+static void learn_from(struct lane *lane, unsigned at, uint64_t now) {
+    const struct mark *mark = &lane->marks[at];
+    uint64_t time = lasted(lane, at, now);
+    if (mark->kind) atomic_store(&kinds[mark->kind % KINDS], time < SHORT ? IS_SHORT : IS_LONG);
+    if (mark->full) learn(lane, mark, time);
+    if (mark->count == 1) atomic_store_explicit(&lane->is_long, time > LONG, memory_order_relaxed);
 }
 
 /* Under the lock: forgets the events that have happened. An error means the same: the context is broken or gone. */
@@ -134,24 +148,14 @@ static void retire(struct lane *lane) {
     if (!marked) return;
     bool entered = enter_context(lane->context, &mode);
     if (!entered && gate_ending()) return;
-    while (events < marked) {
-        struct mark *mark = &lane->marks[(lane->first + events) % 3];
-        if (entered && DRIVER(cuEventQuery)(mark->event) == CUDA_ERROR_NOT_READY) break;
-        events++;
+    for (uint64_t now = 0; events < marked; events++) {
+        unsigned at = (lane->first + events) % MARKS;
+        CUresult result = entered ? DRIVER(cuEventQuery)(lane->marks[at].event) : CUDA_ERROR_NOT_INITIALIZED;
+        if (result == CUDA_ERROR_NOT_READY) break;
+        if (result == CUDA_SUCCESS) learn_from(lane, at, now ? now : (now = now_ns()));
     }
     if (entered) leave_context(mode);
-    if (!events) return;
-    uint64_t now = now_ns(), begun = lane->marks[lane->first].begun, since = begun > lane->ended ? begun : lane->ended;
-    uint64_t lasted = now > since ? now - since : 0, count = 0;
-    const struct mark *last = NULL;
-    for (unsigned i = 0; i < events; i++) {
-        last = &lane->marks[(lane->first + i) % 3];
-        learn_kind(last, lasted, events == 1);
-        count += last->count;
-    }
-    if (last->full) learn(lane, last, count, lasted);
-    lane->ended = now;
-    lane->first = (lane->first + events) % 3;
+    lane->first = (lane->first + events) % MARKS;
     atomic_store(&lane->marked, marked - events);
 }
 
@@ -159,14 +163,14 @@ static void retire(struct lane *lane) {
 static void mark(struct lane *lane, unsigned kind, bool full, bool stranger) {
     uint64_t launched = atomic_load(&lane->launched), covered = atomic_load(&lane->covered);
     unsigned marked = atomic_load(&lane->marked);
-    if (marked == 3 || launched == covered) return;
+    if (marked == MARKS - 1 || launched == covered) return;
     /* Only its own thread can name the stream of a thread; the legacy stream waits for all of those. */
     CUstream stream = stranger && lane->stream == STREAM_PER_THREAD ? STREAM_LEGACY : lane->stream;
-    struct mark *mark = &lane->marks[(lane->first + marked) % 3];
+    struct mark *mark = &lane->marks[(lane->first + marked) % MARKS];
     int mode;
     if (enter_context(lane->context, &mode)) {
         bool recorded = !capturing(stream) &&
-            (mark->event || DRIVER(cuEventCreate)(&mark->event, NO_TIMING) == CUDA_SUCCESS) &&
+            (mark->event || DRIVER(cuEventCreate)(&mark->event, WITH_TIME) == CUDA_SUCCESS) &&
             DRIVER(cuEventRecord)(mark->event, stream) == CUDA_SUCCESS;
         leave_context(mode);
         if (recorded) {
@@ -181,7 +185,10 @@ static void mark(struct lane *lane, unsigned kind, bool full, bool stranger) {
     atomic_store(&lane->begun, 0);
 }
 
-static bool full(struct lane *lane) { return atomic_load_explicit(&lane->marked, memory_order_relaxed) >= 2 && !gate_ending(); }
+static bool full(struct lane *lane) {
+    unsigned most = atomic_load_explicit(&lane->is_long, memory_order_relaxed) ? 1 : 2;
+    return atomic_load_explicit(&lane->marked, memory_order_relaxed) >= most && !gate_ending();
+}
 
 void window_wait(struct lane *lane, struct share *share) {
     if (!full(lane)) return;

@@ -109,6 +109,6 @@ class Place:
         """How many there were; none before the first program."""
         return self.sums().launches if self.board.exists() else 0
 
-    def log(self) -> list[Work]:
-        """Each launch."""
-        return Board(self.folder / "boards", GPU).log()
+    def log(self, since: int = 0) -> list[Work]:
+        """Each launch, from that number on."""
+        return Board(self.folder / "boards", GPU).log(since)

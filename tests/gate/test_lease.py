@@ -1,6 +1,7 @@
 """What a program may launch, and when the GPU is given back."""
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -61,6 +62,34 @@ def test_few_launches_are_queued_ahead(place: Place, us: int, most: int) -> None
             now = time.monotonic_ns() // 1000
             looked += len(log) > 5
             assert sum(work.end > now for work in log) <= most
+
+
+def test_a_long_kernel_is_waited_for_and_said(place: Place) -> None:
+    """One at a time is on the GPU, and who asks for it hears at once that it takes longer."""
+    with place.stub() as stub, place.run("dlsym", "kernels:1000:400000"):
+        connection = stub.accept()
+        lease = connection.until(lambda: place.launches() > 3)
+        connection.say(Revoke(lease))
+        assert connection.expect(Ask, lambda ask: ask.keeps)
+        said = place.log()
+        _gives_back(connection, lease)
+        now = time.monotonic_ns() // 1000
+        log = place.log()
+        assert all(work.end <= now for work in log)
+        assert len(log) == len(said)
+        assert all(later.start > sooner.end for sooner, later in pairwise(log[2:]))
+
+
+def test_many_short_launches_are_queued_in_the_end(place: Place) -> None:
+    """As many as fit the window: else the GPU would be idle whenever the program's thread is."""
+    with place.stub() as stub, place.run("dlsym", "kernels:1000000:20"):
+        stub.keep_granting(600_000_000)
+        queued = 0
+        while queued < 60:  # two thirds of what fits; of what is not known to be short there are three
+            launches = place.launches()
+            now = time.monotonic_ns() // 1000
+            last = place.log(launches - 200)[:200] if launches >= 200 else []
+            queued = sum(work.end > now for work in last)
 
 
 def test_a_lease_that_has_run_out_lets_nothing_pass(place: Place) -> None:

@@ -1,12 +1,14 @@
 """Processes as they are: they fork, start others, use many threads, end while they wait."""
 
+import contextlib
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import FOREVER, Ask
+from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done
 
 from .place import Place, Program
 from .stub import Stub
@@ -83,6 +85,50 @@ def test_a_directory_with_a_long_name(place: Place) -> None:
         connection.expect(Ask)
         connection.grant(FOREVER)
         assert program.lines()[-1] == "done"
+
+
+def test_who_is_refused_is_told(place: Place) -> None:
+    """It waits, as it may be taken for one of the share later, but not without a word."""
+    with place.stub() as stub, place.run("dlsym", "kernels:1:10") as program:
+        heard = threading.Thread(target=_refuse, args=(stub,))
+        heard.start()
+        assert program.process.stderr
+        assert "it is not taken for a program of that server" in program.process.stderr.readline()
+        program.kill()
+        stub.close()
+        heard.join()
+    assert place.launches() == 0
+
+
+def _refuse(stub: Stub) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            stub.accept().close()
+
+
+def test_a_child_keeps_the_files_of_its_parent(place: Place) -> None:
+    """Also one that has the number of our socket, which the program had closed without knowing it."""
+    program = (
+        "import ctypes, os, sys\n"
+        "d = ctypes.CDLL('libcuda.so.1'); c, m, f = (ctypes.c_void_p() for _ in range(3))\n"
+        "d.cuInit(0); d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c)\n"
+        "d.cuModuleLoadData(ctypes.byref(m), b'x'); d.cuModuleGetFunction(ctypes.byref(f), m, b'k')\n"
+        "assert d.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, None, None, None) == 0\n"
+        "print('launched', flush=True); sys.stdin.readline(); os.closerange(100, 1024)\n"
+        "files = [os.open('/dev/null', os.O_RDWR) for _ in range(300)]\n"
+        "child = os.fork()\n"
+        "if not child: [os.fstat(one) for one in files]; os._exit(42)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    python = [str(Path("/proc/self/exe").resolve()), "-c", program]
+    with place.stub() as stub, Program(python, place.env()) as running:
+        connection = stub.accept()
+        connection.expect(Ask)
+        lease = connection.grant(60_000_000)
+        assert running.line() == "launched"
+        connection.expect(Done, lambda done: done.number == lease)  # its thread waits for words of the server alone
+        running.tell("go on")
+        assert running.lines() == ["42"]
 
 
 def test_signals_do_not_let_a_launch_through(place: Place) -> None:

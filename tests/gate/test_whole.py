@@ -1,5 +1,6 @@
 """A whole GPU while its server is gone, and when the next one comes: no pause, and never beside another share."""
 
+import os
 import time
 from collections.abc import Callable
 
@@ -53,6 +54,7 @@ def test_it_goes_on_without_a_server_and_asks_the_next(either: Place) -> None:
     with either.run("dlsym", ALWAYS):
         with either.stub() as stub:
             _whole(either, stub)
+            os.link(either.socket, either.sockets / "another-name")  # as other containers of the pod may have it
         _runs(either)
         with either.stub() as stub:
             connection = stub.accept()
@@ -82,6 +84,24 @@ def test_a_next_server_that_gives_a_share_has_it_drained(place: Place) -> None:
             assert place.launches() == len(log)
             connection.grant()
             connection.until(lambda: place.launches() > len(log))
+
+
+def test_a_long_kernel_of_a_share_is_told_to_the_next_server(place: Place) -> None:
+    """It was let through and has not ended when that one comes: nobody else gets the GPU before."""
+    with place.run("dlsym", "kernels:1:3000000", "sync", "wait-line") as program:
+        with place.stub() as stub:
+            connection = stub.accept()
+            connection.until(lambda: place.launches() == 1)
+        with place.stub() as stub:
+            connection = stub.accept()
+            assert connection.expect(Ask).keeps
+            lease = connection.grant(1)
+            connection.say(Revoke(lease))
+            connection.expect(Done, lambda done: done.number == lease)
+            answered = time.monotonic_ns() // 1000
+            assert place.log()[0].end <= answered
+            program.tell("end")
+            program.lines()
 
 
 def test_a_next_server_that_is_silent_stops_it(place: Place) -> None:
@@ -191,7 +211,7 @@ def _run(place: Place, server: Serving, owner: str, *arguments: str) -> Program:
 
 def _turns(place: Place) -> dict[str, list[tuple[int, int]]]:
     found: dict[str, list[tuple[int, int]]] = {}
-    for work in place.log():
+    for work in place.log() if place.board.exists() else ():
         found.setdefault(work.owner, []).append((work.start, work.end))
     return found
 
@@ -211,6 +231,20 @@ def test_a_server_killed_while_a_whole_gpu_is_held(place: Place) -> None:
                 _until(lambda: len(_turns(place)["one"]) > before + 100)
         assert place.sums().overlaps == 0
         assert overlaps(_turns(place)) == []
+
+
+def test_a_server_killed_beside_long_kernels(place: Place) -> None:
+    """Longer than the next one rests by itself: the other share waits for their end."""
+    with Serving(place.folder) as server:
+        server.set({GPU: {"one": 500, "two": 500}})
+        with _run(place, server, "two", ALWAYS), _run(place, server, "one", "kernels:3:3000000", "sync") as one:
+            for number in range(1, 3):
+                _until(lambda number=number: len(_turns(place).get("one", ())) >= number)  # type: ignore[misc]
+                server.kill()
+                server.start()
+                server.set({GPU: {"one": 500, "two": 500}})
+            assert one.lines()[-1] == "done"
+        assert place.sums().overlaps == 0
 
 
 def test_a_whole_gpu_outlives_server_after_server(place: Place) -> None:

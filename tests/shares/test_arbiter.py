@@ -57,6 +57,12 @@ def saved(arbiter: Arbiter, share: str, milli: int, amount: int) -> None:
     arbiter.put({share: milli}, 0, deposits={share: (Deposit(amount, 0),)})
 
 
+def passes(arbiter: Arbiter, moment: int) -> None:
+    """Time, up to then; nobody does anything."""
+    while arbiter.wake is not None and arbiter.wake < moment:
+        arbiter.tick(arbiter.wake)
+
+
 def test_nobody_wants_the_gpu() -> None:
     """Then nothing has to wake up, for however long."""
     arbiter = an_arbiter(a=500)
@@ -102,6 +108,22 @@ def test_who_has_a_gpu_that_rests_begins_its_turn() -> None:
     assert arbiter.tick(200 * MS) == (granted("b", 220 * MS),)
     arbiter.release("b", 210 * MS)
     assert arbiter.hold("a", 210 * MS) == (), "the rest is over: nobody has it of whom nothing is known"
+
+
+def test_who_may_drain_for_long_is_not_overdue() -> None:
+    """What a whole GPU's program has queued was not limited; the next turn has the usual grace again."""
+    arbiter = an_arbiter(a=500, b=500)
+    arbiter.drains()
+    arbiter.ask("a", 0)
+    arbiter.drains()
+    arbiter.ask("b", 0)
+    assert arbiter.tick(20 * MS) == (revoked("a"),)
+    assert (arbiter.wake, arbiter.tick(60_019 * MS)) == (60_020 * MS, ())
+    assert arbiter.tick(60_020 * MS) == (Overdue("a", 20 * MS),)
+    arbiter.release("a", 60_030 * MS, want=0)
+    assert arbiter.holder == "b"
+    assert arbiter.remove("b", 60_050 * MS) == (revoked("b"),)
+    assert arbiter.wake == 60_100 * MS
 
 
 def test_equals_take_turns_of_one_lease() -> None:
@@ -183,18 +205,18 @@ def test_of_savers_who_begins_comes_first() -> None:
     assert arbiter.tick(106 * MS) == (revoked("other"),)  # 62 and 40 are one
 
 
-def test_a_pause_shorter_than_a_lease_begins_no_burst() -> None:
-    """A hog between two kernels is the hog that it was."""
-    for pause, order in ((19, ()), (20, (revoked("hog"),))):
+def test_a_pause_shorter_than_a_period_begins_no_burst() -> None:
+    """A hog between two kernels is the hog that it was, and so is training that waits for its results now and then."""
+    for pause, order in ((99, ()), (100, (revoked("hog"),))):
         arbiter = an_arbiter()
         for name in ("hog", "other"):
             saved(arbiter, name, 300, 500 * MS)
         arbiter.ask("other", 0)
-        arbiter.tick(15 * MS)
-        assert arbiter.release("other", 30 * MS) == ()
-        arbiter.ask("hog", 30 * MS)
-        assert arbiter.tick(45 * MS) == (granted("hog", 65 * MS),)
-        assert arbiter.ask("other", (30 + pause) * MS) == order
+        passes(arbiter, 200 * MS)
+        assert arbiter.release("other", 200 * MS) == ()
+        arbiter.ask("hog", 200 * MS)
+        passes(arbiter, (200 + pause) * MS)
+        assert arbiter.ask("other", (200 + pause) * MS) == order
 
 
 def test_who_gives_up_waiting_has_demand_until_then() -> None:

@@ -85,6 +85,42 @@ def test_who_has_the_whole_gpu_still_and_may_not_drains_first() -> None:
     assert sent(desk.receive(two, Done(None, 0, 1), 310 * MS)) == [(b, Grant(20 * MS, 1))]
 
 
+def test_what_a_whole_gpu_has_queued_is_waited_for() -> None:
+    """Also for seconds, after the share of its program became less and when the server is another one: no offence."""
+    desk = a_desk(a=1000)
+    a, out = desk.join("a", 0)
+    assert sent(out) == [(a, Grant(FOREVER, 1))]
+    assert sent(desk.set({"a": Terms(500), "b": Terms(500)}, MS)) == [(a, Revoke(1))]
+    restarted = a_desk(a=500, b=500)
+    restarted.rest(200 * MS)
+    again = joined(restarted, "a")
+    restarted.receive(again, Ask(0, True), MS)
+    for one, client in ((desk, a), (restarted, again)):
+        b = joined(one, "b", 2 * MS)
+        one.receive(b, Ask(), 2 * MS)
+        now = 0
+        while now < 50_000 * MS:
+            now = min(one.wake or 50_000 * MS, 50_000 * MS)
+            assert one.tick(now) == []
+        assert sent(one.receive(client, Done(None, 0, 1), now)) == [(b, Grant(20 * MS, 1))]
+
+
+def test_who_says_that_its_work_takes_longer_has_time_for_it() -> None:
+    """A kernel cannot be interrupted. Who says so of what it was not asked for, or does not have, gains nothing."""
+    desk = a_desk(a=500, b=500)
+    a, b = joined(desk, "a"), joined(desk, "b")
+    desk.receive(a, Ask(), 0)
+    desk.receive(a, Ask(0, True), 1 * MS)
+    desk.receive(b, Ask(0, True), 1 * MS)
+    assert sent(desk.tick(20 * MS)) == [(a, Revoke(1))]
+    assert desk.wake == 70 * MS
+    desk.receive(b, Ask(0, True), 25 * MS)
+    assert desk.wake == 70 * MS
+    assert desk.receive(a, Ask(0, True), 25 * MS) == []
+    assert desk.wake == 10_020 * MS
+    assert desk.tick(10_020 * MS) == [Late("a", 20 * MS, (a,))]
+
+
 def test_who_says_so_later_has_nothing_of_it() -> None:
     """When the rest is over it is a wish."""
     desk = a_desk(a=500, b=500)

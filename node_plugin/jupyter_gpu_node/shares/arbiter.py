@@ -51,6 +51,10 @@ class Overdue:
 
 
 Order = Grant | Revoke | Overdue
+DRAIN = 60_000_000
+"""Grace of a turn in which a program must end what it queued on a whole GPU, where nothing limits that."""
+LONG_KERNEL = 10_000_000
+"""Grace of one that says, when it is asked for the GPU, that its work takes longer: a kernel cannot be interrupted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +70,7 @@ class _Share:
     had: int = 0
     """Of the GPU since its demand began."""
     ended: int = 0
-    """When its demand ended; a pause shorter than a lease is none."""
+    """When its demand ended; a pause shorter than a period is none: training waits for its results now and then."""
 
 
 @dataclass(slots=True)
@@ -83,6 +87,8 @@ class _Turn:
     """When it was asked for the GPU."""
     told: bool = False
     """That it is overdue."""
+    grace: int = 0
+    """More than the usual one: what it has on the GPU was not limited when it was put there."""
 
 
 class Arbiter:
@@ -168,13 +174,23 @@ class Arbiter:
         return now < self._opens
 
     def hold(self, share: str, now: int) -> tuple[Order, ...]:
-        """``share`` has the GPU already, from before: where the GPU rests and is nobody's, its turn begins."""
+        """``share`` has the GPU already, from before: where the GPU rests and is nobody's, its turn begins.
+
+        It may have put more on it than is done within a grace.
+        """
         self._pass(now)
         if self._turn is not None or not self.rests(now):
             return ()
         one = self._shares[share]
         one.want = one.want or 0
-        return (self._begin(one, 0, [other for other in self._waiting() if other is not one]),)
+        orders = (self._begin(one, 0, [other for other in self._waiting() if other is not one]),)
+        self.drains()
+        return orders
+
+    def drains(self, grace: int = DRAIN) -> None:
+        """Who has the GPU has put more on it than is done within the usual grace, rightly: it has this one at least."""
+        if self._turn:
+            self._turn.grace = max(self._turn.grace, grace)
 
     def ask(self, share: str, now: int, want: int = 0) -> tuple[Order, ...]:
         """``share`` has demand, for ``want`` microseconds if it knows. Asked again, the last word counts."""
@@ -182,7 +198,7 @@ class Arbiter:
         one = self._shares[share]
         if one.want is None:
             one.since = now
-            one.had = 0 if now - one.ended >= self.timing.lease else one.had
+            one.had = 0 if now - one.ended >= self.timing.period else one.had
         one.want = want
         return self._decide()
 
@@ -217,7 +233,7 @@ class Arbiter:
         if turn is None:
             return self._opens if self._waiting() else None
         if turn.asked is not None:
-            return None if turn.told else turn.asked + self.timing.grace
+            return None if turn.told else turn.asked + max(self.timing.grace, turn.grace)
         waiting = self._waiting()
         if not waiting:
             return turn.extend
@@ -236,7 +252,7 @@ class Arbiter:
         if turn is None:
             return self._next(waiting)
         if turn.asked is not None:
-            if turn.told or now < turn.asked + self.timing.grace:
+            if turn.told or now < turn.asked + max(self.timing.grace, turn.grace):
                 return ()
             turn.told = True
             return (Overdue(turn.share.name, turn.asked),)

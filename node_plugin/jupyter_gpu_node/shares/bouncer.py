@@ -27,8 +27,8 @@ from .usage_by_process import Reader, foreign
 
 POLL = 0.01
 """Seconds between two looks whether a share that is late has given the GPU back."""
-BLIND = 1_000_000
-"""Microseconds after which a stopped share's work counts as ended, if nobody can tell."""
+BLIND = 10_000_000
+"""Microseconds after which a stopped share's work counts as ended, if nobody can tell: longer than kernels last."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -215,6 +215,7 @@ class Desk:
             elif self._holder is not share:
                 self._tell(share, now)
         elif whole and not share.exclusive and self._holder is share:
+            self.arbiter.drains()
             self._revoke(share)  # nothing that runs was counted: it drains, and then waits for its turn like all
 
     def rest(self, until: int) -> None:
@@ -247,7 +248,9 @@ class Desk:
             return []
         if isinstance(message, Ask):
             client.want = message.want
-            if message.keeps and self.arbiter.rests(now):
+            if message.keeps and client.holds and client.share.revoked:
+                self.arbiter.drains(arbiter.LONG_KERNEL)
+            elif message.keeps and self.arbiter.rests(now):
                 self._kept(client, now)
             self._wanted(client, now)
         elif isinstance(message, Done):
@@ -265,9 +268,9 @@ class Desk:
         return self._sent()
 
     def _kept(self, client: Client, now: int) -> None:
-        """It goes on with the whole GPU that an earlier server gave it. If that is a share now, all of it drains first.
+        """It has the GPU by the server before: the whole of it, with which it goes on, or work that has not ended.
 
-        Only one share can have it: what another one says is a wish like any other.
+        Where it has a share now, all of that drains first. Only one can have it: others that say so have a wish.
         """
         share = client.share
         if self._holder is None:

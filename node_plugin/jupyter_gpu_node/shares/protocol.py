@@ -39,7 +39,7 @@ class Ask(NamedTuple):
     want: int = 0
     """Microseconds that it will take as measured; 0: not known."""
     keeps: bool = False
-    """Whether it has the whole GPU still that the server before this one gave it for ever."""
+    """Whether it has the GPU still: by the server before this one, or it was asked for it and its work takes longer."""
 
 
 class Done(NamedTuple):

@@ -29,6 +29,11 @@ SETTLE = (200_000, 1_000_000)
 has the whole of it and goes on, at most for half of the least without having connected (``gate/lease.c``: ALONE)."""
 
 
+HEARD = 0.02
+"""Seconds in which all that came before the end of the rest is heard, also if this process stood still meanwhile."""
+_LONG = 3_600_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class Overdue:
     """A share was asked for its GPU at ``since`` (by the clock of the server) and has not given it back in time."""
@@ -60,8 +65,9 @@ class Station:
         self.timing = timing
         self.desk = Desk(arbiter(timing, now), now)
         self._books = Books(rules, now)
-        self._opens: int | None = None
+        self._opens: asyncio.TimerHandle | None = None
         """When it may be given to anybody."""
+        self._rested = False
         self._clock = clock
         self._write = write
         self._overdue = overdue
@@ -109,8 +115,9 @@ class Station:
     def stop(self) -> None:
         """No more turns, no more connections."""
         self._alarm.close()
-        if self._looker:
-            self._looker.cancel()
+        for timer in (self._looker, self._opens):
+            if timer:
+                timer.cancel()
         for line in self._clients:
             line.close()
         self._lines, self._clients = {}, {}
@@ -119,11 +126,24 @@ class Station:
 
     def listens(self) -> None:
         """The socket of a share is there. It counts from the last of those with which the GPU is seen at first."""
-        now = self._clock()
-        if self._opens is None or now < self._opens:
+        if not self._rested:
             least, most = SETTLE
-            self._opens = now + min(max(self.timing.grace, least), most)
-            self.desk.rest(self._opens)
+            self.desk.rest(self._clock() + _LONG)
+            self._then(min(max(self.timing.grace, least), most) / 1e6, self._hear)
+
+    def _then(self, delay: float, act: Callable[[], None]) -> None:
+        if self._opens:
+            self._opens.cancel()
+        self._opens = self._loop.call_later(delay, act)
+
+    def _hear(self) -> None:
+        self._then(HEARD, self._open)
+
+    def _open(self) -> None:
+        self._rested = True
+        now = self._clock()
+        self.desk.rest(now)
+        self._act(self.desk.tick(now))
 
     def came(self, line: Line) -> None:
         """A process connected to the share of that door."""
