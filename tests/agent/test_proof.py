@@ -1,6 +1,9 @@
 """What a plugin that starts anew takes for granted, and what it wants to see proven."""
 
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -122,3 +125,19 @@ def test_a_pod_that_has_not_begun_holds_up_nobody(node: Node) -> None:
     pod.until_has(node.uuids[1], node.uuids[2])
     assert child.probe(*node.nodes) == "-++-"
     assert waiting.has == []
+
+
+def test_a_stopped_process_is_looked_at_like_any_other(node: Node) -> None:
+    """Who was stopped on a shared GPU stays so: to be held still for a look is something else. What it holds counts."""
+    pod, child = node.running()
+    pod.allocate(*node.uuids[:2])
+    pod.until_has(*node.uuids[:2])
+    child.run(f"global held; held = open_device({str(node.nodes[0])!r})")
+    os.kill(child.pid, signal.SIGSTOP)
+    pod.allocate(generation=2)
+    pod.until_has(draining=(node.uuids[0],))
+    assert Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    os.kill(child.pid, signal.SIGCONT)
+    child.run("os.close(held)")
+    pod.until_has()
+    assert child.probe(*node.nodes) == "----"
