@@ -143,10 +143,15 @@ class Stage:
         assert kernel.ask("pid") == kernel.pid
         return kernel
 
+    def arbiters(self) -> list[int]:
+        """Pids of the arbiters of this machine, and of those that begin."""
+        return arbiters(self.state)
+
     def end(self) -> None:
         """No process, no control group is left."""
         for actor in self.actors:
             actor.end()
+        end_arbiters(self.state)
         self._uids.update(path.stem for path in (self.state / "pods").glob("*.json"))
         for group in self.groups():
             wait_for(partial(cgroup.remove, group), "its group to be empty")
@@ -169,6 +174,26 @@ def _pass(server: Remote, given: socket.socket, folder: Path) -> int:
     place.unlink()
     number: int = server.ask("number", path=str(place))
     return number
+
+
+def arbiters(state: Path) -> list[int]:
+    """Pids of the arbiters of a state directory, and of those that begin."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if b"jupyter_gpu.backends.local.sharing" in words and os.fsencode(state) in words:
+                    found.append(int(entry.name))
+    return found
+
+
+def end_arbiters(state: Path) -> None:
+    """Sooner than they would by themselves; nobody starts another one."""
+    for pid in arbiters(state):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not arbiters(state), "the end of the arbiters")
 
 
 def wait_for(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:

@@ -182,11 +182,11 @@ class Pod:
             # Nobody else may come for a long time: what a dead server has left is removed now, too.
             self._advance(Wish(0) if self._held() else None, thorough=True)
         faults.point("stop:released")
-        left = not self._leave()
+        left = not self._leave() or bool(self._draining())
         faults.point("stop:left")
         _remove(self.environment)
         with self._may_fail(), self._store.locked() as session:
-            if left or self._draining():
+            if left:
                 self._save(session, ended=True)
                 session.discard(f"{self.uid}.sock")
             else:
@@ -194,7 +194,7 @@ class Pod:
         with contextlib.suppress(BackendUnavailable, OSError):
             self._tell()
         self._follow()
-        self._seat.close()
+        self._seat.close(left=left)
         self._stock.close()
         self._due = None
 
@@ -372,9 +372,7 @@ class Pod:
     # -- time shares --------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        record = self._record
-        wants = bool(record.requested and record.requested.milli)
-        self._seat.follow(wants, PodState(self.uid, NODE, None, record.allocated, record.attached).held)
+        self._seat.follow(PodState(self.uid, NODE, None, self._record.allocated, self._record.attached).held)
 
     def _obey(self) -> None:
         """Give back what the arbiter has taken away, once for each of its verdicts."""
@@ -383,7 +381,8 @@ class Pod:
                 continue
             ours = self._guard.place.processes() if self._guard else frozenset()
             holders = self._look(frozenset({verdict.gpu} & self._stock.seen.keys()), proof=False).processes
-            guilty = {process for process in {*verdict.processes, *holders} if process.pid in ours}
+            named = verdict.processes if self._seat.trusted else ()
+            guilty = {process for process in {*named, *holders} if process.pid in ours}
             wish = without(self._record, verdict.gpu)
             keep = self._held() - {verdict.gpu}
             self._advance(wish, judged=verdict.key, busy=keep)

@@ -95,26 +95,9 @@ class Machine(Stage):
         for program in self._programs:
             program.send(signal.SIGKILL)
         self._programs.clear()
-        for actor in self.actors:
-            actor.end()
-        for pid in self.arbiters():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not self.arbiters(), "the end of the arbiters")
         super().end()
 
     # -- what is to be seen -------------------------------------------------------------------------------------------
-
-    def arbiters(self) -> list[int]:
-        """Pids of the arbiters of this machine, and of those that begin."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                with contextlib.suppress(OSError):
-                    words = (entry / "cmdline").read_bytes().split(b"\0")
-                    if b"jupyter_gpu.backends.local.sharing" in words and os.fsencode(self.state) in words:
-                        found.append(int(entry.name))
-        return found
 
     def arbiter(self, but: int = 0) -> int:
         """The pid of the one that serves, another one than ``but``."""

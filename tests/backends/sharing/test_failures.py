@@ -7,15 +7,16 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local.sharing import places
+from jupyter_gpu.backends.local.sharing import keeper, places
 from jupyter_gpu_node.shares import offences, stopping
-from tests.backends.stage import Remote
+from tests.backends.stage import PATIENCE, Remote
 
 from .machine import Machine, Program
 from .test_shares import HOG, share
@@ -133,13 +134,18 @@ def test_an_arbiter_ends_when_all_servers_are_killed(machine: Machine) -> None:
     machine.until(lambda: not machine.arbiters(), "the arbiter's end")
 
 
-def test_who_gives_back_at_once_needs_no_arbiter(machine: Machine) -> None:
-    """None is started for a moment's GPU."""
-    server = machine.server()
-    server.ask("request", milli=500)
-    server.ask("stop")
-    assert machine.arbiters() == []
-    assert not (machine.state / places.LOCK).exists()
+def test_who_gives_back_at_once_needs_no_arbiter(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is started for a moment's GPU, nor after the end of the server."""
+    monkeypatch.setattr(keeper, "NOT_YET", 3600.0)
+    kept = keeper.Keeper(short_tmp, lambda _: None, lambda: None)
+    kept.need(True)
+    kept.stop()
+    kept.need(True)
+    for thread in threading.enumerate():
+        if thread.name == "jupyter-gpu-arbiter":
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+    assert list(short_tmp.iterdir()) == []
 
 
 def test_an_arbiter_that_hangs_is_told_of(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,9 +195,7 @@ def test_a_lock_that_somebody_keeps_is_told_of(machine: Machine) -> None:
 def test_an_arbiter_of_another_container_is_told_of(machine: Machine) -> None:
     """It cannot see whose programs these are, so it refuses them."""
     server = share(machine, 500)
-    os.kill(machine.arbiter(), signal.SIGSTOP)
-    sign = places.home(machine.state) / places.OWN / places.POKED
-    os.utime(sign, ns=(4026531836 + 7, sign.stat().st_mtime_ns))
+    (places.home(machine.state) / places.OWN / places.NAMESPACE).write_text("7")
     server.ask("poke")
     machine.until(lambda: "ShareServerMissing" in machine.conditions(server), "the condition")
     assert "another container" in machine.conditions(server)["ShareServerMissing"]
@@ -210,7 +214,7 @@ def test_a_whole_gpu_that_is_given_back_without_an_arbiter_is_not_used_on(machin
 
         def rests() -> bool:
             before = machine.sums().launches
-            time.sleep(0.3)
+            time.sleep(2)
             return machine.sums().launches == before
 
         machine.until(rests, "the program to wait")
@@ -283,8 +287,16 @@ def test_a_damaged_record_costs_nobody_a_turn(machine: Machine) -> None:
     machine.run(server, *HOG)
     machine.more(50)
     record = machine.state / "pods" / f"{server.uid}.json"
+    socket_file = machine.socket(server).stat().st_ino
     record.write_text("nonsense")
+    sign = places.home(machine.state) / places.OWN / places.POKED
+    for _ in range(2):
+        before = sign.stat().st_mtime_ns
+        assert places.living(machine.state) == os.geteuid()  # which pokes it
+        machine.until(lambda before=before: sign.stat().st_mtime_ns != before, "a look")
     goes_on(machine)
+    assert machine.socket(server).stat().st_ino == socket_file
+    assert record.read_text() == "nonsense"
     server.ask("poke")
     machine.until(lambda: record.read_text().startswith("{"), "the record")
     goes_on(machine)

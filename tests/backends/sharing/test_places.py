@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.backends.local import poke
-from jupyter_gpu.backends.local.processes import identify, namespace
+from jupyter_gpu.backends.local.processes import Process, boot, identify, namespace
 from jupyter_gpu.backends.local.sharing import ending, places, records
+from jupyter_gpu_node.shares import offences, stopping
 
 UID = "0123456789abcdef" * 2
 ME = os.geteuid()
@@ -118,7 +119,7 @@ def test_an_arbiter_lives_while_it_listens(state: Path) -> None:
     with serving(state):
         assert places.living(state) == ME
     assert places.living(state) is None
-    assert places.sign(state, ME + 1) is None
+    assert places.silence(state, ME + 1) == float("inf")
 
 
 @pytest.mark.root
@@ -140,15 +141,20 @@ def test_a_sign_of_life_is_by_a_clock_that_nobody_sets(state: Path) -> None:
     own = places.home(state) / places.OWN
     with serving(state):
         places.beat(own)
-        sign = places.sign(state, ME)
-        assert sign is not None
-        assert sign.age < 60
-        assert sign.namespace == namespace()
+        assert places.silence(state, ME) < 60
         old = time.monotonic_ns() - 1000 * 10**9
         os.utime(own / places.POKED, ns=(old, old))
-        sign = places.sign(state, ME)
-        assert sign is not None
-        assert 999 < sign.age < 1060
+        assert 999 < places.silence(state, ME) < 1060
+
+
+def test_an_arbiter_says_whose_pids_it_sees(state: Path) -> None:
+    """One that has not said it yet is believed to see ours."""
+    assert places.sees_us(state, ME)
+    places.make_home(state)
+    said = places.home(state) / places.OWN / places.NAMESPACE
+    for number, sees in ((namespace(), True), (namespace() + 1, False)):
+        said.write_text(str(number))
+        assert places.sees_us(state, ME) is sees
 
 
 @pytest.mark.parametrize("length", [0, 8, 20, 60, 200])
@@ -194,11 +200,53 @@ def test_what_is_left_of_unknown_pods_is_removed(state: Path) -> None:
     for pod in (known, gone):
         (home / pod / "shares").mkdir(parents=True)
         places.lead(gates / pod[: places.SHORT], home / pod)
+    (gates / ("3" * 16)).mkdir()
     traces = records.traces(state, home)
-    assert set(traces.values()) == {known[: places.SHORT], gone[: places.SHORT]}
-    records.tidy(traces, [known])
+    records.tidy(state, home, traces, [known])
     assert {path.name for path in home.iterdir()} == {places.OWN, known}
-    assert [path.name for path in gates.iterdir()] == [known[: places.SHORT]]
+    assert {path.name for path in gates.iterdir()} == {known[: places.SHORT], "3" * 16}
+
+
+def test_nothing_is_removed_through_a_link(state: Path) -> None:
+    """Whoever made the folder of the links can put anything in its place."""
+    places.make_home(state)
+    elsewhere = state / "elsewhere"
+    (elsewhere / ("4" * 16)).mkdir(parents=True)
+    (elsewhere / ("5" * 16)).symlink_to("nowhere")
+    (state / places.GATES).rmdir()
+    (state / places.GATES).symlink_to(elsewhere)
+    found = records.Traces(links=frozenset({"4" * 16, "5" * 16}))
+    assert records.traces(state, places.home(state)) == records.Traces()
+    records.tidy(state, places.home(state), found, [])
+    assert len(list(elsewhere.iterdir())) == 2
+
+
+def test_sockets_of_what_is_not_served_are_removed(state: Path) -> None:
+    """And no other files, nor those that are served."""
+    places.make_home(state)
+    shares = places.sockets(state, ME, UID)
+    shares.mkdir(parents=True)
+    for name in ("GPU-1.sock", "GPU-2.sock", "GPU-2.json"):
+        (shares / name).write_text("")
+    records.sweep(places.home(state), [(UID, "GPU-1")])
+    assert {path.name for path in shares.iterdir()} == {"GPU-1.sock", "GPU-2.json"}
+
+
+def test_who_was_stopped_is_read_of_its_own_arbiter(state: Path) -> None:
+    """Of this boot, from files that can be read and belong to whom they say."""
+    places.make_home(state)
+    file = places.home(state) / places.OWN / records.OFFENCES
+    stopping.save(file, {"GPU-1": {UID: offences.Record(1.0, 5, stopped=frozenset({offences.Process(7, 70)}))}})
+    (state / places.ARBITERS / "12345678").mkdir()
+    assert records.stopped(state / places.ARBITERS) == {Process(7, 70)}
+    body = file.read_text()
+    for text in ("", "[]", body.replace(boot(), "another"), body.replace("70", '"x"')):
+        file.write_text(text)
+        assert records.stopped(state / places.ARBITERS) == frozenset()
+    file.write_text(body)
+    moved = places.home(state, 12345679)
+    places.home(state).rename(moved)
+    assert records.stopped(state / places.ARBITERS) == frozenset()
 
 
 def test_records_that_are_gone_are_told_from_those_that_are_empty(state: Path) -> None:

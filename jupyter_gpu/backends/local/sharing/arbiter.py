@@ -12,12 +12,15 @@ import logging
 import os
 import signal
 import socket
+import stat
 import time
 import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from jupyter_gpu_node import cgroup, proc
-from jupyter_gpu_node.shares import offences
+from jupyter_gpu_node.shares import offences, stopping
 from jupyter_gpu_node.shares import places as share_places
 from jupyter_gpu_node.shares.bouncer import Bouncer
 from jupyter_gpu_node.shares.elastic import Elastic
@@ -27,15 +30,18 @@ from jupyter_gpu_node.shares.usage_by_process import NvmlReader, Uses
 
 from .. import poke
 from ..neighbours import Neighbour
-from ..processes import Process, identify
+from ..processes import Process, identify, namespace
 from . import places, records, verdict
 from .claims import Shares, apportion, claims
 from .clients import Clients
 from .ending import end
+from .removal import Removal
 from .verdict import Verdict
 
 LOOK = 1.0
 """Seconds between two looks at the records, if nobody pokes."""
+LEAST = 0.02
+"""Seconds between two looks, whoever pokes."""
 LINGER = 2.0
 """Seconds without a server that has a GPU, after which there is nothing to do any more."""
 DRIVER = Path("/dev/nvidiactl")
@@ -60,8 +66,21 @@ class Users:
         await self._reader.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Accusation:
+    """What the bouncer wants to be taken away."""
+
+    gpu: str
+    pod: str
+    reason: str
+    members: frozenset[Process]
+    """Of the share, that the server knew."""
+    pids: frozenset[int]
+    """Of all who used the GPU, as the driver saw it."""
+
+
 class Arbiter:
-    """``own`` is the folder of the arbiters of this user, as a path that leads there whatever becomes of its name."""
+    """``folder`` is that of the arbiters of this user, as a path that leads there whatever becomes of its name."""
 
     def __init__(self, state: Path, lock: int, folder: Path) -> None:
         self._state = state
@@ -72,11 +91,12 @@ class Arbiter:
         self._clients = Clients()
         self._shares: Shares = {}
         self._verdicts: dict[str, tuple[Verdict, ...]] = {}
+        self._accused: list[Accusation] = []
         self._untold: set[str] = set()
         self._untidy = True
         self._users = Users(NvmlReader()) if DRIVER.exists() else None
         self._bouncer = Bouncer(
-            self._own / "offences.json",
+            self._own / records.OFFENCES,
             self._take_away,
             pod_of=self._clients.pod_of,
             never=lambda: [offences.Process(one.pid, one.started) for one in self._clients.servers()],
@@ -94,10 +114,10 @@ class Arbiter:
         await self._bouncer.start(self._server)
         try:
             found = await self._look()
-            if found is None:
-                return
-            await self._serve(found)
-            await self._follow()
+            if found is not None:
+                await asyncio.to_thread(self._begin, found)
+                await self._serve(found)
+                await self._follow()
         finally:
             await self._bouncer.close()  # whoever is stopped runs again
             await self._server.close()
@@ -107,6 +127,16 @@ class Arbiter:
         self._over = True
         self._awake.set()
 
+    def _begin(self, found: dict[str, Neighbour]) -> None:
+        """In a thread: put right what an earlier arbiter left."""
+        records.sweep(self._folder, {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)})
+        # Those of this user the bouncer has continued. Any user may write any pid there: only pods' programs are meant.
+        places_of = [pod.place for pod in found.values()]
+        for process in records.stopped(self._state / places.ARBITERS):
+            if any(process.pid in place.among((process.pid,)) for place in places_of):
+                stopping.resume([offences.Process(process.pid, process.started)])
+        (self._own / places.NAMESPACE).write_text(str(namespace()))
+
     def _poked(self, listener: socket.socket) -> None:
         poke.drain(listener)
         self._awake.set()
@@ -114,14 +144,16 @@ class Arbiter:
     async def _follow(self) -> None:
         """Be poked from now on, as every share is served: servers lead their programs to who can be poked."""
         loop = asyncio.get_running_loop()
-        with poke.listen(self._own, places.POKED) as poked:
+        with poke.listen(self._own, places.POKED) as poked, Removal(self._state) as removal:
             places.beat(self._own)
             loop.add_reader(poked, self._poked, poked)
+            loop.add_reader(removal, removal.heard, self._awake)
             try:
                 poke.poke(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
                 await self._follow_records()
             finally:
                 loop.remove_reader(poked)
+                loop.remove_reader(removal)
 
     async def _follow_records(self) -> None:
         busy = time.monotonic()
@@ -132,11 +164,12 @@ class Arbiter:
                 return
             places.beat(self._own)
             await self._serve(found)
-            if self._server.members() or any(claims(pod.record) for pod in found.values() if not pod.dead):
+            if self._server.members() or any(pod.held for pod in found.values() if not pod.dead):
                 busy = time.monotonic()
             elif time.monotonic() > busy + LINGER:
                 _log.info("No server has a GPU any more.")
                 return
+            await asyncio.sleep(LEAST)  # whoever pokes all the time gets no more than that
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await self._awake.wait()
@@ -152,14 +185,15 @@ class Arbiter:
         """In a thread: the records, and what earlier arbiters of this user decided about their pods."""
         if not places.is_current(self._state, self._lock):
             return None
-        traces = records.traces(self._state, self._folder) if self._untidy else {}
+        traces = records.traces(self._state, self._folder) if self._untidy else records.Traces()
         found = records.look(self._state / "pods", self._pods)
         if found is None:
             return None
         for pod in found.keys() - self._pods.keys():
             if claims(found[pod].record):
                 self._verdicts.setdefault(pod, self._read(pod))
-        records.tidy(traces, found)
+        records.tidy(self._state, self._folder, traces, found)
+        _shorten_log()
         self._untidy = bool(self._pods.keys() - found.keys())
         return found
 
@@ -184,24 +218,14 @@ class Arbiter:
 
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
         """The bouncer wants it. Who used the GPU for that share is remembered now: soon nobody can tell."""
-        known = self._verdicts.setdefault(pod, self._read(pod))
-        if any(one.gpu == gpu for one in known):
-            self._awake.set()
-            return  # it was told to an earlier arbiter, or in a moment
-        found = {
+        members = frozenset(
             Process(one.process.pid, one.process.start)
             for one in self._server.members()
             if (one.gpu, one.pod) == (gpu, pod)
-        }
+        )
         used = self._users.latest.get(gpu, {}) if self._users else {}
-        found |= {
-            process
-            for pid, time_used in used.items()
-            if time_used and self._clients.pod_of(pid) == pod and (process := identify(pid))
-        }
-        guilty = found - set(self._clients.servers()) - {identify(os.getpid())}
-        self._verdicts[pod] = (*known, Verdict(uuid.uuid4().hex, gpu, reason, tuple(sorted(guilty))))
-        self._untold.add(pod)
+        pids = frozenset(pid for pid, time_used in used.items() if time_used)
+        self._accused.append(Accusation(gpu, pod, reason, members, pids))
         self._awake.set()
 
     async def _sentence(self) -> set[tuple[str, str]]:
@@ -209,35 +233,56 @@ class Arbiter:
 
         A verdict is forgotten one turn before the share is served again, so that the bouncer sees the share go.
         """
+        accused, self._accused = self._accused, []
         taken = {(pod, one.gpu) for pod, judged in self._verdicts.items() for one in judged}
+        taken |= {(one.pod, one.gpu) for one in accused}
+        guilty = await asyncio.to_thread(self._convict, accused)
         for pod, judged in list(self._verdicts.items()):
             known = self._pods.get(pod)
             left = tuple(one for one in judged if known and verdict.stands(one, known.record))
-            if left != judged or pod in self._untold:
-                self._verdicts[pod] = left
-                await asyncio.to_thread(self._tell, pod, left)
-            if left != judged:
+            if left != judged or pod in guilty:
                 self._awake.set()
-            if not left:
+                self._untold.add(pod)
+            if pod in self._untold and await asyncio.to_thread(self._tell, pod, left, guilty.get(pod, ())):
+                self._untold.discard(pod)
+            self._verdicts[pod] = left
+            if not left and pod not in self._untold:
                 del self._verdicts[pod]
         return taken
 
-    def _tell(self, pod: str, judged: tuple[Verdict, ...]) -> None:
-        """In a thread: the pod's file says it, and its server is poked to read it."""
+    def _convict(self, accused: Iterable[Accusation]) -> dict[str, tuple[Process, ...]]:
+        """In a thread: make verdicts, but where there is one; by pod the processes that are to be ended."""
+        spared = {*self._clients.servers(), identify(os.getpid())}
+        guilty: dict[str, tuple[Process, ...]] = {}
+        for one in accused:
+            known = self._verdicts.get(one.pod) or self._read(one.pod)
+            if not any(other.gpu == one.gpu for other in known):
+                others = (identify(pid) for pid in one.pids if self._clients.pod_of(pid) == one.pod)
+                found = tuple(sorted({*one.members, *filter(None, others)} - spared))
+                known = (*known, Verdict(uuid.uuid4().hex, one.gpu, one.reason, found))
+                guilty[one.pod] = (*guilty.get(one.pod, ()), *found)
+            self._verdicts[one.pod] = known
+        return guilty
+
+    def _tell(self, pod: str, judged: tuple[Verdict, ...], guilty: Iterable[Process]) -> bool:
+        """In a thread: the pod's file says it, and its server is poked to read it; whether it could be written."""
+        end(guilty)
         try:
             with share_places.opened(self._folder / pod) as folder:
                 share_places.replace(folder, verdict.NAME, verdict.encode(judged))
         except OSError as error:
             _log.warning("Pod %s cannot be told that its share is taken away: %s", pod, error)
-        if pod in self._untold:
-            self._untold.discard(pod)
-            poke.poke(self._state / "pods", [f"{pod}.sock"])
-            end(process for one in judged for process in one.processes)
+            return False
+        poke.poke(self._state / "pods", [f"{pod}.sock"])
+        return True
 
     def _read(self, pod: str) -> tuple[Verdict, ...]:
         try:
-            with share_places.opened(self._folder / pod) as folder:
+            folder = os.open(self._folder / pod / "shares", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
                 return verdict.decode(share_places.read(folder, verdict.NAME, verdict.MAX_BYTES))
+            finally:
+                os.close(folder)
         except FileNotFoundError:
             return ()
         except (OSError, ValueError) as error:
@@ -246,6 +291,13 @@ class Arbiter:
 
 
 # --- the process ------------------------------------------------------------------------------------------------------
+
+
+def _shorten_log() -> None:
+    """Any user can make a running arbiter write a line a second, in a directory that may be small."""
+    about = os.fstat(2)
+    if stat.S_ISREG(about.st_mode) and about.st_size > places.MAX_LOG:
+        os.ftruncate(2, 0)
 
 
 def leave_pods() -> None:
@@ -265,6 +317,7 @@ def leave_pods() -> None:
 def main(arguments: list[str]) -> int:
     """``STATE LOCK``: the state directory, and the number of the locked descriptor that was inherited."""
     state, lock = Path(arguments[0]), int(arguments[1])
+    os.umask(0o022)  # programs of other users must reach their sockets, and read their files
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     leave_pods()
     try:

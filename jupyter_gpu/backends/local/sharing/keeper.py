@@ -18,11 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jupyter_gpu_node.enforcement import MARK
+from jupyter_gpu_node.shares import stopping
 
 from . import places
 
 GATE = "JUPYTER_GPU_GATE"
 """Variable with the folder of the sockets."""
+BOOT = "JUPYTER_GPU_GATE_BOOT"
+"""Variable with the machine's boot, for which the other one is meant: an environment may get to another machine."""
 PRELOAD = "LD_PRELOAD"
 NOT_YET = 0.2
 """Seconds before one is started: who gives a GPU back at once needs none, and no program asks for a turn so soon."""
@@ -30,9 +33,20 @@ YOUNG = 10.0
 """Seconds that one has to run for its end to be no failure of its start."""
 FIRST_PAUSE, KILLED_PAUSE, LAST_PAUSE = 0.05, 1.0, 30.0
 """Seconds after a failure, doubled with each; at most so long if it was killed, and for a failure of its own."""
-_HIDDEN = (PRELOAD, GATE, MARK)
+_HIDDEN = (PRELOAD, GATE, BOOT, MARK)
+_waiting: set[int] = set()
+"""Descriptors of locks in this process. A copy in a child that is only forked would keep the lock from everybody."""
 
 _log = logging.getLogger(__name__)
+
+
+def _forked() -> None:
+    while _waiting:
+        with contextlib.suppress(OSError):
+            os.close(_waiting.pop())
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def pause(failures: int, why: str) -> float:
@@ -58,8 +72,8 @@ class Keeper:
     def need(self, needed: bool) -> None:
         """Whether this server has or wants a GPU; it never waits."""
         with self._guard:
-            self._needed = needed
-            if needed and self._thread is None and not self._stopped.is_set():
+            self._needed = needed and not self._stopped.is_set()
+            if self._needed and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="jupyter-gpu-arbiter", daemon=True)
                 self._thread.start()
 
@@ -98,12 +112,21 @@ class Keeper:
         except OSError as error:
             return True, f"It can't be started: {error}."
         status = process.wait() if process else 0
+        if status:
+            self._thaw()
         if status <= 0:  # whoever killed it knew why
             return status < 0, ""
         return True, f"It ended with status {status}; {places.home(self._state) / places.LOG} says why."
 
+    def _thaw(self) -> None:
+        """Let run again whom it had stopped: the next one may be of another user, who cannot."""
+        with contextlib.suppress(OSError):
+            kept = stopping.load(places.home(self._state) / places.OWN / "offences.json")
+            stopping.resume(process for state in kept.values() for one in state.values() for process in one.stopped)
+
     def _start(self) -> subprocess.Popen[bytes] | None:
         lock = places.open_lock(self._state)
+        _waiting.add(lock)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with self._starts:
@@ -111,6 +134,7 @@ class Keeper:
                     return None
                 process = self._popen(lock)
         finally:
+            _waiting.discard(lock)
             os.close(lock)
         with contextlib.suppress(OSError):  # it leaves by itself, too
             self._leave(process.pid)

@@ -13,7 +13,6 @@ import secrets
 import stat
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from .. import poke
@@ -29,7 +28,10 @@ OWN = "own"
 """Of an arbiter's folder, the part that no pod needs."""
 POKED = "poked.sock"
 LOG = "log"
-MAX_LOG = 2**20
+MAX_LOG = 256 * 1024
+"""Bytes: the directory is small on many machines."""
+NAMESPACE = "namespace"
+"""Of the pids that an arbiter sees: a file of its own."""
 SILENCE = 10.0
 """Seconds after which an arbiter that shows no sign of life counts as one that hangs."""
 
@@ -97,6 +99,7 @@ def open_home(state: Path) -> int:
     folder = os.open(home(state), _FOLDER)
     about = os.fstat(folder)
     if about.st_uid == os.geteuid() and not about.st_mode & 0o022:
+        os.fchmod(folder, 0o755)  # the umask may be strict, but programs of other users find their sockets there
         return folder
     os.close(folder)
     raise PermissionError(f"{home(state)} can be changed by others")
@@ -118,19 +121,10 @@ def open_log(state: Path) -> int:
 # --- which arbiter there is -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """The last sign of life of an arbiter."""
-
-    age: float
-    """Seconds."""
-    namespace: int
-    """Whose pids it sees."""
-
-
 def beat(own: Path) -> None:
-    """Give a sign of life: the times of the poke socket, one by the clock that nobody sets, and one that is no time."""
-    os.utime(own / POKED, ns=(namespace(), time.monotonic_ns()))
+    """Give a sign of life: the time of the poke socket, by the clock that nobody sets."""
+    now = time.monotonic_ns()
+    os.utime(own / POKED, ns=(now, now))
 
 
 def living(state: Path) -> int | None:
@@ -148,13 +142,21 @@ def living(state: Path) -> int | None:
     return next((user for user in users if f"{user}/{OWN}/{POKED}" not in deaf), None)
 
 
-def sign(state: Path, user: int) -> Sign | None:
-    """Of that user's arbiter; None if there is none."""
+def silence(state: Path, user: int) -> float:
+    """Seconds since the last sign of life of that user's arbiter."""
     try:
-        found = os.lstat(home(state, user) / OWN / POKED)
+        last = os.lstat(home(state, user) / OWN / POKED).st_mtime_ns
     except OSError:
-        return None
-    return Sign((time.monotonic_ns() - found.st_mtime_ns) / 1e9, found.st_atime_ns)
+        return float("inf")
+    return (time.monotonic_ns() - last) / 1e9
+
+
+def sees_us(state: Path, user: int) -> bool:
+    """Whether that user's arbiter sees our pids; one that does not say it does."""
+    try:
+        return (home(state, user) / OWN / NAMESPACE).read_bytes()[:32] == str(namespace()).encode()
+    except OSError:
+        return True
 
 
 # --- where a pod's programs find their sockets ------------------------------------------------------------------------
@@ -192,5 +194,10 @@ def lead(link: Path, target: Path) -> None:
 def part(link: Path) -> None:
     """Remove the link, if it is ours."""
     with contextlib.suppress(OSError):
-        if stat.S_ISLNK(link.lstat().st_mode):
+        if is_our_link(link.lstat()):
             link.unlink()
+
+
+def is_our_link(about: os.stat_result) -> bool:
+    """Whether it is a link, and this user's."""
+    return stat.S_ISLNK(about.st_mode) and about.st_uid == os.geteuid()

@@ -7,14 +7,24 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from jupyter_gpu.model import strict
+from jupyter_gpu_node.shares import offences, stopping
+from jupyter_gpu_node.shares import places as share_places
+
 from ..neighbours import Neighbour, survey
+from ..processes import Process, boot
 from ..store import Session
 from . import places
 
+OFFENCES = "offences.json"
+"""Of the arbiter's own files, what it keeps of offences."""
+
 _POD = re.compile(r"[0-9a-f]{32}")
 _LINK = re.compile(r"[0-9a-f]{16}")
+_USER = re.compile(r"[0-9]{1,10}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -35,19 +45,87 @@ def look(pods: Path, before: Mapping[str, Neighbour]) -> dict[str, Neighbour] | 
     return {uid: before[uid] for uid in contents.damaged if uid in before and uid in contents.sockets} | found
 
 
-def traces(state: Path, home: Path) -> dict[Path, str]:
-    """What there is of pods, with the beginning of their uids: folders of ours, and links to where sockets are."""
-    found: dict[Path, str] = {}
-    for folder, name in ((home, _POD), (state / places.GATES, _LINK)):
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What there is of pods: names of folders of ours, and of links to where sockets are."""
+
+    folders: frozenset[str] = frozenset()
+    links: frozenset[str] = frozenset()
+
+
+def traces(state: Path, home: Path) -> Traces:
+    """As it is now; nothing of what cannot be read."""
+    return Traces(_names(home / places.OWN / "..", _POD), _names(state / places.GATES, _LINK))
+
+
+def tidy(state: Path, home: Path, found: Traces, known: Collection[str]) -> None:
+    """Remove what is left of pods that are no more; ``known`` are those of which there was a record after ``found``.
+
+    The folder of the links belongs to whoever made it, who may put anything there: only links of ours are removed, and
+    none is followed.
+    """
+    beginnings = {pod[: places.SHORT] for pod in known}
+    for name in found.folders - set(known):
+        shutil.rmtree(home / name, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        gates = os.open(state / places.GATES, _FOLDER)
+        try:
+            for name in found.links - beginnings:
+                with contextlib.suppress(OSError):
+                    if places.is_our_link(os.stat(name, dir_fd=gates, follow_symlinks=False)):
+                        os.unlink(name, dir_fd=gates)
+        finally:
+            os.close(gates)
+
+
+def sweep(home: Path, served: Collection[tuple[str, str]]) -> None:
+    """Remove the sockets that an earlier arbiter left, but for those of ``served`` pods and GPUs.
+
+    A program that had a whole GPU goes on while nobody listens at that very socket: not beside the GPU's next owner.
+    """
+    keep = {(pod, f"{gpu}.sock") for pod, gpu in served}
+    for pod in _names(home / places.OWN / "..", _POD):
         with contextlib.suppress(OSError):
-            found |= {folder / one: one[: places.SHORT] for one in os.listdir(folder) if name.fullmatch(one)}  # noqa: PTH208
+            folder = os.open(home / pod / "shares", _FOLDER)
+            try:
+                for name in os.listdir(folder):  # noqa: PTH208 - of a descriptor
+                    if name.endswith(".sock") and (pod, name) not in keep:
+                        with contextlib.suppress(OSError):
+                            os.unlink(name, dir_fd=folder)
+            finally:
+                os.close(folder)
+
+
+def stopped(arbiters: Path) -> frozenset[Process]:
+    """Whom arbiters of any user have stopped, as far as their own files say so."""
+    found: frozenset[Process] = frozenset()
+    for user in _names(arbiters, _USER):
+        with contextlib.suppress(OSError, ValueError):
+            found |= _stopped(arbiters / user / places.OWN, int(user))
     return found
 
 
-def tidy(found: Mapping[Path, str], known: Collection[str]) -> None:
-    """Remove what is left of pods that are no more; ``known`` are those of which there was a record after ``found``."""
-    beginnings = {pod[: places.SHORT] for pod in known}
-    for path, pod in found.items():
-        if pod not in beginnings:
-            places.part(path)
-            shutil.rmtree(path, ignore_errors=True)
+def _stopped(own: Path, user: int) -> frozenset[Process]:
+    folder = os.open(own, _FOLDER)
+    try:
+        if os.fstat(folder).st_uid != user:
+            return frozenset()
+        text = share_places.read(folder, OFFENCES, stopping.MAX_BYTES)
+    finally:
+        os.close(folder)
+    body = strict.an_object(strict.loads(text, stopping.MAX_BYTES), "what was kept of offences")
+    if body.get("boot") != boot():  # others may have their pids by now
+        return frozenset()
+    states = (offences.from_plain(state) for state in strict.required(body, "gpus", strict.an_object).values())
+    return frozenset(Process(p.pid, p.started) for state in states for one in state.values() for p in one.stopped)
+
+
+def _names(folder: Path, form: re.Pattern[str]) -> frozenset[str]:
+    """What is in a folder that is no link."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, _FOLDER)
+        try:
+            return frozenset(name for name in os.listdir(descriptor) if form.fullmatch(name))  # noqa: PTH208
+        finally:
+            os.close(descriptor)
+    return frozenset()

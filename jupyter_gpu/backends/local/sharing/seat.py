@@ -17,9 +17,9 @@ from jupyter_gpu.preload import VARIABLE, can_be_preloaded
 from jupyter_gpu_node.shares import gate_files
 from jupyter_gpu_node.shares import places as share_places
 
-from ..processes import namespace
+from ..processes import boot
 from . import places, verdict
-from .keeper import GATE, Keeper
+from .keeper import BOOT, GATE, Keeper
 from .verdict import Verdict
 
 PATIENCE = 5.0
@@ -50,14 +50,14 @@ class Seat:
     @property
     def environment(self) -> Mapping[str, str]:
         """What programs of the pod need: the gate, and where it finds the sockets."""
-        return {} if self.missing else {VARIABLE: str(self._gate), GATE: str(self._link)}
+        return {} if self.missing else {VARIABLE: str(self._gate), GATE: str(self._link), BOOT: boot()}
 
     @property
     def waits(self) -> bool:
         """Whether it should be looked at again soon."""
         return self._missing is not None
 
-    def follow(self, wants: bool, held: Mapping[str, int]) -> None:
+    def follow(self, held: Mapping[str, int]) -> None:
         """After each change: have an arbiter running and poked, and the sockets where the programs look for them.
 
         ``held``: milli by uuid.
@@ -65,7 +65,7 @@ class Seat:
         if self.missing:
             return
         before, self._held = self._held, dict(held)
-        self._keeper.need(wants or bool(held))
+        self._keeper.need(bool(held))
         if not held:
             self._missing, self.trouble = None, ""
             if self._user is None:
@@ -75,9 +75,7 @@ class Seat:
             if self._user is not None:
                 places.lead(self._link, places.sockets(self._state, self._user, self._pod))
             elif any(held.get(gpu, 0) < milli for gpu, milli in before.items()):
-                places.part(
-                    self._link
-                )  # who had a whole GPU goes on without an arbiter, as long as its socket is there
+                places.part(self._link)  # who had a whole GPU goes on without an arbiter, as long as this leads there
         except OSError as error:
             self.trouble = f"{self._link} can't be made ({error.strerror or error})."
             return
@@ -90,10 +88,9 @@ class Seat:
             self._missing = now if self._missing is None else self._missing
             return "" if now < self._missing + PATIENCE else self._keeper.problem or "Nobody answers."
         self._missing = None
-        sign = places.sign(self._state, self._user)
-        if sign is None or sign.age > places.SILENCE:
+        if places.silence(self._state, self._user) > places.SILENCE:
             return f"It runs (started by user {self._user}) but shows no sign of life for {places.SILENCE:g} seconds."
-        if sign.namespace != namespace():
+        if not places.sees_us(self._state, self._user):
             return "It runs in another container, which can't see your programs: use one pid namespace for all of them."
         return ""
 
@@ -124,7 +121,13 @@ class Seat:
         folder = places.sockets(self._state, self._user, self._pod)
         return share_files.read(folder, uuids, time.time_ns() // 1_000_000)
 
-    def close(self) -> None:
-        """The pod ends."""
+    @property
+    def trusted(self) -> bool:
+        """Whether the arbiter may say which processes are to be ended: root's, or that of our own user."""
+        return self._user in (0, os.geteuid())
+
+    def close(self, *, left: bool) -> None:
+        """The server ends. ``left``: something of its pod goes on and must find its sockets; arbiters tidy then."""
         self._keeper.stop()
-        places.part(self._link)
+        if not left:
+            places.part(self._link)
