@@ -9,6 +9,7 @@ import pytest
 from jupyter_gpu.backend import Backend
 from jupyter_gpu.backends.local import LocalBackend
 from jupyter_gpu_node import fakes
+from tests.backends.stage import end_arbiters
 from tests.cluster.testbed import ControlPlane, Existing, borrowed, control_plane, existing
 
 Make = Callable[..., Backend]
@@ -49,3 +50,4 @@ def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
             return LocalBackend(**given)
 
         yield made
+        end_arbiters(Path(folder) / "state")
