@@ -39,6 +39,7 @@ struct share {
     unsigned waiters;
     bool whole;                    /* it was ours for ever when the connection ended, and no other server was found since */
     uint64_t asked;                /* when it was asked back, 0: it was not, or has said that it takes longer */
+    bool patient;                  /* it has said so of this lease: it need not be looked at as often */
     uint64_t number, given;        /* of the lease in hand; of the last one that was given back */
     uint64_t looked, idle;         /* when the work was looked at last; since when there is none, 0: there is some */
     uint64_t work, demand, burst;  /* ns of work: of this lease, since the demand began, of a usual demand */

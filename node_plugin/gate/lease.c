@@ -10,7 +10,7 @@
  * `running`: so either the launch sees that it may not pass, or the other waits for it. */
 #include "gate.h"
 
-enum { IDLE = 500000, LOOK = 500000, IDLE_AT_END = 100000, LOOK_OFTEN = 100000, DRAIN = 30000, LATE = 5000000, ALONE = 100000000 }; /* ns */
+enum { IDLE = 500000, LOOK = 500000, IDLE_AT_END = 100000, LOOK_OFTEN = 100000, DRAIN = 30000, DRAIN_LONG = 200000, LATE = 5000000, ALONE = 100000000 }; /* ns */
 
 static void close_door(struct share *share) { atomic_store(&share->until, 0); }
 
@@ -91,6 +91,7 @@ void lease_message(struct share *share, struct message message, uint64_t now) {
         close_door(share);
         share->stage = CLOSING;
         share->asked = now;
+        share->patient = false;
     }
 }
 
@@ -141,6 +142,7 @@ static void give_back(struct share *share) {
 static void say_that_it_drains(struct share *share, uint64_t now) {
     if (!share->asked || now < share->asked + LATE) return;
     share->asked = 0;
+    share->patient = true;
     link_say(share, (struct message){.kind = ASK, .a = share->burst / 1000, .b = 1});
 }
 
@@ -153,7 +155,7 @@ static uint64_t closing(struct share *share, uint64_t now) {
         share->demand += now - share->looked;
     }
     share->looked = now;
-    if (busy) return DRAIN;
+    if (busy) return share->patient ? DRAIN_LONG : DRAIN;
     give_back(share);
     return FOREVER;
 }
@@ -185,5 +187,6 @@ uint64_t lease_tick(struct share *share, uint64_t now) {
     if (now - share->idle < idle) return share->idle + idle - now;
     close_door(share);
     share->stage = CLOSING;
+    share->patient = false;
     return closing(share, now);
 }

@@ -56,6 +56,20 @@ void share_changed(struct share *share) {
 
 /* --- where the sockets are ---------------------------------------------------------------------------------------- */
 
+#ifndef GATE_DIRECTORY
+/* Whether the environment is of another machine or an earlier start of this one, to which jobs and shells can take it: there
+ * is no server then that could ever answer. What cannot be read counts as ours. */
+static bool is_elsewhere(void) {
+    const char *named = getenv("JUPYTER_GPU_GATE_BOOT");
+    char now[36];
+    int file = named && *named ? open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC) : -1;
+    if (file < 0) return false;
+    ssize_t got = read(file, now, sizeof now);
+    close(file);
+    return got == sizeof now && (strlen(named) != sizeof now || memcmp(named, now, sizeof now) != 0);
+}
+#endif
+
 /* Of the sockets; NULL: nothing is gated. A shim has it built in, so that no variable takes the gate away. */
 static const char *directory(void) {
 #ifdef GATE_DIRECTORY
@@ -66,7 +80,7 @@ static const char *directory(void) {
     if (!atomic_load(&known)) {
         gate_enter();
         const char *named = getenv("JUPYTER_GPU_GATE");
-        if (named && *named && !atomic_load(&known)) snprintf(copy, sizeof copy, "%s", named);
+        if (named && *named && !atomic_load(&known) && !is_elsewhere()) snprintf(copy, sizeof copy, "%s", named);
         atomic_store(&known, *copy ? 2 : 1);
         gate_leave();
     }

@@ -47,6 +47,18 @@ def test_a_gate_without_a_directory_lets_everything_pass(place: Place) -> None:
     assert place.sums().launches == 3
 
 
+def test_an_environment_of_another_machine_gates_nothing(place: Place) -> None:
+    """A job that takes the variables of its terminal along, or a shell from before the last boot."""
+    with place.run("dlsym", "kernels:3:10", "sync", JUPYTER_GPU_GATE_BOOT="0" * 36) as program:
+        assert program.lines()[-1] == "done"
+    assert place.sums().launches == 3
+    here = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    with place.stub() as stub, place.run("dlsym", "kernels:3:10", "sync", JUPYTER_GPU_GATE_BOOT=here) as program:
+        stub.accept().expect(Ask)
+        assert place.sums().launches == 3
+        program.kill()
+
+
 def test_no_variable_takes_the_shim_away(built: Built, short: Path) -> None:
     """Its directory is built in, and it needs no LD_PRELOAD."""
     place = Place(built, short, "shim")

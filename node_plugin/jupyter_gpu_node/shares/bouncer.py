@@ -27,8 +27,6 @@ from .usage_by_process import Reader, foreign
 
 POLL = 0.01
 """Seconds between two looks whether a share that is late has given the GPU back."""
-BLIND = 10_000_000
-"""Microseconds after which a stopped share's work counts as ended, if nobody can tell: longer than kernels last."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -290,7 +288,7 @@ class Bouncer:
             used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
             quiet = used * 1000 <= watched.penalties.tolerance * (now - begin)
             at = watched.state[share].since if share in watched.state else now
-            if (quiet and begin >= at) if uses is not None else now >= at + BLIND:
+            if quiet and begin >= at and uses is not None:  # where nobody can tell, its work may not have ended
                 self._give_back(gpu, share, processes)
 
     def _attributed(
