@@ -106,7 +106,7 @@ def show(lab: Lab, shared: Sharing | None) -> int:
     print(f"\n{describe(lab)}\n\nJupyterLab is here; Ctrl-C ends it:\n\n    {page}\n", flush=True)
     if shared:
         print("Two notebooks that share one GPU; open both, side by side, and begin with the training:\n")
-        print("".join(f"    {address}\n" for address in shared.pages().values()), flush=True)
+        print("".join(f"    {address}\n" for address in [*shared.pages().values()][::-1]), flush=True)
     opener = shutil.which("xdg-open")
     if opener and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         subprocess.Popen([opener, page], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -38,14 +38,13 @@ async function open(context, address, cell) {
   return notebook;
 }
 
-/** Waits until the quota of a share is as `wanted` says, and the card tells of a change that way with its reason. */
+/** Waits until the quota of a share is as `wanted` says, and the last change on its card is that way and has a reason. */
 async function adjusted(name, notebook, wanted, more) {
   const said = await until(`the quota of ${name} is as it should be, with a reason`, async () => {
     const all = await notebook.panel.locator('.jp-gpu-Share-adjustments li').allInnerTexts();
-    return wanted(quota(await facts(notebook))) && all.find(text => {
-      const [, from, to] = text.match(/([\d.]+) % → ([\d.]+) %: \S/) ?? [];
-      return to > 0 && Number(to) > Number(from) === more;
-    });
+    const last = all.find(text => text.includes('→')) ?? '';
+    const [, from, to] = last.match(/([\d.]+) % → ([\d.]+) %: \S/) ?? [];
+    return to && Number(to) > Number(from) === more && wanted(quota(await facts(notebook))) && last;
   });
   say(`${name}: quota ${quota(await facts(notebook))} %. ${said}`);
 }

@@ -97,7 +97,11 @@ def test_rules_of_time_shares() -> None:
     """The admin guide has one row for each rule, with its default."""
     units = {"ms": 1_000, "s": 1_000_000, "": 1}
     rows = re.findall(r"^\| `(timing|elastic|penalties)\.(\w+)` \| ([\d.]+) ?(\w*) \|", ADMIN_GUIDE, re.MULTILINE)
-    rules: dict[str, Timing | Elastic | Penalties] = {"timing": Timing(), "elastic": Elastic(), "penalties": Penalties()}
+    rules: dict[str, Timing | Elastic | Penalties] = {
+        "timing": Timing(),
+        "elastic": Elastic(),
+        "penalties": Penalties(),
+    }
     assert {(kind, name): float(value) * units[unit] for kind, name, value, unit in rows} == {
         (kind, item.name): getattr(rule, item.name) for kind, rule in rules.items() for item in fields(rule)
     }
