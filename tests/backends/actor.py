@@ -107,7 +107,7 @@ class Actor:
         """Of a descriptor that was received."""
         return self.files.pop(path)
 
-    def become(self, user: int, *, reads: bool = False) -> None:
+    def become(self, user: int, *, reads: bool = False, mask: int = 0) -> None:
         """Another user from now on. Nothing can be imported after that where Python belongs to root.
 
         ``reads``: it and its programs may read every file, so that Python can be used wherever it is.
@@ -117,7 +117,7 @@ class Actor:
         os.setgroups([])
         os.setgid(user)
         os.setuid(user)
-        os.umask(0)  # boards of simulated GPUs are used by all
+        os.umask(mask)  # usually none: boards of simulated GPUs are used by all
         if reads:  # as what every program inherits (capabilities(7), ambient)
             alone = (ctypes.c_uint32 * 6)(*[1 << CAP_DAC_READ_SEARCH] * 3)
             raised = libc.capset((ctypes.c_uint32 * 2)(CAPABILITIES_V3, 0), alone)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu.backends.local.processes import identify
 from jupyter_gpu.backends.local.sharing import keeper, places
 from jupyter_gpu_node.shares import offences, stopping
 from tests.backends.stage import PATIENCE, Remote
@@ -209,7 +210,6 @@ def test_a_whole_gpu_that_is_given_back_without_an_arbiter_is_not_used_on(machin
     program = machine.run(server, *HOG)
     machine.more(100)
     with nobody(machine):
-        machine.more(300)
         server.ask("request", milli=500)
 
         def rests() -> bool:
@@ -220,6 +220,102 @@ def test_a_whole_gpu_that_is_given_back_without_an_arbiter_is_not_used_on(machin
         machine.until(rests, "the program to wait")
         assert not program.ended()
     machine.more(300)
+
+
+def test_a_gpu_that_changes_hands_without_an_arbiter_has_one_user(machine: Machine) -> None:
+    """Whoever had it whole does not go on beside the next owner, though the next arbiter serves its other GPU.
+
+    What it had queued ends there: with a real GPU nobody else gets it before its programs have closed it.
+    """
+    machine.gpus = 2
+    before, after = machine.server(), machine.server()
+    before.ask("request", milli=2000)
+    for gpu, uuid in enumerate(machine.uuids):
+        machine.served(before, gpu)
+        machine.run(before, *HOG, CUDA_VISIBLE_DEVICES=uuid)
+        machine.more(50, gpu)
+    pid = machine.arbiter()
+    os.kill(pid, signal.SIGKILL)
+    before.ask("request", milli=1000)
+    (gpu,) = after.ask("request", milli=1000)["gpus"]
+    index = machine.uuids.index(gpu["uuid"])
+    machine.arbiter(but=pid)
+    machine.run(after, *HOG, CUDA_VISIBLE_DEVICES=gpu["uuid"])
+    machine.more(2500, index)
+    assert {work.owner for work in machine.board(index).log()[-500:]} == {after.uid}
+    assert not machine.socket(before, index).exists()
+
+
+def test_a_wish_alone_starts_no_arbiter(machine: Machine) -> None:
+    """Who waits for what a dead server's program holds needs none yet."""
+    dead, server = machine.server(), machine.server()
+    view = dead.ask("request", milli=1000)
+    kernel = machine.kernel(dead)
+    kernel.ask("open", path=view["gpus"][0]["path"])
+    dead.kill()
+    assert server.ask("request", milli=1000)["phase"] == "Waiting"
+    machine.until(lambda: not machine.arbiters(), "the end of the dead server's arbiter")
+    server.ask("poke")
+    time.sleep(1)
+    assert not machine.arbiters()
+    kernel.ask("close", path=view["gpus"][0]["path"])
+    kernel.kill()
+    server.ask("until", phase="Ready")
+    machine.served(server)
+
+
+def test_a_program_that_outlives_its_server_finds_its_sockets(machine: Machine) -> None:
+    """It goes on after the next kill of an arbiter, too; the link goes with the record."""
+    first, second = share(machine, 500), share(machine, 250)
+    program = machine.run(first, *HOG)
+    kernel = machine.kernel(first)
+    kernel.ask("open", path=machine.paths[0])
+    machine.more(50)
+    first.ask("stop")
+    pid = machine.arbiter()
+    os.kill(pid, signal.SIGKILL)
+    machine.arbiter(but=pid)
+    machine.more(100)
+    link = machine.socket(first).parent
+    assert link.is_symlink()
+    program.send(signal.SIGKILL)
+    kernel.kill()
+    second.ask("request", milli=1000)
+    first.kill()
+    second.ask("until", phase="Ready", attached=1000)
+    machine.until(lambda: not link.is_symlink(), "the link to go")
+
+
+def test_whom_an_arbiter_stopped_runs_again_when_it_is_killed(machine: Machine) -> None:
+    """Whoever has started it lets them run, as the next one may be of another user."""
+    share(machine, 500)
+    program = machine.run(machine.actors[0], "sleep:600000000")
+    process = identify(program.pid)
+    assert process is not None
+    os.kill(program.pid, signal.SIGSTOP)
+    stopped = offences.Record(1.0, 1, stopped=frozenset({offences.Process(process.pid, process.started)}))
+    with nobody(machine):
+        kept = places.home(machine.state) / places.OWN / "offences.json"
+        stopping.save(kept, {machine.uuids[0]: {machine.actors[0].uid: stopped}})
+
+        def runs() -> bool:
+            return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T"
+
+        machine.until(runs, "the program to run")
+
+
+def test_a_lock_file_that_is_removed_ends_its_arbiter(machine: Machine) -> None:
+    """At once: whoever makes it anew starts another one, and programs go on by that, one at a time."""
+    first, second = share(machine, 500), share(machine, 500)
+    for server in (first, second):
+        machine.run(server, *HOG)
+    machine.more(100)
+    pid = machine.arbiter()
+    (machine.state / places.LOCK).unlink()
+    machine.until(lambda: pid not in machine.arbiters(), "the end of the arbiter")
+    machine.arbiter(but=pid)
+    machine.more(300)
+    assert machine.sums().overlaps == 0
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 
 import pytest
 
@@ -17,11 +18,11 @@ ONE, OTHER = 4321, 4322
 pytestmark = pytest.mark.root
 
 
-def share(machine: Machine, user: int, milli: int) -> Remote:
+def share(machine: Machine, user: int, milli: int, mask: int = 0) -> Remote:
     """A server of that user with a share, which is served."""
     actor = machine.actor()
     if user:
-        actor.ask("become", user=user, reads=True)
+        actor.ask("become", user=user, reads=True, mask=mask)
     server = machine.server(actor)
     server.ask("request", milli=milli)
     machine.served(server)
@@ -37,6 +38,22 @@ def test_users_share_a_gpu_and_an_arbiter(machine: Machine) -> None:
     assert places.living(machine.state) == ONE
     assert {work.owner for work in machine.board().log()} == {first.uid, second.uid}
     assert machine.sums().overlaps == 0
+
+
+def test_a_strict_umask_keeps_nobody_out(machine: Machine) -> None:
+    """The first user's files would be its own alone: its arbiter serves the other all the same, without trouble."""
+    first = share(machine, ONE, 500, mask=0o077)
+    subprocess.run(["chmod", "-R", "a+rX", str(machine.state / "simulated")], check=True)
+    second = share(machine, OTHER, 500)
+    assert machine.run(second, "kernels:10:100", "sync").lines()[-1] == "done"
+    second.ask("poke")
+    assert second.ask("sample")["shares"]
+    assert "ShareServerMissing" not in machine.conditions(second)
+    pid = machine.arbiter()
+    first.kill()
+    os.kill(pid, signal.SIGKILL)
+    machine.arbiter(but=pid)
+    assert places.living(machine.state) == OTHER
 
 
 def test_another_users_arbiter_takes_over(machine: Machine) -> None:

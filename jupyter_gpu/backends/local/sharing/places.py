@@ -47,7 +47,9 @@ def open_lock(state: Path) -> int:
         with contextlib.suppress(FileNotFoundError):
             return _regular(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
         with contextlib.suppress(FileExistsError):
-            return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            lock = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            os.fchmod(lock, 0o644)  # the umask may be strict, but every user's server waits for it
+            return lock
 
 
 def is_current(state: Path, lock: int) -> bool:
@@ -90,6 +92,9 @@ def make_home(state: Path) -> None:
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(OWN, 0o755, dir_fd=folder)
+        own = os.open(OWN, _FOLDER, dir_fd=folder)
+        os.fchmod(own, 0o755)
+        os.close(own)
     finally:
         os.close(folder)
 
