@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from jupyter_gpu_node.shares import door
 from jupyter_gpu_node.shares.arbiter import Arbiter
 from jupyter_gpu_node.shares.desk import Terms
 from jupyter_gpu_node.shares.elastic import Elastic
@@ -33,7 +34,8 @@ ROOT = Path(__file__).parents[2]
 class Serving:
     """A server process. `timing`: settings that differ from the usual ones.
 
-    `refuse`: pids that are in no pod; `files`: how many it may open; `order`: "fifo" or "quota" instead of our own.
+    `refuse`: pids that are in no pod; `files`: how many it may open; `order`: "fifo" or "quota" instead of our own;
+    `unlimited`: it hears as much as is sent.
     """
 
     def __init__(
@@ -44,11 +46,19 @@ class Serving:
         refuse: tuple[int, ...] = (),
         files: int = 0,
         order: str = "",
+        unlimited: bool = False,
         **timing: int,
     ) -> None:
         self.folder = folder
         self._options = json.dumps(
-            {"timing": timing, "elastic": elastic, "refuse": refuse, "files": files, "order": order}
+            {
+                "timing": timing,
+                "elastic": elastic,
+                "refuse": refuse,
+                "files": files,
+                "order": order,
+                "unlimited": unlimited,
+            }
         )
 
     def __enter__(self) -> Self:
@@ -201,6 +211,8 @@ async def _main(state: Path, options: Mapping[str, Any]) -> None:
 if __name__ == "__main__":
     logging.basicConfig(format="%(levelname)s %(message)s")
     given = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
+    if given.get("unlimited"):
+        door.MESSAGES = sys.maxsize
     if given.get("files"):
         import resource
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_node.shares import door
 from jupyter_gpu_node.shares.protocol import (
     MOST,
     SIZE,
@@ -63,7 +64,20 @@ def test_a_message_in_pieces(server: Serving) -> None:
         assert a.granted() == Grant(7, 1)
 
 
-def test_a_million_messages(server: Serving, tmp_path: Path) -> None:
+def test_who_sends_without_end_is_heard_a_little_at_a_time(server: Serving) -> None:
+    """All of it, in the end; another share has its turns meanwhile."""
+    with contextlib.ExitStack() as stack:
+        flood = [stack.enter_context(connect(server, "a")) for _ in range(4)]
+        begin = now()
+        for one in flood:
+            one.send(*[Done()] * 500, Need(7))
+        serves(server, "b")
+        for one in flood:
+            assert isinstance(one.next(), Memory)
+        assert now() - begin >= 2000 // (door.MESSAGES + 4 * door.READ // SIZE) * round(door.SLICE * 1e6)
+
+
+def test_a_million_messages(tmp_path: Path) -> None:
     """Drawn by chance, from a client that gives back: the other share has its turns meanwhile, none is lost."""
     chance = random.Random(5)
     draws: list[Callable[[], FromClient]] = [
@@ -74,27 +88,29 @@ def test_a_million_messages(server: Serving, tmp_path: Path) -> None:
     ]
     blocks = [[chance.choice(draws)() for _ in range(500)] for _ in range(40)]
     ready = [(b"".join(map(encode, block)), sum(isinstance(one, Need) for one in block)) for block in blocks]
-    with programs(server, tmp_path, "b") as ((_, log),):
-        grows(log, 3)
-        with connect(server, "a") as a:
-            for _ in range(2):
-                a.send(Done(0, 0, a.grant().number))
-            for _ in range(2000):
-                data, answers = chance.choice(ready)
-                a.raw(data)
-                while answers:
-                    message = a.next()
-                    answers -= isinstance(message, Memory)
-                    if isinstance(message, Revoke):
-                        a.send(Done(0, 0, message.number))
-            turns = log.read_text().count("\n")
-            a.send(Done(None, 0, MOST))
-            assert a.ended()
-        grows(log, 3)
-    assert turns > 10
-    until(lambda: f"gives lease {MOST} back" in server.log)
-    serves(server, "a")
-    serves(server, "b")
+    with Serving(tmp_path, unlimited=True) as server:
+        server.set({GPU: {"a": 500, "b": 500}})
+        with programs(server, tmp_path, "b") as ((_, log),):
+            grows(log, 3)
+            with connect(server, "a") as a:
+                for _ in range(2):
+                    a.send(Done(0, 0, a.grant().number))
+                for _ in range(2000):
+                    data, answers = chance.choice(ready)
+                    a.raw(data)
+                    while answers:
+                        message = a.next()
+                        answers -= isinstance(message, Memory)
+                        if isinstance(message, Revoke):
+                            a.send(Done(0, 0, message.number))
+                turns = log.read_text().count("\n")
+                a.send(Done(None, 0, MOST))
+                assert a.ended()
+            grows(log, 3)
+        assert turns > 10
+        until(lambda: f"gives lease {MOST} back" in server.log)
+        serves(server, "a")
+        serves(server, "b")
 
 
 def test_ten_thousand_connections(server: Serving) -> None:

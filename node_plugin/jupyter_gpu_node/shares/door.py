@@ -25,6 +25,9 @@ ACCEPTS = 8
 """Connections that are taken of one socket before others are looked at."""
 PAUSE = 0.1
 """Seconds without new connections when the process can open no more files."""
+MESSAGES, SLICE = 64, 0.01
+"""So many messages of one share in so many seconds are heard; more wait in the kernel's buffers meanwhile. A lease
+takes two or three of each process."""
 QUIET = 1.0
 """Seconds between two lines in the log about one share: a flood is told of once."""
 
@@ -58,7 +61,16 @@ class Line:
         self._number = connection.fileno()
         self._stream = from_client()
         self.closed = False
-        door.loop.add_reader(self._number, self._read)
+        if not door.deaf:
+            self.listen()
+
+    def listen(self) -> None:
+        """Hear what it sends."""
+        self.door.loop.add_reader(self._number, self._read)
+
+    def stop_listening(self) -> None:
+        """It waits in the kernel's buffer."""
+        self.door.loop.remove_reader(self._number)
 
     def send(self, message: FromServer) -> bool:
         """Whether it could be sent; if not, the connection is of no use any more."""
@@ -76,7 +88,7 @@ class Line:
         """At this end; again: nothing."""
         if not self.closed:
             self.closed = True
-            self.door.loop.remove_reader(self._number)
+            self.stop_listening()
             self.door.lines.discard(self)
             self._socket.close()
 
@@ -93,6 +105,7 @@ class Line:
             return
         try:
             messages = self._stream.feed(data)
+            self.door.heard(len(messages))
             if messages:
                 self.door.behind.received(self, messages)
         except Malformed as error:
@@ -114,6 +127,9 @@ class Door:
         self._check = check
         self._listening: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self.deaf = False
+        """Whether it has heard too much lately."""
+        self._heard, self._since = 0, -SLICE
         self._told = -QUIET
         self._untold = 0
 
@@ -140,6 +156,23 @@ class Door:
         if reason:
             self.complain(f"the connection of process {line.peer.pid} is closed: {reason}")
         self.behind.left(line)
+
+    def heard(self, messages: int) -> None:
+        """So many: who sends without end has the whole share wait a little, so that others of the node do not."""
+        now = self.loop.time()
+        if now >= self._since + SLICE:
+            self._heard, self._since = 0, now
+        self._heard += messages
+        if self._heard > MESSAGES and not self.deaf:
+            self.deaf = True
+            for line in self.lines:
+                line.stop_listening()
+            self.loop.call_later(SLICE, self._hear_again)
+
+    def _hear_again(self) -> None:
+        self.deaf = False
+        for line in self.lines:
+            line.listen()
 
     def complain(self, what: str) -> None:
         """One line in the log, at most one a second."""
