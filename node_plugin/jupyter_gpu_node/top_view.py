@@ -100,7 +100,8 @@ def duration(microseconds: int) -> str:
 
 def bar(share: ShareUse, rates: Rates, width: int, style: Style) -> str:
     """How it spent the time since the last look, to scale: the whole width is all of the time."""
-    cells, end = [], 0.0
+    cells: list[tuple[str, str]] = []
+    end = 0.0
     for name, colour, solid, plain in (*_PARTS, ("waiting", *_WAITING)):
         end += getattr(rates, name) * width
         count = max(0, min(round(end), width) - len(cells))
@@ -147,9 +148,9 @@ def _columns(shares: Sequence[Seen], style: Style) -> list[_Column]:
     of = [one.share for one in shares]
     return [
         _Column("NOW/SHARE", 9, [_milli(one) for one in of]),
-        _Column("RUNS", 5, [_percent(one.rates and one.rates.running) for one in shares]),
+        _Column("RUNS", 5, [_percent(one.rates.running if one.rates else None) for one in shares]),
         _Column("BANK", 15, [_bank(one, style) for one in of], left=True),
-        _Column("WAITS", 5, [_percent(one.rates and one.rates.waiting) for one in shares]),
+        _Column("WAITS", 5, [_percent(one.rates.waiting if one.rates else None) for one in shares]),
         _Column("EXPIRES", 7, [_expires(one) for one in of]),
         _Column("THROTTLED", 9, [_throttled(one.rates, style) for one in shares]),
         _Column("MEMORY", 19, [_memory(one) for one in of]),
@@ -188,7 +189,7 @@ def _percent(part: float | None) -> str:
 
 
 def _throttled(rates: Rates | None, style: Style) -> str:
-    text = _percent(rates and rates.throttled)
+    text = _percent(rates.throttled if rates else None)
     return _styled(text, "alarm", style) if rates and rates.throttled >= 0.005 else text
 
 
