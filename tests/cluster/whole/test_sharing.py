@@ -33,7 +33,7 @@ def sharing(made: dict[str, Any]) -> dict[str, Any]:
 
 def worker(corner: World, name: str, wants: str) -> dict[str, Any]:
     """A pod whose program uses its GPU all the time."""
-    image = chart.load(corner.cluster, "node")["node"].reference
+    image = corner.product.component("node")[0]["spec"]["containers"][0]["image"]  # it has Python, and is there already
     files = {pods.PROGRAMS: "programs"}
     return sharing(pods.pod(name, ("sh", "-c", WORK), image=image, wants=wants, node=corner.one, files=files))
 
