@@ -14,6 +14,7 @@ let mine: JupyterServer;
 let neighbour: JupyterServer;
 
 test.beforeAll(async () => {
+  test.setTimeout(180_000); // two servers on a busy machine
   mine = new JupyterServer({ gpus: 1, args: ['--GpuExtension.sample_interval=0.1'] });
   neighbour = new JupyterServer({ gpus: 1, state: mine.state });
   execFileSync(join(ROOT, 'node_plugin/gate/standin/build.sh'), [mine.folder]);
@@ -81,7 +82,7 @@ async function showTheme(page: Page, theme: string): Promise<void> {
 test('a share at rest lends its half, bursts from its bank and has its half back', async ({
   context
 }) => {
-  test.setTimeout(120_000);
+  test.setTimeout(300_000);
   const page = await open(context, mine, 'burst 4');
   const card = new Card(new Panel(page, mine));
   await card.panel.statusItem.click();
