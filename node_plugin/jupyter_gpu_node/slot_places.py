@@ -46,7 +46,11 @@ def withdraw(directories: Iterable[Path], gpus: Collection[str]) -> None:
 
 
 def show(first: Path, others: Sequence[Path], gpus: Collection[str]) -> None:
-    """Have the ``others`` show the shares of ``gpus`` as the first does. Blocks; raises :class:`OSError`."""
+    """Have the ``others`` show the shares of ``gpus`` as the first does, and no more. Blocks; raises :class:`OSError`.
+
+    A file may have been written while its share went: by now none is any more.
+    """
+    withdraw((first, *others), gpus)
     with places.opened(first) as folder:
         for other in others:
             with places.opened(other) as copy:

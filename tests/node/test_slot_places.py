@@ -65,6 +65,15 @@ def test_what_is_not_a_share_of_the_pod_goes(slots: tuple[Path, Path]) -> None:
     assert [names(slot) for slot in slots] == [set(), set()]
 
 
+def test_what_was_written_while_its_share_went_goes_too(slots: tuple[Path, Path]) -> None:
+    """Between the first look and the end of the share a file may be written once more."""
+    first, second = slots
+    slot_places.withdraw(slots, [])
+    (second / "shares" / f"{GPU}.json").write_text("{}")
+    slot_places.show(first, [second], [])
+    assert names(second) == set()
+
+
 def test_a_socket_that_could_not_be_made_is_not_shown(slots: tuple[Path, Path]) -> None:
     """Nor is the one before it, at which nobody listens."""
     first, second = slots
