@@ -294,9 +294,10 @@ def test_whom_an_arbiter_stopped_runs_again_when_it_is_killed(machine: Machine) 
     assert process is not None
     os.kill(program.pid, signal.SIGSTOP)
     stopped = offences.Record(1.0, 1, stopped=frozenset({offences.Process(process.pid, process.started)}))
+    machine.arbiter()
+    kept = places.home(machine.state) / places.OWN / "offences.json"
+    stopping.save(kept, {machine.uuids[0]: {machine.actors[0].uid: stopped}})
     with nobody(machine):
-        kept = places.home(machine.state) / places.OWN / "offences.json"
-        stopping.save(kept, {machine.uuids[0]: {machine.actors[0].uid: stopped}})
 
         def runs() -> bool:
             return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T"

@@ -129,7 +129,9 @@ class Arbiter:
 
     def _begin(self, found: dict[str, Neighbour]) -> None:
         """In a thread: put right what an earlier arbiter left."""
-        records.sweep(self._folder, {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)})
+        taken = {(pod, one.gpu) for pod, judged in self._verdicts.items() for one in judged}
+        claimed = {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)}
+        records.sweep(self._folder, claimed - taken)
         # Those of this user the bouncer has continued. Any user may write any pid there: only pods' programs are meant.
         places_of = [pod.place for pod in found.values()]
         for process in records.stopped(self._state / places.ARBITERS):
