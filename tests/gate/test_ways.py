@@ -6,8 +6,8 @@ import pytest
 
 from jupyter_gpu_node.shares.protocol import FOREVER, Ask
 
-from .building import Built
-from .place import Place
+from .building import Built, command
+from .place import Place, Program
 
 WAYS = ("link", "dlsym", "default", "deepbind", "dlmopen", "address1", "address2", "address-itself")
 LAUNCHES = (
@@ -38,6 +38,35 @@ def test_each_way_to_the_driver_is_gated(either: Place, way: str) -> None:
 def test_each_function_that_launches_is_gated(place: Place, function: str, way: str) -> None:
     """By its symbol, linked or looked up, and by name and version."""
     _asks_first(place, way, f"by:{function}:10", "sync")
+
+
+LINKED = """
+#include <stddef.h>
+int cuInit(), cuDevicePrimaryCtxRetain(), cuCtxSetCurrent(), cuModuleLoadData(), cuModuleGetFunction(), cuLaunchKernel();
+int launch(void) {
+    void *context, *module, *function;
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 1;
+    if (cuModuleLoadData(&module, "x") || cuModuleGetFunction(&function, module, "k")) return 2;
+    return cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+}
+"""
+
+
+def test_a_library_that_is_to_find_its_own_driver_first_is_gated(either: Place) -> None:
+    """It is linked with the driver and opened with RTLD_DEEPBIND."""
+    source, library = either.folder / "linked.c", either.folder / "linked.so"
+    source.write_text(LINKED)
+    command("gcc", "-shared", "-fPIC", source, "-o", library, "-L", either.built.driver, "-l:libcuda.so.1")
+    program = (
+        f"import ctypes, os; one = ctypes.CDLL({str(library)!r}, os.RTLD_NOW | os.RTLD_DEEPBIND); print(one.launch())"
+    )
+    python = [str(Path("/proc/self/exe").resolve()), "-c", program]
+    with either.stub() as stub, Program(python, either.env()) as running:
+        connection = stub.accept()
+        connection.expect(Ask)
+        assert either.launches() == 0
+        connection.grant(FOREVER)
+        assert running.lines() == ["0"]
 
 
 def test_a_gate_without_a_directory_lets_everything_pass(place: Place) -> None:

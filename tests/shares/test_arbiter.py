@@ -205,8 +205,8 @@ def test_of_savers_who_begins_comes_first() -> None:
     assert arbiter.tick(106 * MS) == (revoked("other"),)  # 62 and 40 are one
 
 
-def test_a_pause_shorter_than_a_period_begins_no_burst() -> None:
-    """A hog between two kernels is the hog that it was, and so is training that waits for its results now and then."""
+def test_a_short_pause_begins_no_burst() -> None:
+    """It must be as long as what came before, at most a period: training that waits for its results is what it was."""
     for pause, order in ((99, ()), (100, (revoked("hog"),))):
         arbiter = an_arbiter()
         for name in ("hog", "other"):

@@ -54,6 +54,18 @@ def test_hogs_that_have_savings_are_hogs(hogs: int) -> None:
     assert sum(use.work for use in uses.values()) >= 0.96 * 14 * SECOND
 
 
+@pytest.mark.parametrize("pause", [1, 21, 45])
+def test_training_that_waits_for_its_results_is_no_burst(pause: int) -> None:
+    """It saves time in its pauses; a burst of a share that rested comes first all the same, while its bank lasts."""
+    trainer = Program(700, ((0, 50 * MS),), silent=True, again=pause * MS)
+    burst = bursty(300, range(20 * SECOND, 60 * SECOND, 10 * SECOND), 400 * MS)
+    uses = Simulation({"trainer": trainer, "burst": burst}, Timing(), handover=HANDOVER).run(60 * SECOND)
+    assert uses["trainer"].account.balance > 0 or pause == 1
+    assert percentile(uses["burst"].waits, 95) <= 5_000
+    assert percentile(uses["burst"].times, 95) <= 500 * MS
+    assert uses["burst"].account.borrowed > 4 * 200 * MS
+
+
 def test_shares_are_exact() -> None:
     """Hogs of 100, 200, 300 and 400 for a minute: each within 0.05 % of the GPU, by what the GPU really did."""
     uses = Simulation({f"h{m}": hog(m, 60) for m in (100, 200, 300, 400)}, Timing(), handover=HANDOVER).run(60 * SECOND)

@@ -70,7 +70,7 @@ class _Share:
     had: int = 0
     """Of the GPU since its demand began."""
     ended: int = 0
-    """When its demand ended; a pause shorter than a period is none: training waits for its results now and then."""
+    """When its demand ended."""
 
 
 @dataclass(slots=True)
@@ -198,9 +198,16 @@ class Arbiter:
         one = self._shares[share]
         if one.want is None:
             one.since = now
-            one.had = 0 if now - one.ended >= self.timing.period else one.had
+            one.had = 0 if now - one.ended >= self._rest_of(one) else one.had
         one.want = want
         return self._decide()
+
+    def _rest_of(self, one: _Share) -> int:
+        """Without demand for so long, its next one is another: for what it had, from a lease up to a period.
+
+        Training that waits for its results now and then is what it was, and no burst.
+        """
+        return max(self.timing.lease, min(one.had, self.timing.period))
 
     def release(self, share: str, now: int, want: int | None = None, work: int | None = None) -> tuple[Order, ...]:
         """``share`` gives the GPU back, or wants it no more; ``want``: it has demand all the same.

@@ -29,6 +29,8 @@ class Program:
     """Kernels in flight: what is in flight cannot be taken back."""
     silent: bool = False
     """It does not say for how long it will need the GPU."""
+    again: int | None = None
+    """Whenever it has nothing left to do, its last job comes again so much later: training that waits for results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,8 @@ class Simulation:
                 want, work = self._want(one) if one.queue else None, one.work - one.before
                 one.before = one.work
                 self._follow(self.arbiter.release(name, now, want, work), now)
+                if not one.queue and one.program.again is not None:
+                    self._plan(now + one.program.again, lambda at: self._job(name, at, one.program.jobs[-1][1]))
 
         self._plan(moment, give)
 
