@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def now() -> int:
     return time.monotonic_ns() // 1000
 
 
-def share(machine: Machine, milli: int, **options: object) -> Remote:
+def share(machine: Machine, milli: int, **options: Any) -> Remote:
     """A server with a share, which is served."""
     server = machine.server(**options)
     server.ask("request", milli=milli)
