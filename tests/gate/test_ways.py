@@ -42,7 +42,8 @@ def test_each_function_that_launches_is_gated(place: Place, function: str, way: 
 
 LINKED = """
 #include <stddef.h>
-int cuInit(), cuDevicePrimaryCtxRetain(), cuCtxSetCurrent(), cuModuleLoadData(), cuModuleGetFunction(), cuLaunchKernel();
+int cuInit(), cuDevicePrimaryCtxRetain(), cuCtxSetCurrent(), cuModuleLoadData();
+int cuModuleGetFunction(), cuLaunchKernel();
 int launch(void) {
     void *context, *module, *function;
     if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 1;
