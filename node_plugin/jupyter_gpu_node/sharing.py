@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class Sharing:
-    """Of one node. ``members`` tells its pods; ``servers`` who is never stopped; ``reader`` who uses which GPU.
+    """Of one node. ``members`` tells its pods; ``servers`` who is never stopped or ended; ``reader`` who uses what.
 
     ``gated``: the slots whose containers have the gate.
     """
@@ -62,7 +62,7 @@ class Sharing:
         *,
         installed: Gate,
         gated: Callable[[], Collection[str]],
-        servers: Callable[[], Iterable[Process]],
+        servers: Callable[[], Collection[Process]],
         reader: Reader | None = None,
     ) -> None:
         self._settings = settings
@@ -70,6 +70,7 @@ class Sharing:
         self._inventory = inventory
         self._installed = installed
         self._gated = gated
+        self._servers = servers
         self.taken = TakenShares(members, publisher.about_pod, metrics)
         self._slots: dict[str, tuple[str, ...]] = {}
         self._shown: dict[str, Shown] = {}
@@ -166,6 +167,10 @@ class Sharing:
             self._slots[uid] = (*self._slots.get(uid, ()), slot)
         if self._begun.is_set():
             await self.update(uid)
+
+    def spared(self, pid: int, start: int) -> bool:
+        """Whether that process is a Jupyter server, with which all notebooks of its user would end."""
+        return Process(pid, start) in self._servers()
 
     def knows(self, uid: str) -> bool:
         """Whether any slot of that pod is known."""
