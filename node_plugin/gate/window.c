@@ -138,7 +138,7 @@ static void learn_from(struct lane *lane, unsigned at, uint64_t now) {
     uint64_t time = lasted(lane, at, now);
     if (mark->kind) atomic_store(&kinds[mark->kind % KINDS], time < SHORT ? IS_SHORT : IS_LONG);
     if (mark->full) learn(lane, mark, time);
-    if (mark->count == 1) atomic_store_explicit(&lane->is_long, time > LONG, memory_order_relaxed);
+    atomic_store_explicit(&lane->is_long, mark->count == 1 && time > LONG, memory_order_relaxed);
 }
 
 /* Under the lock: forgets the events that have happened. An error means the same: the context is broken or gone. */
