@@ -82,7 +82,8 @@ def test_a_long_kernel_is_waited_for_and_said(place: Place) -> None:
 
 def test_many_short_launches_are_queued_in_the_end(place: Place) -> None:
     """As many as fit the window, also after a long one: else the GPU would be idle whenever the program's thread is."""
-    with place.stub() as stub, place.run("dlsym", "kernels:1000:20", "kernels:1:20000", "kernels:1000000:20"):
+    before = ("kernels:100:20", "sync", "sleep:20000", "kernels:1:20000")
+    with place.stub() as stub, place.run("dlsym", *before, "kernels:1000000:20"):
         stub.keep_granting(600_000_000)
         queued = 0
         while queued < 60:  # two thirds of what fits; of what is not known to be short there are three
