@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from jupyter_gpu_node import allocation, gate
 from jupyter_gpu_node.gate import Gate
 from node_plugin.gate import build
+
+from .conftest import Child
 
 
 def test_it_is_put_where_containers_find_it(tmp_path: Path) -> None:
@@ -67,3 +70,18 @@ def test_the_gate_looks_where_we_mount_the_driver_and_the_sockets() -> None:
     """Both are compiled into it."""
     assert build.DRIVER == allocation.REAL_DRIVER
     assert Path(build.SOCKETS) == Path(allocation.SOCKET_DIRECTORY, "shares")
+
+
+@pytest.mark.root
+def test_a_gate_that_a_user_may_not_read_is_none(tmp_path: Path, spawn: Callable[..., Child]) -> None:
+    """Such as one in an environment below root's home: no program could load it."""
+    library = tmp_path / "preload" / "libjupyter_gpu_gate.so"
+    library.parent.mkdir()
+    library.write_bytes(b"library")
+    child = spawn()
+    child.run("import pathlib; from jupyter_gpu_node.shares import gate_files")
+    child.run(f"gate_files._LIBRARIES = pathlib.Path({str(tmp_path)!r})")
+    assert child.run("str(gate_files.preload())") == str(library)
+    library.parent.chmod(0o700)
+    child.run("os.setgid(65534) or os.setuid(65534)")
+    assert child.run("gate_files.preload()") is None

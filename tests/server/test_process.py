@@ -44,7 +44,8 @@ def test_a_running_kernel_can_open_what_it_was_given_and_no_more(tmp_path: Path)
             pid = ask(kernel, "str(os.getpid())")
             seen = []
             for gpus in (0, 2, 1, 0):
-                attached = [gpu["path"] for gpu in server.call("PUT", f"{API}/request", {"gpus": gpus})["gpus"]]
+                cards = server.call("PUT", f"{API}/request", {"gpus": gpus})["gpus"]
+                attached = [gpu["path"] for gpu in cards if gpu["state"] == "attached"]  # one may drain for a moment
                 seen += [(ask(kernel, f"can_open({path!r})"), path in attached) for path in (first, second)]
             assert {answer for answer, given in seen if given} == {"yes"}
             assert {answer for answer, given in seen if not given} == {"EPERM"}

@@ -5,6 +5,7 @@ It is compiled when the package is built, for one platform; a package that was b
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _LIBRARIES = Path(__file__).parents[1] / "lib"
@@ -21,4 +22,5 @@ def shim() -> Path | None:
 
 
 def _found(path: Path) -> Path | None:
-    return path if path.is_file() else None
+    """None too where this user may not read it: each program would complain of it, and run without."""
+    return path if os.access(path, os.R_OK) and path.is_file() else None

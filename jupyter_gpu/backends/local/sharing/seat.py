@@ -24,6 +24,7 @@ from .verdict import Verdict
 
 PATIENCE = 5.0
 """Seconds without an arbiter before the user hears of it: one that was killed is replaced in less than one."""
+NO_GATE = "this installation has no gate that can be read: it was built without a C compiler, or is closed to this user"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Seat:
         self._held: Mapping[str, int] = {}
         self.trouble = ""
         """Why programs wait for the GPU now, if so."""
-        self.missing = "" if self._gate else "this installation has no gate: it was built without a C compiler"
+        self.missing = "" if self._gate else NO_GATE
         """Why GPU time cannot be shared out by this server at all, if so."""
         if self._gate and not can_be_preloaded(str(self._gate)):
             self.missing = f"programs can't be started with {self._gate}, because of the blanks or colons in its path"
