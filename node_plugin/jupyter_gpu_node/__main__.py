@@ -62,6 +62,8 @@ from .slots import Claim, Reconciled, Unresolved
 from .steps import Tools
 from .stock import NVIDIA, Stock
 
+LEARN = 1.0
+"""Seconds that the kubelet gets at the start to tell of slots that are not recorded. Whoever opens a GPU waits."""
 _log = logging.getLogger("jupyter_gpu_node")
 
 
@@ -220,8 +222,9 @@ class Plugin:
         await self.agent.synced.wait()
         await self._serve_slots(self.claims.known.values())
         if any(member.holding.has and not self.sharing.knows(uid) for uid, member in self.agent.members.items()):
-            with contextlib.suppress(Unresolved):  # the record was lost: the kubelet knows, too
-                await self._serve_slots((await self.claims.reconcile()).learned)
+            with contextlib.suppress(Unresolved, TimeoutError):  # the record was lost: the kubelet knows, too
+                async with asyncio.timeout(LEARN):
+                    await self._serve_slots((await self.claims.reconcile()).learned)
         await self.sharing.begin()
         await self.claims.watch(self._compared)
 

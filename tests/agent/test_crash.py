@@ -97,10 +97,11 @@ def test_a_pod_without_its_pin_is_found_and_guarded_anew(node: Node) -> None:
     Pins(node.bpffs / "jupyter-gpu").discard(pod.uid)
     assert child.probe(*node.nodes) == "+---"
     node.start()
-    pod.until_has(node.uuids[0])
+    until(lambda: len(bpf.attached(pod.group)) == 2, what="a second program")
+    until(lambda: child.probe(*node.nodes) == "+---", what="what was given to be open again")
     pod.allocate(node.uuids[0], node.uuids[1], generation=2)
+    pod.until_has(*node.uuids[:2])
     assert child.probe(*node.nodes) == "+---"  # the lost program has its say until the pod ends
-    assert len(bpf.attached(pod.group)) == 2
 
 
 def test_a_child_sees_the_same(node: Node) -> None:
