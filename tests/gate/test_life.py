@@ -13,6 +13,14 @@ from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done
 from .place import Place, Program
 from .stub import Stub
 
+KERNEL = (
+    "import ctypes, os, sys\n"
+    "d = ctypes.CDLL('libcuda.so.1'); c, m, f = (ctypes.c_void_p() for _ in range(3))\n"
+    "d.cuInit(0); d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c)\n"
+    "d.cuModuleLoadData(ctypes.byref(m), b'x'); d.cuModuleGetFunction(ctypes.byref(f), m, b'k')\n"
+)
+"""The beginning of a Python program: `f` is a kernel of the driver `d`."""
+
 
 def test_a_child_begins_afresh_and_holds_no_connection(place: Place) -> None:
     """The driver refuses a child's launches, at once; its parent's end is seen although the child lives on."""
@@ -108,11 +116,7 @@ def _refuse(stub: Stub) -> None:
 
 def test_a_child_keeps_the_files_of_its_parent(place: Place) -> None:
     """Also one that has the number of our socket, which the program had closed without knowing it."""
-    program = (
-        "import ctypes, os, sys\n"
-        "d = ctypes.CDLL('libcuda.so.1'); c, m, f = (ctypes.c_void_p() for _ in range(3))\n"
-        "d.cuInit(0); d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c)\n"
-        "d.cuModuleLoadData(ctypes.byref(m), b'x'); d.cuModuleGetFunction(ctypes.byref(f), m, b'k')\n"
+    program = KERNEL + (
         "assert d.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, None, None, None) == 0\n"
         "print('launched', flush=True); sys.stdin.readline(); os.closerange(100, 1024)\n"
         "files = [os.open('/dev/null', os.O_RDWR) for _ in range(300)]\n"
@@ -145,11 +149,7 @@ def test_signals_do_not_let_a_launch_through(place: Place) -> None:
 
 def test_who_closes_all_files_does_not_lose_the_gate(place: Place) -> None:
     """As daemons do: a Python program that closes every number waits for its lease on a new connection."""
-    program = (
-        "import ctypes, os, sys\n"
-        "d = ctypes.CDLL('libcuda.so.1'); c, m, f = (ctypes.c_void_p() for _ in range(3))\n"
-        "d.cuInit(0); d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c)\n"
-        "d.cuModuleLoadData(ctypes.byref(m), b'x'); d.cuModuleGetFunction(ctypes.byref(f), m, b'k')\n"
+    program = KERNEL + (
         "launch = lambda: d.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, None, None, None)\n"
         "assert launch() == 0; os.closerange(100, 1024)\n"
         "files = [os.open('/dev/null', os.O_RDWR) for _ in range(300)]\n"

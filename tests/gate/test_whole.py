@@ -2,31 +2,24 @@
 
 import os
 import time
-from collections.abc import Callable
 
 import pytest
 
 from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done, Revoke
 from tests.shares.client import overlaps
 from tests.shares.serve import Serving
+from tests.shares.world import until
 
 from .place import GPU, MIB, Place, Program
-from .stub import LONG, Connection, Stub
+from .stub import Connection, Stub
 
 ALWAYS = "kernels:1000000:1000"
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LONG
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.002)
 
 
 def _runs(place: Place, launches: int = 100) -> None:
     """Wait for so many launches more."""
     before = place.launches()
-    _until(lambda: place.launches() >= before + launches)
+    until(lambda: place.launches() >= before + launches)
 
 
 def _stands(place: Place) -> None:
@@ -37,7 +30,7 @@ def _stands(place: Place) -> None:
         time.sleep(0.3)
         return place.launches() == before
 
-    _until(same)
+    until(same)
 
 
 def _whole(place: Place, stub: Stub) -> Connection:
@@ -226,9 +219,9 @@ def test_a_server_killed_while_a_whole_gpu_is_held(place: Place) -> None:
             server.start()
             server.set({GPU: {"one": 500, "two": 500}})
             with _run(place, server, "two", ALWAYS):
-                _until(lambda: len(_turns(place).get("two", ())) > 100)
+                until(lambda: len(_turns(place).get("two", ())) > 100)
                 before = len(_turns(place)["one"])
-                _until(lambda: len(_turns(place)["one"]) > before + 100)
+                until(lambda: len(_turns(place)["one"]) > before + 100)
         assert place.sums().overlaps == 0
         assert overlaps(_turns(place)) == []
 
@@ -239,7 +232,7 @@ def test_a_server_killed_beside_long_kernels(place: Place) -> None:
         server.set({GPU: {"one": 500, "two": 500}})
         with _run(place, server, "two", ALWAYS), _run(place, server, "one", "kernels:3:3000000", "sync") as one:
             for number in range(1, 3):
-                _until(lambda number=number: len(_turns(place).get("one", ())) >= number)  # type: ignore[misc]
+                until(lambda number=number: len(_turns(place).get("one", ())) >= number)  # type: ignore[misc]
                 server.kill()
                 server.start()
                 server.set({GPU: {"one": 500, "two": 500}})
@@ -259,4 +252,4 @@ def test_a_whole_gpu_outlives_server_after_server(place: Place) -> None:
                 server.start()
                 _runs(place)
                 server.set({GPU: {"one": 1000}})
-                _until(lambda: server.call(holder=GPU) == "one")
+                until(lambda: server.call(holder=GPU) == "one")

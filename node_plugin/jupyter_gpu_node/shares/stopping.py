@@ -32,6 +32,12 @@ def resume(processes: Iterable[Process]) -> None:
         _send(process, signal.SIGCONT)
 
 
+def end(processes: Iterable[Process]) -> None:
+    """For ever: stopped ones, too."""
+    for process in sorted(processes):
+        _send(process, signal.SIGKILL)
+
+
 def identified(pid: int) -> Process | None:
     """The process that has this pid now."""
     start = proc.process_start_time(pid)

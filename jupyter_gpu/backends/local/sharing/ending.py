@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
 from collections.abc import Iterable
 
-from jupyter_gpu_node import proc
+from jupyter_gpu_node.shares import offences, stopping
 
 from ..processes import Process
 
-_log = logging.getLogger(__name__)
-
 
 def end(processes: Iterable[Process]) -> None:
-    """With SIGKILL, which ends stopped ones, too. Whoever is not ours to end is left to its own server."""
-    for process in sorted(set(processes)):
-        if process.pid == os.getpid():
-            continue
-        try:
-            with proc.meant(process.pid, process.started) as descriptor:
-                if descriptor is not None:
-                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-        except OSError as error:
-            _log.warning("Process %s cannot be ended: %s", process.pid, error)
+    """All of them but this one. Whoever is not ours to end is left to its own server."""
+    stopping.end({offences.Process(one.pid, one.started) for one in processes if one.pid != os.getpid()})
