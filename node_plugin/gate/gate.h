@@ -38,6 +38,7 @@ struct share {
     enum stage stage;
     unsigned waiters;
     bool whole;                    /* it was ours for ever when the connection ended, and no other server was found since */
+    uint64_t lost;                 /* when that was */
     uint64_t asked;                /* when it was asked back, 0: it was not, or has said that it takes longer */
     bool patient;                  /* it has said so of this lease: it need not be looked at as often */
     uint64_t number, given;        /* of the lease in hand; of the last one that was given back */
@@ -100,8 +101,8 @@ void pass_leave(struct pass *pass);
 
 /* Under the lock. A GRANT or a REVOKE came. */
 void lease_message(struct share *share, struct message message, uint64_t now);
-/* There is a new connection; the connection ended. */
-void lease_connected(struct share *share);
+/* There is a new connection, or one to the same server again; the connection ended. */
+void lease_connected(struct share *share, bool again);
 void lease_lost(struct share *share);
 /* Nobody listened at `when` at the very socket by which it was given: whether it goes on without a server. */
 bool lease_alone(struct share *share, uint64_t when);

@@ -4,7 +4,9 @@
  *
  * Who has a whole GPU keeps it when its server ends: nobody else is there. It goes on for ALONE after each moment at which
  * nobody listened at the socket of that very server, and a new server rests for twice as long from the moment at which it
- * listens. So either that one has heard of us before it gives the GPU to anybody, or we have stopped.
+ * listens. So either that one has heard of us before it gives the GPU to anybody, or we have stopped. A server that is being
+ * killed may listen a moment longer than it is connected: who was connected once more, for less than ALONE, and got no word
+ * about a lease is as before.
  *
  * A launch counts itself in `running` before it looks at `until`, and whoever closes sets `until` before it looks at
  * `running`: so either the launch sees that it may not pass, or the other waits for it. */
@@ -85,6 +87,7 @@ static void granted(struct share *share, struct message message, uint64_t now) {
 }
 
 void lease_message(struct share *share, struct message message, uint64_t now) {
+    share->whole = false;
     if (message.kind == GRANT) {
         granted(share, message, now);
     } else if (message.a == share->number && message.a > share->given && share->stage == HELD) {
@@ -97,15 +100,21 @@ void lease_message(struct share *share, struct message message, uint64_t now) {
 
 bool lease_drains(struct share *share) { return atomic_load(&share->running) || window_busy(share, true); }
 
-void lease_connected(struct share *share) {
+void lease_connected(struct share *share, bool again) {
     bool keeps = lease_drains(share) || now_ns() < atomic_load(&share->until);
-    share->whole = false;
+    if (!again) share->whole = false;
     share->number = share->given = 0;
     if (keeps || share->waiters) ask(share, keeps);
 }
 
 void lease_lost(struct share *share) {
-    share->whole = share->stage == HELD && atomic_load(&share->until) == FOREVER;
+    uint64_t now = now_ns();
+    if (share->stage == HELD && atomic_load(&share->until) == FOREVER) {
+        share->whole = true;
+        share->lost = now;
+    } else if (now >= share->lost + ALONE) {
+        share->whole = false;
+    }
     close_door(share);
     share->stage = FREE;
     share->asked = 0;

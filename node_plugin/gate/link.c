@@ -196,11 +196,12 @@ static bool converse(struct share *share) {
 static void connected(struct share *share, int socket, struct place before) {
     struct place place = place_of(share);
     gate_enter();
+    bool again = same_place(before, share->place) && same_place(before, place);
     share->place = same_place(before, place) ? place : (struct place){0};
     share->socket = socket;
     share->cookie = cookie_of(socket);
     memory_connected(share);
-    lease_connected(share);
+    lease_connected(share, again);
     share_changed(share);
     gate_leave();
 }

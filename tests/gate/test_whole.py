@@ -111,6 +111,34 @@ def test_a_next_server_that_is_silent_stops_it(place: Place) -> None:
             _runs(place)
 
 
+def test_a_server_that_dies_is_asked_once_more(place: Place) -> None:
+    """It listens a moment longer than it is connected: that changes nothing."""
+    with place.run("dlsym", ALWAYS):
+        with place.stub() as stub:
+            _whole(place, stub).close()
+            stub.accept().close()
+        _runs(place)
+
+
+def test_a_server_that_lives_on_without_a_word_has_it_back(place: Place) -> None:
+    """It may have given the GPU to somebody before it dies."""
+    with place.run("dlsym", ALWAYS):
+        with place.stub() as stub:
+            _whole(place, stub).close()
+            stub.accept().expect(Ask)
+            _stands(place)
+        _stands(place)
+
+
+def test_who_was_given_less_before_the_server_died_stops(place: Place) -> None:
+    """By its last word it has not the whole any more."""
+    with place.run("dlsym", ALWAYS):
+        with place.stub() as stub:
+            _whole(place, stub).close()
+            stub.accept().grant(1)
+        _stands(place)
+
+
 @pytest.mark.parametrize("what", ["nothing", "another"])
 def test_it_goes_on_at_the_socket_of_that_very_server_only(place: Place, what: str) -> None:
     """The share was taken away meanwhile, or another server was there that may have given the GPU to somebody."""
