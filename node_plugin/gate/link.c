@@ -134,14 +134,15 @@ static int dial_path(int socket, const struct share *share) {
     return connect(socket, (struct sockaddr *)&address, sizeof address);
 }
 
-/* A connected socket, or -1. */
-static int dial(const struct share *share) {
+/* A socket that is connected to the server at that place, or -1. */
+static int dial(const struct share *share, struct place place) {
     int low = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int high = fcntl(low, F_DUPFD_CLOEXEC, HIGH_NUMBER); /* where programs seldom look */
     if (high >= 0) close(low);
     int one = high >= 0 ? high : low;
-    if (one >= 0 && dial_path(one, share) == 0) return one;
-    int why = errno;
+    bool there = one >= 0 && dial_path(one, share) == 0;
+    if (there && same_place(place, place_of(share))) return one;
+    int why = there ? EAGAIN : errno; /* it was made anew meanwhile: whose socket that is cannot be told */
     if (one >= 0) close(one);
     errno = why;
     return -1;
@@ -193,11 +194,10 @@ static bool converse(struct share *share) {
     }
 }
 
-static void connected(struct share *share, int socket, struct place before) {
-    struct place place = place_of(share);
+static void connected(struct share *share, int socket, struct place place) {
     gate_enter();
-    bool again = same_place(before, share->place) && same_place(before, place);
-    share->place = same_place(before, place) ? place : (struct place){0};
+    bool again = same_place(place, share->place);
+    share->place = place;
     share->socket = socket;
     share->cookie = cookie_of(socket);
     memory_connected(share);
@@ -247,7 +247,7 @@ static void *serve(void *data) {
     for (int tries = 1;; tries++) {
         struct place place = place_of(share);
         uint64_t when = now_ns();
-        int socket = dial(share), why = errno;
+        int socket = dial(share, place), why = errno;
         bool alone = socket < 0 && goes_on(share, place, when, why), heard = false;
         if (socket >= 0) {
             connected(share, socket, place);
