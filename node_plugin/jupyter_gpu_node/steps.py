@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from jupyter_gpu import faults
 from jupyter_gpu.model.gpu import Gpu, GpuShare
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from . import cgroup, killing, proc, roster
 from .audit_rules import Rights
@@ -132,6 +133,8 @@ class Steps:
         member.granted = {**member.granted, **{share.uuid: share.milli for share in shares}}
         allowed = [share.uuid for share in shares]
         if opened := set(allowed) - member.guard.allowed:
+            whole = {share.uuid for share in shares if share.milli == MILLI_PER_GPU}  # of which nobody else has any
+            self._rule(member, [uuid for uuid in allowed if uuid not in opened - whole])
             try:  # whoever had more of it has less before it is opened for this pod, and its socket is there
                 await self._tools.sharing.update(member.uid)
             except OSError:
