@@ -74,6 +74,20 @@ def test_shares_are_exact() -> None:
         assert abs(uses[f"h{milli}"].work / total - milli / 1000) <= 0.0005
 
 
+@pytest.mark.parametrize("milli", [100, 250, 500])
+def test_a_burst_is_not_followed_by_a_pause(milli: int) -> None:
+    """Who has spent its savings gets what it earns from then on, and its neighbour as much as without the burst."""
+    start, end = 10 * SECOND, 30 * SECOND
+    programs = {"burst": Program(milli, ((start, end),), silent=True), "hog": hog(1000 - milli, 30)}
+    uses = Simulation(programs, Timing(), handover=HANDOVER).run(end)
+    turns = [turn for turn in uses["burst"].turns if turn[1] > start]
+    period, quantum = Timing().period, Timing().quantum(milli)
+    assert max(after[0] - before[1] for before, after in pairwise(turns)) <= 2 * period
+    spent = Timing().cap(milli) * 1000 // (1000 - milli)
+    for begin in range(start + spent + 2 * period, end - SECOND, SECOND):
+        assert within(uses["burst"].turns, begin, begin + SECOND) == pytest.approx(SECOND * milli / 1000, abs=2 * quantum)
+
+
 def test_a_bank_makes_bursts_wait_less() -> None:
     """A mostly idle share beside hogs: with its bank the bursts that exceed its quantum are served at once."""
 

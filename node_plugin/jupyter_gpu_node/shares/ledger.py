@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from .bank import Bank, Deposit
 from .timing import Timing
 
+MOST_BEHIND = 6
+"""Quarters of a quantum."""
 SAVER, CLAIMANT, NEITHER = 0, 1, 2
 """How a share stands: it has saved time and may spend it; it has some of its quantum; or nothing worth a turn."""
 
@@ -91,8 +93,12 @@ class Ledger:
         return self.quantum >= 0 and self.bank.balance(now) > 0
 
     def left(self) -> int:
-        """How far behind its quantum it is, in quarters of it: finer steps would be changes of hands for nothing."""
-        return 4 * self.quantum // max(1, self._earns)
+        """How far behind its quantum it is, in quarters of it: finer steps would be changes of hands for nothing.
+
+        Who was kept from its time for long, as others spent what they had saved, is not further ahead for that: it gets
+        it back when they rest. Else each burst would be followed by a pause as long.
+        """
+        return min(4 * self.quantum // max(1, self._earns), MOST_BEHIND)
 
     def _earn(self, milli: int) -> None:
         self.milli = milli
