@@ -14,29 +14,24 @@ import signal
 import socket
 import stat
 import time
-import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from jupyter_gpu_node import cgroup, proc
 from jupyter_gpu_node.shares import offences, stopping
-from jupyter_gpu_node.shares import places as share_places
 from jupyter_gpu_node.shares.bouncer import Bouncer
-from jupyter_gpu_node.shares.elastic import Elastic
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
 from jupyter_gpu_node.shares.store import Store
 from jupyter_gpu_node.shares.usage_by_process import NvmlReader, Uses
 
 from .. import poke
 from ..neighbours import Neighbour
-from ..processes import Process, identify, namespace
-from . import places, records, verdict
+from ..processes import Process, namespace
+from . import places, records
 from .claims import Shares, apportion, claims
 from .clients import Clients
-from .ending import end
 from .removal import Removal
-from .verdict import Verdict
+from .rules import Rules
+from .sentencing import Accusation, Sentencing
 
 LOOK = 1.0
 """Seconds between two looks at the records, if nobody pokes."""
@@ -66,33 +61,25 @@ class Users:
         await self._reader.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Accusation:
-    """What the bouncer wants to be taken away."""
-
-    gpu: str
-    pod: str
-    reason: str
-    members: frozenset[Process]
-    """Of the share, that the server knew."""
-    pids: frozenset[int]
-    """Of all who used the GPU, as the driver saw it."""
-
-
 class Arbiter:
-    """``folder`` is that of the arbiters of this user, as a path that leads there whatever becomes of its name."""
+    """``folder`` is that of the arbiters of this user, as a path that leads there whatever becomes of its name.
 
-    def __init__(self, state: Path, lock: int, folder: Path) -> None:
+    Its rules are those that hold when it begins: with others another one begins (:meth:`run`).
+    """
+
+    def __init__(self, state: Path, lock: int, folder: Path, rules: Rules) -> None:
         self._state = state
         self._lock = lock
         self._folder = folder
         self._own = folder / places.OWN
+        self._rules = rules
+        self._outdated = False
+        self._told: str | None = None
         self._pods: dict[str, Neighbour] = {}
         self._clients = Clients()
+        self._awake = asyncio.Event()
+        self._sentencing = Sentencing(state, folder, self._clients, self._awake.set)
         self._shares: Shares = {}
-        self._verdicts: dict[str, tuple[Verdict, ...]] = {}
-        self._accused: list[Accusation] = []
-        self._untold: set[str] = set()
         self._untidy = True
         self._users = Users(NvmlReader()) if DRIVER.exists() else None
         self._bouncer = Bouncer(
@@ -101,15 +88,19 @@ class Arbiter:
             pod_of=self._clients.pod_of,
             never=lambda: [offences.Process(one.pid, one.started) for one in self._clients.servers()],
             reader=self._users,
+            penalties=lambda gpu: rules.of(gpu).penalties,
         )
         self._server = ArbiterServer(
-            Store(self._own), self._clients.check, elastic=lambda _: Elastic(), overdue=self._bouncer.late
+            Store(self._own),
+            self._clients.check,
+            timing=lambda gpu: rules.of(gpu).timing,
+            elastic=lambda gpu: rules.of(gpu).elastic,
+            overdue=self._bouncer.late,
         )
-        self._awake = asyncio.Event()
         self._over = False
 
-    async def run(self) -> None:
-        """Until nothing is left to do."""
+    async def run(self) -> bool:
+        """Until nothing is left to do, or other rules are to hold; whether another one is to begin with those."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.stop)
         await self._bouncer.start(self._server)
         try:
@@ -121,6 +112,7 @@ class Arbiter:
         finally:
             await self._bouncer.close()  # whoever is stopped runs again
             await self._server.close()
+        return self._outdated and not self._over
 
     def stop(self) -> None:
         """End soon."""
@@ -129,9 +121,8 @@ class Arbiter:
 
     def _begin(self, found: dict[str, Neighbour]) -> None:
         """In a thread: put right what an earlier arbiter left."""
-        taken = {(pod, one.gpu) for pod, judged in self._verdicts.items() for one in judged}
         claimed = {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)}
-        records.sweep(self._folder, claimed - taken)
+        records.sweep(self._folder, claimed - self._sentencing.taken)
         # Those of this user the bouncer has continued. Any user may write any pid there: only pods' programs are meant.
         places_of = [pod.place for pod in found.values()]
         for process in records.stopped(self._state / places.ARBITERS):
@@ -162,7 +153,7 @@ class Arbiter:
         while not self._over:
             self._awake.clear()
             found = await self._look()
-            if found is None:
+            if found is None or self._outdated:
                 return
             places.beat(self._own)
             await self._serve(found)
@@ -193,16 +184,33 @@ class Arbiter:
             return None
         for pod in found.keys() - self._pods.keys():
             if claims(found[pod].record):
-                self._verdicts.setdefault(pod, self._read(pod))
+                self._sentencing.recall(pod)
         records.tidy(self._state, self._folder, traces, found)
         _shorten_log()
         self._untidy = bool(self._pods.keys() - found.keys())
+        self._read_rules()
         return found
+
+    def _read_rules(self) -> None:
+        """In a thread: whether others hold than those with which this arbiter began; servers are told what is wrong."""
+        if self._rules.look():
+            _log.info("The rules of time shares have changed: everybody is served anew.")
+            self._outdated = True
+        if self._told == self._rules.problem:
+            return
+        self._told = self._rules.problem
+        if self._told:
+            _log.warning("%s", self._told)
+        try:
+            places.tell(self._own, self._told)
+        except OSError as error:
+            _log.warning("Servers cannot be told of the rules: %s", error)
+        poke.poke(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
 
     async def _serve(self, found: dict[str, Neighbour]) -> None:
         """Have the shares be those that the records tell."""
         self._pods = self._clients.pods = found
-        taken = await self._sentence()
+        taken = await self._sentencing.carry_out()
         wanted = (claim for pod in found.values() for claim in claims(pod.record))
         self._shares = apportion((one for one in wanted if (one.pod, one.gpu) not in taken), self._shares)
         try:
@@ -216,8 +224,6 @@ class Arbiter:
             _log.warning("Not every share can be served; it is tried again: %s", error)
         await self._bouncer.set({gpu: tuple(pods) for gpu, pods in self._shares.items()})
 
-    # --- shares that are taken away -----------------------------------------------------------------------------------
-
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
         """The bouncer wants it. Who used the GPU for that share is remembered now: soon nobody can tell."""
         members = frozenset(
@@ -227,69 +233,7 @@ class Arbiter:
         )
         used = self._users.latest.get(gpu, {}) if self._users else {}
         pids = frozenset(pid for pid, time_used in used.items() if time_used)
-        self._accused.append(Accusation(gpu, pod, reason, members, pids))
-        self._awake.set()
-
-    async def _sentence(self) -> set[tuple[str, str]]:
-        """Carry out what is new, and forget what no longer stands; pods and GPUs that are not served now.
-
-        A verdict is forgotten one turn before the share is served again, so that the bouncer sees the share go.
-        """
-        accused, self._accused = self._accused, []
-        taken = {(pod, one.gpu) for pod, judged in self._verdicts.items() for one in judged}
-        taken |= {(one.pod, one.gpu) for one in accused}
-        guilty = await asyncio.to_thread(self._convict, accused)
-        for pod, judged in list(self._verdicts.items()):
-            known = self._pods.get(pod)
-            left = tuple(one for one in judged if known and verdict.stands(one, known.record))
-            if left != judged or pod in guilty:
-                self._awake.set()
-                self._untold.add(pod)
-            if pod in self._untold and await asyncio.to_thread(self._tell, pod, left, guilty.get(pod, ())):
-                self._untold.discard(pod)
-            self._verdicts[pod] = left
-            if not left and pod not in self._untold:
-                del self._verdicts[pod]
-        return taken
-
-    def _convict(self, accused: Iterable[Accusation]) -> dict[str, tuple[Process, ...]]:
-        """In a thread: make verdicts, but where there is one; by pod the processes that are to be ended."""
-        spared = {*self._clients.servers(), identify(os.getpid())}
-        guilty: dict[str, tuple[Process, ...]] = {}
-        for one in accused:
-            known = self._verdicts.get(one.pod) or self._read(one.pod)
-            if not any(other.gpu == one.gpu for other in known):
-                others = (identify(pid) for pid in one.pids if self._clients.pod_of(pid) == one.pod)
-                found = tuple(sorted({*one.members, *filter(None, others)} - spared))
-                known = (*known, Verdict(uuid.uuid4().hex, one.gpu, one.reason, found))
-                guilty[one.pod] = (*guilty.get(one.pod, ()), *found)
-            self._verdicts[one.pod] = known
-        return guilty
-
-    def _tell(self, pod: str, judged: tuple[Verdict, ...], guilty: Iterable[Process]) -> bool:
-        """In a thread: the pod's file says it, and its server is poked to read it; whether it could be written."""
-        end(guilty)
-        try:
-            with share_places.opened(self._folder / pod) as folder:
-                share_places.replace(folder, verdict.NAME, verdict.encode(judged))
-        except OSError as error:
-            _log.warning("Pod %s cannot be told that its share is taken away: %s", pod, error)
-            return False
-        poke.poke(self._state / "pods", [f"{pod}.sock"])
-        return True
-
-    def _read(self, pod: str) -> tuple[Verdict, ...]:
-        try:
-            folder = os.open(self._folder / pod / "shares", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                return verdict.decode(share_places.read(folder, verdict.NAME, verdict.MAX_BYTES))
-            finally:
-                os.close(folder)
-        except FileNotFoundError:
-            return ()
-        except (OSError, ValueError) as error:
-            _log.warning("What was decided about pod %s cannot be read: %s", pod, error)
-            return ()
+        self._sentencing.accuse(Accusation(gpu, pod, reason, members, pids))
 
 
 # --- the process ------------------------------------------------------------------------------------------------------
@@ -328,8 +272,12 @@ def main(arguments: list[str]) -> int:
         return 0
     _log.info("Process %s hands out GPU time (started at tick %s).", os.getpid(), proc.process_start_time(os.getpid()))
 
-    async def whole() -> None:
-        await Arbiter(state, lock, Path(f"/proc/self/fd/{folder}")).run()
+    rules = Rules(state)
+    rules.look()
 
-    asyncio.run(whole())
+    async def whole() -> bool:
+        return await Arbiter(state, lock, Path(f"/proc/self/fd/{folder}"), rules).run()
+
+    while asyncio.run(whole()):
+        pass
     return 0

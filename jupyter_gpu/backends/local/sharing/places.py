@@ -15,6 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from jupyter_gpu.model import strict
+from jupyter_gpu_node.shares import places as share_places
+
 from .. import poke
 from ..processes import namespace
 from ..store import open_shared
@@ -32,6 +35,9 @@ MAX_LOG = 256 * 1024
 """Bytes: the directory is small on many machines."""
 NAMESPACE = "namespace"
 """Of the pids that an arbiter sees: a file of its own."""
+PROBLEM = "problem"
+"""Why the rules that were set cannot be used; empty if they can."""
+MAX_PROBLEM = 1000
 SILENCE = 10.0
 """Seconds after which an arbiter that shows no sign of life counts as one that hangs."""
 
@@ -162,6 +168,28 @@ def sees_us(state: Path, user: int) -> bool:
         return (home(state, user) / OWN / NAMESPACE).read_bytes()[:32] == str(namespace()).encode()
     except OSError:
         return True
+
+
+def tell(own: Path, problem: str) -> None:
+    """Servers find that there, at once or never a part of it. Raises :class:`OSError`."""
+    folder = os.open(own, _FOLDER)
+    try:
+        share_places.replace(folder, PROBLEM, problem.encode())
+    finally:
+        os.close(folder)
+
+
+def problem(state: Path, user: int) -> str:
+    """What that user's arbiter says of the rules that were set; empty: nothing is wrong."""
+    try:
+        folder = os.open(home(state, user) / OWN, _FOLDER)
+        try:
+            text = share_places.read(folder, PROBLEM, 4 * MAX_PROBLEM)
+        finally:
+            os.close(folder)
+    except OSError:
+        return ""
+    return strict.printable(text.decode(errors="replace"), MAX_PROBLEM) if text else ""
 
 
 # --- where a pod's programs find their sockets ------------------------------------------------------------------------

@@ -43,6 +43,8 @@ class Seat:
         self._held: Mapping[str, int] = {}
         self.trouble = ""
         """Why programs wait for the GPU now, if so."""
+        self.notice = ""
+        """What is wrong with the rules that were set for this machine, if so."""
         self.missing = "" if self._gate else NO_GATE
         """Why GPU time cannot be shared out by this server at all, if so."""
         if self._gate and not can_be_preloaded(str(self._gate)):
@@ -72,6 +74,7 @@ class Seat:
             if self._user is None:
                 return
         self._user = places.living(self._state)
+        self._listen()
         try:
             if self._user is not None:
                 places.lead(self._link, places.sockets(self._state, self._user, self._pod))
@@ -82,6 +85,14 @@ class Seat:
             return
         if held:
             self.trouble = self._silent(time.monotonic())
+
+    def _listen(self) -> None:
+        """Whoever administers this machine looks into the logs of servers."""
+        if self._user is None:
+            return
+        before, self.notice = self.notice, places.problem(self._state, self._user)
+        if self.notice and self.notice != before:
+            _log.warning("%s", self.notice)
 
     def _silent(self, now: float) -> str:
         """Why nobody serves the pod, if that lasts."""

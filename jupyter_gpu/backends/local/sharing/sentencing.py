@@ -1,0 +1,130 @@
+"""Takes shares away: from what the bouncer wants to a verdict that the pod's server reads, until it no longer stands.
+
+Verdicts are files beside the sockets of their pods, so that the next arbiter knows them. What blocks is done in a
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from jupyter_gpu_node.shares import places as share_places
+
+from .. import poke
+from ..processes import Process, identify
+from . import verdict
+from .clients import Clients
+from .ending import end
+from .verdict import Verdict
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Accusation:
+    """What the bouncer wants to be taken away."""
+
+    gpu: str
+    pod: str
+    reason: str
+    members: frozenset[Process]
+    """Of the share, that the server knew."""
+    pids: frozenset[int]
+    """Of all who used the GPU, as the driver saw it."""
+
+
+class Sentencing:
+    """Of the pods of ``clients``; ``folder`` has theirs. ``changed`` is called when it is to be carried out again."""
+
+    def __init__(self, state: Path, folder: Path, clients: Clients, changed: Callable[[], None]) -> None:
+        self._state = state
+        self._folder = folder
+        self._clients = clients
+        self._changed = changed
+        self._accused: list[Accusation] = []
+        self._verdicts: dict[str, tuple[Verdict, ...]] = {}
+        self._untold: set[str] = set()
+
+    @property
+    def taken(self) -> set[tuple[str, str]]:
+        """Pods and GPUs of the verdicts that are known."""
+        return {(pod, one.gpu) for pod, judged in self._verdicts.items() for one in judged}
+
+    def accuse(self, accusation: Accusation) -> None:
+        """Carried out soon."""
+        self._accused.append(accusation)
+        self._changed()
+
+    def recall(self, pod: str) -> None:
+        """In a thread: what an earlier arbiter decided about a pod that is new here."""
+        if pod not in self._verdicts:
+            self._verdicts[pod] = self._read(pod)
+
+    async def carry_out(self) -> set[tuple[str, str]]:
+        """What is new; and forget what no longer stands. Pods and GPUs that are not served now.
+
+        A verdict is forgotten one turn before the share is served again, so that the bouncer sees the share go.
+        """
+        accused, self._accused = self._accused, []
+        taken = self.taken | {(one.pod, one.gpu) for one in accused}
+        if await asyncio.to_thread(self._carry_out, accused):
+            self._changed()
+        return taken
+
+    def _carry_out(self, accused: list[Accusation]) -> bool:
+        """In a thread: whether a verdict came or went."""
+        news = {one.pod for one in accused if self._convict(one)}
+        for pod, judged in list(self._verdicts.items()):
+            known = self._clients.pods.get(pod)
+            left = tuple(one for one in judged if known and verdict.stands(one, known.record))
+            if left != judged:
+                news.add(pod)
+            self._verdicts[pod] = left
+        self._untold |= news
+        self._untold -= {pod for pod in self._untold if self._tell(pod)}
+        for pod in [pod for pod, left in self._verdicts.items() if not left and pod not in self._untold]:
+            del self._verdicts[pod]
+        return bool(news)
+
+    def _convict(self, one: Accusation) -> bool:
+        """Make a verdict and end its processes, unless there is one already."""
+        self._verdicts[one.pod] = known = self._verdicts.get(one.pod) or self._read(one.pod)
+        if any(other.gpu == one.gpu for other in known):
+            return False
+        others = (identify(pid) for pid in one.pids if self._clients.pod_of(pid) == one.pod)
+        spared = {*self._clients.servers(), identify(os.getpid())}
+        guilty = tuple(sorted({*one.members, *filter(None, others)} - spared))
+        self._verdicts[one.pod] = (*known, Verdict(uuid.uuid4().hex, one.gpu, one.reason, guilty))
+        end(guilty)
+        return True
+
+    def _tell(self, pod: str) -> bool:
+        """The pod's file says it, and its server is poked to read it; whether it could be written."""
+        try:
+            with share_places.opened(self._folder / pod) as folder:
+                share_places.replace(folder, verdict.NAME, verdict.encode(self._verdicts[pod]))
+        except OSError as error:
+            _log.warning("Pod %s cannot be told that its share is taken away: %s", pod, error)
+            return False
+        poke.poke(self._state / "pods", [f"{pod}.sock"])
+        return True
+
+    def _read(self, pod: str) -> tuple[Verdict, ...]:
+        try:
+            folder = os.open(self._folder / pod / "shares", _FOLDER)
+            try:
+                return verdict.decode(share_places.read(folder, verdict.NAME, verdict.MAX_BYTES))
+            finally:
+                os.close(folder)
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError) as error:
+            _log.warning("What was decided about pod %s cannot be read: %s", pod, error)
+            return ()
