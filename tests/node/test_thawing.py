@@ -56,9 +56,9 @@ def test_what_was_released_is_left_alone(group: Path) -> None:
     """Somebody else may hold it by then; and a process that ended is started again."""
     thawer = thawing.Thawer()
     thawer.hold(group)
-    assert thawer._process is not None
-    thawer._process.kill()
-    thawer._process.wait()
+    assert thawer._deputy._process is not None
+    thawer._deputy._process.kill()
+    thawer._deputy._process.wait()
     thawer.hold(group)
     thawer.release(group)
     (group / "cgroup.freeze").write_text("1")
@@ -71,13 +71,14 @@ def test_what_was_released_is_left_alone(group: Path) -> None:
         (group / "cgroup.freeze").write_text("0")
 
 
-def test_what_cannot_be_promised_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_promised_is_refused() -> None:
     """Without the process nothing is held still; a name that would be two lines is none."""
     thawer = thawing.Thawer()
     with pytest.raises(OSError, match="cannot be told of"):
         thawer.hold(Path("a\nb"))
     thawer.close()
-    monkeypatch.setattr(thawing, "COMMAND", ("/nowhere/python",))
+    unable = thawing.Thawer("/nowhere/python")
     with pytest.raises(OSError, match="nowhere"):
-        thawing.Thawer().hold(Path("/sys"))
+        unable.hold(Path("/sys"))
+    assert not unable._deputy._held
     thawing.Thawer().release(Path("/sys"))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -40,6 +41,8 @@ with Client(Path(sys.argv[1])) as client:
     while True:
         message = client.poll(0.01)  # reads what it is sent, and keeps what it has
 """
+HOG_BUSY = HOG.replace("message = client.poll(0.01)", "pass")
+"""One that does not notice that its server has gone."""
 POLITE = """
 import sys, os
 from pathlib import Path
@@ -192,6 +195,17 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def children(pid: int) -> list[int]:
+    """Of all its threads; those that have ended but were not asked for are not among them."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
 def process(pid: int) -> Process:
     """It must be there."""
     found = identified(pid)
@@ -205,6 +219,22 @@ async def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         await asyncio.sleep(0.003)
+
+
+@asynccontextmanager
+async def killable(folder: Path, shares: Mapping[str, Mapping[str, int]]) -> AsyncIterator[subprocess.Popen[str]]:
+    """One that serves these shares in a process of its own, which leads its session; it is killed at the end."""
+    command = [sys.executable, "-m", "tests.shares.bouncing", str(folder), json.dumps(shares)]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'node_plugin'}"}
+    one = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert await line(one) == "ready\n"
+        yield one
+    finally:
+        one.kill()
+        one.wait(PATIENCE)
+        assert one.stdout
+        one.stdout.close()
 
 
 async def line(one: subprocess.Popen[str]) -> str:

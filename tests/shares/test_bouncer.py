@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +21,12 @@ from tests.gate.standin.conftest import FIRST, SECOND
 from tests.shares.bouncing import (
     ESCAPER,
     HOG,
-    PATIENCE,
+    HOG_BUSY,
     POLITE,
-    ROOT,
     Bouncing,
     Running,
+    children,
+    killable,
     line,
     process,
     state,
@@ -273,23 +273,19 @@ async def hog_waiting(running: Running, world: Bouncing) -> subprocess.Popen[str
 
 
 def test_the_next_one_continues_whom_a_killed_one_had_stopped(short: Path, running: Running) -> None:
-    """Nothing of the killed one was able to do it."""
+    """All of the killed one was killed, with its watchdog, as a container is."""
 
     async def check() -> None:
-        command = [sys.executable, "-m", "tests.shares.bouncing", str(short), json.dumps({GPU: TWO})]
-        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'node_plugin'}"}
-        first = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
-        try:
-            assert await line(first) == "ready\n"
-            one = running.start(SPIN_WITH_IT, short / "b" / "shares" / f"{GPU}.sock")
+        async with killable(short, {GPU: TWO}) as first:
+            one = running.start(HOG_BUSY, short / "b" / "shares" / f"{GPU}.sock")
             assert await line(one) == "has it\n"
             running.start(HOG, short / "a" / "shares" / f"{GPU}.sock")
             await until(lambda: state(one.pid) == "T")
-        finally:
-            first.kill()
-            first.wait(PATIENCE)
-            assert first.stdout
-            first.stdout.close()
+            first.send_signal(signal.SIGSTOP)  # it starts no other one
+            await until(lambda: state(first.pid) == "T")
+            for pid in children(first.pid):
+                os.kill(pid, signal.SIGKILL)
+            await until(lambda: not children(first.pid))
         assert state(one.pid) == "T"
         async with Bouncing(short):
             await until(lambda: state(one.pid) != "T")
@@ -298,9 +294,6 @@ def test_the_next_one_continues_whom_a_killed_one_had_stopped(short: Path, runni
         )
 
     asyncio.run(check())
-
-
-SPIN_WITH_IT = HOG.replace("message = client.poll(0.01)", "pass")
 
 
 def test_who_is_stopped_for_two_gpus_waits_for_both(short: Path, running: Running) -> None:

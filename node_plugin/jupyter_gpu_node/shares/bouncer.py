@@ -24,6 +24,7 @@ from .proxy import Proxy, give_back
 from .server import ArbiterServer, microseconds
 from .station import Overdue
 from .usage_by_process import Reader, foreign
+from .watchdog import Watchdog
 
 POLL = 0.01
 """Seconds between two looks whether a share that is late has given the GPU back."""
@@ -88,6 +89,7 @@ class Bouncer:
         self._proxies: dict[Place, Proxy] = {}
         self._events: asyncio.Queue[tuple[str, Event]] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bouncer")
+        self._watchdog = Watchdog()
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
         self._server: ArbiterServer | None = None
@@ -125,9 +127,10 @@ class Bouncer:
             if watched.timer:
                 watched.timer.cancel()
             for share, processes in watched.stopped.items():
-                await self._in_thread(stopping.resume, processes)
+                await self._in_thread(self._watchdog.resume, processes)
                 watched.state = {**watched.state, share: replace(watched.state[share], stopped=frozenset())}
         await self._save()
+        await self._in_thread(self._watchdog.close)
         for proxy in self._proxies.values():
             proxy.close()
         if self._reader:
@@ -187,7 +190,7 @@ class Bouncer:
             watched.state = {**watched.state, order.share: replace(record, stopped=record.stopped - order.processes)}
             return
         _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
-        await self._in_thread(stopping.stop, order.processes)
+        await self._in_thread(self._watchdog.stop, order.processes)
         self._tell(gpu, order.share, order.reason)
         if self._server:
             self._dismiss(gpu, order.share)
@@ -203,7 +206,7 @@ class Bouncer:
         """Unless they are stopped for another GPU as well."""
         others = (one.stopped for other, one in self._gpus.items() if other != gpu)
         held = frozenset[Process]().union(*(processes for by_share in others for processes in by_share.values()))
-        await self._in_thread(stopping.resume, order.processes - held)
+        await self._in_thread(self._watchdog.resume, order.processes - held)
         proxy = self._proxies.get((gpu, order.share))
         if proxy and not self._gpus[gpu].stopped.get(order.share):
             proxy.release()
