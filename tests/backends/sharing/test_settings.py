@@ -202,6 +202,19 @@ def test_rules_are_changed_while_programs_run(machine: Machine) -> None:
     assert machine.log().count("have changed") == 2
 
 
+def test_who_has_the_whole_gpu_goes_on_when_rules_change(machine: Machine) -> None:
+    """As when an arbiter is killed: with all of its work, and under the new one afterwards."""
+    server = share(machine, 1000)
+    program = machine.run(server, "kernels:3000:1000", "sync")
+    machine.more(100)
+    write(machine.state / NAME, {"timing": {"savings": 1}})
+    machine.until(lambda: "have changed" in machine.log(), "the new rules")
+    assert program.lines()[-1] == "done"
+    assert machine.sums().launches == 3000
+    machine.served(server)
+    assert machine.run(server, "kernels:10:100", "sync").lines()[-1] == "done"
+
+
 def test_a_bank_of_nothing_is_emptied(machine: Machine) -> None:
     """Who may save nothing from now on has nothing."""
     server = share(machine, 500)

@@ -6,5 +6,6 @@ needs to be told nothing, and whatever is killed begins again from the same reco
 
     <state>/arbiter.lock              locked by the arbiter: there is one
     <state>/arbiters/<user id>/       of the arbiters of one user: log, own/ (files that count), <pod>/shares/ (sockets)
+    <state>/shares.json               rules that were set (:mod:`~.rules`), where there is no file of the machine
     <state>/gates/<pod>               link of a pod's server to where its sockets are now: what its programs know
 """
