@@ -57,6 +57,11 @@ def nobody_shares_out(why: str) -> Condition:
     )
 
 
+def rules_of_shares_unusable(why: str) -> Condition:
+    """Whoever administers this machine has made a mistake."""
+    return _condition("ShareRulesNotUsed", why)
+
+
 def taken_away(gpu: str, why: str) -> Condition:
     """A share was lost by what its programs did."""
     return _condition("ShareTakenAway", f"Your share of {gpu} is lost, and the programs that used it were ended. {why}")

@@ -226,7 +226,7 @@ class Pod:
         """After each job, failed or not."""
         seat = self._seat
         damaged = len(self._world.unreadable)
-        troubles = Troubles(self._problem, damaged, self._repairs, seat.missing, seat.trouble, self._taken)
+        troubles = Troubles(self._problem, damaged, self._repairs, seat.missing, seat.trouble, seat.notice, self._taken)
         view = compose(self.view.version, self._record, self._stock, self._guard, self._settings, troubles, self._used)
         if view != self.view:
             self.view = replace(view, version=self.view.version + 1)

@@ -34,6 +34,8 @@ class Troubles:
     """Why GPU time cannot be shared out by this server."""
     unserved: str = ""
     """Why programs wait for GPUs that the pod has."""
+    rules: str = ""
+    """Why the rules of shares that were set for this machine are not used."""
     taken: tuple[tuple[str, str], ...] = ()
     """GPU and reason of each share that was taken away since the last wish."""
 
@@ -93,6 +95,8 @@ def _of_shares(record: Record, troubles: Troubles) -> Iterator[Condition]:
         yield conditions.share_not_enforced(troubles.ungated)
     if troubles.unserved:
         yield conditions.nobody_shares_out(troubles.unserved)
+    if troubles.rules:
+        yield conditions.rules_of_shares_unusable(troubles.rules)
     for gpu, why in troubles.taken:
         yield conditions.taken_away(gpu, why)
 

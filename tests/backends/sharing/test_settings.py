@@ -238,7 +238,7 @@ def test_penalties_are_set_as_well(machine: Machine) -> None:
 
 
 def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
-    """In the logs of the arbiter and of the servers, once; programs do not even pause."""
+    """In the panel, and once in the logs of the arbiter and of the servers; programs do not even pause."""
     server = share(machine, 500)
     program = machine.run(server, *HOG)
     machine.more(50)
@@ -247,6 +247,7 @@ def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: 
     machine.until(lambda: places.problem(machine.state, user), "the arbiter's words")
     assert places.problem(machine.state, user).startswith(f"{BAD} {path}: 'shares.timing': period is 1; it must be")
     machine.until(lambda: BAD in machine.log(), "the log")
+    machine.until(lambda: BAD in machine.conditions(server).get("ShareRulesNotUsed", ""), "the panel")
     seat = Seat(machine.state, "f" * 32, lambda _: None, lambda: None)
     try:
         for _ in range(2):
@@ -257,6 +258,7 @@ def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: 
     machine.more(200)
     path.unlink()
     machine.until(lambda: not places.problem(machine.state, user), "the end of the complaint")
+    machine.until(lambda: "ShareRulesNotUsed" not in machine.conditions(server), "the panel to be silent")
     assert quantum_and_cap(machine, server)[0] == DEFAULT.period
     assert machine.log().count(BAD) == 1
     assert "have changed" not in machine.log()
