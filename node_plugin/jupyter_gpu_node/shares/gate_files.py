@@ -5,7 +5,6 @@ It is compiled when the package is built, for one platform; a package that was b
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 _LIBRARIES = Path(__file__).parents[1] / "lib"
@@ -23,4 +22,8 @@ def shim() -> Path | None:
 
 def _found(path: Path) -> Path | None:
     """None too where this user may not read it: each program would complain of it, and run without."""
-    return path if os.access(path, os.R_OK) and path.is_file() else None
+    try:
+        with path.open("rb"):  # access(2) asks for the real user, and leaves out capabilities
+            return path
+    except OSError:
+        return None
