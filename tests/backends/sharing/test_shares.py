@@ -33,7 +33,7 @@ def share(machine: Machine, milli: int, **options: Any) -> Remote:
 def comes_to(machine: Machine, least: float, most: float, one: Remote, other: Remote) -> None:
     """Wait for two seconds of work in which a part within these bounds was of ``one``.
 
-    At first they use what they saved while their programs were started, and then what they were kept from is made good.
+    At first they use what they saved while their programs were started.
     """
 
     def is_so() -> bool:
