@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from jupyter_gpu import faults
 from jupyter_gpu.model.gpu import Gpu, GpuShare
-from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from . import cgroup, killing, proc, roster
 from .audit_rules import Rights
@@ -133,7 +132,7 @@ class Steps:
         member.granted = {**member.granted, **{share.uuid: share.milli for share in shares}}
         allowed = [share.uuid for share in shares]
         if opened := set(allowed) - member.guard.allowed:
-            whole = {share.uuid for share in shares if share.milli == MILLI_PER_GPU}  # of which nobody else has any
+            whole = {one.uuid for one in shares if one.exclusive and not any(other.claim(one.uuid) for other in others)}
             self._rule(member, [uuid for uuid in allowed if uuid not in opened - whole])
             try:  # whoever had more of it has less before it is opened for this pod, and its socket is there
                 await self._tools.sharing.update(member.uid)

@@ -75,7 +75,7 @@ def test_two_shares_of_a_gpu(scene: Scene) -> None:
     board = scene.board(gpu)
 
     def has_its_part() -> bool:
-        """What was saved before is used first, and by some repaid."""
+        """What was saved before is used first."""
         since = time.monotonic_ns() // 1000
         for program in programs:
             runs_on(program, 300)

@@ -88,9 +88,8 @@ class Seat:
 
     def _listen(self) -> None:
         """Whoever administers this machine looks into the logs of servers."""
-        if self._user is None:
-            return
-        before, self.notice = self.notice, places.problem(self._state, self._user)
+        before = self.notice
+        self.notice = "" if self._user is None else places.problem(self._state, self._user)
         if self.notice and self.notice != before:
             _log.warning("%s", self.notice)
 
