@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -263,3 +264,21 @@ def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: 
     assert machine.log().count(BAD) == 1
     assert "have changed" not in machine.log()
     assert not program.ended()
+
+
+@pytest.mark.parametrize("moment", ["written", "read"])
+def test_an_arbiter_that_is_killed_while_rules_change(machine: Machine, moment: str) -> None:
+    """The next one begins with the new ones: whoever had a share has it, and no two run at once."""
+    first, second = share(machine, 250), share(machine, 750)
+    programs = [machine.run(server, *HOG) for server in (first, second)]
+    machine.more(50)
+    pid = machine.arbiter()
+    write(machine.state / NAME, {"timing": {"period": 200_000}})
+    if moment == "read":
+        machine.until(lambda: "have changed" in machine.log(), "the new rules")
+    os.kill(pid, signal.SIGKILL)
+    machine.arbiter(but=pid)
+    machine.until(lambda: quantum_and_cap(machine, first)[0] == 200_000, "the new rules in the share's file")
+    machine.more(200)
+    assert not any(program.ended() for program in programs)
+    assert machine.sums().overlaps == 0
