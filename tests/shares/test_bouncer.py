@@ -7,8 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,20 +35,6 @@ from tests.shares.client import uses
 GPU, OTHER = FIRST, SECOND
 TWO = {"a": 500, "b": 500}
 SPIN = "print('has it', flush=True)\nwhile True: pass"
-
-
-@pytest.fixture
-def running(short: Path) -> Iterator[Running]:
-    """Programs."""
-    with Running() as found:
-        yield found
-
-
-@pytest.fixture
-def short() -> Iterator[Path]:
-    """A folder whose name leaves room for that of a socket."""
-    with tempfile.TemporaryDirectory(prefix="b") as folder:
-        yield Path(folder)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,20 +17,6 @@ from tests.shares.bouncing import HOG, HOG_BUSY, Bouncing, Running, children, ki
 
 TWO = {"a": 500, "b": 500}
 SPIN = "print('has it', flush=True)\nwhile True: pass"
-
-
-@pytest.fixture
-def running() -> Iterator[Running]:
-    """Programs."""
-    with Running() as found:
-        yield found
-
-
-@pytest.fixture
-def short() -> Iterator[Path]:
-    """A folder whose name leaves room for that of a socket."""
-    with tempfile.TemporaryDirectory(prefix="w") as folder:
-        yield Path(folder)
 
 
 @pytest.fixture
