@@ -1,16 +1,21 @@
-"""Runs in a notebook's pod: asks its Jupyter server for a GPU and notes when a device begins to open.
+"""Runs in a notebook's pod: asks its Jupyter server for a GPU and notes when it can be used.
 
     python3 _in_pod.py TURNS TOKEN DEVICE…
 
-Prints JSON: milliseconds of each turn, growing and shrinking. Everything is on one clock in one process.
+Prints JSON: milliseconds of each turn until a device opens, until a program may launch on the GPU as well, and until
+none opens any more. Everything is on one clock in one process.
 """
 
 import http.client
 import json
 import os
+import socket
+import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
 PATIENCE = 60.0
@@ -18,32 +23,46 @@ POLL = 0.0005
 """Seconds between two attempts to open: a loop without rest would take a processor from what is measured."""
 REST = 0.1
 """Seconds between two turns; the floor rests as long."""
+SHARES = Path("/run/jupyter-gpu/shares")
+MESSAGE = struct.Struct("<BBHIQQQ")
+ASK, GRANT = MESSAGE.pack(1, 1, 0, 0, 0, 0, 0), 16
+"""As the gate asks for the GPU before a program's first launch, and the kind of the answer."""
 
 
 def main() -> None:
     """One turn is 0 → 1 → 0."""
     turns, token, paths = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     line = http.client.HTTPConnection("127.0.0.1", 8888, timeout=PATIENCE)
-    found: dict[str, list[float]] = {"grow": [], "shrink": []}
+    found: dict[str, list[float]] = {"open": [], "launch": [], "shrink": []}
     for _ in range(turns):
-        found["grow"].append(turn(line, token, 1, paths))
-        found["shrink"].append(turn(line, token, 0, paths))
+        for name, moment in zip(("open", "launch"), turn(line, token, 1, paths), strict=True):
+            found[name].append(moment)
+        found["shrink"] += turn(line, token, 0, paths)
     print(json.dumps(found))
 
 
-def turn(line: http.client.HTTPConnection, token: str, gpus: int, paths: list[str]) -> float:
-    """Milliseconds from before the request to the first attempt with the other answer."""
+def turn(line: http.client.HTTPConnection, token: str, gpus: int, paths: list[str]) -> list[float]:
+    """Milliseconds from before the request to the first attempts with the other answer."""
     began = time.monotonic()
     asking = threading.Thread(target=ask, args=(line, token, gpus))
     asking.start()
-    while any(map(opens, paths)) != bool(gpus):
-        if time.monotonic() - began > PATIENCE:
-            raise SystemExit(f"Waited {PATIENCE:.0f} s for a device {'to open' if gpus else 'to be closed'}.")
-        time.sleep(POLL)
-    took = time.monotonic() - began
+    until(lambda: any(map(opens, paths)) == bool(gpus), f"a device {'to open' if gpus else 'to be closed'}")
+    moments = [time.monotonic()]
+    if gpus:
+        until(launches, "a turn on the GPU")
+        moments.append(time.monotonic())
     asking.join()
     settle(line, token)
-    return took * 1000
+    return [(moment - began) * 1000 for moment in moments]
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """With a short rest between two looks."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > end:
+            raise SystemExit(f"Waited {PATIENCE:.0f} s for {what}.")
+        time.sleep(POLL)
 
 
 def settle(line: http.client.HTTPConnection, token: str) -> None:
@@ -63,6 +82,20 @@ def ask(line: http.client.HTTPConnection, token: str, gpus: int) -> None:
     text = answer.read()
     if answer.status != 200:
         print(text.decode(errors="replace"), file=sys.stderr)
+
+
+def launches() -> bool:
+    """Whether the node gives the GPU to a program that asks for it."""
+    for place in SHARES.glob("[!.]*.sock"):
+        with socket.socket(socket.AF_UNIX) as gate:
+            gate.settimeout(PATIENCE)
+            try:
+                gate.connect(str(place))
+                gate.sendall(ASK)
+                return gate.recv(MESSAGE.size)[1:2] == bytes([GRANT])
+            except OSError:  # it is of the turn before
+                continue
+    return False
 
 
 def opens(path: str) -> bool:

@@ -243,11 +243,14 @@ class Sharing:
             problems: dict[str, str] = {}
             changed = self._changed(wanted, slots)
             for uid, (names, gpus) in changed.items():
-                await self._try(problems, uid, slot_places.withdraw, self._directories(names), gpus)
+                if not self._only_more(uid, names, gpus):
+                    self._shown.pop(uid, None)
+                    await self._try(problems, uid, slot_places.withdraw, self._directories(names), gpus)
             await self._serve(wanted, problems)
             for uid, (names, gpus) in changed.items():
                 first, *others = self._directories(names)
-                if await self._try(problems, uid, slot_places.show, first, others, gpus):
+                alone = not others and self._only_more(uid, names, gpus)  # the server does all that there is to do
+                if alone or await self._try(problems, uid, slot_places.show, first, others, gpus):
                     self._shown[uid] = (names, gpus)
             if forgiven := self.taken.known - standing:  # their offences are forgotten with them
                 await self._bouncer.set(_pods(wanted, (), forgiven))
@@ -287,6 +290,11 @@ class Sharing:
             if names
         }
         return {uid: shown for uid, shown in found.items() if self._shown.get(uid) != shown}
+
+    def _only_more(self, uid: str, names: tuple[str, ...], gpus: frozenset[str]) -> bool:
+        """Whether nothing that its slots show is to go."""
+        before, seen = self._shown.get(uid, ((), frozenset()))
+        return before == names and seen <= gpus
 
     def _directories(self, slots: Iterable[str]) -> list[Path]:
         return [self._settings.slot_directory(slot) for slot in slots]

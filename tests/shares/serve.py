@@ -93,9 +93,9 @@ class Serving:
             assert pipe is not None
             pipe.close()
 
-    def set(self, shares: Mapping[str, Mapping[str, int | tuple[int, int]]]) -> None:
-        """By GPU and pod: milli, or milli and limit of memory."""
-        self.call(set=shares, folder=str(self.folder))
+    def set(self, shares: Mapping[str, Mapping[str, int | tuple[int, int]]], **folders: str) -> None:
+        """By GPU and pod: milli, or milli and limit of memory. ``folders``: of pods that have not one of their name."""
+        self.call(set=shares, folder=str(self.folder), folders=folders)
 
     def usage(self, gpu: str, pod: str) -> dict[str, Any]:
         """As a dictionary; the account in `account`."""
@@ -150,7 +150,7 @@ def _placed(command: Mapping[str, Any]) -> dict[str, dict[str, Placed]]:
         return Terms(one) if isinstance(one, int) else Terms(*one)
 
     return {
-        gpu: {pod: Placed(terms(one), folder / pod) for pod, one in shares.items()}
+        gpu: {pod: Placed(terms(one), folder / command["folders"].get(pod, pod)) for pod, one in shares.items()}
         for gpu, shares in command["set"].items()
     }
 

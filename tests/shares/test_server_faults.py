@@ -275,6 +275,19 @@ def test_banks_outlive_the_server(server: Serving, tmp_path: Path) -> None:
     assert server.usage(GPU, "a")["account"]["balance"] >= saved
 
 
+def test_another_pod_in_the_same_directory(server: Serving, tmp_path: Path) -> None:
+    """A slot of a pod that ended is the next one's at once: what the old share leaves takes nothing of that one."""
+    serves(server, "a")
+    server.set({GPU: {"next": 500, "b": 500}}, next="a")
+    serves(server, "a")
+    until(lambda: server.file(GPU, "a").exists())
+    assert not (tmp_path / "state" / "shares" / GPU / "a.json").exists()
+    assert server.usage(GPU, "next")["clients"] == 0
+    with connect(server, "a") as program:
+        program.grant()
+        assert server.usage(GPU, "next")["clients"] == 1
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"allocated": 1000, "bank": 99999999}'])
 def test_files_that_were_changed(server: Serving, tmp_path: Path, text: str) -> None:
     """The pod's copy counts for nothing, a bad one of the node is an empty bank."""

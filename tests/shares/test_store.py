@@ -178,12 +178,21 @@ def test_a_share_that_ended_leaves_nothing(tmp_path: Path) -> None:
     store.write([entry(tmp_path)])
     with places.listen(tmp_path / "slot", GPU):
         assert (tmp_path / "slot" / "shares" / f"{GPU}.sock").is_socket()
+        store.write([entry(tmp_path)])
         for _ in range(2):
-            store.forget(GPU, POD, tmp_path / "slot")
+            store.withdraw(GPU, POD, tmp_path / "slot")
+            store.forget(GPU, POD)
     assert list((tmp_path / "slot" / "shares").iterdir()) == []
     assert not own(tmp_path).exists()
-    store.forget(GPU, POD, tmp_path / "gone")
+    store.withdraw(GPU, POD, tmp_path / "gone")
     assert not (tmp_path / "gone").exists()
+
+
+def test_a_share_begins_without_the_file_of_an_earlier_one(tmp_path: Path) -> None:
+    """In a directory that another pod had, nothing tells of that one."""
+    Store(tmp_path / "state").write([entry(tmp_path)])
+    with places.listen(tmp_path / "slot", GPU):
+        assert [path.name for path in (tmp_path / "slot" / "shares").iterdir()] == [f"{GPU}.sock"]
 
 
 def test_a_socket_in_a_place_with_a_long_path(tmp_path: Path) -> None:

@@ -84,10 +84,11 @@ def socket_name(gpu: str) -> str:
 
 
 def listen(directory: Path, gpu: str) -> socket.socket:
-    """That socket, which every user of the pod may use. Raises :class:`OSError`."""
+    """That socket, which every user of the pod may use; what an earlier share left is gone. Raises :class:`OSError`."""
     name = socket_name(gpu)
     with opened(directory) as folder:
-        discard(folder, name)
+        for old in (name, file_name(gpu)):
+            discard(folder, old)
         found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             found.bind(f"/proc/self/fd/{folder}/{name}")

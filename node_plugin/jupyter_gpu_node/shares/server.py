@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import resource
+import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +21,12 @@ from jupyter_gpu.model.share import ShareUse
 
 from . import places, share_file
 from .arbiter import Arbiter
-from .bank import Deposit
 from .books import Usage
 from .desk import Terms
 from .door import Door
 from .elastic import Elastic
 from .identity import Check, Peer
+from .share_file import Savings
 from .station import Overdue, Station
 from .store import Entry, Store
 from .timing import Timing
@@ -37,6 +38,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Place = tuple[str, str]
 """GPU and pod."""
+Sockets = dict[Place, socket.socket | OSError]
+"""That of each share, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +119,19 @@ class ArbiterServer:
             if not self._swept:
                 self._swept = True
                 await self._in_thread(self._store.sweep, list(after))
-            saved = {place: await self._bank(place) for place in after if place not in self._shares}
+            savings, sockets = await self._in_thread(self._prepare, *self._missing(after))
+            banks = {one: share_file.restored(file, self._clock(), self._wall()) for one, file in savings.items()}
             before, self._shares = self._shares, after
             gone = self._shut(before)
             for gpu in sorted({gpu for gpu, _ in {*before, *after}}):
                 terms = {pod: placed.terms for (at, pod), placed in after.items() if at == gpu}
                 if terms != {pod: placed.terms for (at, pod), placed in before.items() if at == gpu}:
-                    self._station_of(gpu).set(terms, {pod: saved.get((gpu, pod), ()) for pod in terms})
+                    self._station_of(gpu).set(terms, {pod: banks.get((gpu, pod), ()) for pod in terms})
+            problem = self._open(sockets)
             for removed in gone:
                 await removed
-            await self._open()
+            if problem:
+                raise problem
 
     def usage(self, gpu: str, pod: str) -> Usage:
         """Of one share; :class:`KeyError` if there is none."""
@@ -176,14 +182,27 @@ class ArbiterServer:
             self._stations[gpu] = Station(gpu, timing, rules, self._arbiter, self._clock, self._save, self._overdue)
         return self._stations[gpu]
 
-    async def _bank(self, place: Place) -> tuple[Deposit, ...]:
-        """Of a share that is new here, what an earlier server left."""
-        file = await self._in_thread(self._store.load, *place)
-        return share_file.restored(file, self._clock(), self._wall()) if file else ()
+    def _missing(self, after: Mapping[Place, Placed]) -> tuple[list[Place], dict[Place, Path]]:
+        """Shares that are new here, and those that have no socket in the directory where it should be."""
+        new = [place for place in after if place not in self._shares]
+        doors = {place: door.directory for place, door in self._doors.items()}
+        return new, {place: to.directory for place, to in after.items() if doors.get(place) != to.directory}
+
+    def _prepare(self, new: Sequence[Place], missing: Mapping[Place, Path]) -> tuple[dict[Place, Savings], Sockets]:
+        """What an earlier server left of banks, and sockets of which nobody is taken yet. Blocks, once for all."""
+        savings = {place: file for place in new if (file := self._store.load(*place))}
+        sockets: Sockets = {}
+        for place, directory in missing.items():
+            try:
+                sockets[place] = places.listen(directory, place[0])
+            except OSError as error:
+                sockets[place] = error
+        return savings, sockets
 
     def _shut(self, before: Mapping[Place, Placed]) -> list[asyncio.Future[None]]:
         """Shares that are gone, or for another directory than before, are not to be had any more; nor their files."""
         gone = []
+        new = {(gpu, placed.directory) for (gpu, _), placed in self._shares.items()}
         for place, placed in before.items():
             now = self._shares.get(place)
             if now is None or now.directory != placed.directory:
@@ -192,27 +211,26 @@ class ArbiterServer:
                     if now is not None:
                         for line in list(door.lines):
                             door.lost(line, "its share is in another directory now")
-                forget = self._store.forget if now is None else self._store.withdraw
-                gone.append(self._in_thread(forget, *place, placed.directory))
+                if (place[0], placed.directory) not in new:  # else what is there is another pod's by now
+                    gone.append(self._in_thread(self._store.withdraw, *place, placed.directory))
+                if now is None:
+                    gone.append(self._in_thread(self._store.forget, *place))
         return gone
 
-    async def _open(self) -> None:
-        """The sockets that are missing: all of them, also if one cannot be made."""
+    def _open(self, sockets: Sockets) -> OSError | None:
+        """Take connections wherever that can be; what is missing still."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = max(1, min(MOST_CLIENTS, files // 2 // max(1, len(self._shares))))
         problem: OSError | None = None
-        for place, placed in self._shares.items():
-            if place not in self._doors:
-                try:
-                    listening = await self._in_thread(places.listen, placed.directory, place[0])
-                except OSError as error:
-                    problem = error
-                    continue
-                self._doors[place] = Door(*place, placed.directory, self._check, self._stations[place[0]])
-                self._doors[place].open(listening)
-            self._doors[place].most = most
-        if problem:
-            raise problem
+        for place, listening in sockets.items():
+            if isinstance(listening, OSError):
+                problem = listening
+                continue
+            self._doors[place] = Door(*place, self._shares[place].directory, self._check, self._stations[place[0]])
+            self._doors[place].open(listening)
+        for door in self._doors.values():
+            door.most = most
+        return problem
 
     # --- files --------------------------------------------------------------------------------------------------------
 

@@ -62,9 +62,8 @@ class Store:
         written = [self._write(entry) for entry in entries]
         return all(written)
 
-    def forget(self, gpu: str, pod: str, directory: Path) -> None:
-        """Remove both copies, and the socket."""
-        self.withdraw(gpu, pod, directory)
+    def forget(self, gpu: str, pod: str) -> None:
+        """Remove the own copy."""
         try:
             with places.opened(self._state, places.checked(gpu)) as folder:
                 places.discard(folder, places.file_name(pod))
@@ -72,7 +71,7 @@ class Store:
             _log.warning("The file of the share of pod %s on %s cannot be removed: %s", pod, gpu, error)
 
     def withdraw(self, gpu: str, pod: str, directory: Path) -> None:
-        """Remove what the pod sees."""
+        """Remove what the pod sees, the socket too."""
         try:
             places.forget(directory, gpu)
         except OSError as error:
