@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu.backends.local.sharing import places
+from jupyter_gpu.backends.local.sharing import belief, places
 from tests.backends.stage import Nursery, Remote, Stage, wait_for
 from tests.gate.standin.board import Board, Sums, busy
 
@@ -104,7 +104,7 @@ class Machine(Stage):
 
         def serves() -> int | None:
             found = [pid for pid in self.arbiters() if pid != but]
-            return found[0] if len(found) == 1 and places.living(self.state) is not None else None
+            return found[0] if len(found) == 1 and belief.living(self.state) is not None else None
 
         pid: int = wait_for(serves, "an arbiter")
         return pid

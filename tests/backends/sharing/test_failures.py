@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.backends.local.processes import identify
-from jupyter_gpu.backends.local.sharing import keeper, places
+from jupyter_gpu.backends.local.sharing import belief, keeper, places
 from jupyter_gpu_node.shares import offences, stopping
 from tests.backends.stage import PATIENCE, Remote
 
@@ -391,7 +391,7 @@ def test_a_damaged_record_costs_nobody_a_turn(machine: Machine) -> None:
     sign = places.home(machine.state) / places.OWN / places.POKED
     for _ in range(2):
         seen = {sign.stat().st_mtime_ns}
-        assert places.living(machine.state) == os.geteuid()  # which pokes it
+        assert belief.living(machine.state) == os.geteuid()  # which pokes it
         machine.until(partial(_changes, sign, seen), "a look")
     goes_on(machine)
     assert machine.socket(server).stat().st_ino == socket_file

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.backends.local.sharing import places
+from jupyter_gpu.backends.local.sharing import belief
 from jupyter_gpu.backends.local.sharing.rules import NAME, Rules, parse
 from jupyter_gpu.backends.local.sharing.seat import Seat
 from jupyter_gpu.model.strict import FieldError
@@ -245,8 +245,8 @@ def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: 
     machine.more(50)
     path = write(machine.state / NAME, {"timing": {"period": 1}})
     user = os.geteuid()
-    machine.until(lambda: places.problem(machine.state, user), "the arbiter's words")
-    assert places.problem(machine.state, user).startswith(f"{BAD} {path}: 'shares.timing': period is 1; it must be")
+    machine.until(lambda: belief.problem(machine.state, user), "the arbiter's words")
+    assert belief.problem(machine.state, user).startswith(f"{BAD} {path}: 'shares.timing': period is 1; it must be")
     machine.until(lambda: BAD in machine.log(), "the log")
     machine.until(lambda: BAD in machine.conditions(server).get("ShareRulesNotUsed", ""), "the panel")
     seat = Seat(machine.state, "f" * 32, lambda _: None, lambda: None)
@@ -258,7 +258,7 @@ def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: 
     assert [record.getMessage() for record in caplog.records if BAD in record.getMessage()] == [seat.notice]
     machine.more(200)
     path.unlink()
-    machine.until(lambda: not places.problem(machine.state, user), "the end of the complaint")
+    machine.until(lambda: not belief.problem(machine.state, user), "the end of the complaint")
     machine.until(lambda: "ShareRulesNotUsed" not in machine.conditions(server), "the panel to be silent")
     assert quantum_and_cap(machine, server)[0] == DEFAULT.period
     assert machine.log().count(BAD) == 1

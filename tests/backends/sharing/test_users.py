@@ -1,18 +1,23 @@
 """Time shares of several users of one machine: served alike, and nobody gets what is another's."""
 
+import fcntl
 import os
 import signal
 import subprocess
 
 import pytest
 
-from jupyter_gpu.backends.local.sharing import places
+from jupyter_gpu.backends.local.sharing import belief, places, verdict
+from jupyter_gpu.backends.local.sharing.verdict import Verdict
 from tests.backends.stage import Remote
 
 from .machine import Machine
+from .test_belief import listening
 from .test_shares import HOG
 
 ONE, OTHER = 4321, 4322
+LOW = 77
+"""A number that is lower than theirs."""
 
 
 pytestmark = pytest.mark.root
@@ -35,7 +40,7 @@ def test_users_share_a_gpu_and_an_arbiter(machine: Machine) -> None:
     for server in (first, second):
         machine.run(server, *HOG)
     machine.more(500)
-    assert places.living(machine.state) == ONE
+    assert belief.living(machine.state) == ONE
     assert {work.owner for work in machine.board().log()} == {first.uid, second.uid}
     assert machine.sums().overlaps == 0
 
@@ -53,7 +58,7 @@ def test_a_strict_umask_keeps_nobody_out(machine: Machine) -> None:
     first.kill()
     os.kill(pid, signal.SIGKILL)
     machine.arbiter(but=pid)
-    assert places.living(machine.state) == OTHER
+    assert belief.living(machine.state) == OTHER
 
 
 def test_another_users_arbiter_takes_over(machine: Machine) -> None:
@@ -62,11 +67,11 @@ def test_another_users_arbiter_takes_over(machine: Machine) -> None:
     program = machine.run(second, *HOG)
     machine.more(100)
     pid = machine.arbiter()
-    assert places.living(machine.state) == ONE
+    assert belief.living(machine.state) == ONE
     first.kill()
     os.kill(pid, signal.SIGKILL)
     machine.arbiter(but=pid)
-    assert places.living(machine.state) == OTHER
+    assert belief.living(machine.state) == OTHER
     machine.more(200)
     assert not program.ended()
     assert machine.sums().overlaps == 0
@@ -86,7 +91,7 @@ def test_roots_pod_is_served_by_a_users_arbiter(machine: Machine) -> None:
     """A user cannot look at root's processes; that they are root's is enough."""
     share(machine, ONE, 250)
     server = share(machine, 0, 500)
-    assert places.living(machine.state) == ONE
+    assert belief.living(machine.state) == ONE
     assert machine.run(server, "kernels:10:100", "sync").lines()[-1] == "done"
 
 
@@ -104,3 +109,86 @@ def test_what_others_made_first_is_not_used(machine: Machine) -> None:
     machine.served(server)
     machine.until(lambda: "ShareServerMissing" not in machine.conditions(server), "its end")
     assert machine.run(server, "kernels:10:100", "sync").lines()[-1] == "done"
+
+
+# --- whose arbiter is believed ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def roots(machine: Machine) -> Machine:
+    """Its state directory is root's, as an administrator makes it; root has no server."""
+    machine.state.mkdir()
+    machine.state.chmod(0o1777)
+    return machine
+
+
+def test_who_only_pretends_to_be_the_arbiter_gets_nobody(roots: Machine) -> None:
+    """A user with a lower number listens as arbiters do: all programs go on, and find the one that has the lock."""
+    first, second = share(roots, ONE, 500), share(roots, OTHER, 500)
+    programs = [roots.run(server, *HOG) for server in (first, second)]
+    roots.more(50)
+    with listening(roots.state, LOW):
+        assert belief.listening(roots.state) == {LOW, ONE}
+        for server in (first, second):
+            server.ask("poke")
+            server.ask("sample")
+        link = places.gate(roots.state, second.uid).readlink()
+        assert link == places.sockets(roots.state, ONE, second.uid)
+        roots.more(200)
+        assert not any(program.ended() for program in programs)
+    assert roots.sums().overlaps == 0
+
+
+def test_an_ordinary_users_arbiter_serves_others_who_are_told(roots: Machine) -> None:
+    """There may be no better one; its own user is told nothing, nor is who believes the owner of the directory."""
+    first, second = share(roots, ONE, 250), share(roots, OTHER, 250)
+    told = roots.until(lambda: roots.conditions(second).get("ShareRulesNotUsed"), "the notice")
+    assert f"by a process of user {ONE}" in told
+    assert "have root do it" in told
+    assert "ShareRulesNotUsed" not in roots.conditions(first)
+    second.ask("request", milli=0)
+    roots.until(lambda: "ShareRulesNotUsed" not in roots.conditions(second), "silence, as it has no share")
+    second.ask("request", milli=250)
+    roots.until(lambda: "ShareRulesNotUsed" in roots.conditions(second), "the notice")
+    os.chown(roots.state, ONE, -1)
+    second.ask("poke")
+    roots.until(lambda: "ShareRulesNotUsed" not in roots.conditions(second), "silence")
+
+
+@pytest.mark.parametrize("owner", [0, ONE])
+def test_an_ordinary_user_takes_no_share_of_others(roots: Machine, owner: int) -> None:
+    """Of the owner of the state directory it is obeyed. Else the share stays, and the panel says who wants what."""
+    os.chown(roots.state, owner, -1)
+    share(roots, ONE, 250)
+    server = share(roots, OTHER, 250)
+    file = places.sockets(roots.state, ONE, server.uid) / verdict.NAME
+    file.write_bytes(verdict.encode([Verdict("key", roots.uuids[0], "It kept the GPU.")]))
+    os.chown(file, ONE, -1)
+    server.ask("poke")
+    if owner == ONE:
+        roots.until(lambda: "ShareTakenAway" in roots.conditions(server), "the verdict")
+        assert server.ask("view")["amounts"]["attached"] == 0
+        return
+    words = f"User {ONE}'s process wants your share of {roots.uuids[0]} to be taken away, and says: It kept the GPU."
+    roots.until(lambda: words in roots.conditions(server).get("ShareRulesNotUsed", ""), "the notice")
+    assert server.ask("view")["amounts"]["attached"] == 250
+    assert "ShareTakenAway" not in roots.conditions(server)
+    file.unlink()
+    server.ask("poke")
+    roots.until(lambda: words not in roots.conditions(server).get("ShareRulesNotUsed", ""), "its end")
+
+
+def test_where_nobody_is_believed_it_is_told_who_pretends(roots: Machine) -> None:
+    """Somebody has the lock of arbiters, and nobody serves; another one says to."""
+    lock = places.open_lock(roots.state)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with listening(roots.state, LOW):
+        actor = roots.actor()
+        actor.ask("become", user=ONE, reads=True)
+        server = roots.server(actor)
+        server.ask("request", milli=250)
+        roots.until(lambda: "ShareServerMissing" in roots.conditions(server), "the condition")
+        assert f"user {LOW} says to hand out GPU time" in roots.conditions(server)["ShareServerMissing"]
+        os.close(lock)
+        roots.served(server)
+        roots.until(lambda: "ShareServerMissing" not in roots.conditions(server), "its end")

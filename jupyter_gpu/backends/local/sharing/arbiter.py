@@ -27,6 +27,7 @@ from .. import poke
 from ..neighbours import Neighbour
 from ..processes import Process, namespace
 from . import places, records
+from .belief import Serving
 from .claims import Shares, apportion, claims
 from .clients import Clients
 from .removal import Removal
@@ -67,9 +68,10 @@ class Arbiter:
     Its rules are those that hold when it begins: with others another one begins (:meth:`run`).
     """
 
-    def __init__(self, state: Path, lock: int, folder: Path, rules: Rules) -> None:
+    def __init__(self, state: Path, lock: int, folder: Path, rules: Rules, serving: Serving) -> None:
         self._state = state
         self._lock = lock
+        self._serving = serving
         self._folder = folder
         self._own = folder / places.OWN
         self._rules = rules
@@ -125,7 +127,7 @@ class Arbiter:
         records.sweep(self._folder, claimed - self._sentencing.taken)
         # Those of this user the bouncer has continued. Any user may write any pid there: only pods' programs are meant.
         places_of = [pod.place for pod in found.values()]
-        for process in records.stopped(self._state / places.ARBITERS):
+        for process in records.stopped(self._state):
             if any(process.pid in place.among((process.pid,)) for place in places_of):
                 stopping.resume([offences.Process(process.pid, process.started)])
         (self._own / places.NAMESPACE).write_text(str(namespace()))
@@ -178,6 +180,7 @@ class Arbiter:
         """In a thread: the records, and what earlier arbiters of this user decided about their pods."""
         if not places.is_current(self._state, self._lock):
             return None
+        self._serving.keep()
         traces = records.traces(self._state, self._folder) if self._untidy else records.Traces()
         found = records.look(self._state / "pods", self._pods)
         if found is None:
@@ -272,11 +275,11 @@ def main(arguments: list[str]) -> int:
         return 0
     _log.info("Process %s hands out GPU time (started at tick %s).", os.getpid(), proc.process_start_time(os.getpid()))
 
-    rules = Rules(state)
+    rules, serving = Rules(state), Serving(state)
     rules.look()
 
     async def whole() -> bool:
-        return await Arbiter(state, lock, Path(f"/proc/self/fd/{folder}"), rules).run()
+        return await Arbiter(state, lock, Path(f"/proc/self/fd/{folder}"), rules, serving).run()
 
     while asyncio.run(whole()):
         pass

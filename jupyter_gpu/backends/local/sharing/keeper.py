@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jupyter_gpu_node.enforcement import MARK
-from jupyter_gpu_node.shares import stopping
+from jupyter_gpu_node.shares import offences, stopping
 
-from . import places
+from . import places, records
 
 GATE = "JUPYTER_GPU_GATE"
 """Variable with the folder of the sockets."""
@@ -120,9 +120,9 @@ class Keeper:
 
     def _thaw(self) -> None:
         """Let run again whom it had stopped: the next one may be of another user, who cannot."""
-        with contextlib.suppress(OSError):
-            kept = stopping.load(places.home(self._state) / places.OWN / "offences.json")
-            stopping.resume(process for state in kept.values() for one in state.values() for process in one.stopped)
+        with contextlib.suppress(OSError, ValueError):
+            stopped = records.stopped_by(self._state, os.geteuid())
+            stopping.resume(offences.Process(one.pid, one.started) for one in stopped)
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         lock = places.open_lock(self._state)

@@ -1,4 +1,4 @@
-"""What time shares have in the state directory, and who may be believed about it.
+"""What time shares have in the state directory; who is believed about it is told by :mod:`~.belief`.
 
 The directory belongs to all users of the machine. What an arbiter makes is in a folder that has the name of its user
 id and belongs to that user: whatever says otherwise is nobody's. No link is followed but those that a pod's own server
@@ -15,11 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from jupyter_gpu.model import strict
 from jupyter_gpu_node.shares import places as share_places
 
-from .. import poke
-from ..processes import namespace
 from ..store import open_shared
 
 LOCK = "arbiter.lock"
@@ -129,45 +126,13 @@ def open_log(state: Path) -> int:
     return log
 
 
-# --- which arbiter there is -------------------------------------------------------------------------------------------
+# --- what an arbiter says of itself -----------------------------------------------------------------------------------
 
 
 def beat(own: Path) -> None:
     """Give a sign of life: the time of the poke socket, by the clock that nobody sets."""
     now = time.monotonic_ns()
     os.utime(own / POKED, ns=(now, now))
-
-
-def living(state: Path) -> int | None:
-    """User of the arbiter that runs, which is poked as well; None where there is none.
-
-    Only one has the lock. Should a user pretend to have it, the lower number is believed: root above all.
-    """
-    folder = state / ARBITERS
-    try:
-        names = sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)  # noqa: PTH208 - names
-        users = [int(name) for name in names if os.lstat(folder / name).st_uid == int(name)]
-        deaf = poke.poke(folder, (f"{user}/{OWN}/{POKED}" for user in users))
-    except OSError:
-        return None
-    return next((user for user in users if f"{user}/{OWN}/{POKED}" not in deaf), None)
-
-
-def silence(state: Path, user: int) -> float:
-    """Seconds since the last sign of life of that user's arbiter."""
-    try:
-        last = os.lstat(home(state, user) / OWN / POKED).st_mtime_ns
-    except OSError:
-        return float("inf")
-    return (time.monotonic_ns() - last) / 1e9
-
-
-def sees_us(state: Path, user: int) -> bool:
-    """Whether that user's arbiter sees our pids; one that does not say it does."""
-    try:
-        return (home(state, user) / OWN / NAMESPACE).read_bytes()[:32] == str(namespace()).encode()
-    except OSError:
-        return True
 
 
 def tell(own: Path, problem: str) -> None:
@@ -177,19 +142,6 @@ def tell(own: Path, problem: str) -> None:
         share_places.replace(folder, PROBLEM, problem.encode())
     finally:
         os.close(folder)
-
-
-def problem(state: Path, user: int) -> str:
-    """What that user's arbiter says of the rules that were set; empty: nothing is wrong."""
-    try:
-        folder = os.open(home(state, user) / OWN, _FOLDER)
-        try:
-            text = share_places.read(folder, PROBLEM, 4 * MAX_PROBLEM)
-        finally:
-            os.close(folder)
-    except OSError:
-        return ""
-    return strict.printable(text.decode(errors="replace"), MAX_PROBLEM) if text else ""
 
 
 # --- where a pod's programs find their sockets ------------------------------------------------------------------------

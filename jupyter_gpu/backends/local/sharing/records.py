@@ -12,12 +12,11 @@ from pathlib import Path
 
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.shares import offences, stopping
-from jupyter_gpu_node.shares import places as share_places
 
 from ..neighbours import Neighbour, survey
 from ..processes import Process, boot
 from ..store import Session
-from . import places
+from . import belief, places
 
 OFFENCES = "offences.json"
 """Of the arbiter's own files, what it keeps of offences."""
@@ -96,23 +95,19 @@ def sweep(home: Path, served: Collection[tuple[str, str]]) -> None:
                 os.close(folder)
 
 
-def stopped(arbiters: Path) -> frozenset[Process]:
+def stopped(state: Path) -> frozenset[Process]:
     """Whom arbiters of any user have stopped, as far as their own files say so."""
     found: frozenset[Process] = frozenset()
-    for user in _names(arbiters, _USER):
+    for user in _names(state / places.ARBITERS, _USER):
         with contextlib.suppress(OSError, ValueError):
-            found |= _stopped(arbiters / user / places.OWN, int(user))
+            found |= stopped_by(state, int(user))
     return found
 
 
-def _stopped(own: Path, user: int) -> frozenset[Process]:
-    folder = os.open(own, _FOLDER)
-    try:
-        if os.fstat(folder).st_uid != user:
-            return frozenset()
-        text = share_places.read(folder, OFFENCES, stopping.MAX_BYTES)
-    finally:
-        os.close(folder)
+def stopped_by(state: Path, user: int) -> frozenset[Process]:
+    """Whom arbiters of that user have stopped. Raises :class:`OSError`, :class:`ValueError`."""
+    with belief.opened(state, user, places.OWN) as own:
+        text = belief.read(own, OFFENCES, user, stopping.MAX_BYTES)
     body = strict.an_object(strict.loads(text, stopping.MAX_BYTES), "what was kept of offences")
     if body.get("boot") != boot():  # others may have their pids by now
         return frozenset()

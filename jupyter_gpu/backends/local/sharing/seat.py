@@ -12,20 +12,35 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from jupyter_gpu.backends import share_files
+from jupyter_gpu.model import strict
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.preload import VARIABLE, can_be_preloaded
 from jupyter_gpu_node.shares import gate_files
 from jupyter_gpu_node.shares import places as share_places
 
 from ..processes import boot
-from . import places, verdict
+from . import belief, places, verdict
 from .keeper import BOOT, GATE, Keeper
 from .verdict import Verdict
 
 PATIENCE = 5.0
 """Seconds without an arbiter before the user hears of it: one that was killed is replaced in less than one."""
+MOST_TOLD = 2
+"""Of what is wanted to be taken away."""
 NO_GATE = "this installation has no gate that can be read: it was built without a C compiler, or is closed to this user"
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DOUBT = (
+    "GPU time on this machine is handed out by a process of user {user}, and your programs depend on it: it can make "
+    "them wait, though not take your GPUs away. Whoever administers the machine can have root do it instead: see "
+    "'Who hands out the turns' in the admin guide."
+)
+CONTESTED = (
+    "User {user}'s process wants your share of {gpu} to be taken away, and says: {reason} You keep it, as that user "
+    "may not decide it; but its programs get no turn from that process until you give it back and ask for it again."
+)
+PRETENDED = (
+    "Nobody answers who is believed: user {user} says to hand out GPU time, and is neither root nor the owner of the "
+    "state directory, nor has the lock. Tell whoever administers this machine."
+)
 _log = logging.getLogger(__name__)
 
 
@@ -39,12 +54,15 @@ class Seat:
         self._keeper = Keeper(self._state, leave, changed)
         self._gate = gate_files.preload()
         self._user: int | None = None
+        self._sure = True
         self._missing: float | None = None
+        self._words = self._contested = ""
+        self._bad: set[str] = set()
         self._held: Mapping[str, int] = {}
         self.trouble = ""
         """Why programs wait for the GPU now, if so."""
         self.notice = ""
-        """What is wrong with the rules that were set for this machine, if so."""
+        """What whoever administers this machine should know of its arbiter and its rules, if something is wrong."""
         self.missing = "" if self._gate else NO_GATE
         """Why GPU time cannot be shared out by this server at all, if so."""
         if self._gate and not can_be_preloaded(str(self._gate)):
@@ -73,7 +91,8 @@ class Seat:
             self._missing, self.trouble = None, ""
             if self._user is None:
                 return
-        self._user = places.living(self._state)
+        self._user = belief.living(self._state)
+        self._sure = self._user is None or self._user in belief.trusted(self._state)
         self._listen()
         try:
             if self._user is not None:
@@ -87,9 +106,22 @@ class Seat:
             self.trouble = self._silent(time.monotonic())
 
     def _listen(self) -> None:
+        """Of somebody else's arbiter it is told that it is one, and that these are its words, not ours."""
+        said = "" if self._user is None else belief.problem(self._state, self._user)
+        if self._sure or not self._held:
+            self._contested = ""
+        if self._sure:
+            self._words = said
+        else:
+            doubt = DOUBT.format(user=self._user) if self._held else ""
+            self._words = doubt + (f" That process says: {said}" if doubt and said else "")
+        self._tell()
+
+    def _tell(self) -> None:
         """Whoever administers this machine looks into the logs of servers."""
         before = self.notice
-        self.notice = "" if self._user is None else places.problem(self._state, self._user)
+        words = " ".join(filter(None, (self._contested, self._words)))
+        self.notice = strict.printable(words, places.MAX_PROBLEM) if words else ""
         if self.notice and self.notice != before:
             _log.warning("%s", self.notice)
 
@@ -97,40 +129,57 @@ class Seat:
         """Why nobody serves the pod, if that lasts."""
         if self._user is None:
             self._missing = now if self._missing is None else self._missing
-            return "" if now < self._missing + PATIENCE else self._keeper.problem or "Nobody answers."
+            return "" if now < self._missing + PATIENCE else self._keeper.problem or self._nobody()
         self._missing = None
-        if places.silence(self._state, self._user) > places.SILENCE:
+        if belief.silence(self._state, self._user) > places.SILENCE:
             return f"It runs (started by user {self._user}) but shows no sign of life for {places.SILENCE:g} seconds."
-        if not places.sees_us(self._state, self._user):
+        if not belief.sees_us(self._state, self._user):
             return "It runs in another container, which can't see your programs: use one pid namespace for all of them."
         return ""
 
+    def _nobody(self) -> str:
+        pretends = belief.listening(self._state)
+        return PRETENDED.format(user=min(pretends)) if pretends else "Nobody answers."
+
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What the arbiter decided about this pod; nothing if that cannot be read."""
-        if self._user is None:
-            return ()
+        """What the arbiter decided about this pod; nothing if that cannot be read, or is not for it to decide."""
         try:
-            folder = os.open(places.sockets(self._state, self._user, self._pod), _FOLDER)
-        except OSError:
-            return ()
-        try:
-            if os.fstat(folder).st_uid != self._user:
-                return ()
-            return verdict.decode(share_places.read(folder, verdict.NAME, verdict.MAX_BYTES))
+            found = verdict.decode(self._read(verdict.NAME, verdict.MAX_BYTES))
         except FileNotFoundError:
-            return ()
+            found = ()
         except (OSError, ValueError) as error:
             _log.warning("What was decided about this server's shares can't be read: %s", error)
             return ()
-        finally:
-            os.close(folder)
+        contested = () if self._sure else found
+        self._contested = " ".join(
+            CONTESTED.format(user=self._user, gpu=one.gpu, reason=one.reason) for one in contested[:MOST_TOLD]
+        )
+        self._tell()
+        return found if self._sure else ()
 
     def sample(self, uuids: Iterable[str]) -> Mapping[str, ShareUse]:
-        """How the shares of these GPUs are used."""
+        """How the shares of these GPUs are used. What is missing or bad is left out; the latter is logged once."""
+        found: dict[str, ShareUse] = {}
+        now = time.time_ns() // 1_000_000
+        for uuid in uuids:
+            try:
+                text = self._read(share_places.file_name(uuid), share_files.MAX_BYTES)
+                found[uuid] = share_files.decode(text, uuid, now)
+                self._bad.discard(uuid)
+            except FileNotFoundError:  # it is a moment old
+                continue
+            except (OSError, ValueError) as error:
+                if uuid not in self._bad:
+                    _log.warning("The use of the time share of GPU %s can't be read and is not shown: %s", uuid, error)
+                self._bad.add(uuid)
+        return found
+
+    def _read(self, name: str, most: int) -> bytes:
+        """A file that the arbiter wrote for this pod. Raises :class:`OSError`."""
         if self._user is None:
-            return {}
-        folder = places.sockets(self._state, self._user, self._pod)
-        return share_files.read(folder, uuids, time.time_ns() // 1_000_000)
+            raise FileNotFoundError
+        with belief.opened(self._state, self._user, self._pod, share_places.FOLDER) as folder:
+            return belief.read(folder, name, self._user, most)
 
     @property
     def trusted(self) -> bool:

@@ -18,12 +18,11 @@ from jupyter_gpu_node.shares import places as share_places
 
 from .. import poke
 from ..processes import Process, identify
-from . import verdict
+from . import belief, verdict
 from .clients import Clients
 from .ending import end
 from .verdict import Verdict
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger(__name__)
 
 
@@ -117,12 +116,11 @@ class Sentencing:
         return True
 
     def _read(self, pod: str) -> tuple[Verdict, ...]:
+        user = os.geteuid()
         try:
-            folder = os.open(self._folder / pod / "shares", _FOLDER)
-            try:
-                return verdict.decode(share_places.read(folder, verdict.NAME, verdict.MAX_BYTES))
-            finally:
-                os.close(folder)
+            home = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with belief.within(home, user, pod, share_places.FOLDER) as folder:
+                return verdict.decode(belief.read(folder, verdict.NAME, user, verdict.MAX_BYTES))
         except FileNotFoundError:
             return ()
         except (OSError, ValueError) as error:

@@ -1,0 +1,288 @@
+"""Whose arbiter is believed, and that nobody puts words into its mouth: real files, locks and users."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.backends.local import poke
+from jupyter_gpu.backends.local.processes import Process, boot, namespace
+from jupyter_gpu.backends.local.sharing import belief, places, records, verdict
+from jupyter_gpu.backends.local.sharing.clients import Clients
+from jupyter_gpu.backends.local.sharing.seat import Seat
+from jupyter_gpu.backends.local.sharing.sentencing import Sentencing
+from jupyter_gpu.backends.local.sharing.verdict import Verdict
+from jupyter_gpu.model import strict
+from jupyter_gpu_node.shares import offences
+from tests.backends.test_share_files import SHARE
+
+UID = "0123456789abcdef" * 2
+GPU = "GPU-1"
+ME = os.geteuid()
+LOW, HIGH = 77, 4321
+LOCKER = """
+import fcntl, os, sys
+os.setuid(int(sys.argv[2]))
+fcntl.lockf(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def state(short_tmp: Path) -> Path:
+    """An empty one."""
+    found = short_tmp / "state"
+    found.mkdir()
+    found.chmod(0o1777)
+    return found
+
+
+@contextlib.contextmanager
+def listening(state: Path, user: int) -> Iterator[Path]:
+    """Somebody listens where the arbiter of that user would."""
+    own = places.home(state, user) / places.OWN
+    own.mkdir(parents=True, exist_ok=True)
+    (state / places.ARBITERS).chmod(0o1777)
+    for path in (own.parent, own):
+        os.chown(path, user, -1)
+    with poke.listen(own, places.POKED):
+        yield own
+
+
+@contextlib.contextmanager
+def locking(state: Path, user: int) -> Iterator[None]:
+    """A process of that user has the lock."""
+    made = belief.Serving(state)
+    assert made.keep()
+    made.close()
+    command = [sys.executable, "-I", "-S", "-c", LOCKER, str(state / belief.SERVING), str(user)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as locker:
+        assert locker.stdout is not None
+        assert locker.stdout.readline() == b"locked\n"
+        yield
+        locker.communicate()
+
+
+# --- whose ------------------------------------------------------------------------------------------------------------
+
+users = st.sets(st.integers(0, 9))
+
+
+@given(users, st.lists(st.integers(0, 9)), users)
+def test_nobody_is_believed_for_a_number(listens: set[int], above: list[int], serving: Collection[int]) -> None:
+    """Only those above all others, in their order, and after them who has the lock."""
+    found = belief.choose(listens, above, serving)
+    heard = [user for user in above if user in listens]
+    if heard:
+        assert found == heard[0]
+    else:
+        assert found in {*(listens & set(serving)), None}
+        assert (found is None) == (not listens & set(serving))
+
+
+@pytest.mark.root
+def test_a_lower_number_is_no_claim(state: Path) -> None:
+    """Who listens and has no lock is nobody; who has it is believed as long as nobody better listens."""
+    with listening(state, LOW), listening(state, HIGH):
+        assert belief.listening(state) == {LOW, HIGH}
+        assert belief.living(state) is None
+        with locking(state, HIGH):
+            assert belief.serving(state) == {HIGH}
+            assert belief.living(state) == HIGH
+            with listening(state, 0):
+                assert belief.living(state) == 0
+            os.chown(state, LOW, -1)
+            assert belief.living(state) == LOW
+            os.chown(state, 0, -1)
+            assert belief.living(state) == HIGH
+        assert belief.living(state) is None
+    assert belief.listening(state) == frozenset()
+
+
+@pytest.mark.root
+def test_a_lock_alone_is_no_arbiter(state: Path) -> None:
+    """Nor does it help another user, who listens."""
+    with listening(state, LOW), locking(state, HIGH):
+        assert belief.living(state) is None
+
+
+def test_the_lock_is_had_by_one_and_survives_its_file(state: Path) -> None:
+    """A file that was removed is made anew; what is no file is none, and costs nobody anything else."""
+    serving = belief.Serving(state)
+    try:
+        assert serving.keep()
+        assert serving.keep()
+        (state / belief.SERVING).unlink()
+        assert serving.keep()
+        assert (state / belief.SERVING).stat().st_mode & 0o777 == 0o666
+        (state / belief.SERVING).unlink()
+        (state / belief.SERVING).symlink_to("elsewhere")
+        assert not serving.keep()
+        assert not (state / "elsewhere").exists()
+        (state / belief.SERVING).unlink()
+        os.mkfifo(state / belief.SERVING)
+        assert not serving.keep()
+        assert belief.serving(state) == frozenset()
+    finally:
+        serving.close()
+
+
+def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
+    """Until that one ends: then it is ours at the next look."""
+    serving = belief.Serving(state)
+    with locking(state, ME):
+        assert belief.serving(state) == {ME}
+        assert not serving.keep()
+    assert serving.keep()
+    serving.close()
+    assert belief.serving(state) == frozenset()
+
+
+# --- what is read of it -----------------------------------------------------------------------------------------------
+
+VERDICTS = verdict.encode([Verdict("key", GPU, "A reason.")])
+OFFENCES = offences.Record(1.0, 5, stopped=frozenset({offences.Process(7, 70)}))
+
+
+def seat(state: Path) -> Seat:
+    """A pod's, which believes our own user's arbiter."""
+    found = Seat(state, UID, lambda _: None, lambda: None)
+    found._user = ME
+    return found
+
+
+def recalled(state: Path) -> object:
+    """By the next arbiter."""
+    sentencing = Sentencing(state, places.home(state), Clients(), lambda: None)
+    sentencing.recall(UID)
+    return sentencing.taken
+
+
+FILES: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
+    "verdicts": (f"{UID}/shares/{verdict.NAME}", VERDICTS, lambda state: seat(state).verdicts()),
+    "recalled": (f"{UID}/shares/{verdict.NAME}", VERDICTS, recalled),
+    "use": (
+        f"{UID}/shares/{GPU}.json",
+        strict.dumps({**SHARE.to_json(), "written": 1}).encode(),
+        lambda state: seat(state).sample([GPU]),
+    ),
+    "problem": ("own/problem", b"Words.", lambda state: belief.problem(state, ME)),
+    "namespace": ("own/namespace", b"%d" % (namespace() + 1), lambda state: not belief.sees_us(state, ME)),
+    "stopped": (
+        "own/offences.json",
+        strict.dumps(
+            {"version": 1, "boot": boot(), "gpus": {GPU: offences.to_plain({UID: OFFENCES})}},
+        ).encode(),
+        records.stopped,
+    ),
+}
+
+
+def other_users(path: Path) -> None:
+    """As if that user had made it."""
+    os.chown(path, HIGH, -1)
+
+
+def linked(path: Path) -> None:
+    """A link to a good one."""
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def pipe(path: Path) -> None:
+    """Nobody writes into it: who opened it with patience would wait for ever."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    """An empty one."""
+    path.unlink()
+    path.mkdir()
+
+
+def long(path: Path) -> None:
+    """All that is read of such a file, and more."""
+    path.write_bytes(path.read_bytes() + b" " * (5 * 2**20))
+
+
+FORGERIES = [
+    pytest.param(other_users, id="of another user", marks=pytest.mark.root),
+    pytest.param(lambda path: path.chmod(0o664), id="for a group"),
+    pytest.param(lambda path: path.chmod(0o646), id="for all"),
+    linked,
+    pipe,
+    folder,
+    long,
+]
+FORGED_FOLDERS = [
+    pytest.param(other_users, id="of another user", marks=pytest.mark.root),
+    pytest.param(lambda path: path.chmod(0o775), id="for a group"),
+    pytest.param(lambda path: path.chmod(0o1777), id="for all"),
+    linked,
+]
+
+
+def written(state: Path, name: str, text: bytes) -> Path:
+    """As an arbiter of ours has written it."""
+    places.make_home(state)
+    path = places.home(state) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text)
+    return path
+
+
+@pytest.mark.parametrize("forge", FORGERIES)
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_that_others_could_have_written_says_nothing(state: Path, what: str, forge: Callable[..., None]) -> None:
+    """Owner, mode, kind and size are looked at by whoever reads."""
+    name, text, reads = FILES[what]
+    path = written(state, name, text)
+    assert reads(state)
+    forge(path)
+    assert not reads(state)
+
+
+@pytest.mark.parametrize("forge", FORGED_FOLDERS)
+@pytest.mark.parametrize("above", [0, 1])
+@pytest.mark.parametrize("what", FILES)
+def test_nor_does_one_in_a_folder_of_others(state: Path, what: str, above: int, forge: Callable[..., None]) -> None:
+    """Who can change a folder can put any file there."""
+    name, text, reads = FILES[what]
+    path = written(state, name, text)
+    assert reads(state)
+    if what == "recalled" and path.parents[above] == places.home(state):
+        return  # an arbiter has its own folder open, and looked at it before
+    forge(path.parents[above])
+    assert not reads(state)
+
+
+@pytest.mark.parametrize("what", set(FILES) - {"recalled"})
+def test_the_folder_of_all_is_no_link(state: Path, what: str) -> None:
+    """Whoever made it could lead us anywhere."""
+    name, text, reads = FILES[what]
+    written(state, name, text)
+    assert reads(state)
+    linked(state / places.ARBITERS)
+    assert not reads(state)
+
+
+def test_what_was_read_is_what_was_written(state: Path) -> None:
+    """And what is missing is nothing."""
+    assert records.stopped(state) == frozenset()
+    assert belief.silence(state, ME) == float("inf")
+    for name, text, _ in FILES.values():
+        written(state, name, text)
+    assert seat(state).verdicts() == verdict.decode(VERDICTS)
+    assert records.stopped(state) == {Process(7, 70)}
+    assert belief.problem(state, ME) == "Words."
+    assert recalled(state) == {(UID, GPU)}
