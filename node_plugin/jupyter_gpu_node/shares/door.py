@@ -66,7 +66,7 @@ class Line:
 
     def listen(self) -> None:
         """Hear what it sends."""
-        self.door.loop.add_reader(self._number, self._read)
+        self.door.loop.add_reader(self._number, self.read)
 
     def stop_listening(self) -> None:
         """It waits in the kernel's buffer."""
@@ -92,7 +92,8 @@ class Line:
             self.door.lines.discard(self)
             self._socket.close()
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """What has come by now."""
         try:
             data = self._socket.recv(READ)
         except (BlockingIOError, InterruptedError):
@@ -221,4 +222,6 @@ class Door:
         line = Line(self, connection, who)
         self.lines.add(line)
         self.behind.came(line)
+        if not self.deaf:
+            line.read()  # who comes asks at once: the loop may have much else to do before its next look
         return None
