@@ -1,7 +1,8 @@
-"""The arbiter of one machine: ``python -m jupyter_gpu.backends.local.sharing STATE LOCK``, started by a server."""
+"""The arbiter of one machine: started by a server (``STATE LOCK``), or by an administrator (:mod:`~.standing`)."""
 
 import sys
 
-from .arbiter import main
+from . import arbiter, standing
 
-sys.exit(main(sys.argv[1:]))
+by_a_server = len(sys.argv) == 3 and sys.argv[2].isdecimal()
+sys.exit((arbiter if by_a_server else standing).main(sys.argv[1:]))

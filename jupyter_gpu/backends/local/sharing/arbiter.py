@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -65,13 +66,17 @@ class Users:
 class Arbiter:
     """``folder`` is that of the arbiters of this user, as a path that leads there whatever becomes of its name.
 
-    Its rules are those that hold when it begins: with others another one begins (:meth:`run`).
+    Its rules are those that hold when it begins: with others another one begins (:meth:`run`). ``linger``: see
+    :data:`LINGER`.
     """
 
-    def __init__(self, state: Path, lock: int, folder: Path, rules: Rules, serving: Serving) -> None:
+    def __init__(
+        self, state: Path, lock: int, folder: Path, rules: Rules, serving: Serving, *, linger: float = LINGER
+    ) -> None:
         self._state = state
         self._lock = lock
         self._serving = serving
+        self._linger = linger
         self._folder = folder
         self._own = folder / places.OWN
         self._rules = rules
@@ -99,7 +104,8 @@ class Arbiter:
             elastic=lambda gpu: rules.of(gpu).elastic,
             overdue=self._bouncer.late,
         )
-        self._over = False
+        self.over = False
+        """Whether it was told to end."""
 
     async def run(self) -> bool:
         """Until nothing is left to do, or other rules are to hold; whether another one is to begin with those."""
@@ -114,11 +120,12 @@ class Arbiter:
         finally:
             await self._bouncer.close()  # whoever is stopped runs again
             await self._server.close()
-        return self._outdated and not self._over
+            self._clients.close()
+        return self._outdated and not self.over
 
     def stop(self) -> None:
         """End soon."""
-        self._over = True
+        self.over = True
         self._awake.set()
 
     def _begin(self, found: dict[str, Neighbour]) -> None:
@@ -152,7 +159,7 @@ class Arbiter:
 
     async def _follow_records(self) -> None:
         busy = time.monotonic()
-        while not self._over:
+        while not self.over:
             self._awake.clear()
             found = await self._look()
             if found is None or self._outdated:
@@ -161,7 +168,7 @@ class Arbiter:
             await self._serve(found)
             if self._server.members() or any(pod.held for pod in found.values() if not pod.dead):
                 busy = time.monotonic()
-            elif time.monotonic() > busy + LINGER:
+            elif time.monotonic() > busy + self._linger:
                 _log.info("No server has a GPU any more.")
                 return
             await asyncio.sleep(LEAST)  # whoever pokes all the time gets no more than that
@@ -263,24 +270,40 @@ def leave_pods() -> None:
             _log.warning("The control group %s cannot be left: %s", group, error)
 
 
-def main(arguments: list[str]) -> int:
-    """``STATE LOCK``: the state directory, and the number of the locked descriptor that was inherited."""
-    state, lock = Path(arguments[0]), int(arguments[1])
+def begin() -> None:
+    """What a process does before it becomes one."""
     os.umask(0o022)  # programs of other users must reach their sockets, and read their files
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     leave_pods()
+
+
+def serve(state: Path, lock: int, *, stays: bool = False) -> bool:
+    """Until nothing is left to do, or a signal says so, which is the answer; ``stays``: until the signal alone."""
     try:
         folder = places.open_home(state)
     except FileNotFoundError:
-        return 0
+        return False
     _log.info("Process %s hands out GPU time (started at tick %s).", os.getpid(), proc.process_start_time(os.getpid()))
-
-    rules, serving = Rules(state), Serving(state)
+    home = Path(f"/proc/self/fd/{folder}")
+    rules, serving = Rules(state, keeps=home / places.OWN), Serving(state)
     rules.look()
 
-    async def whole() -> bool:
-        return await Arbiter(state, lock, Path(f"/proc/self/fd/{folder}"), rules, serving).run()
+    async def whole() -> tuple[bool, bool]:
+        one = Arbiter(state, lock, home, rules, serving, linger=math.inf if stays else LINGER)
+        return await one.run(), one.over
 
-    while asyncio.run(whole()):
-        pass
+    try:
+        while True:
+            again, over = asyncio.run(whole())
+            if not again:
+                return over
+    finally:
+        serving.close()
+        os.close(folder)
+
+
+def main(arguments: list[str]) -> int:
+    """``STATE LOCK``: the state directory, and the number of the locked descriptor that was inherited."""
+    begin()
+    serve(Path(arguments[0]), int(arguments[1]))
     return 0

@@ -130,7 +130,13 @@ def _listens(state: Path, user: int) -> bool:
 
 
 def serving(state: Path) -> frozenset[int]:
-    """User of the process that has :data:`SERVING` locked, as far as that can be told; it lives as long as the lock."""
+    """User of the process that has :data:`SERVING` locked, as far as that can be told."""
+    pid = server(state)
+    return users(pid) if pid else frozenset()
+
+
+def server(state: Path) -> int:
+    """Pid of that process, which lives as long as it has the lock; 0: nobody has it, or nobody that we see."""
     with contextlib.suppress(OSError, struct.error):
         descriptor = os.open(state / SERVING, _FILE)
         try:
@@ -138,8 +144,8 @@ def serving(state: Path) -> frozenset[int]:
             kind, *_, pid = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
         finally:
             os.close(descriptor)
-        return users(pid) if kind == fcntl.F_WRLCK and pid > 0 else frozenset()
-    return frozenset()
+        return int(pid) if kind == fcntl.F_WRLCK and pid > 0 else 0
+    return 0
 
 
 class Serving:

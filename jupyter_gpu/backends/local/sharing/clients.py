@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from jupyter_gpu_node.enforcement import MARK
@@ -11,45 +11,82 @@ from jupyter_gpu_node.shares.identity import Peer
 
 from ..neighbours import Neighbour
 from ..processes import Process
+from .looks import Looks
 
 
-@dataclass(slots=True)
 class Clients:
     """The pods that are served, and which processes are theirs."""
 
-    pods: Mapping[str, Neighbour] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._pods: Mapping[str, Neighbour] = {}
+        self._looks: dict[int, Looks] = {}
+
+    @property
+    def pods(self) -> Mapping[str, Neighbour]:
+        """By uid."""
+        return self._pods
+
+    @pods.setter
+    def pods(self, pods: Mapping[str, Neighbour]) -> None:
+        self._pods = pods
+        for user in self._looks.keys() - {pod.owner for pod in pods.values()}:
+            self._looks.pop(user).close()
 
     def servers(self) -> Iterable[Process]:
         """The Jupyter servers."""
-        return tuple(pod.record.server for pod in self.pods.values())
+        return tuple(pod.record.server for pod in self._pods.values())
 
     def check(self, peer: Peer, pod: str) -> str:
-        """Why that process may not have the share of ``pod``; empty if it may."""
-        known = self.pods.get(pod)
+        """Why that process may not have the share of ``pod``; empty if it may.
+
+        The event loop calls it. What needs a look at the process is done in a thread for the pod's user, for which it
+        waits at most 5 ms, and at most once a second if that is not enough (:mod:`~.looks`).
+        """
+        known = self._pods.get(pod)
         if known is None:
             return f"pod {pod} has nothing here"
-        refusal = _in_its_group(peer, known) if known.place.group else _with_its_mark(peer, known)
-        return refusal or ("" if peer.alive else f"process {peer.pid} has ended")
+        if refusal := _of_another_user(peer, known):
+            return refusal
+        if known.owner not in self._looks:
+            self._looks[known.owner] = Looks()
+        refusal = self._looks[known.owner].ask((peer, pod), functools.partial(_look, peer, known))
+        return refusal and f"process {peer.pid} {refusal}"
 
     def pod_of(self, pid: int) -> str | None:
-        """Whose that process is, as far as it can be told."""
-        return next((uid for uid, pod in self.pods.items() if pid in pod.place.among((pid,))), None)
+        """In a thread: whose that process is, as far as it can be told."""
+        return next((uid for uid, pod in self._pods.items() if pid in pod.place.among((pid,))), None)
+
+    def close(self) -> None:
+        """Nothing more is asked."""
+        self.pods = {}
+
+
+def _of_another_user(peer: Peer, pod: Neighbour) -> str:
+    """Where there is no control group: anybody can set a variable, so the user counts as well."""
+    if pod.place.group or peer.user in (pod.owner, 0):
+        return ""
+    return f"process {peer.pid} is of user {peer.user}, and pod {pod.uid} is of user {pod.owner}"
+
+
+def _look(peer: Peer, pod: Neighbour) -> str:
+    """In a thread: what is wrong with that process."""
+    try:
+        refusal = _in_its_group(peer, pod) if pod.place.group else _with_its_mark(peer, pod)
+    except OSError as error:
+        return f"cannot be looked at ({error})"
+    return refusal or ("" if peer.alive else "has ended")
 
 
 def _in_its_group(peer: Peer, pod: Neighbour) -> str:
-    if peer.pid in pod.place.among((peer.pid,)):
-        return ""
-    return f"process {peer.pid} is not in the control group of pod {pod.uid}"
+    return "" if peer.pid in pod.place.among((peer.pid,)) else f"is not in the control group of pod {pod.uid}"
 
 
 def _with_its_mark(peer: Peer, pod: Neighbour) -> str:
-    """Anybody can set a variable, so the user counts as well; a process that cannot be read is told by it alone."""
-    if peer.user not in (pod.owner, 0):
-        return f"process {peer.pid} is of user {peer.user}, and pod {pod.uid} is of user {pod.owner}"
+    """A process that cannot be read is told by its user alone."""
     server = Process(peer.pid, peer.start) == pod.record.server
     if server or peer.pid in pod.place.among((peer.pid,)) or _hidden(peer.pid):
         return ""
-    return f"process {peer.pid} was not started by pod {pod.uid}: {MARK} is not in its environment"
+    return f"was not started by pod {pod.uid}: {MARK} is not in its environment"
 
 
 def _hidden(pid: int) -> bool:

@@ -4,12 +4,14 @@
     <state>/shares.json                     without that one: of root, or of the owner of the state directory
 
 The arbiter serves all users, and runs as whichever was first: so what belongs to that user does not count for it alone.
+What was read last and could be used is kept by the arbiter (:mod:`~.last_rules`), for the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import socket
 import stat
@@ -20,29 +22,41 @@ from jupyter_gpu.model import strict
 from jupyter_gpu_node import share_settings
 from jupyter_gpu_node.share_settings import ShareSettings
 
-from . import places
+from . import last_rules, places
+from .last_rules import LastRules
 
 MACHINE = Path("/etc/jupyter/jupyter_gpu_shares.json")
 NAME = "shares.json"
 """Of the file in the state directory, which is gone after a reboot on most machines."""
 KEY = "shares"
 """What the whole is called in errors, as in the chart of the cluster."""
-_KEPT = "The rules stay as they are, from the start the defaults, until it is corrected: then it is read by itself."
+NOTHING = b"{}"
+_KEPT = "{what} hold until it is corrected: then it is read by itself."
 _REFUSED = {
     errno.ELOOP: "is a link: put the file itself there",
     errno.EACCES: "can't be read by the user who hands out GPU time now: let everybody read it (chmod 644)",
 }
+_log = logging.getLogger(__name__)
 
 
 class Rules:
-    """Of one state directory. Where a file cannot be used, what held before holds, and ``problem`` says why."""
+    """Of one state directory. Where a file cannot be used, what held last holds, and ``problem`` says why.
 
-    def __init__(self, state: Path, machine: Path = MACHINE) -> None:
+    ``keeps``: the folder of an arbiter's own files; without it they are only read, as a server does it.
+    """
+
+    def __init__(self, state: Path, machine: Path = MACHINE, *, keeps: Path | None = None) -> None:
         self._state = state
         self._machine = machine
-        self._text = b"{}"
+        self._keeps = keeps
+        self._last: LastRules | None = None
         self.settings = ShareSettings()
         self.problem = ""
+
+    @property
+    def since(self) -> int:
+        """Clock ticks after boot from which time shares are enforced: programs that are older may have no gate."""
+        return self._last.since if self._last else 0
 
     def of(self, gpu: str) -> share_settings.Rules:
         """Of one GPU of this host."""
@@ -51,16 +65,42 @@ class Rules:
     def look(self) -> bool:
         """In a thread: read the file; whether other rules hold from now on."""
         before = self.settings
+        begins = self._last is None
+        last = self._last or self._recalled()
+        self._last = self._last or last
         try:
             path, text = self._found()
-            if text != self._text:
-                self.settings, self._text = parse(text, str(path)), text
+            if begins or last is None or text != last.text:
+                self._set(parse(text, str(path)), text, last)
             self.problem = ""
         except strict.FieldError as error:
+            kept = _KEPT.format(what="The rules that held last" if last else "The defaults")
             self.problem = strict.printable(
-                f"The rules of time shares can't be used. {error} {_KEPT}", places.MAX_PROBLEM
+                f"The rules of time shares can't be used. {error} {kept}", places.MAX_PROBLEM
             )
+            if begins and last:
+                self.settings = parse(last.text, "what was kept")
         return self.settings != before
+
+    def _set(self, found: ShareSettings, text: bytes, last: LastRules | None) -> None:
+        """Kept first: whoever is killed between has read it, and the next one reads it again."""
+        enforced = last is None or parse(last.text, "what was kept").enforce
+        since = last_rules.now() if found.enforce and not enforced else last.since if last else 0
+        self._last = LastRules(text, since)
+        if self._keeps:
+            try:
+                last_rules.keep(self._keeps, self._last)
+            except OSError as error:
+                _log.warning("The next process that hands out GPU time may not know the rules: %s", error)
+        self.settings = found
+
+    def _recalled(self) -> LastRules | None:
+        """The newest that can be used, of what arbiters kept that may decide about us."""
+        for one in last_rules.recall(self._state):
+            with contextlib.suppress(strict.FieldError):
+                parse(one.text, "what was kept")
+                return one
+        return None
 
     def _found(self) -> tuple[Path, bytes]:
         """The file that counts; if there is none, nothing is set."""
@@ -69,7 +109,7 @@ class Rules:
             return self._machine, read(self._machine, {0})
         with _missing():
             return path, read(path, {0, self._state.stat().st_uid})
-        return path, b"{}"
+        return path, NOTHING
 
 
 def _missing() -> contextlib.AbstractContextManager[None]:
@@ -111,10 +151,6 @@ def _unfit(about: os.stat_result, owners: set[int]) -> str:
 def parse(text: bytes, where: str) -> ShareSettings:
     """What such a file says; raises :class:`strict.FieldError`."""
     try:
-        found = share_settings.read(strict.loads(text, settings_file.MAX_BYTES), KEY)
-        for name, wanted in (("enforce", not found.enforce), ("partMemory", found.part_memory)):
-            if wanted:
-                raise strict.FieldError(f"'{KEY}.{name}' can be changed in a cluster only: leave it out.", name)
+        return share_settings.read(strict.loads(text, settings_file.MAX_BYTES), KEY)
     except strict.FieldError as error:
         raise strict.FieldError(f"{where}: {error}", error.field) from None
-    return found

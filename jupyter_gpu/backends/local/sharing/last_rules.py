@@ -1,0 +1,67 @@
+"""The rules that held last, as an arbiter keeps them among its own files for the next one: if the file is bad by then.
+
+Whose copies count is whose arbiter is believed anyhow: root's, that of the owner of the state directory, our own. Of
+several the newest is the last. What others could have written, or is damaged, is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from jupyter_gpu import settings_file
+from jupyter_gpu.model import strict
+from jupyter_gpu_node.shares import places as share_places
+
+from ..processes import boot
+from . import belief, places
+
+NAME = "rules.json"
+MAX_BYTES = 8 * settings_file.MAX_BYTES
+"""What was short in the file may be longer here."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class LastRules:
+    """What was read."""
+
+    text: bytes
+    since: int = 0
+    """Clock ticks after boot from which shares are enforced; 0: from the start."""
+
+
+def now() -> int:
+    """Clock ticks after boot, as the starts of processes are told."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 10**9
+
+
+def keep(own: Path, last: LastRules) -> None:
+    """Replace our copy, in one step. Raises :class:`OSError`."""
+    body = {"boot": boot(), "since": last.since, "rules": strict.loads(last.text, settings_file.MAX_BYTES)}
+    folder = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        share_places.replace(folder, NAME, strict.dumps(body).encode())
+    finally:
+        os.close(folder)
+
+
+def recall(state: Path) -> Iterator[LastRules]:
+    """Those that can be read, the newest first."""
+    found = []
+    for user in dict.fromkeys(belief.trusted(state)):
+        with contextlib.suppress(OSError, ValueError), belief.opened(state, user, places.OWN) as own:
+            written = os.stat(NAME, dir_fd=own, follow_symlinks=False).st_mtime_ns
+            found.append((written, _decode(belief.read(own, NAME, user, MAX_BYTES))))
+    return (last for _, last in sorted(found, key=lambda item: -item[0]))
+
+
+def _decode(text: bytes) -> LastRules:
+    body = strict.an_object(strict.loads(text, MAX_BYTES), "what was kept of the rules")
+    since = strict.required(body, "since", strict.integer(0, strict.MAX_GENERATION))
+    rules = strict.required(body, "rules", strict.an_object)
+    return LastRules(strict.dumps(rules).encode(), since if body.get("boot") == boot() else 0)

@@ -1,0 +1,55 @@
+"""Looks at processes that could hold up whoever looks at them: in a thread, and the event loop waits for a moment only.
+
+To read the environment of a process takes its memory's lock, which it can keep for seconds, and while it replaces its
+program there is nothing to read. Whoever could not be looked at in time is refused, and finds the answer when it
+connects again: a gate does so after some milliseconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+PATIENCE = 0.005
+"""Seconds that the event loop waits for a look …"""
+REST = 1.0
+"""… but not at all for so long after one that took longer."""
+MOST = 256
+"""Looks that are under way, or whose answer nobody has asked for."""
+NOT_YET = "it could not be looked at in time, and is looked at again when it connects again"
+
+
+class Looks:
+    """Of the processes of one user: none of another user waits for them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="look")
+        self._asked: dict[Hashable, Future[str]] = {}
+        self._slow = float("-inf")
+
+    def ask(self, key: Hashable, look: Callable[[], str]) -> str:
+        """The answer of ``look``, or that there is none yet: then it goes on, for whoever asks with the same key."""
+        future = self._asked.pop(key, None)
+        if future is None:
+            if len(self._asked) >= MOST and not self._forget():
+                return NOT_YET
+            future = self._thread.submit(look)
+        try:
+            return future.result(PATIENCE if self._clock() >= self._slow + REST else 0)
+        except TimeoutError:
+            self._slow = self._clock()
+            self._asked[key] = future
+            return NOT_YET
+
+    def close(self) -> None:
+        """What is under way ends by itself."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _forget(self) -> bool:
+        """The answers that nobody has fetched; whether there were any."""
+        done = [key for key, future in self._asked.items() if future.done()]
+        for key in done:
+            del self._asked[key]
+        return bool(done)

@@ -1,0 +1,156 @@
+"""Who may have a pod's share, and that nobody who is looked at holds up the turns of others: real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from jupyter_gpu.backends.local.neighbours import Neighbour
+from jupyter_gpu.backends.local.processes import Process, boot, identify, namespace
+from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.backends.local.sharing import looks
+from jupyter_gpu.backends.local.sharing.clients import Clients
+from jupyter_gpu.backends.local.sharing.looks import NOT_YET, Looks
+from jupyter_gpu_node.enforcement import MARK
+from jupyter_gpu_node.shares.identity import Peer
+from tests.backends.stage import wait_for
+
+UID, OTHER = "1" * 32, "2" * 32
+ME = os.geteuid()
+
+
+@pytest.fixture
+def clients() -> Iterator[Clients]:
+    """Of one pod of ours."""
+    found = Clients()
+    record = Record(UID, Process(1, 1), boot(), namespace())
+    found.pods = {UID: Neighbour(record, ME, dead=False)}
+    yield found
+    found.close()
+
+
+def peer(process: subprocess.Popen[bytes], user: int = ME) -> Peer:
+    """As the socket tells it."""
+    found = identify(process.pid)
+    assert found is not None
+    return Peer(found.pid, user, found.started)
+
+
+@pytest.fixture
+def program() -> Iterator[subprocess.Popen[bytes]]:
+    """Of that pod."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, MARK: UID}) as found:
+        yield found
+
+
+def answer(clients: Clients, who: Peer, pod: str = UID) -> str:
+    """When there is one."""
+
+    def asked() -> list[str]:
+        found = clients.check(who, pod)
+        return [] if NOT_YET in found else [found]
+
+    found: list[str] = wait_for(asked, "an answer")
+    return found[0]
+
+
+def test_who_has_the_mark_of_the_pod_may(clients: Clients, program: subprocess.Popen[bytes]) -> None:
+    """Of its user, and as long as it runs; of a pod that is known."""
+    who = peer(program)
+    assert answer(clients, who) == ""
+    assert "has nothing here" in clients.check(who, OTHER)
+    other = Peer(who.pid, who.user + 1, who.start)
+    assert f"is of user {who.user + 1}" in clients.check(other, UID)
+    assert answer(clients, Peer(who.pid, who.user, who.start + 1)) == f"process {who.pid} has ended"
+    clients.pods = {}
+    assert "has nothing here" in clients.check(who, UID)
+
+
+def test_a_mark_of_another_pod_is_none(clients: Clients) -> None:
+    """Nor is none at all."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, MARK: OTHER}) as found:
+        assert f"was not started by pod {UID}" in answer(clients, peer(found))
+
+
+# --- looks that last --------------------------------------------------------------------------------------------------
+
+
+class Slow:
+    """A look that ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.end = threading.Event()
+        self.calls = 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        self.end.wait()
+        return "the answer"
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    """One that ends with the test."""
+    found = Slow()
+    yield found
+    found.end.set()
+
+
+def test_a_look_that_lasts_is_not_waited_for(slow: Slow) -> None:
+    """The loop goes on; who asks again has the answer when it is there, and it was looked once."""
+    one = Looks()
+    for _ in range(3):
+        assert one.ask("a", slow) == NOT_YET
+    slow.end.set()
+    wait_for(lambda: one.ask("a", slow) == "the answer", "the answer")
+    assert slow.calls == 1
+    one.close()
+
+
+def test_after_one_that_lasted_the_next_are_not_waited_for_either(slow: Slow) -> None:
+    """For a second: so a flood of them costs the loop next to nothing. After that it is patient again."""
+    now = 0.0
+    one = Looks(lambda: now)
+    assert one.ask("a", slow) == NOT_YET
+    slow.end.set()
+    one._thread.submit(lambda: None).result()
+    gate = threading.Event()
+    one._thread.submit(gate.wait)
+    assert one.ask("b", lambda: "b") == NOT_YET
+    gate.set()
+    one._thread.submit(lambda: None).result()
+    assert one.ask("b", lambda: "other") == "b"
+    now = looks.REST
+    wait_for(lambda: one.ask("c", lambda: "c") == "c", "a look that is waited for")
+    one.close()
+
+
+def test_answers_that_nobody_fetches_are_forgotten(slow: Slow) -> None:
+    """As many as were asked for are never kept; while none has ended, nothing more is begun."""
+    one = Looks()
+    for number in range(looks.MOST + 5):
+        assert one.ask(number, slow) == NOT_YET
+    assert len(one._asked) == looks.MOST
+    slow.end.set()
+    wait_for(lambda: all(future.done() for future in one._asked.values()), "the looks")
+    assert slow.calls == looks.MOST
+    wait_for(lambda: one.ask("new", lambda: "") == "", "the answer of another one")
+    assert len(one._asked) < looks.MOST
+    one.close()
+
+
+def test_users_do_not_wait_for_each_other(clients: Clients, program: subprocess.Popen[bytes], slow: Slow) -> None:
+    """Whose process cannot be looked at holds up those of the same user alone."""
+    mine = clients.pods[UID]
+    clients.pods = {UID: mine, OTHER: Neighbour(mine.record, ME + 1, dead=False)}
+    who = peer(program)
+    assert answer(clients, who) == ""
+    clients._looks[ME].ask("stuck", slow)
+    assert NOT_YET in clients.check(who, UID)
+    assert answer(clients, Peer(who.pid, ME + 1, who.start), OTHER) == ""
+    clients.pods = {UID: mine}
+    assert set(clients._looks) == {ME}

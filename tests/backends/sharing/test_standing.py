@@ -1,0 +1,118 @@
+"""An arbiter that an administrator has stand by: real processes of several users."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from jupyter_gpu.backends.local.sharing import belief, places
+from tests.backends.stage import PATIENCE
+
+from .machine import Machine
+from .test_shares import HOG
+from .test_users import ONE, OTHER, share
+
+pytestmark = pytest.mark.root
+COMMAND = [sys.executable, "-P", "-m", "jupyter_gpu.backends.local.sharing"]
+
+
+class Standing:
+    """One that was started as a service would."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._log = machine.state.parent / "standing.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen([*COMMAND, str(machine.state)], stderr=log, cwd="/")
+        self.pid = self._process.pid
+
+    def said(self) -> str:
+        """Its log."""
+        return self._log.read_text()
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Its status."""
+        self._process.send_signal(number)
+        return self._process.wait(PATIENCE)
+
+
+@pytest.fixture
+def shared(machine: Machine) -> Machine:
+    """A machine of root, who has no server."""
+    machine.state.mkdir()
+    machine.state.chmod(0o1777)
+    return machine
+
+
+def test_it_takes_over_from_an_ordinary_user(shared: Machine) -> None:
+    """Programs go on, one at a time; nobody has to depend on another user any more; it stays, and ends when told."""
+    first, second = share(shared, ONE, 500), share(shared, OTHER, 500)
+    programs = [shared.run(server, *HOG) for server in (first, second)]
+    shared.until(lambda: "ShareRulesNotUsed" in shared.conditions(second), "the notice")
+    shared.more(100)
+    standing = Standing(shared)
+    shared.until(lambda: belief.living(shared.state) == 0, "root's arbiter")
+    assert f"of user {ONE} is asked to leave" in standing.said()
+    shared.until(lambda: "ShareRulesNotUsed" not in shared.conditions(second), "the end of the notice")
+    shared.until(lambda: belief.serving(shared.state) == {0}, "the lock")
+    shared.more(300)
+    assert not any(program.ended() for program in programs)
+    assert shared.sums().overlaps == 0
+    for program in programs:
+        program.send(signal.SIGKILL)
+    for server in (first, second):
+        server.ask("request", milli=0)
+    with_nobody = (places.home(shared.state, 0) / places.OWN / places.POKED).stat
+    begun = with_nobody().st_mtime_ns
+    shared.until(lambda: with_nobody().st_mtime_ns > begun + 4 * 10**9, "four seconds in which nobody has a GPU")
+    assert belief.living(shared.state) == 0
+    assert standing.end() == 0
+    second.ask("request", milli=500)
+    shared.until(lambda: belief.serving(shared.state) == {OTHER}, "the next one")
+
+
+def test_one_that_all_believe_is_left_alone(shared: Machine) -> None:
+    """A server of root has begun: it waits until that one ends, however it ends."""
+    server = share(shared, 0, 500)
+    program = shared.run(server, *HOG)
+    pid = shared.arbiter()
+    standing = Standing(shared)
+    shared.until(lambda: "Waiting to hand out" in standing.said(), "it to wait")
+    shared.more(1500)
+    assert belief.server(shared.state) == pid
+    server.kill()
+    os.kill(pid, signal.SIGKILL)
+    shared.until(lambda: belief.server(shared.state) == standing.pid, "its turn")
+    shared.more(100)
+    program.send(signal.SIGKILL)
+    assert standing.end(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--help"], "usage:"), (["/a", "-x"], "usage:"), (["a", "b", "c"], "usage:"), (["a", "b"], "usage:"),
+        (["/dev/null/nowhere"], "can't be used"),
+    ],
+)  # fmt: skip
+def test_what_it_cannot_serve_it_says(arguments: list[str], words: str) -> None:
+    """Instead of a trace of where it failed."""
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode in (1, 2)
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_ordinary_user_is_told_that_nobody_would_rely_on_it(shared: Machine) -> None:
+    """As it would only keep the better ones from their work."""
+    actor = shared.actor()
+    actor.ask("become", user=ONE, reads=True)
+    shared.state.parent.chmod(0o777)  # where it writes what it says
+    program = shared.start_program(actor, [*COMMAND, str(shared.state)])
+    shared.until(program.ended, "its end")
+    assert program.status == 2
+    assert "it must run as root, or as the owner of the state directory" in program.out.read_text()
+    assert belief.server(shared.state) == 0
