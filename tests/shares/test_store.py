@@ -159,17 +159,21 @@ def test_one_that_cannot_be_written_keeps_no_other_from_it(tmp_path: Path) -> No
     assert store.load(GPU, "other") is not None
 
 
-def test_what_ended_while_nobody_looked_is_removed(tmp_path: Path) -> None:
-    """Own copies so old that nothing in them can be spent, but those of shares that are."""
+def test_what_an_earlier_server_left(tmp_path: Path) -> None:
+    """All own copies, but of no known share those that are so old that nothing in them can be spent: they go."""
     store = Store(tmp_path / "state")
     for gpu, pod in (("GPU-1", "a"), ("GPU-1", "b"), ("GPU-2", "a")):
         store.write([entry(tmp_path, gpu=gpu, pod=pod)])
     for pod in "ab":
         os.utime(tmp_path / "state" / "shares" / "GPU-1" / f"{pod}.json", (1, 1))
-    store.sweep([("GPU-1", "b")])
-    assert [store.load(*place) is not None for place in (("GPU-1", "a"), ("GPU-1", "b"), ("GPU-2", "a"))] == [
-        False, True, True,
-    ]  # fmt: skip
+    for odd in ("GPU-1/.a.json.new", "GPU-1/a.txt", "GPU-1/a b.json", "GPU 3/a.json", "GPU-4"):
+        (tmp_path / "state" / "shares" / odd).parent.mkdir(exist_ok=True)
+        (tmp_path / "state" / "shares" / odd).touch()
+    left = {("GPU-1", "b"), ("GPU-2", "a")}
+    assert store.begin([("GPU-1", "b")]).keys() == left
+    assert [store.load(gpu, "a") is not None for gpu in ("GPU-1", "GPU-2")] == [False, True]
+    (tmp_path / "state" / "shares" / "GPU-2").chmod(0o777)
+    assert store.begin([("GPU-1", "b")]).keys() == {("GPU-1", "b")}, "One that cannot be read costs no other."
 
 
 def test_a_share_that_ended_leaves_nothing(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from .offences import Event, Penalties, Present, Process, Processes, State
 from .proxy import Proxy, give_back
 from .server import ArbiterServer, microseconds
 from .station import Overdue
+from .store import Place
 from .usage_by_process import Reader, foreign
 from .watchdog import Watchdog
 
@@ -31,8 +32,6 @@ POLL = 0.01
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Place = tuple[str, str]
-"""GPU and pod."""
 _log = logging.getLogger(__name__)
 
 

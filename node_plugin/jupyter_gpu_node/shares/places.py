@@ -20,9 +20,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+def is_name(text: str) -> bool:
+    """Whether it can be part of a path."""
+    return _NAME.fullmatch(text) is not None
+
+
 def checked(name: str) -> str:
     """``name``, if it can be part of a path; else :class:`ValueError`."""
-    if _NAME.fullmatch(name) is None:
+    if not is_name(name):
         raise ValueError(f"{name[:80]!r} is no uuid: letters, digits, '_' and '-', at most 64.")
     return name
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import resource
-import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from jupyter_gpu.model.share import ShareUse
 
 from . import places, share_file
 from .arbiter import Arbiter
+from .bank import Deposit
 from .books import Usage
 from .desk import Terms
 from .door import Door
@@ -28,7 +28,7 @@ from .elastic import Elastic
 from .identity import Check, Peer
 from .share_file import Savings
 from .station import Overdue, Station
-from .store import Entry, Store
+from .store import Entry, Place, Store
 from .timing import Timing
 
 MOST_CLIENTS = 256
@@ -36,10 +36,6 @@ MOST_CLIENTS = 256
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Place = tuple[str, str]
-"""GPU and pod."""
-Sockets = dict[Place, socket.socket | OSError]
-"""That of each share, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +99,8 @@ class ArbiterServer:
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shares")
         self._loop = asyncio.get_running_loop()
-        self._swept = False
+        self._left: dict[Place, Savings] | None = None
+        """What an earlier server kept of shares that have not come yet; None: not looked for yet."""
 
     # --- what the node asks -------------------------------------------------------------------------------------------
 
@@ -116,18 +113,16 @@ class ArbiterServer:
         _validate(wanted)
         after = {(gpu, pod): placed for gpu, shares in wanted.items() for pod, placed in shares.items()}
         async with self._one:
-            if not self._swept:
-                self._swept = True
-                await self._in_thread(self._store.sweep, list(after))
-            savings, sockets = await self._in_thread(self._prepare, *self._missing(after))
-            banks = {one: share_file.restored(file, self._clock(), self._wall()) for one, file in savings.items()}
+            if self._left is None:
+                self._left = await self._in_thread(self._store.begin, list(after))
+            banks = {place: self._bank(place) for place in after if place not in self._shares}
             before, self._shares = self._shares, after
             gone = self._shut(before)
             for gpu in sorted({gpu for gpu, _ in {*before, *after}}):
                 terms = {pod: placed.terms for (at, pod), placed in after.items() if at == gpu}
                 if terms != {pod: placed.terms for (at, pod), placed in before.items() if at == gpu}:
                     self._station_of(gpu).set(terms, {pod: banks.get((gpu, pod), ()) for pod in terms})
-            problem = self._open(sockets)
+            problem = self._open()
             for removed in gone:
                 await removed
             if problem:
@@ -182,22 +177,10 @@ class ArbiterServer:
             self._stations[gpu] = Station(gpu, timing, rules, self._arbiter, self._clock, self._save, self._overdue)
         return self._stations[gpu]
 
-    def _missing(self, after: Mapping[Place, Placed]) -> tuple[list[Place], dict[Place, Path]]:
-        """Shares that are new here, and those that have no socket in the directory where it should be."""
-        new = [place for place in after if place not in self._shares]
-        doors = {place: door.directory for place, door in self._doors.items()}
-        return new, {place: to.directory for place, to in after.items() if doors.get(place) != to.directory}
-
-    def _prepare(self, new: Sequence[Place], missing: Mapping[Place, Path]) -> tuple[dict[Place, Savings], Sockets]:
-        """What an earlier server left of banks, and sockets of which nobody is taken yet. Blocks, once for all."""
-        savings = {place: file for place in new if (file := self._store.load(*place))}
-        sockets: Sockets = {}
-        for place, directory in missing.items():
-            try:
-                sockets[place] = places.listen(directory, place[0])
-            except OSError as error:
-                sockets[place] = error
-        return savings, sockets
+    def _bank(self, place: Place) -> tuple[Deposit, ...]:
+        """Of a share that is new here, what an earlier server left."""
+        file = self._left.pop(place, None) if self._left else None
+        return share_file.restored(file, self._clock(), self._wall()) if file else ()
 
     def _shut(self, before: Mapping[Place, Placed]) -> list[asyncio.Future[None]]:
         """Shares that are gone, or for another directory than before, are not to be had any more; nor their files."""
@@ -217,19 +200,25 @@ class ArbiterServer:
                     gone.append(self._in_thread(self._store.forget, *place))
         return gone
 
-    def _open(self, sockets: Sockets) -> OSError | None:
-        """Take connections wherever that can be; what is missing still."""
+    def _open(self) -> OSError | None:
+        """Make the sockets that are missing, all of them also if one cannot be made; then the last reason.
+
+        Some system calls, in the loop as those of asyncio's own servers: a thread would get its turn later than they
+        take, and a program waits for this one.
+        """
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = max(1, min(MOST_CLIENTS, files // 2 // max(1, len(self._shares))))
         problem: OSError | None = None
-        for place, listening in sockets.items():
-            if isinstance(listening, OSError):
-                problem = listening
-                continue
-            self._doors[place] = Door(*place, self._shares[place].directory, self._check, self._stations[place[0]])
-            self._doors[place].open(listening)
-        for door in self._doors.values():
-            door.most = most
+        for place, placed in self._shares.items():
+            if place not in self._doors:
+                try:
+                    listening = places.listen(placed.directory, place[0])
+                except OSError as error:
+                    problem = error
+                    continue
+                self._doors[place] = Door(*place, placed.directory, self._check, self._stations[place[0]])
+                self._doors[place].open(listening)
+            self._doors[place].most = most
         return problem
 
     # --- files --------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ log; what cannot be written is written again at the next change.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -18,6 +19,8 @@ from .bank import Deposit
 from .share_file import Savings, ShareFile
 from .timing import LIMITS
 
+Place = tuple[str, str]
+"""GPU and pod."""
 _log = logging.getLogger(__name__)
 
 
@@ -77,24 +80,39 @@ class Store:
         except OSError as error:
             _log.warning("What pod %s sees of its share of %s cannot be removed: %s", pod, gpu, error)
 
-    def sweep(self, known: Collection[tuple[str, str]]) -> None:
-        """Remove own copies of shares that ended while no server ran: ``known`` are GPU and pod of those that are.
+    def begin(self, known: Collection[Place]) -> dict[Place, Savings]:
+        """What the own copies say that an earlier server left.
 
-        Only what is so old that nothing in it can be spent: a share may be known a little later than others.
+        Those of shares that ended while no server ran go, if they are so old that nothing in them can be spent: a share
+        may be known a little later than others. ``known`` are those that are by now.
         """
         old = time.time() - LIMITS["expiry"][1] / 1e6
-        keep = {(gpu, places.file_name(pod)) for gpu, pod in known}
+        found = {}
+        for place, written in self._copies():
+            if place not in known and written < old:
+                self.forget(*place)
+            elif savings := self.load(*place):
+                found[place] = savings
+        return found
+
+    def _copies(self) -> list[tuple[Place, float]]:
+        """All own ones that can be looked at, with the times at which they were written."""
+        found = []
+        for gpu in filter(places.is_name, self._names()):
+            for name in self._names(gpu):
+                pod = name.removesuffix(".json")
+                if name != pod and places.is_name(pod):
+                    with contextlib.suppress(OSError), places.opened(self._state, gpu) as folder:
+                        found.append(((gpu, pod), os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime))
+        return found
+
+    def _names(self, *gpu: str) -> list[str]:
         try:
-            with places.opened(self._state) as folder:
-                gpus = [name for name in os.listdir(folder) if not name.startswith(".")]  # noqa: PTH208 - of a descriptor
-            for gpu in gpus:
-                with places.opened(self._state, gpu) as folder:
-                    for name in os.listdir(folder):  # noqa: PTH208
-                        written = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
-                        if written < old and (gpu, name) not in keep:
-                            places.discard(folder, name)
+            with places.opened(self._state, *gpu) as folder:
+                return [name for name in os.listdir(folder) if not name.startswith(".")]  # noqa: PTH208 - of a descriptor
         except OSError as error:
-            _log.warning("Old files of shares in %s cannot be removed: %s", self._state, error)
+            _log.warning("Banks begin empty, as %s cannot be read: %s", "/".join((str(self._state), *gpu)), error)
+            return []
 
     def _write(self, entry: Entry) -> bool:
         try:
