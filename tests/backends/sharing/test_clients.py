@@ -76,6 +76,17 @@ def test_a_mark_of_another_pod_is_none(clients: Clients) -> None:
         assert f"was not started by pod {UID}" in answer(clients, peer(found))
 
 
+def test_who_may_have_been_started_without_the_gate_is_no_offender(
+    clients: Clients, program: subprocess.Popen[bytes]
+) -> None:
+    """By its start; nobody is one while shares are not enforced."""
+    who = peer(program)
+    assert clients.offender(who.pid, since=who.start) == UID
+    assert clients.offender(who.pid, since=who.start + 1) is None
+    assert clients.offender(who.pid, since=None) is None
+    assert clients.offender(2**22 + 1, since=0) is None
+
+
 # --- looks that last --------------------------------------------------------------------------------------------------
 
 

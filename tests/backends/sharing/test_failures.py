@@ -19,6 +19,7 @@ from jupyter_gpu.backends.local.processes import identify
 from jupyter_gpu.backends.local.sharing import belief, keeper, places
 from jupyter_gpu_node.shares import offences, stopping
 from tests.backends.stage import PATIENCE, Remote
+from tests.shares.bouncing import state
 
 from .machine import Machine, Program
 from .test_shares import HOG, share
@@ -319,6 +320,54 @@ def test_a_lock_file_that_is_removed_ends_its_arbiter(machine: Machine) -> None:
     machine.arbiter(but=pid)
     machine.more(300)
     assert machine.sums().overlaps == 0
+
+
+LASTING = """
+import sys
+import time
+from pathlib import Path
+from jupyter_gpu_node.shares.protocol import Ask, Revoke
+from tests.shares.client import Client, Ended
+try:
+    with Client(Path(sys.argv[1])) as client:
+        client.grant()
+        print("has it", flush=True)
+        while True:
+            if isinstance(client.poll(0.01), Revoke):
+                client.send(Ask(0))
+except Ended:
+    print("runs on", flush=True)
+time.sleep(600)
+"""
+"""An offender that outlives its arbiter."""
+
+
+def test_whoever_is_stopped_runs_again_though_nobody_is_left(machine: Machine) -> None:
+    """The arbiter and all servers are killed at once while a program is stopped: no keeper thaws it, no other comes."""
+    bad, good = share(machine, 500), share(machine, 500)
+    path = str(machine.socket(bad))
+    guilty = machine.start_program(bad, [sys.executable, "-c", LASTING, path], PYTHONPATH=str(ROOT))
+    machine.until(lambda: guilty.said == ["has it"], "the offence")
+    pid = machine.arbiter()
+    machine.run(good, *HOG)
+
+    def stopped() -> bool:
+        """And the arbiter with it, which would let it run in its next turn."""
+        if state(guilty.pid) != "T":
+            return False
+        os.kill(pid, signal.SIGSTOP)
+        machine.until(lambda: state(pid) == "T", "the arbiter to stand still")
+        if state(guilty.pid) == "T":
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    machine.until(stopped, "the program to be stopped")
+    for one in (bad.pid, good.pid, pid):
+        os.kill(one, signal.SIGKILL)
+    machine.until(lambda: guilty.said == ["has it", "runs on"], "the program to run")
+    assert state(guilty.pid) != "T"
+    assert machine.arbiters() == []
 
 
 @contextlib.contextmanager

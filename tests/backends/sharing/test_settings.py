@@ -6,21 +6,26 @@ import json
 import os
 import signal
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jupyter_gpu.backends.local.sharing import belief
+from jupyter_gpu.backends.local.processes import boot
+from jupyter_gpu.backends.local.sharing import belief, last_rules, memories, places
+from jupyter_gpu.backends.local.sharing.memories import Memories
 from jupyter_gpu.backends.local.sharing.rules import NAME, Rules, parse
 from jupyter_gpu.backends.local.sharing.seat import Seat
 from jupyter_gpu.model.strict import FieldError
+from jupyter_gpu_node import fakes
 from jupyter_gpu_node.share_settings import Rules as Set
+from jupyter_gpu_node.share_settings import ShareSettings
 from jupyter_gpu_node.shares.offences import Penalties
 from jupyter_gpu_node.shares.timing import Timing
 from tests.backends.stage import Remote
 
-from .machine import Machine
+from .machine import MEMORY, MIB, Machine
 from .test_failures import offender
 from .test_shares import HOG, share
 
@@ -141,16 +146,156 @@ def test_the_owner_of_the_state_directory_may_set_them_there_alone(rules: Rules,
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ({"enforce": False}, "'shares.enforce' can be changed in a cluster only"),
-        ({"partMemory": True}, "'shares.partMemory' can be changed in a cluster only"),
+        ({"enforce": "no"}, "'shares.enforce' must be true or false"),
+        ({"enforce": 0}, "'shares.enforce' must be true or false"),
+        ({"enforce": None}, "'shares.enforce' must be true or false"),
+        ({"partMemory": "half"}, "'shares.partMemory' must be true or false"),
+        ({"partMemory": []}, "'shares.partMemory' must be true or false"),
+        ({"partmemory": True}, "'partmemory' in 'shares' is not known"),
+        ({"gpus": {"GPU-1": {"enforce": False}}}, "'enforce' in 'shares.gpus.GPU-1' is not known"),
         ({"timing": {"lease": 200_000}}, "f: 'shares.timing': least, lease and period"),
     ],
 )
-def test_what_cannot_be_set_on_one_machine_is_refused(value: Any, words: str) -> None:
-    """It is not ignored in silence; its default may be said."""
+def test_what_cannot_be_is_refused(value: Any, words: str) -> None:
+    """With the place, as in a cluster."""
     with pytest.raises(FieldError, match=words):
         parse(json.dumps(value).encode(), "f")
-    assert parse(b'{"enforce": true, "partMemory": false}', "f").enforce
+
+
+def test_enforcement_and_parts_of_memory_are_set_for_the_whole_machine() -> None:
+    """As in a cluster, for all of it."""
+    assert parse(b"{}", "f") == ShareSettings(enforce=True, part_memory=False)
+    assert parse(b'{"enforce": false, "partMemory": true}', "f") == ShareSettings(enforce=False, part_memory=True)
+
+
+# --- over a restart ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(tmp_path: Path, rules: Rules) -> Path:
+    """Where our arbiters keep what they read."""
+    assert rules
+    places.make_home(tmp_path / "state")
+    return places.home(tmp_path / "state") / places.OWN
+
+
+def restarted(tmp_path: Path, own: Path) -> Rules:
+    """As the next arbiter of ours begins."""
+    found = Rules(tmp_path / "state", tmp_path / "machine.json", keeps=own)
+    found.look()
+    return found
+
+
+def test_the_rules_that_held_last_hold_after_a_restart(tmp_path: Path, own: Path) -> None:
+    """A bad file changes nothing then either, and says so; once it is good or gone, that counts."""
+    path = write(tmp_path / "state" / NAME, {"timing": {"savings": 7}})
+    assert restarted(tmp_path, own).of("GPU-1").timing.savings == 7
+    write(path, "[")
+    for _ in range(2):
+        found = restarted(tmp_path, own)
+        assert found.of("GPU-1").timing.savings == 7
+        assert found.problem.startswith(BAD)
+        assert found.problem.endswith("The rules that held last hold until it is corrected: then it is read by itself.")
+    write(path, {"timing": {"savings": 8}})
+    assert found.look()
+    assert (found.of("GPU-1").timing.savings, found.problem) == (8, "")
+    write(path, "[")
+    assert restarted(tmp_path, own).of("GPU-1").timing.savings == 8
+    path.unlink()
+    assert restarted(tmp_path, own).of("GPU-1").timing == DEFAULT
+    write(path, "[")
+    assert restarted(tmp_path, own).of("GPU-1").timing == DEFAULT
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:-9]),
+        lambda path: path.write_text("{}"),
+        lambda path: path.write_text('{"boot": "", "since": -1, "rules": {}}'),
+        lambda path: path.write_text('{"boot": "", "since": 0, "rules": {"timing": {"savings": -7}}}'),
+        lambda path: path.write_text('{"boot": "", "since": 0, "rules": [1]}'),
+        lambda path: path.write_bytes(path.read_bytes() + b" " * last_rules.MAX_BYTES),
+        lambda path: path.chmod(0o666),
+        lambda path: path.parent.chmod(0o777),
+        links,
+        Path.unlink,
+        pytest.param(lambda path: os.chown(path, 4321, -1), marks=pytest.mark.root),
+    ],
+)
+def test_a_copy_that_cannot_be_used_means_the_defaults(tmp_path: Path, own: Path, harm: Any) -> None:
+    """And the notice says which hold."""
+    path = write(tmp_path / "state" / NAME, {"timing": {"savings": 7}})
+    restarted(tmp_path, own)
+    write(path, "[")
+    assert restarted(tmp_path, own).of("GPU-1").timing.savings == 7
+    kept = own / last_rules.NAME
+    if harm is links:
+        kept.unlink()
+    harm(kept)
+    found = restarted(tmp_path, own)
+    assert found.of("GPU-1").timing == DEFAULT
+    assert found.problem.endswith("The defaults hold until it is corrected: then it is read by itself.")
+
+
+def test_who_is_killed_while_it_keeps_them_leaves_the_old_ones(tmp_path: Path, own: Path) -> None:
+    """Half a draft is beside them, which the next one replaces."""
+    path = write(tmp_path / "state" / NAME, {"timing": {"savings": 7}})
+    restarted(tmp_path, own)
+    (own / f".{last_rules.NAME}.new").write_text('{"bo')
+    write(path, "[")
+    assert restarted(tmp_path, own).of("GPU-1").timing.savings == 7
+    write(path, {"timing": {"savings": 8}})
+    restarted(tmp_path, own)
+    write(path, "[")
+    assert restarted(tmp_path, own).of("GPU-1").timing.savings == 8
+    assert not (own / f".{last_rules.NAME}.new").exists()
+
+
+def test_where_they_cannot_be_kept_they_hold_all_the_same(
+    tmp_path: Path, own: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says so."""
+    write(tmp_path / "state" / NAME, {"timing": {"savings": 7}})
+    (own / last_rules.NAME).mkdir()
+    assert restarted(tmp_path, own).of("GPU-1").timing.savings == 7
+    assert "may not know the rules" in caplog.text
+
+
+@pytest.mark.root
+def test_what_others_kept_counts_if_they_may_decide_about_us(tmp_path: Path, own: Path) -> None:
+    """The newest of root's, the owner's of the state directory, and ours; not what some other user says."""
+    state = tmp_path / "state"
+    write(state / NAME, {"timing": {"savings": 7}})
+    restarted(tmp_path, own)
+    write(state / NAME, "[")
+    theirs = places.home(state, 4321) / places.OWN
+    theirs.mkdir(parents=True)
+    text = json.dumps({"boot": "", "since": 0, "rules": {"timing": {"savings": 9}}})
+    kept = write(theirs / last_rules.NAME, text)
+    for path in (kept, theirs, theirs.parent):
+        os.chown(path, 4321, -1)
+    assert restarted(tmp_path, own).of("GPU-1").timing.savings == 7
+    os.chown(state, 4321, -1)
+    assert restarted(tmp_path, own).of("GPU-1").timing.savings == 9
+    os.utime(kept, (1, 1))
+    assert restarted(tmp_path, own).of("GPU-1").timing.savings == 7
+
+
+def test_programs_that_were_started_without_the_gate_are_known_by_their_age(tmp_path: Path, own: Path) -> None:
+    """From the moment at which shares are enforced again; a restart does not forget it, another boot does."""
+    path = write(tmp_path / "state" / NAME, {"enforce": False})
+    found = restarted(tmp_path, own)
+    assert (found.settings.enforce, found.since) == (False, 0)
+    before = last_rules.now()
+    write(path, {"enforce": True})
+    assert found.look()
+    since = found.since
+    assert before <= since <= last_rules.now()
+    assert restarted(tmp_path, own).since == since
+    kept = own / last_rules.NAME
+    write(kept, kept.read_text().replace(boot(), "another"))
+    assert restarted(tmp_path, own).since == 0
 
 
 # --- by an arbiter ------------------------------------------------------------------------------------------------
@@ -282,3 +427,114 @@ def test_an_arbiter_that_is_killed_while_rules_change(machine: Machine, moment: 
     machine.more(200)
     assert not any(program.ended() for program in programs)
     assert machine.sums().overlaps == 0
+
+
+@pytest.mark.parametrize("point", ["shares:rules-read", "shares:rules-kept"])
+def test_the_rules_that_held_last_survive_every_end(machine: Machine, point: str) -> None:
+    """The arbiter is killed while it takes up new ones, and again when the file is bad: the new ones hold."""
+    server = machine.server()
+    told = machine.state.parent / "point"
+    server.ask("crash_at", point=f"@{told}")
+    path = write(machine.state / NAME, {"timing": {"period": 50_000}})
+    server.ask("request", milli=500)
+    machine.until(lambda: quantum_and_cap(machine, server)[0] == 50_000, "the first rules")
+    program = machine.run(server, *HOG)
+    pid = machine.arbiter()
+    write(told, point)
+    write(path, {"timing": {"period": 200_000}})
+    machine.until(lambda: not told.exists(), "its death")
+    machine.until(lambda: quantum_and_cap(machine, server)[0] == 200_000, "the new rules")
+    second = machine.arbiter(but=pid)
+    write(path, "[")
+    machine.until(lambda: BAD in machine.conditions(server).get("ShareRulesNotUsed", ""), "the panel")
+    os.kill(second, signal.SIGKILL)
+    machine.arbiter(but=second)
+    machine.until(
+        lambda: "rules that held last" in belief.problem(machine.state, os.geteuid()), "the words of the next"
+    )
+    machine.more(100)
+    assert quantum_and_cap(machine, server)[0] == 200_000
+    assert not program.ended()
+
+
+# --- memory, and no gate ----------------------------------------------------------------------------------------------
+
+
+def seen_memory(machine: Machine, server: Remote) -> int:
+    """MiB that a program of the share finds."""
+    return int(machine.run(server, "info").lines()[1].split()[1]) // MIB
+
+
+def test_a_share_gets_no_more_memory_than_time_where_that_is_the_rule(machine: Machine) -> None:
+    """Less if its user says so, never more; a whole GPU has all of it, and without the rule a share has as well."""
+    server = machine.server()
+    server.ask("request", milli=25)
+    machine.served(server)
+    assert seen_memory(machine, server) == MEMORY
+    path = write(machine.state / NAME, {"partMemory": True})
+    part = fakes.MEMORY * 25 // 1000 // MIB
+    machine.until(lambda: seen_memory(machine, server) == part, "a part of the memory")
+    server.ask("request", milli=25, memory=100 * MIB)
+    machine.until(lambda: seen_memory(machine, server) == 100, "what its user wants")
+    server.ask("request", milli=30)
+    machine.until(lambda: seen_memory(machine, server) == fakes.MEMORY * 30 // 1000 // MIB, "a larger part")
+    server.ask("request", milli=1000)
+    machine.until(lambda: seen_memory(machine, server) == MEMORY, "all of it")
+    server.ask("request", milli=25)
+    machine.until(lambda: seen_memory(machine, server) == part, "a part of the memory again")
+    path.unlink()
+    machine.until(lambda: seen_memory(machine, server) == MEMORY, "no limit")
+
+
+def test_a_driver_that_does_not_tell_is_asked_again() -> None:
+    """Not all the time; what is known is not asked for, and simulated GPUs need nobody who is asked."""
+    answers: list[dict[str, int]] = [{}, {"GPU-1": 7}]
+    asked = Memories(True, lambda: answers.pop(0))
+    asked.learn([fakes.uuid_of(0)], 0)
+    assert asked.known[fakes.uuid_of(0)] == fakes.MEMORY
+    asked.learn(["GPU-1"], memories.AGAIN - 1)
+    assert "GPU-1" not in asked.known
+    asked.learn(["GPU-1"], memories.AGAIN)
+    asked.learn(["GPU-1"], memories.AGAIN * 9)
+    assert asked.known["GPU-1"] == 7
+    assert Memories(False).known == {}
+
+
+def test_without_enforcement_new_programs_have_no_gate(machine: Machine) -> None:
+    """The panel says why; who has the gate keeps its turns, nobody is stopped, and all is as before when it is back."""
+    first, second = share(machine, 500), share(machine, 500)
+    program = machine.run(first, *HOG)
+    machine.more(50)
+    path = write(machine.state / NAME, {"enforce": False})
+    off = "the administrator of this machine has switched it off"
+    for server in (first, second):
+        machine.until(partial(panel, machine, server, off), "the panel")
+        assert server.ask("environment").keys() == {"JUPYTER_GPU_POD", "JUPYTER_GPU_SIMULATED"}
+    free = machine.run(second, *HOG)
+    machine.until(lambda: "JUPYTER_GPU_GATE" not in environment_of(free.pid), "a program without the gate")
+    machine.until(lambda: machine.sums().overlaps > 0, "it to launch as it likes")
+    machine.more(300)
+    assert not program.ended()
+    assert not free.ended()
+    assert first.ask("sample")["shares"]
+    free.send(signal.SIGKILL)
+    path.unlink()
+    for server in (first, second):
+        machine.until(partial(panel, machine, server, ""), "the panel")
+    before = machine.until(lambda: machine.sums().overlaps, "the overlaps so far")
+    again = machine.run(second, *HOG)
+    machine.until(lambda: "JUPYTER_GPU_GATE" in environment_of(again.pid), "a program with the gate")
+    machine.more(500)
+    assert machine.sums().overlaps == before
+    assert not program.ended()
+
+
+def panel(machine: Machine, server: Remote, words: str) -> bool:
+    """Whether it says why shares are not enforced, or nothing."""
+    said = machine.conditions(server).get("ShareNotEnforced", "")
+    return words in said if words else not said
+
+
+def environment_of(pid: int) -> str:
+    """As it was started."""
+    return Path(f"/proc/{pid}/environ").read_text()

@@ -23,10 +23,10 @@ COMMAND = [sys.executable, "-P", "-m", "jupyter_gpu.backends.local.sharing"]
 class Standing:
     """One that was started as a service would."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, *before: str) -> None:
         self._log = machine.state.parent / "standing.log"
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen([*COMMAND, str(machine.state)], stderr=log, cwd="/")
+            self._process = subprocess.Popen([*before, *COMMAND, str(machine.state)], stderr=log, cwd="/")
         self.pid = self._process.pid
 
     def said(self) -> str:
@@ -116,3 +116,19 @@ def test_an_ordinary_user_is_told_that_nobody_would_rely_on_it(shared: Machine) 
     assert program.status == 2
     assert "it must run as root, or as the owner of the state directory" in program.out.read_text()
     assert belief.server(shared.state) == 0
+
+
+def test_an_arbiter_serves_no_programs_that_it_cannot_see(shared: Machine) -> None:
+    """In a pid namespace of its own, the kernel tells it nothing of them: they wait, are told why, and go on later."""
+    standing = Standing(shared, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    shared.until(lambda: belief.living(shared.state) == 0, "an arbiter")
+    server = share(shared, ONE, 500)
+    shared.until(lambda: "another container" in shared.conditions(server).get("ShareServerMissing", ""), "the panel")
+    program = shared.run(server, *HOG)
+    shared.until(lambda: "process 0 connected and is not there" in standing.said(), "the refusal")
+    assert shared.sums().launches == 0
+    standing.end(signal.SIGKILL)
+    shared.until(lambda: belief.serving(shared.state) == {ONE}, "one of its own")
+    shared.more(100)
+    shared.until(lambda: "ShareServerMissing" not in shared.conditions(server), "the panel")
+    assert not program.ended()

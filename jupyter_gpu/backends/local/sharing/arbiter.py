@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import math
 import os
@@ -15,6 +16,7 @@ import signal
 import socket
 import stat
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from jupyter_gpu_node import cgroup, proc
@@ -29,8 +31,9 @@ from ..neighbours import Neighbour
 from ..processes import Process, namespace
 from . import places, records
 from .belief import Serving
-from .claims import Shares, apportion, claims
+from .claims import Shares, apportion, claims, parted
 from .clients import Clients
+from .memories import Memories
 from .removal import Removal
 from .rules import Rules
 from .sentencing import Accusation, Sentencing
@@ -80,6 +83,7 @@ class Arbiter:
         self._folder = folder
         self._own = folder / places.OWN
         self._rules = rules
+        self._parted = rules.settings.part_memory
         self._outdated = False
         self._told: str | None = None
         self._pods: dict[str, Neighbour] = {}
@@ -87,12 +91,13 @@ class Arbiter:
         self._awake = asyncio.Event()
         self._sentencing = Sentencing(state, folder, self._clients, self._awake.set)
         self._shares: Shares = {}
+        self._memories = Memories(DRIVER.exists())
         self._untidy = True
         self._users = Users(NvmlReader()) if DRIVER.exists() else None
         self._bouncer = Bouncer(
             self._own / records.OFFENCES,
             self._take_away,
-            pod_of=self._clients.pod_of,
+            pod_of=functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
             never=lambda: [offences.Process(one.pid, one.started) for one in self._clients.servers()],
             reader=self._users,
             penalties=lambda gpu: rules.of(gpu).penalties,
@@ -130,6 +135,7 @@ class Arbiter:
 
     def _begin(self, found: dict[str, Neighbour]) -> None:
         """In a thread: put right what an earlier arbiter left."""
+        self._learn(found)
         claimed = {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)}
         records.sweep(self._folder, claimed - self._sentencing.taken)
         # Those of this user the bouncer has continued. Any user may write any pid there: only pods' programs are meant.
@@ -199,7 +205,14 @@ class Arbiter:
         _shorten_log()
         self._untidy = bool(self._pods.keys() - found.keys())
         self._read_rules()
+        if self._shares:
+            self._learn(found)
         return found
+
+    def _learn(self, found: Mapping[str, Neighbour]) -> None:
+        """In a thread: what the parts of their GPUs' memory are, if that is a rule."""
+        if self._parted:
+            self._memories.learn({claim.gpu for pod in found.values() for claim in claims(pod.record)})
 
     def _read_rules(self) -> None:
         """In a thread: whether others hold than those with which this arbiter began; servers are told what is wrong."""
@@ -223,11 +236,12 @@ class Arbiter:
         taken = await self._sentencing.carry_out()
         wanted = (claim for pod in found.values() for claim in claims(pod.record))
         self._shares = apportion((one for one in wanted if (one.pod, one.gpu) not in taken), self._shares)
+        served = parted(self._shares, self._memories.known) if self._parted else self._shares
         try:
             await self._server.set(
                 {
                     gpu: {pod: Placed(terms, self._folder / pod) for pod, terms in pods.items()}
-                    for gpu, pods in self._shares.items()
+                    for gpu, pods in served.items()
                 }
             )
         except (OSError, ValueError) as error:

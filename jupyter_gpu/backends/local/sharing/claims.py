@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_node import sharing_rules
 from jupyter_gpu_node.shares import places
 from jupyter_gpu_node.shares.desk import Terms
 
@@ -76,3 +77,14 @@ def _of_one(pods: Mapping[str, Claim], before: Mapping[str, Terms]) -> dict[str,
         if has + more:
             found[pod] = Terms(has + more, claim.limit)
     return found
+
+
+def parted(shares: Shares, memory: Mapping[str, int]) -> dict[str, dict[str, Terms]]:
+    """The same shares, none with more of its GPU's ``memory`` (bytes by uuid) than of its time, where that is known."""
+    return {
+        gpu: {
+            pod: replace(terms, limit=sharing_rules.limit(terms.milli, terms.limit, memory.get(gpu), parted=True))
+            for pod, terms in pods.items()
+        }
+        for gpu, pods in shares.items()
+    }

@@ -10,7 +10,7 @@ from jupyter_gpu_node.enforcement import MARK
 from jupyter_gpu_node.shares.identity import Peer
 
 from ..neighbours import Neighbour
-from ..processes import Process
+from ..processes import Process, identify
 from .looks import Looks
 
 
@@ -55,6 +55,14 @@ class Clients:
     def pod_of(self, pid: int) -> str | None:
         """In a thread: whose that process is, as far as it can be told."""
         return next((uid for uid, pod in self._pods.items() if pid in pod.place.among((pid,))), None)
+
+    def offender(self, pid: int, since: int | None) -> str | None:
+        """In a thread: whose process that is which uses a GPU in turns of others, and has no gate.
+
+        Nobody's that may rightfully have none: from before ``since`` (clock ticks after boot), or all, if that is None.
+        """
+        found = identify(pid)
+        return self.pod_of(pid) if since is not None and found and found.started >= since else None
 
     def close(self) -> None:
         """Nothing more is asked."""

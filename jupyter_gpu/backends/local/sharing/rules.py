@@ -17,7 +17,7 @@ import socket
 import stat
 from pathlib import Path
 
-from jupyter_gpu import settings_file
+from jupyter_gpu import faults, settings_file
 from jupyter_gpu.model import strict
 from jupyter_gpu_node import share_settings
 from jupyter_gpu_node.share_settings import ShareSettings
@@ -88,10 +88,12 @@ class Rules:
         since = last_rules.now() if found.enforce and not enforced else last.since if last else 0
         self._last = LastRules(text, since)
         if self._keeps:
+            faults.point("shares:rules-read")
             try:
                 last_rules.keep(self._keeps, self._last)
             except OSError as error:
                 _log.warning("The next process that hands out GPU time may not know the rules: %s", error)
+            faults.point("shares:rules-kept")
         self.settings = found
 
     def _recalled(self) -> LastRules | None:

@@ -14,17 +14,19 @@ from pathlib import Path
 from jupyter_gpu.backends import share_files
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.share import ShareUse
-from jupyter_gpu.preload import VARIABLE, can_be_preloaded
+from jupyter_gpu.preload import VARIABLE, can_be_preloaded, joined, without
 from jupyter_gpu_node.shares import gate_files
 from jupyter_gpu_node.shares import places as share_places
 
 from ..processes import boot
 from . import belief, places, verdict
 from .keeper import BOOT, GATE, Keeper
+from .rules import Rules
 from .verdict import Verdict
 
 PATIENCE = 5.0
 """Seconds without an arbiter before the user hears of it: one that was killed is replaced in less than one."""
+SWITCHED_OFF = "the administrator of this machine has switched it off"
 MOST_TOLD = 2
 """Of what is wanted to be taken away."""
 NO_GATE = "this installation has no gate that can be read: it was built without a C compiler, or is closed to this user"
@@ -63,15 +65,28 @@ class Seat:
         """Why programs wait for the GPU now, if so."""
         self.notice = ""
         """What whoever administers this machine should know of its arbiter and its rules, if something is wrong."""
-        self.missing = "" if self._gate else NO_GATE
-        """Why GPU time cannot be shared out by this server at all, if so."""
+        self._lacks = "" if self._gate else NO_GATE
+        """Why GPU time can never be shared out by this server, if so."""
         if self._gate and not can_be_preloaded(str(self._gate)):
-            self.missing = f"programs can't be started with {self._gate}, because of the blanks or colons in its path"
+            self._lacks = f"programs can't be started with {self._gate}, because of the blanks or colons in its path"
+        self._rules = Rules(self._state)
+        self._taken_out: Mapping[str, str] = {}
+        """Of the environment of this process, while shares are not enforced."""
+        self._rules.look()
+
+    @property
+    def missing(self) -> str:
+        """Why GPU time is not shared out among programs that are started now, if so."""
+        return self._lacks or ("" if self._rules.settings.enforce else SWITCHED_OFF)
 
     @property
     def environment(self) -> Mapping[str, str]:
         """What programs of the pod need: the gate, and where it finds the sockets."""
-        return {} if self.missing else {VARIABLE: str(self._gate), GATE: str(self._link), BOOT: boot()}
+        return {} if self.missing else self._variables
+
+    @property
+    def _variables(self) -> Mapping[str, str]:
+        return {VARIABLE: str(self._gate), GATE: str(self._link), BOOT: boot()}
 
     @property
     def waits(self) -> bool:
@@ -83,8 +98,9 @@ class Seat:
 
         ``held``: milli by uuid.
         """
-        if self.missing:
+        if self._lacks:
             return
+        self._look()
         before, self._held = self._held, dict(held)
         self._keeper.need(bool(held))
         if not held:
@@ -104,6 +120,17 @@ class Seat:
             return
         if held:
             self.trouble = self._silent(time.monotonic())
+
+    def _look(self) -> None:
+        """Whether shares are enforced. Kernels have the environment of this process, too: it follows."""
+        if not self._rules.look():
+            return
+        if self.missing and os.environ.get(GATE) == str(self._link):
+            self._taken_out = self._variables
+            _take_out(self._taken_out)
+        elif not self.missing and self._taken_out:
+            _put_in(self._taken_out)
+            self._taken_out = {}
 
     def _listen(self) -> None:
         """Of somebody else's arbiter it is told that it is one, and that these are its words, not ours."""
@@ -191,3 +218,18 @@ class Seat:
         self._keeper.stop()
         if not left:
             places.part(self._link)
+
+
+def _take_out(environment: Mapping[str, str]) -> None:
+    """Of this process; what its user preloads stays."""
+    for name in environment:
+        left = without(environment[name], os.environ.get(name)) if name == VARIABLE else None
+        if left:
+            os.environ[name] = left
+        else:
+            os.environ.pop(name, None)
+
+
+def _put_in(environment: Mapping[str, str]) -> None:
+    for name, value in environment.items():
+        os.environ[name] = joined(value, os.environ.get(name)) if name == VARIABLE else value
