@@ -15,7 +15,7 @@ import pytest
 from jupyter_gpu.backends.local.processes import boot
 from jupyter_gpu.backends.local.sharing import belief, last_rules, memories, places
 from jupyter_gpu.backends.local.sharing.memories import Memories
-from jupyter_gpu.backends.local.sharing.rules import NAME, Rules, parse
+from jupyter_gpu.backends.local.sharing.rules import NAME, POINTS, SETTLE, Rules, parse
 from jupyter_gpu.backends.local.sharing.seat import Seat
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_node import fakes
@@ -287,11 +287,11 @@ def test_programs_that_were_started_without_the_gate_are_known_by_their_age(tmp_
     path = write(tmp_path / "state" / NAME, {"enforce": False})
     found = restarted(tmp_path, own)
     assert (found.settings.enforce, found.since) == (False, 0)
-    before = last_rules.now()
+    before = last_rules.now(SETTLE)
     write(path, {"enforce": True})
     assert found.look()
     since = found.since
-    assert before <= since <= last_rules.now()
+    assert before <= since <= last_rules.now(SETTLE)
     assert restarted(tmp_path, own).since == since
     kept = own / last_rules.NAME
     write(kept, kept.read_text().replace(boot(), "another"))
@@ -429,7 +429,7 @@ def test_an_arbiter_that_is_killed_while_rules_change(machine: Machine, moment: 
     assert machine.sums().overlaps == 0
 
 
-@pytest.mark.parametrize("point", ["shares:rules-read", "shares:rules-kept"])
+@pytest.mark.parametrize("point", POINTS)
 def test_the_rules_that_held_last_survive_every_end(machine: Machine, point: str) -> None:
     """The arbiter is killed while it takes up new ones, and again when the file is bad: the new ones hold."""
     server = machine.server()

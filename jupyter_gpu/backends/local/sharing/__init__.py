@@ -2,9 +2,11 @@
 
 Each server that has or wants a GPU has a :mod:`~.keeper`, which sees to it that there is one; :mod:`~.seat` is what
 its pod knows of it. The process itself is :mod:`~.arbiter`: it follows the records as the servers write them, so it
-needs to be told nothing, and whatever is killed begins again from the same records.
+needs to be told nothing, and whatever is killed begins again from the same records. Whose is believed: :mod:`~.belief`.
+An administrator can have one stand by (:mod:`~.standing`).
 
-    <state>/arbiter.lock              locked by the arbiter: there is one
+    <state>/arbiter.lock              locked by whoever starts the arbiter, and handed over: there is one
+    <state>/arbiter.serving           locked by the arbiter itself: the kernel tells others whose process it is
     <state>/arbiters/<user id>/       of the arbiters of one user: log, own/ (files that count), <pod>/shares/ (sockets)
     <state>/shares.json               rules that were set (:mod:`~.rules`), where there is no file of the machine
     <state>/gates/<pod>               link of a pod's server to where its sockets are now: what its programs know

@@ -35,9 +35,9 @@ class LastRules:
     """Clock ticks after boot from which shares are enforced; 0: from the start."""
 
 
-def now() -> int:
-    """Clock ticks after boot, as the starts of processes are told."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 10**9
+def now(more: int = 0) -> int:
+    """Clock ticks after boot, as the starts of processes are told; so many seconds later."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 10**9 + more * _TICKS
 
 
 def keep(own: Path, last: LastRules) -> None:

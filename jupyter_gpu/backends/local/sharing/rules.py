@@ -31,6 +31,13 @@ NAME = "shares.json"
 KEY = "shares"
 """What the whole is called in errors, as in the chart of the cluster."""
 NOTHING = b"{}"
+SETTLE = 10
+"""Seconds in which every server has heard that shares are enforced again, and gives new programs the gate."""
+POINTS = (
+    "shares:rules-read",  # new rules are read, the copy has the old ones
+    "shares:rules-kept",  # the copy has the new ones, which do not hold yet
+)
+"""Where a test can kill an arbiter (:mod:`jupyter_gpu.faults`)."""
 _KEPT = "{what} hold until it is corrected: then it is read by itself."
 _REFUSED = {
     errno.ELOOP: "is a link: put the file itself there",
@@ -85,15 +92,16 @@ class Rules:
     def _set(self, found: ShareSettings, text: bytes, last: LastRules | None) -> None:
         """Kept first: whoever is killed between has read it, and the next one reads it again."""
         enforced = last is None or parse(last.text, "what was kept").enforce
-        since = last_rules.now() if found.enforce and not enforced else last.since if last else 0
+        again = found.enforce and not enforced
+        since = last_rules.now(SETTLE) if again else last.since if last else 0
         self._last = LastRules(text, since)
         if self._keeps:
-            faults.point("shares:rules-read")
+            faults.point(POINTS[0])
             try:
                 last_rules.keep(self._keeps, self._last)
             except OSError as error:
                 _log.warning("The next process that hands out GPU time may not know the rules: %s", error)
-            faults.point("shares:rules-kept")
+            faults.point(POINTS[1])
         self.settings = found
 
     def _recalled(self) -> LastRules | None:
