@@ -132,9 +132,13 @@ class Steps:
         member.granted = {**member.granted, **{share.uuid: share.milli for share in shares}}
         allowed = [share.uuid for share in shares]
         if opened := set(allowed) - member.guard.allowed:
-            self._rule(member, [uuid for uuid in allowed if uuid not in opened])
-            # whoever had more of it has less before it is opened for this pod, and its socket is there
-            await self._tools.sharing.update(member.uid)
+            whole = {one.uuid for one in shares if one.exclusive and not any(other.claim(one.uuid) for other in others)}
+            self._rule(member, [uuid for uuid in allowed if uuid not in opened - whole])
+            try:  # whoever had more of it has less before it is opened for this pod, and its socket is there
+                await self._tools.sharing.update(member.uid)
+            except OSError:
+                self._rule(member, [uuid for uuid in allowed if uuid not in opened])
+                raise
         self._rule(member, allowed)
         return shares
 
