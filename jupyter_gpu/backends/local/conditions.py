@@ -57,9 +57,9 @@ def nobody_shares_out(why: str) -> Condition:
     )
 
 
-def rules_of_shares_unusable(why: str) -> Condition:
-    """Whoever administers this machine has made a mistake."""
-    return _condition("ShareRulesNotUsed", why)
+def about_shares(why: str) -> Condition:
+    """Something for whoever administers this machine: what is wrong with the rules of shares, or who hands them out."""
+    return _condition("ShareNotice", why)
 
 
 def taken_away(gpu: str, why: str) -> Condition:

@@ -96,7 +96,7 @@ def _of_shares(record: Record, troubles: Troubles) -> Iterator[Condition]:
     if troubles.unserved:
         yield conditions.nobody_shares_out(troubles.unserved)
     if troubles.rules:
-        yield conditions.rules_of_shares_unusable(troubles.rules)
+        yield conditions.about_shares(troubles.rules)
     for gpu, why in troubles.taken:
         yield conditions.taken_away(gpu, why)
 

@@ -393,7 +393,7 @@ def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: 
     machine.until(lambda: belief.problem(machine.state, user), "the arbiter's words")
     assert belief.problem(machine.state, user).startswith(f"{BAD} {path}: 'shares.timing': period is 1; it must be")
     machine.until(lambda: BAD in machine.log(), "the log")
-    machine.until(lambda: BAD in machine.conditions(server).get("ShareRulesNotUsed", ""), "the panel")
+    machine.until(lambda: BAD in machine.conditions(server).get("ShareNotice", ""), "the panel")
     seat = Seat(machine.state, "f" * 32, lambda _: None, lambda: None)
     try:
         for _ in range(2):
@@ -404,7 +404,7 @@ def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: 
     machine.more(200)
     path.unlink()
     machine.until(lambda: not belief.problem(machine.state, user), "the end of the complaint")
-    machine.until(lambda: "ShareRulesNotUsed" not in machine.conditions(server), "the panel to be silent")
+    machine.until(lambda: "ShareNotice" not in machine.conditions(server), "the panel to be silent")
     assert quantum_and_cap(machine, server)[0] == DEFAULT.period
     assert machine.log().count(BAD) == 1
     assert "have changed" not in machine.log()
@@ -446,7 +446,7 @@ def test_the_rules_that_held_last_survive_every_end(machine: Machine, point: str
     machine.until(lambda: quantum_and_cap(machine, server)[0] == 200_000, "the new rules")
     second = machine.arbiter(but=pid)
     write(path, "[")
-    machine.until(lambda: BAD in machine.conditions(server).get("ShareRulesNotUsed", ""), "the panel")
+    machine.until(lambda: BAD in machine.conditions(server).get("ShareNotice", ""), "the panel")
     os.kill(second, signal.SIGKILL)
     machine.arbiter(but=second)
     machine.until(

@@ -51,12 +51,12 @@ def test_it_takes_over_from_an_ordinary_user(shared: Machine) -> None:
     """Programs go on, one at a time; nobody has to depend on another user any more; it stays, and ends when told."""
     first, second = share(shared, ONE, 500), share(shared, OTHER, 500)
     programs = [shared.run(server, *HOG) for server in (first, second)]
-    shared.until(lambda: "ShareRulesNotUsed" in shared.conditions(second), "the notice")
+    shared.until(lambda: "ShareNotice" in shared.conditions(second), "the notice")
     shared.more(100)
     standing = Standing(shared)
     shared.until(lambda: belief.living(shared.state) == 0, "root's arbiter")
     assert f"of user {ONE} is asked to leave" in standing.said()
-    shared.until(lambda: "ShareRulesNotUsed" not in shared.conditions(second), "the end of the notice")
+    shared.until(lambda: "ShareNotice" not in shared.conditions(second), "the end of the notice")
     shared.until(lambda: belief.serving(shared.state) == {0}, "the lock")
     shared.more(300)
     assert not any(program.ended() for program in programs)

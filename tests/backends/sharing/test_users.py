@@ -142,17 +142,17 @@ def test_who_only_pretends_to_be_the_arbiter_gets_nobody(roots: Machine) -> None
 def test_an_ordinary_users_arbiter_serves_others_who_are_told(roots: Machine) -> None:
     """There may be no better one; its own user is told nothing, nor is who believes the owner of the directory."""
     first, second = share(roots, ONE, 250), share(roots, OTHER, 250)
-    told = roots.until(lambda: roots.conditions(second).get("ShareRulesNotUsed"), "the notice")
+    told = roots.until(lambda: roots.conditions(second).get("ShareNotice"), "the notice")
     assert f"by a process of user {ONE}" in told
     assert "have root do it" in told
-    assert "ShareRulesNotUsed" not in roots.conditions(first)
+    assert "ShareNotice" not in roots.conditions(first)
     second.ask("request", milli=0)
-    roots.until(lambda: "ShareRulesNotUsed" not in roots.conditions(second), "silence, as it has no share")
+    roots.until(lambda: "ShareNotice" not in roots.conditions(second), "silence, as it has no share")
     second.ask("request", milli=250)
-    roots.until(lambda: "ShareRulesNotUsed" in roots.conditions(second), "the notice")
+    roots.until(lambda: "ShareNotice" in roots.conditions(second), "the notice")
     os.chown(roots.state, ONE, -1)
     second.ask("poke")
-    roots.until(lambda: "ShareRulesNotUsed" not in roots.conditions(second), "silence")
+    roots.until(lambda: "ShareNotice" not in roots.conditions(second), "silence")
 
 
 @pytest.mark.parametrize("owner", [0, ONE])
@@ -170,12 +170,12 @@ def test_an_ordinary_user_takes_no_share_of_others(roots: Machine, owner: int) -
         assert server.ask("view")["amounts"]["attached"] == 0
         return
     words = f"User {ONE}'s process wants your share of {roots.uuids[0]} to be taken away, and says: It kept the GPU."
-    roots.until(lambda: words in roots.conditions(server).get("ShareRulesNotUsed", ""), "the notice")
+    roots.until(lambda: words in roots.conditions(server).get("ShareNotice", ""), "the notice")
     assert server.ask("view")["amounts"]["attached"] == 250
     assert "ShareTakenAway" not in roots.conditions(server)
     file.unlink()
     server.ask("poke")
-    roots.until(lambda: words not in roots.conditions(server).get("ShareRulesNotUsed", ""), "its end")
+    roots.until(lambda: words not in roots.conditions(server).get("ShareNotice", ""), "its end")
 
 
 def test_where_nobody_is_believed_it_is_told_who_pretends(roots: Machine) -> None:
