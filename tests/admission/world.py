@@ -93,6 +93,7 @@ class World:
         self._nodes_and_pods()
         self._people()
         self._accounts()
+        self._may_edit()
 
     def apply(self, objects: list[dict[str, Any]]) -> None:
         """As an administrator."""
@@ -231,6 +232,16 @@ class World:
         extra = [(f"Impersonate-Extra-authentication.kubernetes.io%2F{key}", value) for key, value in claims.items()]
         account = ("Impersonate-User", f"system:serviceaccount:{NOTEBOOKS}:default")
         self.identities["notebook of a deleted pod"] = Api(self.plane.kubeconfig, impersonate=[account, *extra])
+
+    def _may_edit(self) -> None:
+        """A controller fills the role ``edit`` from others, some time after the API server began."""
+        about = {"namespace": NOTEBOOKS, "verb": "patch", "resource": "pods"}
+        spec = {"resourceAttributes": about}
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        for name in ("editor", "greedy notebook"):
+            api = self.identities[name]
+            until(lambda api=api: api.need("POST", path, body)["status"]["allowed"], what=f"the rights of {name}")  # type: ignore[misc]
 
 
 def _roles() -> list[dict[str, Any]]:
