@@ -10,7 +10,7 @@ from jupyter_gpu import preload
 from jupyter_gpu.backends.local.processes import Process
 from jupyter_gpu.backends.local.record import MAX_JUDGED, Record
 from jupyter_gpu.backends.local.sharing import keeper, verdict
-from jupyter_gpu.backends.local.sharing.claims import Claim, apportion, claims
+from jupyter_gpu.backends.local.sharing.claims import Claim, apportion, claims, parted
 from jupyter_gpu.backends.local.sharing.verdict import Verdict
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
@@ -200,3 +200,17 @@ def test_pauses_grow_and_end() -> None:
     """An arbiter that was killed is replaced within a second, one that cannot start is tried each half minute."""
     assert [keeper.pause(n, "") for n in (1, 2, 3, 99)] == [0.1, 0.2, 0.4, keeper.KILLED_PAUSE]
     assert [keeper.pause(n, "why") for n in (1, 2, 99)] == [0.1, 0.2, keeper.LAST_PAUSE]
+
+
+def test_no_share_has_a_larger_part_of_the_memory_than_of_the_time() -> None:
+    """Where the GPU's memory is known; who asked for less has that, and who has all of a GPU has no limit."""
+    shares = {
+        "a": {"x": Terms(250, 900), "y": Terms(500), "z": Terms(250, 100)},
+        "b": {"x": Terms(1000)},
+        "c": {"x": Terms(500)},
+    }
+    assert parted(shares, {"a": 1000, "b": 1000}) == {
+        "a": {"x": Terms(250, 250), "y": Terms(500, 500), "z": Terms(250, 100)},
+        "b": {"x": Terms(1000)},
+        "c": {"x": Terms(500)},
+    }
