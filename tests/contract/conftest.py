@@ -1,8 +1,11 @@
 """One fixture: a backend that is not started, for each kind that this machine can have."""
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,9 @@ from tests.cluster.testbed import ControlPlane, Existing, borrowed, control_plan
 
 Make = Callable[..., Backend]
 """A new backend of the kind under test on a machine with three GPUs; its arguments are the backend's own."""
+
+Beside = Callable[[Any], AbstractContextManager[None]]
+"""Of a stage of the cluster, what else is there while a test runs."""
 
 KINDS = [
     pytest.param("soft"),
@@ -33,13 +39,19 @@ def plane() -> Iterator[ControlPlane | Existing]:
             yield made
 
 
+@pytest.fixture
+def beside() -> Beside:
+    """Nothing; a module can have its own."""
+    return contextlib.nullcontext
+
+
 @pytest.fixture(params=KINDS)
-def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, beside: Beside) -> Iterator[Make]:
     """Several backends made in one test are servers of the same machine."""
     if request.param == "kubernetes":
         from tests.backends_kubernetes.stage import Stage
 
-        with Stage(request.getfixturevalue("plane")) as stage:
+        with Stage(request.getfixturevalue("plane")) as stage, beside(stage):
             yield stage.make
         return
     monkeypatch.setattr(fakes, "FIRST_MINOR", 60)  # devices that nothing else on this machine simulates GPUs with

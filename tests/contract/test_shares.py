@@ -17,17 +17,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyter_gpu.backend import Backend
-from jupyter_gpu.backends.local import LocalBackend
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.share import MAX_SHARES, ShareUse
 from jupyter_gpu.model.view import Sample
-from jupyter_gpu_node import fakes
 from jupyter_gpu_node.shares.desk import Terms
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
 from jupyter_gpu_node.shares.store import Store
-from tests.backends.stage import end_arbiters
 
-from .conftest import KINDS, Make
+from .conftest import Beside, Make
 from .playing import PATIENCE, running
 
 if TYPE_CHECKING:
@@ -36,24 +33,10 @@ if TYPE_CHECKING:
 TOTALS = ("guaranteed", "borrowed", "idle", "overrun", "switching", "waited", "throttled", "lost", "balance", "cap")
 
 
-@pytest.fixture(params=KINDS)
-def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """As in the other tests, with somebody who hands out turns."""
-    if request.param == "kubernetes":
-        from tests.backends_kubernetes.stage import Stage
-
-        with Stage(request.getfixturevalue("plane")) as stage, serving(stage):
-            yield stage.make
-        return
-    monkeypatch.setattr(fakes, "FIRST_MINOR", 60)
-    with tempfile.TemporaryDirectory(prefix="jg-") as folder:
-
-        def made(**options: object) -> Backend:
-            given = {"state_dir": Path(folder) / "state", "simulated_gpus": 3, "enforcement": request.param, **options}
-            return LocalBackend(**given)
-
-        yield made
-        end_arbiters(Path(folder) / "state")
+@pytest.fixture
+def beside() -> Beside:
+    """Somebody who hands out turns."""
+    return serving
 
 
 @contextlib.contextmanager

@@ -36,3 +36,11 @@ def machine(nursery: Nursery, short_tmp: Path, standin: Path, monkeypatch: pytes
         yield made
     finally:
         made.end()
+
+
+@pytest.fixture
+def roots(machine: Machine) -> Machine:
+    """Its state directory is root's, as an administrator makes it; root has no server."""
+    machine.state.mkdir()
+    machine.state.chmod(0o1777)
+    return machine

@@ -39,54 +39,46 @@ class Standing:
         return self._process.wait(PATIENCE)
 
 
-@pytest.fixture
-def shared(machine: Machine) -> Machine:
-    """A machine of root, who has no server."""
-    machine.state.mkdir()
-    machine.state.chmod(0o1777)
-    return machine
-
-
-def test_it_takes_over_from_an_ordinary_user(shared: Machine) -> None:
+def test_it_takes_over_from_an_ordinary_user(roots: Machine) -> None:
     """Programs go on, one at a time; nobody has to depend on another user any more; it stays, and ends when told."""
-    first, second = share(shared, ONE, 500), share(shared, OTHER, 500)
-    programs = [shared.run(server, *HOG) for server in (first, second)]
-    shared.until(lambda: "ShareNotice" in shared.conditions(second), "the notice")
-    shared.more(100)
-    standing = Standing(shared)
-    shared.until(lambda: belief.living(shared.state) == 0, "root's arbiter")
+    first, second = share(roots, ONE, 500), share(roots, OTHER, 500)
+    programs = [roots.run(server, *HOG) for server in (first, second)]
+    roots.until(lambda: "ShareNotice" in roots.conditions(second), "the notice")
+    roots.more(100)
+    standing = Standing(roots)
+    roots.until(lambda: belief.living(roots.state) == 0, "root's arbiter")
     assert f"of user {ONE} is asked to leave" in standing.said()
-    shared.until(lambda: "ShareNotice" not in shared.conditions(second), "the end of the notice")
-    shared.until(lambda: belief.serving(shared.state) == {0}, "the lock")
-    shared.more(300)
+    roots.until(lambda: "ShareNotice" not in roots.conditions(second), "the end of the notice")
+    roots.until(lambda: belief.serving(roots.state) == {0}, "the lock")
+    roots.more(300)
     assert not any(program.ended() for program in programs)
-    assert shared.sums().overlaps == 0
+    assert roots.sums().overlaps == 0
     for program in programs:
         program.send(signal.SIGKILL)
     for server in (first, second):
         server.ask("request", milli=0)
-    with_nobody = (places.home(shared.state, 0) / places.OWN / places.POKED).stat
+    with_nobody = (places.home(roots.state, 0) / places.OWN / places.POKED).stat
     begun = with_nobody().st_mtime_ns
-    shared.until(lambda: with_nobody().st_mtime_ns > begun + 4 * 10**9, "four seconds in which nobody has a GPU")
-    assert belief.living(shared.state) == 0
+    roots.until(lambda: with_nobody().st_mtime_ns > begun + 4 * 10**9, "four seconds in which nobody has a GPU")
+    assert belief.living(roots.state) == 0
     assert standing.end() == 0
     second.ask("request", milli=500)
-    shared.until(lambda: belief.serving(shared.state) == {OTHER}, "the next one")
+    roots.until(lambda: belief.serving(roots.state) == {OTHER}, "the next one")
 
 
-def test_one_that_all_believe_is_left_alone(shared: Machine) -> None:
+def test_one_that_all_believe_is_left_alone(roots: Machine) -> None:
     """A server of root has begun: it waits until that one ends, however it ends."""
-    server = share(shared, 0, 500)
-    program = shared.run(server, *HOG)
-    pid = shared.arbiter()
-    standing = Standing(shared)
-    shared.until(lambda: "Waiting to hand out" in standing.said(), "it to wait")
-    shared.more(1500)
-    assert belief.server(shared.state) == pid
+    server = share(roots, 0, 500)
+    program = roots.run(server, *HOG)
+    pid = roots.arbiter()
+    standing = Standing(roots)
+    roots.until(lambda: "Waiting to hand out" in standing.said(), "it to wait")
+    roots.more(1500)
+    assert belief.server(roots.state) == pid
     server.kill()
     os.kill(pid, signal.SIGKILL)
-    shared.until(lambda: belief.server(shared.state) == standing.pid, "its turn")
-    shared.more(100)
+    roots.until(lambda: belief.server(roots.state) == standing.pid, "its turn")
+    roots.more(100)
     program.send(signal.SIGKILL)
     assert standing.end(signal.SIGINT) == 0
 
@@ -106,29 +98,29 @@ def test_what_it_cannot_serve_it_says(arguments: list[str], words: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_an_ordinary_user_is_told_that_nobody_would_rely_on_it(shared: Machine) -> None:
+def test_an_ordinary_user_is_told_that_nobody_would_rely_on_it(roots: Machine) -> None:
     """As it would only keep the better ones from their work."""
-    actor = shared.actor()
+    actor = roots.actor()
     actor.ask("become", user=ONE, reads=True)
-    shared.state.parent.chmod(0o777)  # where it writes what it says
-    program = shared.start_program(actor, [*COMMAND, str(shared.state)])
-    shared.until(program.ended, "its end")
+    roots.state.parent.chmod(0o777)  # where it writes what it says
+    program = roots.start_program(actor, [*COMMAND, str(roots.state)])
+    roots.until(program.ended, "its end")
     assert program.status == 2
     assert "it must run as root, or as the owner of the state directory" in program.out.read_text()
-    assert belief.server(shared.state) == 0
+    assert belief.server(roots.state) == 0
 
 
-def test_an_arbiter_serves_no_programs_that_it_cannot_see(shared: Machine) -> None:
+def test_an_arbiter_serves_no_programs_that_it_cannot_see(roots: Machine) -> None:
     """In a pid namespace of its own, the kernel tells it nothing of them: they wait, are told why, and go on later."""
-    standing = Standing(shared, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-    shared.until(lambda: belief.living(shared.state) == 0, "an arbiter")
-    server = share(shared, ONE, 500)
-    shared.until(lambda: "another container" in shared.conditions(server).get("ShareServerMissing", ""), "the panel")
-    program = shared.run(server, *HOG)
-    shared.until(lambda: "process 0 connected and is not there" in standing.said(), "the refusal")
-    assert shared.sums().launches == 0
+    standing = Standing(roots, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    roots.until(lambda: belief.living(roots.state) == 0, "an arbiter")
+    server = share(roots, ONE, 500)
+    roots.until(lambda: "another container" in roots.conditions(server).get("ShareServerMissing", ""), "the panel")
+    program = roots.run(server, *HOG)
+    roots.until(lambda: "process 0 connected and is not there" in standing.said(), "the refusal")
+    assert roots.sums().launches == 0
     standing.end(signal.SIGKILL)
-    shared.until(lambda: belief.serving(shared.state) == {ONE}, "one of its own")
-    shared.more(100)
-    shared.until(lambda: "ShareServerMissing" not in shared.conditions(server), "the panel")
+    roots.until(lambda: belief.serving(roots.state) == {ONE}, "one of its own")
+    roots.more(100)
+    roots.until(lambda: "ShareServerMissing" not in roots.conditions(server), "the panel")
     assert not program.ended()

@@ -114,14 +114,6 @@ def test_what_others_made_first_is_not_used(machine: Machine) -> None:
 # --- whose arbiter is believed ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def roots(machine: Machine) -> Machine:
-    """Its state directory is root's, as an administrator makes it; root has no server."""
-    machine.state.mkdir()
-    machine.state.chmod(0o1777)
-    return machine
-
-
 def test_who_only_pretends_to_be_the_arbiter_gets_nobody(roots: Machine) -> None:
     """A user with a lower number listens as arbiters do: all programs go on, and find the one that has the lock."""
     first, second = share(roots, ONE, 500), share(roots, OTHER, 500)
