@@ -39,10 +39,15 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test on a cluster has two more chances: dozens of processes share the machine with it. The summary names it."""
+    """A test has another chance, one on a cluster two: dozens of processes share two cores. The summary names each.
+
+    A property has none: what it found by chance once is a mistake, though the next examples are without it.
+    """
     for item in items:
         if item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.flaky(reruns=2))
+        elif not getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

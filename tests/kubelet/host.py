@@ -75,7 +75,9 @@ class Host:
 
 
 def _group(uid: str) -> Path:
-    return next(path for path in Path(GROUPS).rglob(f"pod{uid}") if (path / "cgroup.controllers").exists())
+    # os.walk: others' groups come and go meanwhile, which rglob does not bear
+    groups = (Path(folder) for folder, _, _ in os.walk(GROUPS) if folder.endswith(f"/pod{uid}"))
+    return next(path for path in groups if (path / "cgroup.controllers").exists())
 
 
 def _make_gpus(settings: Settings) -> tuple[Gpu, ...]:
