@@ -1,7 +1,10 @@
 /* How much work is queued on the GPU, and whether it is done.
  *
  * A revoke is answered when all that was let through has ended, so little may be queued: about two events of WINDOW each
- * on a stream, one that runs and one that is ready behind it. An event costs a microsecond, so it stands for as many
+ * on a stream, one that runs and one that is ready behind it. Where the one that runs is a launch of known duration, the next
+ * one is let in when little of it is left: a neighbour waits for half a launch less, and for two halves if it comes sooner
+ * than that. How little (`lead`) is learnt: each time that a stream is found without work in the midst of a lease, as its
+ * thread was late to wake up or had other things to do, it doubles, up to as if nothing was held back. An event costs a microsecond, so it stands for as many
  * launches as fit; of what lasts longer than LONG there is one only, as the GPU would rest between two for a hundredth of
  * that at most, and others would wait for both; what is not known to be short gets one of its own. Durations are what passed between events by the
  * GPU's clock, and so neither longer nor shorter because a thread was late to look; several busy streams share the window
@@ -15,13 +18,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, MOST_LAUNCHES = 1024, PAUSE = 20000, RELAXED = 2, WITH_TIME = 0 };
+enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, MOST_LAUNCHES = 1024, PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, RELAXED = 2, WITH_TIME = 0 };
 
 enum { BUCKETS = 256, KINDS = 4096 };
 static struct lane *_Atomic buckets[BUCKETS];
 static struct lane *all;
-static _Atomic unsigned char kinds[KINDS]; /* of a kernel and its size: was it short? */
-enum { UNKNOWN, IS_SHORT, IS_LONG };
+static _Atomic unsigned durations[KINDS]; /* of a kernel and its size, ns; 0: not known */
 
 /* --- streams ------------------------------------------------------------------------------------------------------ */
 
@@ -49,6 +51,7 @@ static void drop(struct lane *lane) {
     atomic_store(&lane->marked, 0);
     lane->seen = atomic_load(&lane->launched);
     atomic_store(&lane->covered, lane->seen);
+    atomic_store(&lane->next_at, 0);
     lane->context = NULL;
     atomic_store(&lane->share, NULL);
 }
@@ -72,7 +75,7 @@ static struct lane *lane_make(CUstream stream, CUcontext key) {
     if (lane) { /* a handle that is used again */
         if (lane->context != context) drop(lane);
     } else if ((lane = calloc(1, sizeof *lane))) {
-        *lane = (struct lane){.next = atomic_load(bucket), .other = all, .stream = stream, .key = key, .step = 1};
+        *lane = (struct lane){.next = atomic_load(bucket), .other = all, .stream = stream, .key = key, .step = 1, .lead = LEAST_LEAD};
         all = lane;
         atomic_store(bucket, lane);
     }
@@ -127,18 +130,46 @@ static uint64_t lasted(const struct lane *lane, unsigned at, uint64_t now) {
 static void learn(struct lane *lane, const struct mark *mark, uint64_t lasted) {
     uint64_t fits = lasted ? WINDOW * mark->count / lasted : MOST_LAUNCHES;
     if (mark->count > 1 && lasted > 6 * (uint64_t)WINDOW) /* what was thought to be short is not */
-        for (int i = 0; i < KINDS; i++) atomic_store_explicit(&kinds[i], UNKNOWN, memory_order_relaxed);
+        for (int i = 0; i < KINDS; i++) atomic_store_explicit(&durations[i], 0, memory_order_relaxed);
     if (fits > 2 * mark->count) fits = 2 * mark->count;
     if (fits > MOST_LAUNCHES) fits = MOST_LAUNCHES;
     atomic_store(&lane->step, fits ? (unsigned)fits : 1);
 }
 
+static unsigned duration_of(unsigned kind) { return kind ? atomic_load_explicit(&durations[kind % KINDS], memory_order_relaxed) : 0; }
+
+/* Rather too short than too long: who is held back for too long leaves the GPU without work. */
+static void learn_duration(unsigned kind, uint64_t time) {
+    uint64_t known = duration_of(kind);
+    if (known && time > known) time = known + (time - known) / 2;
+    if (kind) atomic_store(&durations[kind % KINDS], !time ? 1 : time < UINT32_MAX ? (unsigned)time : UINT32_MAX);
+}
+
 static void learn_from(struct lane *lane, unsigned at, uint64_t now) {
     const struct mark *mark = &lane->marks[at];
     uint64_t time = lasted(lane, at, now);
-    if (mark->kind) atomic_store(&kinds[mark->kind % KINDS], time < SHORT ? IS_SHORT : IS_LONG);
+    learn_duration(mark->kind, time);
     if (mark->full) learn(lane, mark, time);
     atomic_store_explicit(&lane->is_long, mark->count == 1 && time > LONG, memory_order_relaxed);
+}
+
+/* Under the lock: when the next launch may follow. What runs began when it was launched, or when that before it had ended. */
+static void plan(struct lane *lane) {
+    const struct mark *runs = &lane->marks[lane->first];
+    uint64_t duration = atomic_load(&lane->marked) == 1 ? duration_of(runs->kind) : 0;
+    uint64_t start = runs->begun > lane->ended ? runs->begun : lane->ended;
+    atomic_store(&lane->next_at, duration > lane->lead ? start + duration - lane->lead : 0);
+}
+
+/* Under the lock, before a launch is marked: was there work until now? A new lease begins without. */
+static void learn_lead(struct lane *lane) {
+    bool rested = !atomic_load(&lane->marked) && atomic_load(&lane->launched) == atomic_load(&lane->covered) + 1;
+    bool again = lane->lease == lane->owner->number;
+    lane->lease = lane->owner->number;
+    if (!rested)
+        lane->lead -= (lane->lead - LEAST_LEAD) / 32;
+    else if (again && lane->lead < LONG)
+        lane->lead *= 2;
 }
 
 /* Under the lock: forgets the events that have happened. An error means the same: the context is broken or gone. */
@@ -155,8 +186,11 @@ static void retire(struct lane *lane) {
         if (result == CUDA_SUCCESS) learn_from(lane, at, now ? now : (now = now_ns()));
     }
     if (entered) leave_context(mode);
+    if (!events) return;
     lane->first = (lane->first + events) % MARKS;
+    lane->ended = now_ns();
     atomic_store(&lane->marked, marked - events);
+    plan(lane);
 }
 
 /* Under the lock: an event behind all that was launched, by the thread that launched it or by a stranger. */
@@ -190,15 +224,25 @@ static bool full(struct lane *lane) {
     return atomic_load_explicit(&lane->marked, memory_order_relaxed) >= most && !gate_ending();
 }
 
+/* How many ns to wait before the next look whether a launch may follow; 0: it may. */
+static uint64_t too_soon(struct lane *lane) {
+    if (full(lane)) return PAUSE;
+    uint64_t next_at = atomic_load_explicit(&lane->next_at, memory_order_relaxed), now = next_at ? now_ns() : 0;
+    if (now >= next_at || gate_ending()) return 0;
+    return next_at - now < NAP ? next_at - now : NAP; /* it may be over sooner than before */
+}
+
 void window_wait(struct lane *lane, struct share *share) {
-    if (!full(lane)) return;
+    uint64_t wait = too_soon(lane);
+    if (!wait) return;
     atomic_fetch_add(&share->throttled, 1); /* this thread has work, though the GPU may be idle before it wakes up */
-    for (int tries = 0; full(lane); tries++) {
+    for (int tries = 0; wait; tries++) {
+        if (tries > 5 || !full(lane)) /* a short kernel is over sooner than a sleep */
+            nanosleep(&(struct timespec){.tv_nsec = (long)wait}, NULL);
         gate_enter();
         retire(lane);
         gate_leave();
-        if (full(lane) && tries > 5) /* a short kernel is over sooner than a sleep */
-            nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
+        wait = too_soon(lane);
     }
     atomic_fetch_sub(&share->throttled, 1);
 }
@@ -208,11 +252,13 @@ void window_launched(struct lane *lane, unsigned kind, uint64_t now) {
     if (!now) return; /* nothing is measured: the GPU is whole */
     if (atomic_load_explicit(&lane->begun, memory_order_relaxed) == 0)
         atomic_compare_exchange_strong(&lane->begun, &none, now);
-    bool is_short = kind && atomic_load_explicit(&kinds[kind % KINDS], memory_order_relaxed) == IS_SHORT;
+    bool is_short = duration_of(kind) && duration_of(kind) < SHORT;
     if (is_short && launched - atomic_load(&lane->covered) < atomic_load(&lane->step)) return;
     gate_enter();
     retire(lane);
+    learn_lead(lane);
     mark(lane, kind, is_short, false);
+    plan(lane);
     gate_leave();
 }
 

@@ -64,6 +64,37 @@ def test_few_launches_are_queued_ahead(place: Place, us: int, most: int) -> None
             assert sum(work.end > now for work in log) <= most
 
 
+def _queued(place: Place, looks: int) -> list[int]:
+    """How many launches are on the GPU, in the first half of so many that run."""
+    found: dict[int, int] = {}
+    while len(found) < looks:
+        log = place.log(max(0, place.launches() - 5)) if place.board.exists() else []
+        now = time.monotonic_ns() // 1000
+        left = [work for work in log if work.end > now]
+        if left and now < (left[0].start + left[0].end) // 2:
+            found[left[0].start] = len(left)  # as late as possible
+    return list(found.values())
+
+
+def test_the_next_launch_waits_until_the_one_before_is_nearly_over(place: Place) -> None:
+    """So that somebody else who comes meanwhile waits for one launch, and not for two; the GPU is kept busy."""
+    with place.stub() as stub, place.run("dlsym", "kernels:100000:5000"):
+        stub.keep_granting(600_000_000)
+        while _queued(place, 40).count(1) < 36:  # its duration is not known in the beginning
+            pass
+        log = place.log(place.launches() - 30)
+        rested = sum(later.start - sooner.end for sooner, later in pairwise(log))
+        assert rested < (log[-1].end - log[0].start) // 2
+
+
+def test_nobody_is_held_back_whose_gpu_rests_for_it(place: Place) -> None:
+    """A thread that launches two and waits for them might be late for the second one."""
+    with place.stub() as stub, place.run("dlsym", *(1000 * ("kernels:2:5000", "sync"))):
+        stub.keep_granting(600_000_000)
+        while _queued(place, 40).count(2) < 15:  # when the first one runs; behind the second there is nothing
+            pass
+
+
 def test_a_long_kernel_is_waited_for_and_said(place: Place) -> None:
     """One at a time is on the GPU, and who asks for it hears at once that it takes longer."""
     with place.stub() as stub, place.run("dlsym", "kernels:1000:400000"):
