@@ -92,6 +92,8 @@ class Bouncer:
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
         self._server: ArbiterServer | None = None
+        self._told = False
+        """Whether it is known which shares there are."""
 
     async def start(self, server: ArbiterServer) -> None:
         """Continue whom an earlier one had stopped, and begin. ``server`` has been given :meth:`late`."""
@@ -103,6 +105,7 @@ class Bouncer:
 
     async def set(self, shares: Mapping[str, Collection[str]]) -> None:
         """By GPU the pods that have shares of it; call it after the server's. Whoever is gone runs when this ends."""
+        self._told = True
         for gpu in {*self._gpus, *shares}:
             watched = self._watched(gpu)
             watched.pods = frozenset(shares.get(gpu, ()))
@@ -168,7 +171,15 @@ class Bouncer:
                 self._take_away(gpu, order.share, order.reason)
         if isinstance(event, offences.Late | offences.Tick | offences.Looked):
             self._insist(gpu, late | ({event.share} if isinstance(event, offences.Late) else set()))
+        self._forget(gpu)
         self._arm(gpu)
+
+    def _forget(self, gpu: str) -> None:
+        """A share that is gone may have the GPU still, and be late with it: that is over when it has given it back."""
+        watched, holder = self._gpus[gpu], self._server.holder(gpu) if self._server else None
+        for share in watched.state.keys() - watched.pods - {holder} if self._told else ():
+            if watched.state[share].late is None and not watched.state[share].stopped:
+                self._events.put_nowait((gpu, offences.Removed(share)))
 
     def _insist(self, gpu: str, late: Collection[str]) -> None:
         """The server tells once who keeps the GPU. Where that had no effect, others must not wait for ever."""
