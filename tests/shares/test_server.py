@@ -113,7 +113,7 @@ def test_shares_come_and_go(server: Serving, tmp_path: Path) -> None:
         assert b.granted().number == 1
         b.send(Done(None, 0, 1))
         until(lambda: not server.file(GPU, "a").exists())
-        assert not (tmp_path / "state" / "shares" / GPU / "a.json").exists()
+        until(lambda: not (tmp_path / "state" / "shares" / GPU / "a.json").exists())
         serves(server, "c")
         server.set({GPU: {"a": 500}})
         serves(server, "a")
@@ -188,8 +188,8 @@ def test_what_one_does_not_use_another_is_lent(tmp_path: Path) -> None:
             until(lambda: server.usage(GPU, "a")["effective"] > 500)
             until(lambda: shown(server)["effective"] > 500)
             until(lambda: shown(server)["reason"])
-            found = [server.usage(GPU, pod)["effective"] for pod in "ab"]
-            assert sum(found) <= 1000
+            # each asked for alone: the one that is asked first may be lent less by then
+            until(lambda: sum(server.usage(GPU, pod)["effective"] for pod in "ab") <= 1000)
 
 
 @contextlib.contextmanager

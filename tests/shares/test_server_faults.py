@@ -93,8 +93,11 @@ def test_a_million_messages(tmp_path: Path) -> None:
         with programs(server, tmp_path, "b") as ((_, log),):
             grows(log, 3)
             with connect(server, "a") as a:
-                for _ in range(2):
-                    a.send(Done(0, 0, a.grant().number))
+                number = 0
+                for _ in range(2):  # two leases: what is drawn gives one of them back
+                    a.send(Ask())
+                    number = a.another(number)
+                    a.send(Done(0, 0, number))
                 for _ in range(2000):
                     data, answers = chance.choice(ready)
                     a.raw(data)
@@ -281,8 +284,8 @@ def test_another_pod_in_the_same_directory(server: Serving, tmp_path: Path) -> N
     server.set({GPU: {"next": 500, "b": 500}}, next="a")
     serves(server, "a")
     until(lambda: server.file(GPU, "a").exists())
-    assert not (tmp_path / "state" / "shares" / GPU / "a.json").exists()
-    assert server.usage(GPU, "next")["clients"] == 0
+    until(lambda: not (tmp_path / "state" / "shares" / GPU / "a.json").exists())
+    until(lambda: server.usage(GPU, "next")["clients"] == 0)
     with connect(server, "a") as program:
         program.grant()
         assert server.usage(GPU, "next")["clients"] == 1
@@ -302,9 +305,11 @@ def test_files_that_were_changed(server: Serving, tmp_path: Path, text: str) -> 
     server.kill()
     own.write_text(text)
     server.start()
+    begin = now()
     server.set({GPU: {"a": 500, "b": 500}})
     found = server.usage(GPU, "a")
-    assert (found["allocated"], found["account"]["balance"] <= 100_000) == (500, True)
+    assert found["allocated"] == 500
+    assert found["account"]["balance"] <= (now() - begin) // 2, "no more than it could save since"
     assert "begins empty" in server.log
     serves(server, "a")
 
