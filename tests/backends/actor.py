@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
 PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 4, 8, 47, 2
 CAP_DAC_READ_SEARCH, CAPABILITIES_V3 = 2, 0x20080522
-FIRST_MINOR = 60
-"""Of the devices behind simulated GPUs here: a demo on the same machine uses lower ones, and none of these."""
 
 
 class Actor:
@@ -247,9 +245,10 @@ def nursery(orders: socket.socket) -> None:
     """
     import jupyter_gpu.backends.local
     import jupyter_gpu_node.fakes
+    from tests.devices import first_minor
 
     assert jupyter_gpu.backends.local
-    jupyter_gpu_node.fakes.FIRST_MINOR = FIRST_MINOR
+    jupyter_gpu_node.fakes.FIRST_MINOR = first_minor()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them: their sockets tell when they are gone
     while True:
         text, descriptors, _, _ = socket.recv_fds(orders, 1, 1)

@@ -14,7 +14,9 @@ from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState
+from jupyter_gpu_node import fakes
 from jupyter_gpu_node.fakes import SimulatedGpus
+from tests.devices import first_minor
 
 from .stage import Nursery, Remote
 
@@ -33,6 +35,7 @@ class LooksReal(SimulatedGpus):
 @pytest.fixture
 def source(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> LooksReal:
     """Two GPUs."""
+    monkeypatch.setattr(fakes, "FIRST_MINOR", first_minor())
     made = LooksReal(short_tmp / "gpus", 2)
     monkeypatch.setattr(module, "_source", lambda *_: made)
     return made

@@ -14,6 +14,7 @@ from jupyter_gpu.backends.local import LocalBackend
 from jupyter_gpu_node import fakes
 from tests.backends.stage import end_arbiters
 from tests.cluster.testbed import ControlPlane, Existing, borrowed, control_plane, existing
+from tests.devices import first_minor
 
 Make = Callable[..., Backend]
 """A new backend of the kind under test on a machine with three GPUs; its arguments are the backend's own."""
@@ -54,7 +55,7 @@ def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, beside
         with Stage(request.getfixturevalue("plane")) as stage, beside(stage):
             yield stage.make
         return
-    monkeypatch.setattr(fakes, "FIRST_MINOR", 60)  # devices that nothing else on this machine simulates GPUs with
+    monkeypatch.setattr(fakes, "FIRST_MINOR", first_minor())
     with tempfile.TemporaryDirectory(prefix="jg-") as folder:
 
         def made(**options: object) -> Backend:

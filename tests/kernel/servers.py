@@ -18,9 +18,19 @@ from typing import Any
 
 from jupyter_client.blocking.client import BlockingKernelClient
 
+from tests.devices import first_minor
+
 from .conftest import Kernel
 
 GPUS = 4
+SERVER = """
+import sys
+from jupyter_gpu_node import fakes
+fakes.FIRST_MINOR = int(sys.argv.pop(1))
+from jupyter_server.serverapp import main
+main()
+"""
+"""A server whose simulated GPUs are devices that nobody uses beside it."""
 
 
 def await_(condition: Any, seconds: float = 60) -> Any:
@@ -88,7 +98,7 @@ class Server:
 def serve(folder: Path, state: Path, *arguments: str, gpus: int = GPUS) -> Iterator[Server]:
     """A server whose files are all below ``folder``, on simulated GPUs in ``state``."""
     env = environment(folder)
-    command = [sys.executable, "-m", "jupyter_server", "--allow-root", "--no-browser", "--ServerApp.port=0"]
+    command = [sys.executable, "-c", SERVER, str(first_minor()), "--allow-root", "--no-browser", "--ServerApp.port=0"]
     options = [
         "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.root_dir={folder}",

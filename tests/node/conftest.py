@@ -19,9 +19,10 @@ import pytest
 from jupyter_gpu.model.gpu import Device
 from jupyter_gpu_node import cgroup
 from jupyter_gpu_node.device_rules import DeviceRules
+from tests.devices import EACH, first_minor
 
-FIRST_MINOR = int(os.environ.get("NODE_FIRST_MINOR", "58"))  # of virtual consoles: far from those of simulated GPUs
-COUNT = 4
+FIRST_MINOR = int(os.environ.get("NODE_FIRST_MINOR") or first_minor())
+COUNT = EACH
 DEVICES = tuple(Device(4, FIRST_MINOR + number) for number in range(COUNT))
 MANAGED = frozenset(DEVICES) | {Device(195, 0)}
 """More than the tests ever allow: rules that deny nothing cannot be made."""

@@ -16,6 +16,8 @@ from tornado.websocket import WebSocketClientConnection
 from traitlets.config import Config
 
 from jupyter_gpu.app import GpuExtension
+from jupyter_gpu_node import fakes
+from tests.devices import first_minor
 
 API = ("jupyter-gpu", "api", "v1")
 GPUS = 4
@@ -47,8 +49,11 @@ def server_config() -> dict[str, Any]:
 
 
 @pytest.fixture
-def jp_server_config(tmp_path: Path, gpu_config: dict[str, Any], server_config: dict[str, Any]) -> Config:
+def jp_server_config(
+    tmp_path: Path, gpu_config: dict[str, Any], server_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> Config:
     """Overrides the fixture of pytest-jupyter: the extension on four simulated GPUs, soft mode."""
+    monkeypatch.setattr(fakes, "FIRST_MINOR", first_minor())
     gpu = {
         "simulated_gpus": GPUS,
         "enforcement": "soft",
@@ -103,6 +108,8 @@ def call(jp_fetch: Fetch) -> Call:
 
     async def call(path: str, **kwargs: Any) -> Answer:
         method = kwargs.setdefault("method", "GET")
+        for limit in ("connect_timeout", "request_timeout"):  # usually 20 seconds, also for those that wait in line
+            kwargs.setdefault(limit, 60)
         if method in ("PUT", "POST", "PATCH") and "body" not in kwargs:
             kwargs["body"] = b""
         response = await jp_fetch(*API, path, raise_error=False, **kwargs)
