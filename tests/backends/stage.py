@@ -19,7 +19,7 @@ from typing import Any
 from jupyter_gpu_node import cgroup
 from jupyter_gpu_node.fakes import SimulatedGpus
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which something that should happen is a failure; machines are slow at times."""
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from jupyter_gpu.backends.local.store import Contents, Store
 
-from .stage import Stage, wait_for
+from .stage import PATIENCE, Stage, wait_for
 
 pytestmark = pytest.mark.root
 
@@ -48,8 +48,9 @@ def test_no_gpu_is_ever_owned_twice_and_in_the_end_all_are_free(stage: Stage) ->
     open_in: dict[int, str] = {}
     busy = [False] * SERVERS
     checks, most = 0, 0
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
+    begin = time.monotonic()
+    while time.monotonic() < begin + SECONDS or checks <= 20 or most < 2500:  # the latter come late on a busy machine
+        assert time.monotonic() < begin + PATIENCE, f"{checks} checks, {most} milli at most"
         number = chance.randrange(SERVERS)
         if busy[number]:
             servers[number].answer()
@@ -80,8 +81,6 @@ def test_no_gpu_is_ever_owned_twice_and_in_the_end_all_are_free(stage: Stage) ->
     for server in servers:
         server.ask("until", phase="Idle")
     assert servers[0].ask("request", milli=3000)["phase"] == "Ready"
-    assert checks > 20
-    assert most >= 2500
 
 
 def test_a_line_is_served_in_order_however_the_gpus_come_free(stage: Stage) -> None:

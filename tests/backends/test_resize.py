@@ -27,17 +27,25 @@ def test_only_what_was_granted_can_be_opened(stage: Stage) -> None:
 def test_a_share_that_cannot_be_had_now_is_completed_when_another_server_shrinks(stage: Stage) -> None:
     """Partial now, the rest within a moment of the other's release, by a poke and not by looking again and again."""
     first, second = stage.server(), stage.server()
-    first.ask("request", milli=2000)
-    view = second.ask("request", milli=3000)
-    assert (view["phase"], view["reason"], len(view["gpus"])) == ("Waiting", "Partial", 1)
-    assert view["allocated"]["position"] == 1
-    second.tell("until", phase="Ready")
-    time.sleep(0.05)
-    before = time.monotonic()
-    first.ask("request", milli=0)
-    assert second.answer() - before < 0.5  # a timer would take a second at least
-    assert second.ask("tries", paths=stage.paths) == [True] * 3
-    assert first.ask("tries", paths=stage.paths) == [False] * 3
+
+    def completed() -> float:
+        first.ask("request", milli=2000)
+        view = second.ask("request", milli=3000)
+        assert (view["phase"], view["reason"], len(view["gpus"])) == ("Waiting", "Partial", 1)
+        assert view["allocated"]["position"] == 1
+        second.tell("until", phase="Ready")
+        time.sleep(0.05)
+        before = time.monotonic()
+        first.ask("request", milli=0)
+        after: float = second.answer()
+        assert second.ask("tries", paths=stage.paths) == [True] * 3
+        assert first.ask("tries", paths=stage.paths) == [False] * 3
+        second.ask("request", milli=0)
+        second.ask("until", phase="Idle")
+        return after - before
+
+    # a timer would take a second at least, each time; a busy machine does not take as long each time
+    wait_for(lambda: completed() < 0.5, "it to be sooner than by a timer")
 
 
 def test_what_is_open_is_nobodys_until_it_is_closed(stage: Stage) -> None:
@@ -56,7 +64,7 @@ def test_what_is_open_is_nobodys_until_it_is_closed(stage: Stage) -> None:
     kernel.ask("close", path=stage.paths[0])
     waiting.answer()
     assert waiting.ask("tries", paths=stage.paths) == [True] * 3
-    assert holding.ask("view")["phase"] == "Idle"
+    holding.ask("until", phase="Idle")
 
 
 def test_a_descriptor_that_was_passed_out_of_the_pod_still_holds_the_gpu(stage: Stage) -> None:
@@ -166,7 +174,7 @@ def test_a_server_that_is_stopped_returns_everything(stage: Stage) -> None:
     second.tell("until", phase="Ready")
     first.ask("stop")
     second.answer()
-    assert len(list((stage.state / "pods").iterdir())) == 2  # record and socket of the other
+    wait_for(lambda: len(list((stage.state / "pods").iterdir())) == 2, "record and socket of the other to be alone")
 
 
 def test_a_server_that_is_stopped_while_a_kernel_has_a_gpu_open_leaves_it_to_the_kernel(stage: Stage) -> None:
@@ -204,13 +212,22 @@ def test_a_killed_server_keeps_its_gpus_until_its_last_process_is_gone(stage: St
 
 def test_the_end_of_a_killed_server_is_heard_of(stage: Stage) -> None:
     """A server that waits gets the GPUs of one that is killed, without a poke, within a moment."""
-    first, second = stage.server(), stage.server()
-    first.ask("request", milli=3000)
-    second.ask("request", milli=3000)
-    second.tell("until", phase="Ready")
-    first.kill()
-    before = time.monotonic()
-    assert second.answer() - before < 0.9  # the slowest timer would take a second
+    second = stage.server()
+
+    def heard() -> float:
+        first = stage.server()
+        first.ask("request", milli=3000)
+        second.ask("request", milli=3000)
+        second.tell("until", phase="Ready")
+        first.kill()
+        before = time.monotonic()
+        after: float = second.answer()
+        second.ask("request", milli=0)
+        second.ask("until", phase="Idle")
+        return after - before
+
+    # the slowest timer would take a second; a busy machine does not take as long each time
+    wait_for(lambda: heard() < 0.9, "it to be sooner than by a timer")
 
 
 def test_a_frozen_server_harms_nobody_but_itself(stage: Stage) -> None:

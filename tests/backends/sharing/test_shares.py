@@ -1,6 +1,7 @@
 """Programs of several servers on one GPU, by the gate that every kernel has: who runs, how much, what it may have."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def test_what_nobody_has_is_used_by_both(machine: Machine) -> None:
     assert shares["allocated"] == 250
     assert shares["sharing"] == 1
     assert shares["guaranteed"] > 0
-    assert machine.conditions(quarter).keys() == {"Simulated"}
+    machine.until(lambda: machine.conditions(quarter).keys() == {"Simulated"}, "nothing else to be told")
 
 
 def test_a_share_is_resized_while_a_program_runs(machine: Machine) -> None:
@@ -92,9 +93,14 @@ def test_a_share_becomes_the_whole_gpu_and_a_share_again(machine: Machine) -> No
     for milli in (1000, 400):
         assert server.ask("request", milli=milli)["amounts"]["attached"] == milli
         machine.more(500)
-        assert bool(server.ask("sample").get("shares")) == (milli < 1000)
+        machine.until(partial(shows, server, milli < 1000), f"the panel with {milli}")
     assert program.lines()[-1] == "done"
     assert machine.sums().launches == 3000
+
+
+def shows(server: Remote, share: bool) -> bool:
+    """Whether there is a share in its samples, or none."""
+    return bool(server.ask("sample").get("shares")) == share
 
 
 def test_who_has_the_whole_gpu_is_served_too(machine: Machine) -> None:
@@ -102,7 +108,7 @@ def test_who_has_the_whole_gpu_is_served_too(machine: Machine) -> None:
     server = machine.server()
     server.ask("request", milli=1000)
     assert machine.run(server, "kernels:100:100", "sync").lines()[-1] == "done"
-    assert machine.conditions(server).keys() == {"Simulated"}
+    machine.until(lambda: machine.conditions(server).keys() == {"Simulated"}, "nothing else to be told")
 
 
 def test_a_program_that_starts_first_waits_for_the_gpu(machine: Machine) -> None:

@@ -41,7 +41,7 @@ def test_users_share_a_gpu_and_an_arbiter(machine: Machine) -> None:
         machine.run(server, *HOG)
     machine.more(500)
     assert belief.living(machine.state) == ONE
-    assert {work.owner for work in machine.board().log()} == {first.uid, second.uid}
+    machine.until(lambda: {work.owner for work in machine.board().log()} == {first.uid, second.uid}, "both to run")
     assert machine.sums().overlaps == 0
 
 
@@ -52,8 +52,8 @@ def test_a_strict_umask_keeps_nobody_out(machine: Machine) -> None:
     second = share(machine, OTHER, 500)
     assert machine.run(second, "kernels:10:100", "sync").lines()[-1] == "done"
     second.ask("poke")
-    assert second.ask("sample")["shares"]
-    assert "ShareServerMissing" not in machine.conditions(second)
+    machine.until(lambda: second.ask("sample")["shares"], "the use of the share")
+    machine.until(lambda: "ShareServerMissing" not in machine.conditions(second), "no complaint")
     pid = machine.arbiter()
     first.kill()
     os.kill(pid, signal.SIGKILL)
@@ -103,8 +103,8 @@ def test_what_others_made_first_is_not_used(machine: Machine) -> None:
     (machine.state / places.ARBITERS / str(ONE)).mkdir(parents=True)
     (machine.state / places.ARBITERS).chmod(0o1777)
     server.ask("request", milli=250)
-    machine.until(lambda: "ShareServerMissing" in machine.conditions(server), "the condition")
-    assert "can be changed by others" in machine.conditions(server)["ShareServerMissing"]
+    words = "can be changed by others"
+    machine.until(lambda: words in machine.conditions(server).get("ShareServerMissing", ""), "the condition")
     share(machine, OTHER, 500)
     machine.served(server)
     machine.until(lambda: "ShareServerMissing" not in machine.conditions(server), "its end")
@@ -154,8 +154,10 @@ def test_an_ordinary_user_takes_no_share_of_others(roots: Machine, owner: int) -
     share(roots, ONE, 250)
     server = share(roots, OTHER, 250)
     file = places.sockets(roots.state, ONE, server.uid) / verdict.NAME
-    file.write_bytes(verdict.encode([Verdict("key", roots.uuids[0], "It kept the GPU.")]))
-    os.chown(file, ONE, -1)
+    draft = roots.state.parent / "draft"  # whoever looks meanwhile finds none of root's
+    draft.write_bytes(verdict.encode([Verdict("key", roots.uuids[0], "It kept the GPU.")]))
+    os.chown(draft, ONE, -1)
+    draft.rename(file)
     server.ask("poke")
     if owner == ONE:
         roots.until(lambda: "ShareTakenAway" in roots.conditions(server), "the verdict")
@@ -179,8 +181,8 @@ def test_where_nobody_is_believed_it_is_told_who_pretends(roots: Machine) -> Non
         actor.ask("become", user=ONE, reads=True)
         server = roots.server(actor)
         server.ask("request", milli=250)
-        roots.until(lambda: "ShareServerMissing" in roots.conditions(server), "the condition")
-        assert f"user {LOW} says to hand out GPU time" in roots.conditions(server)["ShareServerMissing"]
+        words = f"user {LOW} says to hand out GPU time"
+        roots.until(lambda: words in roots.conditions(server).get("ShareServerMissing", ""), "the condition")
         os.close(lock)
         roots.served(server)
         roots.until(lambda: "ShareServerMissing" not in roots.conditions(server), "its end")
