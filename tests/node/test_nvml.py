@@ -116,14 +116,14 @@ def test_loads(driver: Driver) -> None:
 @pytest.mark.parametrize("misfortune", ["hangs", "dies"])
 def test_one_gpu_takes_the_helper_down(driver: Driver, misfortune: str) -> None:
     """It alone is unhealthy and left alone for a while; the others are asked on by a fresh helper."""
-    source = driver.source(deadline=1)
+    source = driver.source(deadline=2)
     assert health(source) == [("a", True), ("b", True)]
     before = helper(source)
     driver.set(gpu("a", **{misfortune: "Name"}), gpu("b"))
     begin = time.monotonic()
-    source._deadlines = (20, 1)  # the fresh helper needs a moment to start
+    source._deadlines = (20, 2)  # the fresh helper needs a moment to start
     assert health(source) == [("a", False), ("b", True)]
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 19, "nothing waited as long as for a helper that starts"
     assert helper(source) != before
     assert not Path(f"/proc/{before}").exists(), "killed, and waited for"
     assert "GPU 0 is out of order" in source.note
@@ -148,13 +148,13 @@ def test_driver_hangs(driver: Driver, place: str) -> None:
     assert health(source) == [("a", True), ("b", True)]
     driver.set(gpu("a"), gpu("b"), hangs=place)
     os.kill(helper(source), signal.SIGKILL)
-    source._deadlines = (0.5, 0.5)
+    source._deadlines = (2, 2)
     assert health(source) == [("a", False), ("b", False)]
-    assert "No answer within 0.5 seconds" in source.note
+    assert "No answer within 2 seconds" in source.note
     begin = time.monotonic()
     assert health(source) == [("a", False), ("b", False)]
     assert source.loads(["GPU-a"]) == {}
-    assert time.monotonic() - begin < 0.1
+    assert time.monotonic() - begin < 2
     driver.set(gpu("a"), gpu("b"))
     driver.clock.now += 61
     source._deadlines = (20, 20)
@@ -264,7 +264,7 @@ def test_a_gpu_is_fit_again_after_it_was_reset_under_a_driver_that_tells_nothing
 @pytest.mark.root
 def test_silence_is_no_reset(driver: Driver) -> None:
     """A GPU that had an error and then hung for a while is not thought to have been reset."""
-    source = driver.source(deadline=0.5)
+    source = driver.source(deadline=2)
     source.inventory()
     driver.set(gpu("a"), gpu("b"), xids=[[0, 48]])
     assert health(source)[0] == ("a", False)
@@ -278,7 +278,7 @@ def test_silence_is_no_reset(driver: Driver) -> None:
 @pytest.mark.root
 def test_an_error_is_not_lost_when_another_gpu_hangs(driver: Driver) -> None:
     """It is told before the question that hangs, and the next helper does not hear of it any more."""
-    source = driver.source(deadline=0.5)
+    source = driver.source(deadline=2)
     source.inventory()
     driver.set(gpu("a"), gpu("b", hangs="UUID"), xids=[[0, 79]])
     assert health(source) == [("a", False), ("b", False)]
