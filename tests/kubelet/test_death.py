@@ -23,7 +23,7 @@ from jupyter_gpu_node.claims import Claims
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
 from tests.kubelet.worlds import gpus, pod, settings
 
-process.STUCK_SECONDS = 1
+process.STUCK_SECONDS = 3
 
 class Guard:
     async def before_start(self, pod, container, slot):
