@@ -211,7 +211,8 @@ def test_work_makes_load(kernel: Kernel, server: Server) -> None:
     assert not list(load.iterdir())
     kernel.client.execute("simulate.work(60)")
     await_(lambda: list(load.iterdir()))
-    os.kill(int(next(load.iterdir()).name.split(".")[0]), signal.SIGINT)
+    await_(lambda: list(load.glob("[0-9]*")))  # and no draft
+    os.kill(int(next(load.glob("[0-9]*")).name.split(".")[0]), signal.SIGINT)
     assert kernel.client.get_shell_msg(timeout=30)["content"]["ename"] == "KeyboardInterrupt"
     assert not list(load.iterdir())
     kernel.run("assert gpu.release(timeout=20).attached == 0")

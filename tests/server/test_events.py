@@ -133,11 +133,11 @@ async def test_the_server_emits_it(jp_serverapp: ServerApp, put: Call) -> None:
     await put({"gpus": 2})
     await put({"gpus": 2})
     await put({"gpus": 0.5})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(heard) < 2:
             await asyncio.sleep(0.005)
     for event in heard:
-        assert event.pop("duration") < 10
+        assert event.pop("duration") < 60
     assert heard == [
         {"old": 0, "new": 2000, "requested": 2000, "reason": None},
         {"old": 2000, "new": 500, "requested": 500, "reason": None},

@@ -107,8 +107,8 @@ async def run_in_kernel(app: ServerApp, kernel_id: str, code: str) -> None:
     client = manager.client()
     client.start_channels()
     try:
-        await client.wait_for_ready(timeout=30)
-        reply = await client.execute_interactive(code, timeout=30)
+        await client.wait_for_ready(timeout=60)
+        reply = await client.execute_interactive(code, timeout=60)
         assert reply["content"]["status"] == "ok", reply["content"]
     finally:
         client.stop_channels()
@@ -128,7 +128,7 @@ held = open({path!r})
 child = subprocess.Popen([sys.executable, "-c", "held = open({path!r}); input()"], stdin=subprocess.PIPE)
 """
     await run_in_kernel(jp_serverapp, kernel_id, code)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for users in users_seen(connect):
             if len(users) == 2:
                 break
@@ -143,7 +143,7 @@ async def test_the_panel_names_the_terminal(
     path = await gpu_path()
     name = json.loads((await jp_fetch("api", "terminals", method="POST", body="")).body)["name"]
     jp_serverapp.web_app.settings["terminal_manager"].terminals[name].ptyproc.write(f"exec 9<{path}\n")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for users in users_seen(connect):
             if users:
                 break

@@ -21,7 +21,7 @@ def key(view: dict[str, Any]) -> str:
 async def waiting(extension: GpuExtension, count: int) -> None:
     """Until so many long polls wait."""
     assert extension._viewers is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(extension._viewers._waiting) != count:
             await asyncio.sleep(0.005)
 
@@ -47,7 +47,7 @@ async def test_a_long_poll_ends_with_the_change(call: Call, put: Call, extension
     assert answer.code == 200
     assert answer.body["version"] > before["version"]
     assert answer.body["requested"]["milli"] == 1000
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 14
 
 
 async def test_a_long_poll_for_an_old_view_answers_at_once(call: Call, put: Call) -> None:
@@ -65,7 +65,7 @@ async def test_a_long_poll_without_news_ends_in_time(call: Call, extension: GpuE
     began = time.monotonic()
     answer = await call("status", params={"after": key(before), "timeout": "0.3"})
     assert (answer.code, answer.body) == (200, before)
-    assert 0.25 < time.monotonic() - began < 5
+    assert 0.25 < time.monotonic() - began < 20
     await waiting(extension, 0)
 
 
@@ -90,7 +90,7 @@ async def test_a_server_that_stops_ends_all_waiting(call: Call, extension: GpuEx
     poll = asyncio.ensure_future(call("status", params={"after": key(before), "timeout": "30"}))
     await waiting(extension, 1)
     await extension.stop_extension()
-    answer = await asyncio.wait_for(poll, 5)
+    answer = await asyncio.wait_for(poll, 20)
     assert (answer.code, answer.body["reason"]) == (503, "BackendUnavailable")
     assert (await call("status")).code == 503
     assert (await call("status", params={"after": key(before)})).code == 503

@@ -30,8 +30,8 @@ def viewers_of(extension: GpuExtension) -> Viewers:
 
 
 async def until(condition: Any) -> None:
-    """Wait until ``condition()``; fails after ten seconds."""
-    async with asyncio.timeout(10):
+    """Wait until ``condition()``; fails after a minute."""
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -105,14 +105,13 @@ async def test_samples_are_taken_once_for_all_and_only_while_somebody_looks(
     await asyncio.sleep(0.3)
     assert taken == 0
     tabs = [await connect(), await connect()]
-    for tab in tabs:
-        for _ in range(3):
-            await tab.read_until("sample")
-    assert 3 <= taken <= 5
+    seen = [(await tab.read_until("sample"))["sample"]["time"] for tab in tabs for _ in range(3)]
     tabs[0].samples(False)
     tabs[1].samples(False)
     await until(lambda: not viewers.sampler._viewers)
     await until(lambda: viewers.sampler._task is None)
+    assert taken == len(viewers.sampler._points)
+    assert set(seen) <= {point.time for point in viewers.sampler._points}
     after = taken
     await asyncio.sleep(0.3)
     assert taken == after
@@ -292,7 +291,7 @@ async def test_a_slow_client_costs_one_view_and_catches_up(
     received = bytearray()
     version = f'"version":{last["version"]},'.encode()
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while version not in received:
             chunk = await loop.sock_recv(client, 65536)
             assert chunk
