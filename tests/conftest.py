@@ -8,8 +8,10 @@ import pytest
 
 from tests.cluster.testbed import existing
 
-# How long one example takes says more about what else the machine does than about the code.
-hypothesis.settings.register_profile("no deadline", deadline=None)
+# How long one example takes, or to draw it, says more about what else the machine does than about the code.
+hypothesis.settings.register_profile(
+    "no deadline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("no deadline")
 
 pytest_plugins = ["pytest_jupyter.jupyter_server"]

@@ -265,7 +265,9 @@ def test_a_failed_write_leaves_the_old_record_and_no_litter(tmp_path: Path, full
     assert read(store).entries[UID].record.limit == 2
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=50, deadline=None
+)
 @given(st.text(st.characters(exclude_characters="/\0"), min_size=1, max_size=40))
 def test_names_that_are_no_records_are_left_alone(tmp_path: Path, name: str) -> None:
     """Files of other names are neither read nor removed."""

@@ -15,7 +15,7 @@ READY = """
 import sys
 from tests.gate.standin.driver import *
 start()
-work = kernel(sys.argv[1] if len(sys.argv) > 1 else "work_us3000000")
+work = kernel(sys.argv[1] if len(sys.argv) > 1 else "work_us9000000")
 """
 LAUNCH_WHEN_TOLD = f"{READY}\nfor line in sys.stdin:\n    launch(work)\n    print('launched', flush=True)"
 
@@ -73,7 +73,7 @@ def test_owners_that_take_turns_do_not_overlap(machine: Machine) -> None:
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
 def test_work_of_a_process_that_ended_is_dropped(machine: Machine, sign: signal.Signals) -> None:
     """What it had queued for a minute is cut when the next owner launches: no overlap. Zombies count as ended."""
-    one = machine.start(LAUNCH_WHEN_TOLD.replace("work_us3000000", "work_us30000000"), OWNER="one")
+    one = machine.start(LAUNCH_WHEN_TOLD.replace("work_us9000000", "work_us30000000"), OWNER="one")
     two = machine.start(LAUNCH_WHEN_TOLD, OWNER="two")
     tell(one)
     tell(one)
@@ -93,7 +93,7 @@ def test_work_of_a_process_that_ended_is_dropped(machine: Machine, sign: signal.
 
 def test_work_of_a_stopped_process_goes_on(machine: Machine) -> None:
     """As on a real GPU: what a stopped process launched still runs, and overlaps."""
-    one = machine.start(LAUNCH_WHEN_TOLD.replace("work_us3000000", "work_us30000000"), OWNER="one")
+    one = machine.start(LAUNCH_WHEN_TOLD.replace("work_us9000000", "work_us30000000"), OWNER="one")
     two = machine.start(LAUNCH_WHEN_TOLD, OWNER="two")
     tell(one)
     one.send_signal(signal.SIGSTOP)
@@ -107,7 +107,7 @@ def test_processes_killed_at_any_point_leave_the_board_whole(machine: Machine) -
     """Forty programs that launch as fast as they can are killed: the log has no half entry, and its sums are right."""
     program = f"{READY}\nprint('ready', flush=True)\nwhile True:\n    launch(work); memory()"
     for _ in range(10):
-        storm = [machine.start(program.replace("work_us3000000", "work_us0"), OWNER=str(i)) for i in range(4)]
+        storm = [machine.start(program.replace("work_us9000000", "work_us0"), OWNER=str(i)) for i in range(4)]
         for one in storm:
             assert one.stdout
             assert one.stdout.readline() == "ready\n"

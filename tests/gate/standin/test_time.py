@@ -42,13 +42,13 @@ def test_launches_follow_each_other(machine: Machine) -> None:
 start()
 streams = [new("cuStreamCreate", 1) for _ in range(3)]
 for i in range(30):
-    launch(kernel("work_us2000"), stream=streams[i % 3])
+    launch(kernel("work_us100000"), stream=streams[i % 3])  # long enough for a program that waits for its turn
 """
     )
     log = machine.board().log()
     assert len(log) == 30
     assert all(before.end == after.start for before, after in itertools.pairwise(log))
-    assert busy(log) == machine.board().sums().busy == 60_000
+    assert busy(log) == machine.board().sums().busy == 3_000_000
 
 
 def test_programs_see_the_time(machine: Machine) -> None:
