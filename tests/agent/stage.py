@@ -38,10 +38,11 @@ from jupyter_gpu.model.annotations import (
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu_node import cgroup, fakes
 from tests.cluster.testbed import ControlPlane, until
+from tests.devices import EACH, first_minor
 from tests.node.conftest import Child
 
 T = TypeVar("T")
-FIRST_MINOR, COUNT = int(os.environ.get("AGENT_FIRST_MINOR", "48")), 4
+FIRST_MINOR, COUNT = first_minor(), EACH
 PATIENCE = float(os.environ.get("PATIENCE", "60"))
 SLOT = "jupyter-gpu.io/slot"
 

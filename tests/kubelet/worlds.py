@@ -18,10 +18,12 @@ from jupyter_gpu_node.kubelet.plugin import DevicePlugin
 from jupyter_gpu_node.settings import SLOT, Settings, Simulated
 from jupyter_gpu_node.slots import PodRef
 
+from tests.devices import first_minor
+
 from .stand_in import Kubelet, running
 
 NODE = "node1"
-FIRST_MINOR = 56
+FIRST_MINOR = first_minor()
 
 
 def gpus(count: int = 4) -> tuple[Gpu, ...]:

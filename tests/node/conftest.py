@@ -21,7 +21,7 @@ from jupyter_gpu_node import cgroup
 from jupyter_gpu_node.device_rules import DeviceRules
 from tests.devices import EACH, first_minor
 
-FIRST_MINOR = int(os.environ.get("NODE_FIRST_MINOR") or first_minor())
+FIRST_MINOR = first_minor()
 COUNT = EACH
 DEVICES = tuple(Device(4, FIRST_MINOR + number) for number in range(COUNT))
 MANAGED = frozenset(DEVICES) | {Device(195, 0)}
