@@ -81,6 +81,9 @@ def test_one_of_two_leads_and_the_other_follows_at_once(plane: ControlPlane) -> 
         async with standing(two, leaders.lead("two")):
             await leaders.until("two")
             async with standing(one, leaders.lead("one")):
+                async with asyncio.timeout(SECONDS):
+                    while one.holder != "two":
+                        await asyncio.sleep(0.02)
                 await asyncio.sleep(1)
                 assert (one.leading, two.leading, one.holder) == (False, True, "two")
         async with standing(one, leaders.lead("one")):

@@ -311,6 +311,18 @@ class Stage:
         text = objects.annotation(self.get(name), ATTACHED)
         return None if text is None else decode_attached(text)
 
+    def decisions(self, name: str) -> list[str]:
+        """Every value that `allocated` of a pod had so far, once the watcher has seen the pod as it is now."""
+        pod = self.get(name)
+        uid, version = objects.uid(pod), int(objects.resource_version(pod))
+
+        def seen() -> bool:
+            versions = (objects.resource_version(one) for _, _, one in self.watcher.seen if objects.uid(one) == uid)
+            return any(int(one) >= version for one in versions)
+
+        until(seen, what=f"the watcher to see {name}")
+        return self.watcher.writes(uid)
+
     def has(self, name: str) -> list[str]:
         """The GPUs that are both decided and attached, by their number on the node."""
         allocated, attached = self.allocated(name), self.attached(name)

@@ -18,7 +18,7 @@ def test_a_wish_grows_and_shrinks(stage: Stage) -> None:
     """What `kubectl annotate` writes is decided in one write, attached, and given back; nobody is told of it."""
     node = stage.node(gpus=4)
     stage.scheduler()
-    uid = stage.pod("a", node)
+    stage.pod("a", node)
     stage.request("a", 2)
     assert stage.until_count("a", 2) == ["0", "1"]
     stage.request("a", '{"generation": 2, "milli": 1000}')
@@ -29,7 +29,7 @@ def test_a_wish_grows_and_shrinks(stage: Stage) -> None:
     assert allocated.reason is None
     stage.request("a", "0")
     stage.until_count("a", 0)
-    assert len(stage.watcher.writes(uid)) == 3
+    assert len(stage.decisions("a")) == 3
     assert not stage.events("a")
     assert not stage.watcher.decided_twice
 
@@ -87,7 +87,7 @@ def test_a_wish_that_cannot_be_read_changes_nothing(stage: Stage, wish: str) -> 
     """The pod keeps what it has, its user is told why, and the next good wish counts."""
     node = stage.node(gpus=2)
     stage.scheduler()
-    uid = stage.pod("a", node, 1)
+    stage.pod("a", node, 1)
     stage.until_count("a", 1)
     stage.request("a", wish)
     assert "requested" in stage.until_event("a", "GpusInvalidRequest")
@@ -95,7 +95,7 @@ def test_a_wish_that_cannot_be_read_changes_nothing(stage: Stage, wish: str) -> 
     stage.until_count("other", 1)
     assert stage.has("a") == ["0"]
     assert (stage.allocated("a") or Allocated(0)).shares
-    assert len(stage.watcher.writes(uid)) == 2, "the reason is written, once"
+    assert len(stage.decisions("a")) == 2, "the reason is written, once"
     stage.request("a", "0")
     stage.until_count("a", 0)
 
@@ -257,6 +257,6 @@ def test_probes_and_metrics(stage: Stage) -> None:
     assert scheduler.get("/healthz")[0] == scheduler.get("/readyz")[0] == 200
     stage.pod("a", node, "1500m")
     stage.until_count("a", 2)
-    assert scheduler.metric(f'jupyter_gpu_scheduler_gpus{{node="{node}",state="held"') == 1.5
-    assert scheduler.metric(f'jupyter_gpu_scheduler_gpus{{node="{node}",state="free"') == 1.5
+    figures = [f'jupyter_gpu_scheduler_gpus{{node="{node}",state="{state}"' for state in ("held", "free")]
+    until(lambda: [scheduler.metric(figure) for figure in figures] == [1.5, 1.5], what="the figures")
     assert stage.schedulers[0].stop() == 0

@@ -33,7 +33,7 @@ def test_the_same_question_has_the_same_answer(stage: Stage) -> None:
     nodes = [stage.node("n1", gpus=2), stage.node("n2", gpus=2)]
     asker = _asker(stage.scheduler())
     stage.pod("fits", requested=1)
-    uid = stage.pod("much", requested=2)
+    stage.pod("much", requested=2)
     stage.pod("both", nodes[0], 2)
     stage.pod("also", nodes[1], 1)
     for name, count in (("both", 2), ("also", 1)):
@@ -51,7 +51,7 @@ def test_the_same_question_has_the_same_answer(stage: Stage) -> None:
     again = stage.get("much")  # kube-scheduler asks with what our write made of the pod
     assert [asker.filter(again, nodes) for _ in range(3)] == refusals
     assert (stage.allocated("much") or Allocated(0)).ticket == ticket
-    assert len(stage.watcher.writes(uid)) == 1
+    assert len(stage.decisions("much")) == 1
 
 
 def test_who_is_deleted_is_not_bound(stage: Stage) -> None:
@@ -89,7 +89,7 @@ def test_asked_again_after_a_crash(stage: Stage, point: str) -> None:
     """Between the Binding and its answer, or just before: the next one has it bound, and writes at most once."""
     node = stage.node(gpus=2)
     first = stage.scheduler(environ={faults.VARIABLE: point})
-    uid = stage.pod("a", requested=1)
+    stage.pod("a", requested=1)
     pod = stage.get("a")
     with pytest.raises(LOST):
         _asker(first).bind(pod, node)
@@ -97,7 +97,7 @@ def test_asked_again_after_a_crash(stage: Stage, point: str) -> None:
     asker = _asker(stage.scheduler())
     assert asker.bind(pod, node) == asker.bind(pod, node) == ""
     stage.until_count("a", 1)
-    assert len(stage.watcher.writes(uid)) == 1
+    assert len(stage.decisions("a")) == 1
     assert "bound" in asker.filter(pod, [node])["Error"]
     stage.pod("b", requested=1)
     assert asker.bind(stage.get("b"), node) == ""
