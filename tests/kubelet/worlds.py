@@ -17,7 +17,6 @@ from jupyter_gpu_node.gate import Gate
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
 from jupyter_gpu_node.settings import SLOT, Settings, Simulated
 from jupyter_gpu_node.slots import PodRef
-
 from tests.devices import first_minor
 
 from .stand_in import Kubelet, running
