@@ -229,6 +229,16 @@ setup_wheelhouse() {
 
 has_headers() { "$python" -c 'import os, sysconfig; open(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null; }
 
+# libFuzzer is a part of clang, which some systems have in a package of its own.
+has_fuzzer() {
+  clang -fsanitize=fuzzer -x c -o /dev/null - 2>/dev/null <<<'int LLVMFuzzerTestOneInput(const char *data, long size) { return !data && size; }'
+}
+
+get_fuzzer() {
+  has_fuzzer || command -v clang >/dev/null || apt_install "A fuzzer (clang)" clang
+  has_fuzzer || apt_install "A fuzzer (clang)" "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+}
+
 # Unmodified programs of others that run on the stand-in GPU, each in an environment of its own, and compilers for the gate.
 setup_clients() {
   local missing=()
@@ -236,6 +246,7 @@ setup_clients() {
   command -v musl-gcc >/dev/null || missing+=(musl-tools)
   has_headers || missing+=("$("$python" -c 'import sys; print("python3.%d-dev" % sys.version_info[1])')")
   [ ${#missing[@]} = 0 ] || apt_install "A compiler (${missing[*]})" "${missing[@]}"
+  get_fuzzer
   build_gate
   [ -d "$cache/clients" ] || rm -f "$cache/stamps/Programs-that-use-GPUs"
   once "Programs that use GPUs" tests/gate/standin/clients.py "$("$python" --version)" -- "$python" -m tests.gate.standin.clients

@@ -86,7 +86,7 @@ def test_a_million_messages_of_garbage(tmp_path: Path) -> None:
     assert int(_said(tmp_path / "parser", "20261122", "1000000")) > 1_000_000
 
 
-@pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed: the test above does without")
+@pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed: run scripts/test, which sees to it")
 def test_a_fuzzer_finds_nothing_in_the_reader(tmp_path: Path) -> None:
     """With coverage as its guide, where libFuzzer is there."""
     fuzz = tmp_path / "fuzz.c"
