@@ -12,7 +12,7 @@ it has saved time is exactly what tells it from a hog.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
@@ -32,6 +32,8 @@ class Grant:
     share: str
     until: int
     turn: int
+    once: bool = False
+    """It may start one thing only (:class:`Rule`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,22 @@ class Overdue:
 
 
 Order = Grant | Revoke | Overdue
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What programs that wait for each other across GPUs make of the order on one of them (:mod:`~.gangs`)."""
+
+    first: str | None = None
+    """It comes before all others, whatever they have saved: it has other GPUs already."""
+    once: bool = False
+    """A turn is for one launch, and may last until that has ended: what runs on another GPU waits for it."""
+    barred: frozenset[str] = frozenset()
+    """They have no turns."""
+    contesting: frozenset[str] = frozenset()
+    """Of these, who could have turns if ``first`` had none, here or elsewhere: it pays against them."""
+
+
 DRAIN = 60_000_000
 """Grace of a turn in which a program must end what it queued on a whole GPU, where nothing limits that."""
 LONG_KERNEL = 10_000_000
@@ -89,6 +107,8 @@ class _Turn:
     """That it is overdue."""
     grace: int = 0
     """More than the usual one: what it has on the GPU was not limited when it was put there."""
+    once: bool = False
+    """It is for one launch."""
 
 
 class Arbiter:
@@ -103,6 +123,7 @@ class Arbiter:
         self._turns = 0
         self._opens = now
         """Nobody is given the GPU before."""
+        self._rule = Rule()
         self.unpaid = 0
         """What changes of hands cost in this period: nobody has paid it yet."""
 
@@ -228,6 +249,34 @@ class Arbiter:
             self._shares[share].ended = now
         return self._decide()
 
+    # --- programs that need other GPUs at the same time ---------------------------------------------------------------
+
+    def obey(self, rule: Rule, now: int) -> tuple[Order, ...]:
+        """``rule`` holds from now on."""
+        self._pass(now)
+        self._rule = rule
+        return self._decide()
+
+    def fits(self, share: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
+        """Whether ``share``, which waits, comes before all but ``members``: now, or ``strictly`` also in order."""
+        self._pass(now)
+        one, holder = self._shares[share], self._turn.share if self._turn else None
+        others = [other for other in self._waiting() if other.name not in members]
+        if self.rests(now):
+            return False
+        if not strictly:
+            rivals = [*others, holder] if holder and holder.name not in members else others
+            return one.ledger.claims(now) or not any(other.ledger.claims(now) for other in rivals)
+        if self._turn and self._turn.asked is None and self._turn.share.name not in members:
+            if not self._must_end(self._turn, [one]):
+                return False
+        return min((one, *others), key=self._rank) is one
+
+    def rank(self, share: str, now: int) -> tuple[int, int, int]:
+        """Of two that wait, the lesser comes first."""
+        self._pass(now)
+        return self._rank(self._shares[share])
+
     def tick(self, now: int) -> tuple[Order, ...]:
         """Nothing happened but time."""
         self._pass(now)
@@ -238,10 +287,12 @@ class Arbiter:
         """When something changes by itself; None: never. The GPU is at rest while nobody wants it."""
         turn = self._turn
         if turn is None:
-            return self._opens if self._waiting() else None
+            return self._opens if self._rivals() else None
         if turn.asked is not None:
             return None if turn.told else turn.asked + max(self.timing.grace, turn.grace)
-        waiting = self._waiting()
+        waiting = self._rivals()
+        if turn.once:
+            return max(self._now + 1, turn.until)
         if not waiting:
             return turn.extend
         times = [turn.until, self._ends]
@@ -255,7 +306,7 @@ class Arbiter:
 
     def _decide(self) -> tuple[Order, ...]:
         now, turn = self._now, self._turn
-        waiting = self._waiting()
+        waiting = self._rivals()
         if turn is None:
             return self._next(waiting)
         if turn.asked is not None:
@@ -266,31 +317,40 @@ class Arbiter:
         if self._must_end(turn, waiting):
             turn.asked = now
             return (Revoke(turn.share.name, turn.number),)
-        if now >= (turn.until if waiting else turn.extend):
+        if not turn.once and now >= (turn.until if waiting else turn.extend):
             return (self._run_until(turn, self._until(turn.share, 0, waiting)),)
         return ()
 
     def _next(self, waiting: list[_Share]) -> tuple[Order, ...]:
         if not waiting or self.rests(self._now):
             return ()
-        first = min(waiting, key=self._rank) if len(waiting) > 1 else waiting[0]
+        first = self._preferred(waiting) or (min(waiting, key=self._rank) if len(waiting) > 1 else waiting[0])
         waiting.remove(first)
         return (self._begin(first, first.want or 0, waiting),)
+
+    def _preferred(self, waiting: list[_Share]) -> _Share | None:
+        """Who comes before all others because it has other GPUs already."""
+        name = self._rule.first
+        return next((one for one in waiting if one.name == name), None) if name is not None else None
 
     def _begin(self, one: _Share, want: int, waiting: list[_Share]) -> Grant:
         one.since = self._now
         self._turns += 1
-        self._turn = _Turn(one, self._turns, self._now)
+        self._turn = _Turn(one, self._turns, self._now, once=self._rule.once and one.name == self._rule.first)
         return self._run_until(self._turn, self._until(one, want, waiting))
 
     def _run_until(self, turn: _Turn, until: int) -> Grant:
         turn.until = until
         turn.extend = until - (until - self._now) // 4
-        return Grant(turn.share.name, until, turn.number)
+        return Grant(turn.share.name, until, turn.number, turn.once)
 
     def _must_end(self, turn: _Turn, waiting: list[_Share]) -> bool:
         now, holder = self._now, turn.share
         if self._shares.get(holder.name) is not holder:
+            return True
+        if turn.once and self._rule.once:
+            return now >= turn.until
+        if holder.name in self._rule.barred or self._preferred(waiting):
             return True
         if any(one.ledger.claims(now) for one in waiting):
             if not holder.ledger.claim(now):
@@ -323,6 +383,11 @@ class Arbiter:
         holder = self._turn.share if self._turn else None
         return [one for one in self._shares.values() if one.want is not None and one is not holder]
 
+    def _rivals(self) -> list[_Share]:
+        """Of these, who may be given it."""
+        waiting, barred = self._waiting(), self._rule.barred
+        return [one for one in waiting if one.name not in barred] if barred else waiting
+
     def _presses(self, holder: _Share, waiting: list[_Share]) -> bool:
         """Whether somebody waits who has saved time and comes before the holder, whose lease has not ended yet."""
         there = self._rank(holder)[:2]
@@ -336,8 +401,10 @@ class Arbiter:
         while self._ends <= now and (self._turn or self._waiting()):
             self._charge(self._ends)
             self._share_switching()
-            for one in self._shares.values():
+            for name, one in self._shares.items():
                 one.ledger.turn(self._ends)
+                if name in self._rule.barred or name == self._rule.first:
+                    one.ledger.forgo()
             self._ends += self.timing.period
         if self._ends <= now:
             periods = 1 + (now - self._ends) // self.timing.period
@@ -358,9 +425,19 @@ class Arbiter:
     def _charge(self, end: int) -> None:
         start, self._now = self._now, end
         if start < end and self._turn:
-            waiting = self._waiting()
-            claimed = any(one.ledger.claims(start) for one in waiting)
+            waiting = rivals = self._waiting()
+            if self._rule.barred:
+                waiting, rivals = self._deprived(waiting)
+            claimed = any(one.ledger.claims(start) for one in rivals)
             self._turn.share.had += end - start
-            self._turn.share.ledger.run(start, end, contested=bool(waiting), claimed=claimed)
+            self._turn.share.ledger.run(start, end, contested=bool(rivals), claimed=claimed)
             for one in waiting:
                 one.ledger.wait(start, end)
+
+    def _deprived(self, waiting: list[_Share]) -> tuple[list[_Share], list[_Share]]:
+        """Who waits, also elsewhere for a turn of its group, and against whom of these the one with the turn pays."""
+        rule = self._rule
+        elsewhere = [self._shares[name] for name in sorted(rule.contesting) if name in self._shares]
+        waits = [*waiting, *(one for one in elsewhere if one.want is None)]
+        pays = self._turn is not None and self._turn.share.name == rule.first
+        return waits, [one for one in waits if one.name not in rule.barred or (pays and one.name in rule.contesting)]

@@ -7,14 +7,14 @@ share has clients with a lease at any moment, whatever clients send, omit or rep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from . import arbiter
-from .arbiter import Arbiter
+from .arbiter import Arbiter, Rule
 from .bank import Deposit
 from .ledger import Account
 from .memory import Pool
@@ -85,6 +85,18 @@ class Share:
         return 0 if 0 in wants else sum(wants)
 
 
+class Seat(NamedTuple):
+    """What one pod has of one GPU that it shares."""
+
+    wants: bool
+    """It waits."""
+    holds: bool
+    asked: bool
+    """It was asked to give it back."""
+    once: bool
+    """It has it for one launch."""
+
+
 class Send(NamedTuple):
     """``message`` is for that client."""
 
@@ -118,6 +130,10 @@ class Desk:
         self._keys: dict[str, Share] = {}
         self._holder: Share | None = None
         self._until = 0
+        self._rule: Rule | None = None
+        """By pods."""
+        self._once = False
+        """Whether the lease of now is for one launch."""
         self._looked = now
         self._made = 0
         self._out: list[Out] = []
@@ -170,6 +186,8 @@ class Desk:
             share.terms, share.effective = terms[name], terms[name].milli
         orders = self.arbiter.put({one.key: one.effective for one in self._shares.values()}, now, deposits=saved)
         self._follow(orders, now)
+        if self._rule is not None:
+            self._obey(self._rule, now)
         for name, (old, whole) in before.items():
             self._change(self._shares[name], old, whole, now)
         return self._sent()
@@ -217,6 +235,47 @@ class Desk:
         elif whole and not share.exclusive and self._holder is share:
             self.arbiter.drains()
             self._revoke(share)  # nothing that runs was counted: it drains, and then waits for its turn like all
+
+    # --- programs that need other GPUs at the same time ---------------------------------------------------------------
+
+    @property
+    def lease(self) -> int:
+        """Longest turn while others wait."""
+        return self.arbiter.timing.lease
+
+    def seat(self, pod: str) -> Seat | None:
+        """What that pod has of this GPU; None: nothing, or all of it."""
+        share, holder = self._shares.get(pod), self._holder
+        if holder is not None and holder.name == pod and not holder.exclusive:
+            return Seat(False, True, holder.revoked or holder.gone, self._once)
+        if share is None or share.exclusive:
+            return None
+        return Seat(share.told is not None, False, False, False)
+
+    def obey(self, rule: Rule, now: int) -> list[Out]:
+        """``rule``, by pods, holds from now on."""
+        self._rule = rule
+        self._obey(rule, now)
+        return self._sent()
+
+    def _obey(self, rule: Rule, now: int) -> None:
+        keys = {name: share.key for name, share in self._shares.items()}
+        barred, contesting = (
+            frozenset(keys[name] for name in names if name in keys) for names in (rule.barred, rule.contesting)
+        )
+        first = keys.get(rule.first) if rule.first is not None else None
+        self._follow(self.arbiter.obey(Rule(first, rule.once, barred, contesting), now), now)
+
+    def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
+        """Whether that pod, which waits, could have this GPU now, as far as who is no member of its group goes."""
+        keys = [self._shares[name].key for name in members if name in self._shares]
+        return self.arbiter.fits(self._shares[pod].key, keys, now, strictly=strictly)
+
+    def rank(self, pod: str, now: int) -> tuple[int, int, int]:
+        """Of two pods the lesser comes first."""
+        return self.arbiter.rank(self._shares[pod].key, now)
+
+    # --- the server before this one -----------------------------------------------------------------------------------
 
     def rest(self, until: int) -> None:
         """Who had the GPU by the server before this one is believed until then, and nobody else gets it."""
@@ -345,15 +404,15 @@ class Desk:
         for order in orders:
             share = self._keys[order.share]
             if isinstance(order, arbiter.Grant):
-                self._granted(share, order.until, now)
+                self._granted(share, order, now)
             elif isinstance(order, arbiter.Revoke):
                 self._revoke(share)
             else:
                 self._out.append(Late(share.name, order.since, tuple(one for one in share.clients if one.holds)))
 
-    def _granted(self, share: Share, until: int, now: int) -> None:
+    def _granted(self, share: Share, order: arbiter.Grant, now: int) -> None:
         fresh = self._holder is not share
-        self._holder, self._until = share, until
+        self._holder, self._until, self._once = share, order.until, order.once
         share.work = 0 if fresh else share.work
         if fresh or not (share.exclusive or share.revoked):
             self._extend(share, now)
@@ -377,7 +436,7 @@ class Desk:
         client.holds = True
         client.number += 1
         client.share.holding += 1
-        self._out.append(Send(client, Grant(time, client.number)))
+        self._out.append(Send(client, Grant(time, client.number, self._once)))
 
     def _time(self, share: Share, now: int) -> int:
         return FOREVER if share.exclusive else self._until - now

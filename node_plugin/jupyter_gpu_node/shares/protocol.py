@@ -66,6 +66,8 @@ class Grant(NamedTuple):
     time: int
     """Microseconds from the receipt; :data:`FOREVER` for a whole GPU."""
     number: int
+    once: bool = False
+    """For one launch: the gate lets no more through in this lease."""
 
 
 class Revoke(NamedTuple):
@@ -92,8 +94,8 @@ FromServer = Grant | Revoke | Memory
 def encode(message: FromClient | FromServer) -> bytes:
     """32 bytes; :class:`struct.error` for a number that does not fit."""
     match message:
-        case Grant(time, number):
-            return _FORM.pack(VERSION, GRANT, 0, 0, time, number, 0)
+        case Grant(time, number, once):
+            return _FORM.pack(VERSION, GRANT, 0, 0, time, number, int(once))
         case Revoke(number):
             return _FORM.pack(VERSION, REVOKE, 0, 0, number, 0, 0)
         case Memory(size, limit, used):
@@ -120,8 +122,8 @@ def _need(a: int, b: int, c: int) -> Need:
 
 
 def _grant(a: int, b: int, c: int) -> Grant:
-    _unused(c, 0)
-    return Grant(a, _numbered(b))
+    _unused(c >> 1, 0)
+    return Grant(a, _numbered(b), c == 1)
 
 
 def _revoke(a: int, b: int, c: int) -> Revoke:

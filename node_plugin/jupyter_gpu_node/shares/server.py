@@ -30,6 +30,7 @@ from .share_file import Savings
 from .station import Overdue, Station
 from .store import Entry, Place, Store
 from .timing import Timing
+from .together import Together
 
 MOST_CLIENTS = 256
 """Connections of one share, if the process may open that many files."""
@@ -93,6 +94,7 @@ class ArbiterServer:
         self._clock = clock
         self._wall = wall
         self._stations: dict[str, Station] = {}
+        self._together = Together(self._stations, clock)
         self._shares: dict[Place, Placed] = {}
         self._doors: dict[Place, Door] = {}
         self._most = 1
@@ -163,6 +165,7 @@ class ArbiterServer:
             for door in self._doors.values():
                 door.shut()
             entries = [self._entry(self._stations[gpu], pod) for gpu, pod in self._shares]
+            self._together.stop()
             for station in self._stations.values():
                 station.stop()
             await self._in_thread(self._store.write, entries)
@@ -173,8 +176,8 @@ class ArbiterServer:
 
     def _station_of(self, gpu: str) -> Station:
         if gpu not in self._stations:
-            timing, rules = self._timing(gpu), self._elastic(gpu)
-            self._stations[gpu] = Station(gpu, timing, rules, self._arbiter, self._clock, self._save, self._overdue)
+            timing, rules, act = self._timing(gpu), self._elastic(gpu), (self._save, self._overdue, self._together)
+            self._stations[gpu] = Station(gpu, timing, rules, self._arbiter, self._clock, *act)
         return self._stations[gpu]
 
     def _bank(self, place: Place) -> tuple[Deposit, ...]:

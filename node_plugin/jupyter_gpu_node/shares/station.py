@@ -11,7 +11,7 @@ from jupyter_gpu.model.share import ShareUse
 
 from . import share_file
 from .alarm import Alarm
-from .arbiter import Arbiter
+from .arbiter import Arbiter, Rule
 from .bank import Deposit
 from .books import Books, Usage
 from .desk import Client, Close, Desk, Late, Out, Send, Terms
@@ -21,6 +21,7 @@ from .identity import Peer
 from .protocol import FromClient, Malformed
 from .share_file import ShareFile
 from .timing import Timing
+from .together import Together
 
 FASTEST = 0.1
 """Seconds between two looks at the books, if a period is shorter."""
@@ -59,6 +60,7 @@ class Station:
         clock: Callable[[], int],
         write: Callable[[Station, Collection[str], Collection[str]], None],
         overdue: Callable[[Overdue], None],
+        together: Together,
     ) -> None:
         now = clock()
         self.gpu = gpu
@@ -71,6 +73,7 @@ class Station:
         self._clock = clock
         self._write = write
         self._overdue = overdue
+        self._together = together
         self._lines: dict[Client, Line] = {}
         self._clients: dict[Line, Client] = {}
         self._written: dict[str, ShareFile] = {}
@@ -105,6 +108,10 @@ class Station:
         """These are the shares from now on."""
         self._books.reset()
         self._act(self.desk.set(terms, self._clock(), deposits))
+
+    def obey(self, rule: Rule) -> None:
+        """What programs that use other GPUs at the same time make of the order here."""
+        self._act(self.desk.obey(rule, self._clock()))
 
     def forget_written(self, pods: Iterable[str]) -> None:
         """Write their files again, although nothing changed."""
@@ -150,6 +157,7 @@ class Station:
         client, out = self.desk.join(line.door.pod, self._clock())
         self._lines[client] = line
         self._clients[line] = client
+        self._together.came(self.gpu, line.door.pod, line.peer)
         self._act(out)
 
     def received(self, line: Line, messages: Sequence[FromClient]) -> None:
@@ -174,6 +182,7 @@ class Station:
         client = self._clients.pop(line, None)
         if client is not None:
             del self._lines[client]
+            self._together.left(self.gpu, line.door.pod, line.peer)
             self._act(self.desk.leave(client, self._clock()))
 
     def _act(self, outs: Iterable[Out]) -> None:
@@ -194,11 +203,13 @@ class Station:
         self._arm()
         if self._looker is None or self._rests:
             self._look_later(rests=False)
+        self._together.changed()
 
     def _close(self, client: Client) -> None:
         line = self._lines.pop(client, None)
         if line is not None:
             del self._clients[line]
+            self._together.left(self.gpu, line.door.pod, line.peer)
             line.close()
 
     # --- time ---------------------------------------------------------------------------------------------------------

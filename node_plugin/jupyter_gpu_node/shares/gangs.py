@@ -1,0 +1,163 @@
+"""Programs that use several GPUs at once: which of them may have turns, so that none waits for another in a circle. Pure.
+
+Kernels of one program can wait for each other across GPUs, as those of NCCL do: one that runs on a GPU ends when its
+peers run on the others. Two such programs that have one GPU each and wait for that of the other would wait for ever. So
+those that have any GPU in common, also by way of third ones, are a group, of which one at a time has turns:
+
+- It begins when it could have every GPU that it wants, as far as shares outside the group go: they come first where they
+  have a better right, so that it pays everywhere. It has waited for long: a right to each is enough.
+- From then on it comes first on all its GPUs: what it has on one would wait for another otherwise, at its cost.
+- Where it has no work, shares outside the group have their turns.
+- Asked for one of its GPUs, it gives all of them back. What it has on one may wait for a launch on another that it has
+  given back already: it gets that for one launch at a time, until nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from .arbiter import Rule
+from .desk import Seat
+
+PATIENCE = 200_000
+"""Microseconds for which one waits until it comes first on all its GPUs at the same moment."""
+PAUSE = 2_000
+"""Microseconds in which what was asked back is given back if it waits for nothing."""
+LOOK = 1_000
+"""Microseconds between two looks where time alone changes who may begin."""
+
+Seats = Mapping[str, Mapping[str, Seat]]
+"""By pod and GPU."""
+
+
+class Place(Protocol):
+    """One GPU, as a :class:`~.desk.Desk` is one."""
+
+    @property
+    def lease(self) -> int:
+        """Longest turn while others wait."""
+
+    def seat(self, pod: str) -> Seat | None:
+        """What that pod has of it; None: nothing that it shares."""
+
+    def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
+        """Whether it comes before all that are no members: by right, or ``strictly`` in the order of now."""
+
+    def rank(self, pod: str, now: int) -> tuple[int, int, int]:
+        """Of two pods the lesser comes first."""
+
+
+class Gangs:
+    """Of one node."""
+
+    def __init__(self) -> None:
+        self.wake: int | None = None
+        """When to look again if nothing else happens; None: never."""
+        self._open: dict[str, int] = {}
+        """Pods that have turns, and since when: one of each group."""
+        self._since: dict[str, int] = {}
+        """When those began to wait that wait for all their turns."""
+        self._seen: dict[str, tuple[Mapping[str, Seat], int]] = {}
+        """What each pod had, and since when."""
+
+    def look(self, places: Mapping[str, Place], pods: Iterable[str], now: int) -> Mapping[str, Rule]:
+        """By GPU the rule from now on; others have none. ``pods``: those with a program that uses several GPUs."""
+        all_seats = {pod: {gpu: seat for gpu, place in places.items() if (seat := place.seat(pod))} for pod in pods}
+        seats = {pod: found for pod, found in all_seats.items() if len(found) > 1}
+        self._open = {pod: when for pod, when in self._open.items() if pod in seats}
+        self._seen = {pod: self._changed(pod, found, now) for pod, found in seats.items()}
+        waiting = {pod for pod, found in seats.items() if pod not in self._open and wants(found)}
+        self._since = {pod: self._since.get(pod, now) for pod in waiting}
+        self.wake = None
+        rules: dict[str, Rule] = {}
+        for group in groups(seats):
+            gpus = {gpu for found in group.values() for gpu in found}
+            rules.update(dict.fromkeys(gpus, self._rule(group, places, now)))
+            rules.update(self._steps(group, now))
+        return rules
+
+    def _rule(self, group: Seats, places: Mapping[str, Place], now: int) -> Rule:
+        """For all GPUs of one group."""
+        everybody = frozenset(group)
+        fit = [pod for pod in sorted(group.keys() & self._since) if self._fits(pod, group, places, now)]
+        first = min(fit, key=lambda pod: rank(pod, group, places, now), default=None)
+        now_open = sorted(everybody & self._open.keys())
+        for pod in now_open:
+            if len(now_open) > 1 or self._ends(pod, first, group, places, now):  # several: two groups became one
+                del self._open[pod]
+        if first is not None and not any(holds(found) for found in group.values()) and not everybody & self._open.keys():
+            self._open[first] = now
+            del self._since[first]
+            fit.remove(first)
+        if any(wants(group[pod]) for pod in everybody - self._open.keys()):
+            self.wake = now + LOOK
+        for pod in everybody & self._open.keys():
+            return Rule(pod, barred=everybody - {pod}, contesting=frozenset(fit))
+        return Rule(barred=everybody)
+
+    def _ends(self, pod: str, other: str | None, group: Seats, places: Mapping[str, Place], now: int) -> bool:
+        """Whether that one, which has turns, is to have no more: for ``other``, or as it was asked for one."""
+        if not goes_on(group[pod]):
+            return True
+        if other is None or now < self._open[pod] + max(places[gpu].lease for gpu in group[pod]):
+            return False
+        return rank(other, group, places, now) < rank(pod, group, places, now)
+
+    def _steps(self, group: Seats, now: int) -> Mapping[str, Rule]:
+        """For those GPUs on which one that gives back has a launch to make, or makes it."""
+        everybody = frozenset(group)
+        rules: dict[str, Rule] = {}
+        for pod in sorted(group.keys() - self._open.keys()):
+            found = group[pod]
+            stuck = holds(found) and now >= self._seen[pod][1] + PAUSE
+            for gpu, seat in found.items():
+                if seat.wants and stuck and gpu not in rules:
+                    rules[gpu] = Rule(pod, once=True, barred=everybody - {pod})
+                elif seat.once and sum(other.holds for other in found.values()) > 1:
+                    rules[gpu] = Rule(once=True, barred=everybody)
+        return rules
+
+    def _fits(self, pod: str, group: Seats, places: Mapping[str, Place], now: int) -> bool:
+        strictly = now - self._since[pod] < PATIENCE
+        wanted = [gpu for gpu, seat in group[pod].items() if seat.wants]
+        return all(places[gpu].fits(pod, group, now, strictly=strictly) for gpu in wanted)
+
+    def _changed(self, pod: str, found: Mapping[str, Seat], now: int) -> tuple[Mapping[str, Seat], int]:
+        before = self._seen.get(pod)
+        return before if before and before[0] == found else (found, now)
+
+
+def groups(seats: Seats) -> list[Seats]:
+    """Who has any GPU in common, also by way of third ones."""
+    found: list[dict[str, Mapping[str, Seat]]] = []
+    for pod, gpus in seats.items():
+        joined = {pod: gpus}
+        apart = []
+        for group in found:
+            if any(gpus.keys() & others.keys() for others in group.values()):
+                joined |= group
+            else:
+                apart.append(group)
+        found = [*apart, joined]
+    return list(found)
+
+
+def wants(found: Mapping[str, Seat]) -> bool:
+    """Whether it waits for any GPU."""
+    return any(seat.wants for seat in found.values())
+
+
+def holds(found: Mapping[str, Seat]) -> bool:
+    """Whether it has any GPU."""
+    return any(seat.holds for seat in found.values())
+
+
+def goes_on(found: Mapping[str, Seat]) -> bool:
+    """Whether it has work, and was not asked for any GPU."""
+    return (holds(found) or wants(found)) and not any(seat.asked for seat in found.values())
+
+
+def rank(pod: str, group: Seats, places: Mapping[str, Place], now: int) -> tuple[int, int, int]:
+    """The worst of all GPUs that it has or wants: it needs them all."""
+    return max(places[gpu].rank(pod, now) for gpu, seat in group[pod].items() if seat.wants or seat.holds and not seat.asked)
