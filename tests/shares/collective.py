@@ -168,6 +168,8 @@ class Machine:
         self.programs: dict[str, Program] = {}
         self.late: list[tuple[str, str]] = []
         self.several: set[str] = set()
+        self.held: set[str] = set()
+        """Who had turns at the last look."""
         self.gangs = Gangs() if gangs else None
         self.rules: dict[str, Rule] = {}
         self.by_client: dict[Client, Gate] = {}
@@ -184,6 +186,7 @@ class Machine:
                 self.act(out)
         if len(gates) > 1:
             self.several.add(pod)
+        self.look()
         self.programs[name or pod] = Program(kind, gates)
         return self.programs[name or pod]
 
@@ -234,11 +237,14 @@ class Machine:
         self.check()
 
     def check(self) -> None:
-        """What must hold at any moment."""
+        """Two of a group have turns only where they had them before they became one: none begins, all are asked."""
+        held, self.held = self.held, {desk.holder.name for desk in self.desks.values() if desk.holder}
         seats = {pod: {gpu: s for gpu, desk in self.desks.items() if (s := desk.seat(pod))} for pod in self.several}
         for group in groups({pod: found for pod, found in seats.items() if len(found) > 1}):
-            turns = [pod for pod, found in group.items() if any(s.holds for s in found.values())]
-            assert len(turns) <= 1, f"{turns} have turns at {self.now}"
+            turns = {pod for pod, found in group.items() if any(s.holds for s in found.values())}
+            if len(turns) > 1:
+                assert turns <= held, f"{turns} have turns at {self.now}"
+                assert all(s.asked or s.once for pod in turns for s in group[pod].values() if s.holds)
 
     def act(self, outs: list[Out]) -> None:
         for out in outs:

@@ -196,7 +196,7 @@ def test_shares_come_go_and_change(changes: Sequence[tuple[int, str, str, int]])
 
 def test_groups() -> None:
     """By any GPU in common, also by way of third ones."""
-    seat = Seat(True, False, False, False)
+    seat = Seat(True, False, False, False, 500)
     gpus = {"a": "01", "b": "23", "c": "45", "d": "12", "e": "56"}
     found = groups({pod: dict.fromkeys(names, seat) for pod, names in gpus.items()})
     assert sorted("".join(sorted(group)) for group in found) == ["abd", "ce"]
@@ -216,4 +216,4 @@ def test_a_share_that_comes_again_is_under_the_rule_of_its_pod() -> None:
     one.by_client[client] = one.programs[other].gates["0"]
     one.act(desk.receive(client, Ask(), one.now))
     one.run(10 * MS)
-    assert desk.seat(other) == Seat(True, False, False, False)
+    assert desk.seat(other) == Seat(True, False, False, False, 500)

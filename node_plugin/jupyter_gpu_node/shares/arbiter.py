@@ -272,11 +272,6 @@ class Arbiter:
                 return False
         return min((one, *others), key=self._rank) is one
 
-    def rank(self, share: str, now: int) -> tuple[int, int, int]:
-        """Of two that wait, the lesser comes first."""
-        self._pass(now)
-        return self._rank(self._shares[share])
-
     def tick(self, now: int) -> tuple[Order, ...]:
         """Nothing happened but time."""
         self._pass(now)

@@ -95,6 +95,7 @@ class Seat(NamedTuple):
     """It was asked to give it back."""
     once: bool
     """It has it for one launch."""
+    milli: int
 
 
 class Send(NamedTuple):
@@ -247,10 +248,10 @@ class Desk:
         """What that pod has of this GPU; None: nothing, or all of it."""
         share, holder = self._shares.get(pod), self._holder
         if holder is not None and holder.name == pod and not holder.exclusive:
-            return Seat(False, True, holder.revoked or holder.gone, self._once)
+            return Seat(False, True, holder.revoked or holder.gone, self._once, holder.terms.milli)
         if share is None or share.exclusive:
             return None
-        return Seat(share.told is not None, False, False, False)
+        return Seat(share.told is not None, False, False, False, share.terms.milli)
 
     def obey(self, rule: Rule, now: int) -> list[Out]:
         """``rule``, by pods, holds from now on."""
@@ -270,10 +271,6 @@ class Desk:
         """Whether that pod, which waits, could have this GPU now, as far as who is no member of its group goes."""
         keys = [self._shares[name].key for name in members if name in self._shares]
         return self.arbiter.fits(self._shares[pod].key, keys, now, strictly=strictly)
-
-    def rank(self, pod: str, now: int) -> tuple[int, int, int]:
-        """Of two pods the lesser comes first."""
-        return self.arbiter.rank(self._shares[pod].key, now)
 
     # --- the server before this one -----------------------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ PATIENCE = 200_000
 """Microseconds for which one waits until it comes first on all its GPUs at the same moment."""
 PAUSE = 2_000
 """Microseconds in which what was asked back is given back if it waits for nothing."""
+SAVED = 200_000
+"""By so much one that comes back from rest is ahead of the others: microseconds of whole GPUs."""
 LOOK = 1_000
 """Microseconds between two looks where time alone changes who may begin."""
 
@@ -44,9 +46,6 @@ class Place(Protocol):
     def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
         """Whether it comes before all that are no members: by right, or ``strictly`` in the order of now."""
 
-    def rank(self, pod: str, now: int) -> tuple[int, int, int]:
-        """Of two pods the lesser comes first."""
-
 
 class Gangs:
     """Of one node."""
@@ -60,16 +59,22 @@ class Gangs:
         """When those began to wait that wait for all their turns."""
         self._seen: dict[str, tuple[Mapping[str, Seat], int]] = {}
         """What each pod had, and since when."""
+        self._had: dict[str, int] = {}
+        """For how long each had its turns, as if it had all milli: who had least comes first."""
+        self._now = 0
+        self._active: set[str] = set()
+        """Pods that had or wanted turns at the last look."""
 
     def look(self, places: Mapping[str, Place], pods: Iterable[str], now: int) -> Mapping[str, Rule]:
         """By GPU the rule from now on; others have none. ``pods``: those with a program that uses several GPUs."""
         all_seats = {pod: {gpu: seat for gpu, place in places.items() if (seat := place.seat(pod))} for pod in pods}
         seats = {pod: found for pod, found in all_seats.items() if len(found) > 1}
         self._open = {pod: when for pod, when in self._open.items() if pod in seats}
+        self._charge(seats, now)
         self._seen = {pod: self._changed(pod, found, now) for pod, found in seats.items()}
         waiting = {pod for pod, found in seats.items() if pod not in self._open and wants(found)}
         self._since = {pod: self._since.get(pod, now) for pod in waiting}
-        self.wake = None
+        self.wake, self._now = None, now
         rules: dict[str, Rule] = {}
         for group in groups(seats):
             gpus = {gpu for found in group.values() for gpu in found}
@@ -81,7 +86,7 @@ class Gangs:
         """For all GPUs of one group."""
         everybody = frozenset(group)
         fit = [pod for pod in sorted(group.keys() & self._since) if self._fits(pod, group, places, now)]
-        first = min(fit, key=lambda pod: rank(pod, group, places, now), default=None)
+        first = min(fit, key=lambda pod: self._had[pod], default=None)
         now_open = sorted(everybody & self._open.keys())
         for pod in now_open:
             if len(now_open) > 1 or self._ends(pod, first, group, places, now):  # several: two groups became one
@@ -102,7 +107,7 @@ class Gangs:
             return True
         if other is None or now < self._open[pod] + max(places[gpu].lease for gpu in group[pod]):
             return False
-        return rank(other, group, places, now) < rank(pod, group, places, now)
+        return self._had[other] < self._had[pod]
 
     def _steps(self, group: Seats, now: int) -> Mapping[str, Rule]:
         """For those GPUs on which one that gives back has a launch to make, or makes it."""
@@ -122,6 +127,19 @@ class Gangs:
         strictly = now - self._since[pod] < PATIENCE
         wanted = [gpu for gpu, seat in group[pod].items() if seat.wants]
         return all(places[gpu].fits(pod, group, now, strictly=strictly) for gpu in wanted)
+
+    def _charge(self, seats: Seats, now: int) -> None:
+        """What passed since the last look to those that had turns. Who was at rest has not saved more than ``SAVED``."""
+        for group in groups(seats):
+            for pod, found in group.items():
+                if pod in self._open or holds(found):
+                    self._had[pod] = self._had.get(pod, 0) + (now - self._now) * 1000 // min(s.milli for s in found.values())
+            least = min((self._had[pod] for pod in group if pod in self._had and pod in self._active), default=0)
+            for pod, found in group.items():
+                if pod not in self._active:
+                    self._had[pod] = max(self._had.get(pod, least), least - SAVED)
+        self._had = {pod: self._had[pod] for pod in seats}
+        self._active = {pod for pod, found in seats.items() if pod in self._open or holds(found) or wants(found)}
 
     def _changed(self, pod: str, found: Mapping[str, Seat], now: int) -> tuple[Mapping[str, Seat], int]:
         before = self._seen.get(pod)
@@ -156,8 +174,3 @@ def holds(found: Mapping[str, Seat]) -> bool:
 def goes_on(found: Mapping[str, Seat]) -> bool:
     """Whether it has work, and was not asked for any GPU."""
     return (holds(found) or wants(found)) and not any(seat.asked for seat in found.values())
-
-
-def rank(pod: str, group: Seats, places: Mapping[str, Place], now: int) -> tuple[int, int, int]:
-    """The worst of all GPUs that it has or wants: it needs them all."""
-    return max(places[gpu].rank(pod, now) for gpu, seat in group[pod].items() if seat.wants or seat.holds and not seat.asked)
