@@ -16,12 +16,15 @@ enum { IDLE = 500000, LOOK = 500000, IDLE_AT_END = 100000, LOOK_OFTEN = 100000, 
 
 static void close_door(struct share *share) { atomic_store(&share->until, 0); }
 
-/* Whether this launch may pass, and is counted; `now` is 0 if the whole GPU is ours. */
+/* Of a time: the lease is for one launch. A nanosecond more or less is nothing. */
+static bool is_for_one(uint64_t until) { return until & 1 && until != FOREVER; }
+
+/* Whether this launch may pass, and is counted; `now` is 0 if the whole GPU is ours. Where one may pass it closes the door. */
 static bool enter(struct share *share, uint64_t *now) {
     atomic_fetch_add(&share->running, 1);
     uint64_t until = atomic_load(&share->until);
     *now = until == FOREVER || !until ? 0 : now_ns();
-    if (*now < until) return true;
+    if (*now < until && (!is_for_one(until) || atomic_compare_exchange_strong(&share->until, &until, 0))) return true;
     atomic_fetch_sub(&share->running, 1);
     return false;
 }
@@ -82,7 +85,8 @@ static void granted(struct share *share, struct message message, uint64_t now) {
     share->stage = HELD;
     share->number = message.b;
     uint64_t most = (FOREVER - 1 - now) / 1000;
-    atomic_store(&share->until, message.a == FOREVER ? FOREVER : now + (message.a < most ? message.a : most) * 1000);
+    uint64_t until = (now + (message.a < most ? message.a : most) * 1000) & ~UINT64_C(1);
+    atomic_store(&share->until, message.a == FOREVER ? FOREVER : until | message.c);
     share_changed(share);
 }
 

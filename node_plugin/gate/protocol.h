@@ -18,7 +18,7 @@ enum { MESSAGE_SIZE = 32, MESSAGE_VERSION = 1 };
 enum from_gate { ASK = 1, DONE = 2, NEED = 3 };
 
 /* a of GRANT: µs from now; b: the number of the lease, counted by the server from 1 for each connection. The same number
- * again is an extension; one that was given back is void, as messages of the two ends cross.
+ * again is an extension; one that was given back is void, as messages of the two ends cross. c: 1 if it is for one launch.
  * a of REVOKE: that number.
  * a of MEMORY: bytes that this process may have in all; b: the share's limit; c: bytes of all its processes. */
 enum from_server { GRANT = 16, REVOKE = 17, MEMORY = 18 };
@@ -54,7 +54,7 @@ static inline bool message_read(const unsigned char from[MESSAGE_SIZE], struct m
     *message = (struct message){(uint8_t)(head >> 8), message_get(from + 8), message_get(from + 16), message_get(from + 24)};
     if ((head & 0xff) != MESSAGE_VERSION || head >> 16) return false;
     switch (message->kind) {
-    case GRANT: return message->b && !message->c;
+    case GRANT: return message->b && message->c <= 1;
     case REVOKE: return message->a && !message->b && !message->c;
     case MEMORY: return true;
     default: return false;

@@ -51,6 +51,20 @@ def test_a_revoke_is_answered_when_all_has_ended(place: Place) -> None:
     assert place.launches() == 300
 
 
+def test_a_lease_for_one_launch(place: Place) -> None:
+    """Of four threads that wait, one launches; the lease is given back when that has ended, and the others want more."""
+    with place.stub() as stub, place.run("dlsym", "threads:4:2000") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        for launched in range(1, 21):
+            connection.lease += 1
+            connection.say(Grant(60_000_000, connection.lease, once=True))
+            assert _gives_back(connection, connection.lease).want is not None
+            assert place.launches() == launched
+            assert all(work.end <= time.monotonic_ns() // 1000 for work in place.log())
+        program.kill()
+
+
 @pytest.mark.parametrize(("us", "most"), [(20_000, 3), (1000, 3), (100, 40)])
 def test_few_launches_are_queued_ahead(place: Place, us: int, most: int) -> None:
     """Of long ones: one that runs, one behind it, one that is being launched; of short ones what fits the window."""

@@ -161,9 +161,11 @@ class Program:
 class Machine:
     """GPUs, shares by GPU and pod, and programs. Without ``gangs`` each GPU decides for itself."""
 
-    def __init__(self, shares: Mapping[str, Mapping[str, int]], timing: Timing | None = None, gangs: bool = True) -> None:
+    def __init__(
+        self, shares: Mapping[str, Mapping[str, int]], timing: Timing = Timing(), *, gangs: bool = True
+    ) -> None:
         self.now = 0
-        self.timing = timing or Timing()
+        self.timing = timing
         self.desks = {gpu: Desk(Arbiter(self.timing, 0), 0) for gpu in shares}
         self.programs: dict[str, Program] = {}
         self.late: list[tuple[str, str]] = []

@@ -78,9 +78,7 @@ def test_three_in_a_ring(kind: Kind, gangs: bool) -> None:
 @pytest.mark.parametrize("kinds", [(MEETS, MEETS), (FREE, FREE), (FREE, MEETS), (TRAINS, TRAINS)])
 def test_shares_of_programs_on_several_gpus_are_exact(b: int, kinds: tuple[Kind, Kind]) -> None:
     """Each within 1.5 % of its GPUs, and these are 97 % busy."""
-    one = machine(
-        {"0": {"a": 1000 - b, "b": b}, "1": {"a": 1000 - b, "b": b}}, dict(zip("ab", kinds, strict=True))
-    )
+    one = machine({"0": {"a": 1000 - b, "b": b}, "1": {"a": 1000 - b, "b": b}}, dict(zip("ab", kinds, strict=True)))
     one.run(5 * SECOND)
     for gpu in "01":
         assert part(one, "b", gpu) == pytest.approx(b / 1000, abs=0.015)
@@ -156,7 +154,9 @@ KINDS = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.sets(st.sampled_from("0123"), min_size=1), KINDS, st.integers(0, 300)), min_size=2, max_size=5),
+    st.lists(
+        st.tuples(st.sets(st.sampled_from("0123"), min_size=1), KINDS, st.integers(0, 300)), min_size=2, max_size=5
+    ),
 )
 def test_nobody_starves(programs: Sequence[tuple[set[str], Kind, int]]) -> None:
     """Whatever they launch, on whichever GPUs, whenever they begin: never two of a group, and everybody goes on."""

@@ -91,7 +91,8 @@ class Gangs:
         for pod in now_open:
             if len(now_open) > 1 or self._ends(pod, first, group, places, now):  # several: two groups became one
                 del self._open[pod]
-        if first is not None and not any(holds(found) for found in group.values()) and not everybody & self._open.keys():
+        free = not everybody & self._open.keys() and not any(holds(found) for found in group.values())
+        if first is not None and free:
             self._open[first] = now
             del self._since[first]
             fit.remove(first)
@@ -133,7 +134,8 @@ class Gangs:
         for group in groups(seats):
             for pod, found in group.items():
                 if pod in self._open or holds(found):
-                    self._had[pod] = self._had.get(pod, 0) + (now - self._now) * 1000 // min(s.milli for s in found.values())
+                    milli = min(seat.milli for seat in found.values())
+                    self._had[pod] = self._had.get(pod, 0) + (now - self._now) * 1000 // milli
             least = min((self._had[pod] for pod in group if pod in self._had and pod in self._active), default=0)
             for pod, found in group.items():
                 if pod not in self._active:
