@@ -52,7 +52,7 @@ def test_a_revoke_is_answered_when_all_has_ended(place: Place) -> None:
 
 
 def test_a_lease_for_one_launch(place: Place) -> None:
-    """Of four threads that wait, one launches; the lease is given back when that has ended, and the others want more."""
+    """Of four threads that wait one launches; the lease is given back when that has ended, and the others want more."""
     with place.stub() as stub, place.run("dlsym", "threads:4:2000") as program:
         connection = stub.accept()
         connection.expect(Ask)

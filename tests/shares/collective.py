@@ -1,8 +1,8 @@
 """Programs on several GPUs whose kernels wait for each other, with a desk for each GPU, in simulated time. Pure.
 
-A program launches the same things on each of its GPUs: kernels, and now and then one that ends only when its peers run
-on all of its GPUs. One thread launches for all GPUs, or each GPU has its own. Its gates are as the real one: two launches
-in flight, none without a lease, and a lease is given back when what was let through has ended.
+A program launches the same on each of its GPUs: kernels, and now and then one that ends only when its peers run on all
+of its GPUs. One thread launches for all GPUs, or each has its own. Its gates are as the real one: two launches in flight,
+none without a lease, and a lease is given back when what was let through has ended.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from jupyter_gpu_node.shares.gangs import Gangs, groups
 from jupyter_gpu_node.shares.protocol import Ask, Done, FromClient, FromServer, Grant, Revoke
 from jupyter_gpu_node.shares.timing import Timing
 
+TIMING = Timing()
 STEP = 100
 """Microseconds of a step: a message takes one, too."""
 DEPTH = 2
@@ -161,9 +162,7 @@ class Program:
 class Machine:
     """GPUs, shares by GPU and pod, and programs. Without ``gangs`` each GPU decides for itself."""
 
-    def __init__(
-        self, shares: Mapping[str, Mapping[str, int]], timing: Timing = Timing(), *, gangs: bool = True
-    ) -> None:
+    def __init__(self, shares: Mapping[str, Mapping[str, int]], timing: Timing = TIMING, *, gangs: bool = True) -> None:
         self.now = 0
         self.timing = timing
         self.desks = {gpu: Desk(Arbiter(self.timing, 0), 0) for gpu in shares}

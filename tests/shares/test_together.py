@@ -117,7 +117,7 @@ def test_who_uses_one_gpu_is_not_barred(both: Serving) -> None:
 
 
 def test_a_process_on_both_gpus_gives_both_back(both: Serving) -> None:
-    """Asked for one, it is asked for the other; what it has still is let end by single launches on the one it gave back."""
+    """Asked for one, it is asked for the other; for what it has there it gets single launches on the first."""
     with (
         connect(both, "a", GPUS[0]) as first,
         connect(both, "a", GPUS[1]) as second,

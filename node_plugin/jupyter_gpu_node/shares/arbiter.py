@@ -267,9 +267,9 @@ class Arbiter:
         if not strictly:
             rivals = [*others, holder] if holder and holder.name not in members else others
             return one.ledger.claims(now) or not any(other.ledger.claims(now) for other in rivals)
-        if self._turn and self._turn.asked is None and self._turn.share.name not in members:
-            if not self._must_end(self._turn, [one]):
-                return False
+        held = self._turn and self._turn.asked is None and self._turn.share.name not in members
+        if self._turn and held and not self._must_end(self._turn, [one]):
+            return False
         return min((one, *others), key=self._rank) is one
 
     def tick(self, now: int) -> tuple[Order, ...]:

@@ -1,11 +1,12 @@
-"""Programs that use several GPUs at once: which of them may have turns, so that none waits for another in a circle. Pure.
+"""Programs that use several GPUs at once: which of them may have turns, so that none waits in a circle. Pure.
 
-Kernels of one program can wait for each other across GPUs, as those of NCCL do: one that runs on a GPU ends when its
-peers run on the others. Two such programs that have one GPU each and wait for that of the other would wait for ever. So
-those that have any GPU in common, also by way of third ones, are a group, of which one at a time has turns:
+Kernels of one program can wait for each other across GPUs, as those of NCCL do: each ends when its peers run on other
+GPUs. Two such programs that have one GPU each, and wait for that of the other, would wait for ever. So those that have
+any GPU in common, also by way of third ones, are a group, of which one at a time has turns:
 
-- It begins when it could have every GPU that it wants, as far as shares outside the group go: they come first where they
-  have a better right, so that it pays everywhere. It has waited for long: a right to each is enough.
+- It begins when it could have every GPU that it wants, as far as shares outside the group go: they come first where
+  they have a better right. If it has waited for long, a right to each is enough.
+- Of several that could begin, that one does which had least for its milli; after a lease it gives way to such a one.
 - From then on it comes first on all its GPUs: what it has on one would wait for another otherwise, at its cost.
 - Where it has no work, shares outside the group have their turns.
 - Asked for one of its GPUs, it gives all of them back. What it has on one may wait for a launch on another that it has
@@ -130,16 +131,15 @@ class Gangs:
         return all(places[gpu].fits(pod, group, now, strictly=strictly) for gpu in wanted)
 
     def _charge(self, seats: Seats, now: int) -> None:
-        """What passed since the last look to those that had turns. Who was at rest has not saved more than ``SAVED``."""
+        """What passed since the last look, to those that had turns. Who was at rest has saved ``SAVED`` at most."""
         for group in groups(seats):
             for pod, found in group.items():
-                if pod in self._open or holds(found):
+                if pod in self._active and (pod in self._open or holds(found)):
                     milli = min(seat.milli for seat in found.values())
                     self._had[pod] = self._had.get(pod, 0) + (now - self._now) * 1000 // milli
             least = min((self._had[pod] for pod in group if pod in self._had and pod in self._active), default=0)
-            for pod, found in group.items():
-                if pod not in self._active:
-                    self._had[pod] = max(self._had.get(pod, least), least - SAVED)
+            for pod in group.keys() - self._active:
+                self._had[pod] = max(self._had.get(pod, least), least - SAVED)
         self._had = {pod: self._had[pod] for pod in seats}
         self._active = {pod for pod, found in seats.items() if pod in self._open or holds(found) or wants(found)}
 
