@@ -227,7 +227,7 @@ class Machine:
 
     def look(self) -> None:
         """Twice: what follows from the first look is seen at once."""
-        if self.gangs is None:
+        if self.gangs is None or not (self.several or any(rule != Rule() for rule in self.rules.values())):
             return
         for _ in range(2):
             rules = self.gangs.look(self.desks, sorted(self.several), self.now)

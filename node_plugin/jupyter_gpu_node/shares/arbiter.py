@@ -332,7 +332,8 @@ class Arbiter:
         one.since = self._now
         self._turns += 1
         self._turn = _Turn(one, self._turns, self._now, once=self._rule.once and one.name == self._rule.first)
-        return self._run_until(self._turn, self._until(one, want, waiting))
+        until = self._now + self.timing.lease if self._turn.once else self._until(one, want, waiting)
+        return self._run_until(self._turn, until)
 
     def _run_until(self, turn: _Turn, until: int) -> Grant:
         turn.until = until

@@ -82,17 +82,22 @@ class Together:
 
     def _look(self) -> None:
         self._looks = True
-        for _ in range(MOST):
-            self._again = False
-            desks = {gpu: station.desk for gpu, station in self._stations.items()}
-            before, self._rules = self._rules, self._gangs.look(desks, self._several, self._clock())
-            for gpu in sorted({*before, *self._rules}):
-                if before.get(gpu, NO_RULE) != self._rules.get(gpu, NO_RULE):
-                    self._stations[gpu].obey(self._rules.get(gpu, NO_RULE))
-            if not self._again:
-                break
-        self._looks = False
-        self._set_timer(self._gangs.wake)
+        try:
+            for _ in range(MOST):
+                self._again = False
+                self._obey()
+                if not self._again:
+                    break
+        finally:
+            self._looks = False
+            self._set_timer(self._gangs.wake)
+
+    def _obey(self) -> None:
+        desks = {gpu: station.desk for gpu, station in self._stations.items()}
+        before, self._rules = self._rules, self._gangs.look(desks, self._several, self._clock())
+        for gpu in sorted({*before, *self._rules}):
+            if before.get(gpu, NO_RULE) != self._rules.get(gpu, NO_RULE):
+                self._stations[gpu].obey(self._rules.get(gpu, NO_RULE))
 
     def _set_timer(self, wake: int | None) -> None:
         if self._timer:
