@@ -103,6 +103,13 @@ def test_one_program_beside_shares_of_one_gpu(kind: Kind) -> None:
         assert part(one, pod, gpu) == pytest.approx(milli / 1000, abs=0.015)
 
 
+def test_who_asks_for_one_gpu_first_takes_no_other_from_who_has_a_right_to_it() -> None:
+    """One thread that waits for its first GPU has not asked for the second one yet."""
+    one = machine({"0": {"a": 250}, "3": {"a": 250, "x": 250}}, {"a": Kind((30_000,)), "x": Kind((500,))})
+    one.run(3 * SECOND)
+    assert part(one, "x", "3") > 0.4
+
+
 def test_what_a_group_does_not_use_is_used() -> None:
     """Its members work on the first GPU only: a share of the second one has nearly all of that."""
     one = machine(BESIDE, {"x": ALONE, "y": ALONE})

@@ -127,8 +127,8 @@ class Gangs:
 
     def _fits(self, pod: str, group: Seats, places: Mapping[str, Place], now: int) -> bool:
         strictly = now - self._since[pod] < PATIENCE
-        wanted = [gpu for gpu, seat in group[pod].items() if seat.wants]
-        return all(places[gpu].fits(pod, group, now, strictly=strictly) for gpu in wanted)
+        there = [(gpu, strictly and seat.wants) for gpu, seat in group[pod].items() if not seat.holds]
+        return all(places[gpu].fits(pod, group, now, strictly=order) for gpu, order in there)
 
     def _charge(self, seats: Seats, now: int) -> None:
         """What passed since the last look, to those that had turns. Who was at rest has saved ``SAVED`` at most."""
