@@ -14,7 +14,8 @@ enum { MESSAGE_SIZE = 32, MESSAGE_VERSION = 1 };
 /* a of ASK: µs that the work will take, 0 unknown; b: 1 if it has the GPU still, by the server before this
  * one (the whole of it, or work that has not ended), or by this one, which has asked for it, and its work takes longer.
  * a of DONE: µs still wanted + 1, 0 none; b: µs of GPU work measured; c: the number of the lease given back.
- * a of NEED: bytes that this process has in all. The first one of a connection says what it has already. */
+ * a of NEED: bytes that this process has in all. The first one of a connection says what it has already.
+ * b of NEED: 1, as a lease for one launch is known here. Older gates say 0, and are never given one. */
 enum from_gate { ASK = 1, DONE = 2, NEED = 3 };
 
 /* a of GRANT: µs from now; b: the number of the lease, counted by the server from 1 for each connection. The same number

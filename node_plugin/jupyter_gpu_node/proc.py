@@ -298,6 +298,23 @@ def process_start_time(pid: int) -> int | None:
         return None
 
 
+def line(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...]:
+    """That process, its parent and so on, ``most`` in all: pid and start of each that is there and can be seen."""
+    found = [(pid, start)]
+    while len(found) < most:
+        child, born = found[-1]
+        try:
+            fields = _stat_fields(child)
+            parent = int(fields[1])
+            began = process_start_time(parent) if parent and int(fields[19]) == born else None
+        except (*_GONE, PermissionError):
+            break
+        if began is None or began > born:  # it ended, and another one has its number
+            break
+        found.append((parent, began))
+    return tuple(found)
+
+
 def alive(pid: int, start: int) -> bool:
     """Whether the very process that started then still runs. A zombie does not, unless threads of it do."""
     try:

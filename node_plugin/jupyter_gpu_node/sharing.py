@@ -96,6 +96,7 @@ class Sharing:
             timing=lambda gpu: rules(gpu).timing,
             elastic=lambda gpu: rules(gpu).elastic,
             overdue=self._bouncer.late,
+            servers=servers,
         )
 
     # -- as the node plugin lives --------------------------------------------------------------------------------------

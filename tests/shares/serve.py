@@ -18,11 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from jupyter_gpu_node import proc
 from jupyter_gpu_node.shares import door
 from jupyter_gpu_node.shares.arbiter import Arbiter
 from jupyter_gpu_node.shares.desk import Terms
 from jupyter_gpu_node.shares.elastic import Elastic
 from jupyter_gpu_node.shares.identity import Check, Peer, beside_us
+from jupyter_gpu_node.shares.offences import Process
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
 from jupyter_gpu_node.shares.station import Overdue
 from jupyter_gpu_node.shares.store import Store
@@ -173,12 +175,15 @@ def _arbiter(order: str) -> Callable[[Timing, int], Arbiter]:
 
 async def _main(state: Path, options: Mapping[str, Any]) -> None:
     late: list[Overdue] = []
+    parent = os.getppid()  # stands for the Jupyter server: what a test starts are programs of their own
+    parents = [Process(parent, proc.process_start_time(parent) or 0)]
     server = ArbiterServer(
         Store(state),
         _check(options.get("refuse", [])),
         timing=lambda _: Timing(**options.get("timing", {})),
         elastic=lambda _: Elastic() if options.get("elastic") else None,
         overdue=late.append,
+        servers=lambda: parents,
         arbiter=_arbiter(options.get("order", "")),
     )
     loop = asyncio.get_running_loop()

@@ -32,10 +32,10 @@ numbers = st.integers(0, MOST)
 asked: st.SearchStrategy[FromClient] = (
     st.builds(Ask, numbers, st.booleans())
     | st.builds(Done, st.none() | st.integers(0, MOST - 1), numbers, numbers)
-    | st.builds(Need, numbers)
+    | st.builds(Need, numbers, st.booleans())
 )
 told: st.SearchStrategy[FromServer] = (
-    st.builds(Grant, numbers, st.integers(1, MOST))
+    st.builds(Grant, numbers, st.integers(1, MOST), st.booleans())
     | st.builds(Revoke, st.integers(1, MOST))
     | st.builds(Memory, numbers, numbers, numbers)
 )
@@ -45,7 +45,15 @@ GOLDEN: dict[str, tuple[FromClient | FromServer, str]] = {
     "done, wants 7": (Done(7, 9, 3), "0102000000000000080000000000000009000000000000000300000000000000"),
     "done, no demand": (Done(), "0102000000000000000000000000000000000000000000000000000000000000"),
     "need": (Need(2**40), "0103000000000000000000000001000000000000000000000000000000000000"),
+    "need, knows single launches": (
+        Need(1, True),
+        "0103000000000000010000000000000001000000000000000000000000000000",
+    ),
     "grant": (Grant(20000, 2), "0110000000000000204e00000000000002000000000000000000000000000000"),
+    "for one launch": (
+        Grant(20000, 2, True),
+        "0110000000000000204e00000000000002000000000000000100000000000000",
+    ),
     "for ever": (Grant(FOREVER, 1), "0110000000000000ffffffffffffffff01000000000000000000000000000000"),
     "revoke": (Revoke(4), "0111000000000000040000000000000000000000000000000000000000000000"),
     "memory": (Memory(1, NO_LIMIT, 3), "01120000000000000100000000000000ffffffffffffffff0300000000000000"),

@@ -50,6 +50,8 @@ class Client:
     """Of the last lease that it was given."""
     holds: bool = False
     """Whether it has not given that back."""
+    old: bool = False
+    """Whether its gate is one that does not know a lease for one launch: it would take that for no message."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +79,11 @@ class Share:
         """Whether it has the GPU for itself: its programs are let run as they like."""
         return self.terms.milli == MILLI_PER_GPU
 
+    @property
+    def steps(self) -> bool:
+        """Whether all its clients know a lease for one launch."""
+        return not any(one.old for one in self.clients)
+
     def demand(self) -> int | None:
         """Of all clients together: they may run one after the other."""
         wants = [one.want for one in self.clients if one.want is not None]
@@ -96,6 +103,8 @@ class Seat(NamedTuple):
     once: bool
     """It has it for one launch."""
     milli: int
+    steps: bool = True
+    """Whether all its clients can be given it for one launch."""
 
 
 class Send(NamedTuple):
@@ -248,10 +257,11 @@ class Desk:
         """What that pod has of this GPU; None: nothing, or all of it."""
         share, holder = self._shares.get(pod), self._holder
         if holder is not None and holder.name == pod and not holder.exclusive:
-            return Seat(False, True, holder.revoked or holder.gone, self._once, holder.terms.milli)
+            asked = holder.revoked or holder.gone
+            return Seat(False, True, asked, self._once, holder.terms.milli, holder.steps)
         if share is None or share.exclusive:
             return None
-        return Seat(share.told is not None, False, False, False, share.terms.milli)
+        return Seat(share.told is not None, False, False, False, share.terms.milli, share.steps)
 
     def obey(self, rule: Rule, now: int) -> list[Out]:
         """``rule``, by pods, holds from now on."""
@@ -312,6 +322,7 @@ class Desk:
         elif isinstance(message, Done):
             self._done(client, message, now)
         else:
+            client.old = not message.steps  # a gate says it first of all
             if not client.share.gone:
                 client.share.pool.need(client, message.size)
             self._memory(client)
@@ -426,14 +437,14 @@ class Desk:
     def _hand(self, client: Client, now: int) -> None:
         """Give ``client`` the lease of its share, if it wants it and there is something left of it."""
         time = self._time(client.share, now)
-        if client.want is not None and not client.holds and time > 0:
+        if client.want is not None and not client.holds and time > 0 and not (self._once and client.old):
             self._give(client, time)
 
     def _give(self, client: Client, time: int) -> None:
         client.holds = True
         client.number += 1
         client.share.holding += 1
-        self._out.append(Send(client, Grant(time, client.number, self._once)))
+        self._out.append(Send(client, Grant(time, client.number, self._once and not client.old)))
 
     def _time(self, share: Share, now: int) -> int:
         return FOREVER if share.exclusive else self._until - now

@@ -69,7 +69,7 @@ class Gangs:
     def look(self, places: Mapping[str, Place], pods: Iterable[str], now: int) -> Mapping[str, Rule]:
         """By GPU the rule from now on; others have none. ``pods``: those with a program that uses several GPUs."""
         all_seats = {pod: {gpu: seat for gpu, place in places.items() if (seat := place.seat(pod))} for pod in pods}
-        seats = {pod: found for pod, found in all_seats.items() if len(found) > 1}
+        seats = {pod: found for pod, found in all_seats.items() if len(found) > 1 and steps(found)}
         self._open = {pod: when for pod, when in self._open.items() if pod in seats}
         self._charge(seats, now)
         self._seen = {pod: self._changed(pod, found, now) for pod, found in seats.items()}
@@ -171,6 +171,11 @@ def wants(found: Mapping[str, Seat]) -> bool:
 def holds(found: Mapping[str, Seat]) -> bool:
     """Whether it has any GPU."""
     return any(seat.holds for seat in found.values())
+
+
+def steps(found: Mapping[str, Seat]) -> bool:
+    """Whether all its gates know a lease for one launch: without, nothing ends what waits elsewhere, and it is as all."""
+    return all(seat.steps for seat in found.values())
 
 
 def goes_on(found: Mapping[str, Seat]) -> bool:

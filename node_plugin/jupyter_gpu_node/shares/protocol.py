@@ -58,6 +58,8 @@ class Need(NamedTuple):
 
     size: int
     """Bytes, now and wanted."""
+    steps: bool = False
+    """Whether this gate knows a lease for one launch (:class:`Grant`): older ones take it for no message."""
 
 
 class Grant(NamedTuple):
@@ -104,7 +106,7 @@ def encode(message: FromClient | FromServer) -> bytes:
             return _FORM.pack(VERSION, ASK, 0, 0, want, int(keeps), 0)
         case Done(want, measured, number):
             return _FORM.pack(VERSION, DONE, 0, 0, 0 if want is None else want + 1, measured, number)
-    return _FORM.pack(VERSION, NEED, 0, 0, message.size, 0, 0)
+    return _FORM.pack(VERSION, NEED, 0, 0, message.size, int(message.steps), 0)
 
 
 def _ask(a: int, b: int, c: int) -> Ask:
@@ -117,8 +119,8 @@ def _done(a: int, b: int, c: int) -> Done:
 
 
 def _need(a: int, b: int, c: int) -> Need:
-    _unused(b, c)
-    return Need(a)
+    _unused(b >> 1, c)
+    return Need(a, b == 1)
 
 
 def _grant(a: int, b: int, c: int) -> Grant:

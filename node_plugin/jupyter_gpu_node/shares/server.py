@@ -9,7 +9,7 @@ import asyncio
 import functools
 import resource
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from .share_file import Savings
 from .station import Overdue, Station
 from .store import Entry, Place, Store
 from .timing import Timing
-from .together import Together
+from .together import Server, Together
 
 MOST_CLIENTS = 256
 """Connections of one share, if the process may open that many files."""
@@ -70,7 +70,8 @@ class ArbiterServer:
     """Everything of one node. ``check`` says who may use a socket; ``overdue`` is told who does not give a GPU back.
 
     ``timing`` and ``elastic`` are asked once for each GPU; without ``elastic``, shares keep what they were given.
-    ``arbiter``: who decides; another one is for comparisons.
+    ``servers``: the Jupyter servers, whose children are programs of their own. ``arbiter``: who decides; another one is
+    for comparisons.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class ArbiterServer:
         timing: Callable[[str], Timing] = lambda _: Timing(),
         elastic: Callable[[str], Elastic | None] = lambda _: None,
         overdue: Callable[[Overdue], None] = lambda _: None,
+        servers: Callable[[], Iterable[Server]] = lambda: (),
         arbiter: Callable[[Timing, int], Arbiter] = Arbiter,
         clock: Callable[[], int] = microseconds,
         wall: Callable[[], int] = milliseconds,
@@ -94,7 +96,7 @@ class ArbiterServer:
         self._clock = clock
         self._wall = wall
         self._stations: dict[str, Station] = {}
-        self._together = Together(self._stations, clock)
+        self._together = Together(self._stations, clock, servers)
         self._shares: dict[Place, Placed] = {}
         self._doors: dict[Place, Door] = {}
         self._most = 1

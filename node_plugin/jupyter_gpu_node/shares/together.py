@@ -1,16 +1,18 @@
 """The GPUs of one node as :mod:`~.gangs` sees them: which pods have a program on several, and what follows from that.
 
-A program is a process. It is on a GPU from its first launch or allocation there on, as its gate connects then: before
-anything that it has on one can wait for another.
+A program is a process, or several (:mod:`~.programs`). It is on a GPU from its first launch or allocation there on, as
+its gate connects then: before anything that it has on one can wait for another.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from .. import proc
+from . import programs
 from .arbiter import Rule
 from .desk import Desk
 from .gangs import Gangs
@@ -32,18 +34,42 @@ class Obeying(Protocol):
         """That rule holds from now on."""
 
 
-class Together:
-    """Of one node, whose GPUs may become more. Where no process is on several, it does nothing."""
+class Server(Protocol):
+    """A Jupyter server."""
 
-    def __init__(self, stations: Mapping[str, Obeying], clock: Callable[[], int]) -> None:
+    @property
+    def pid(self) -> int:
+        """As this process sees it."""
+
+    @property
+    def started(self) -> int:
+        """Clock ticks after boot."""
+
+
+class Together:
+    """Of one node, whose GPUs may become more. Where no pod is on several of them, it does nothing.
+
+    ``servers``: those that start notebooks and terminals.
+    """
+
+    def __init__(
+        self, stations: Mapping[str, Obeying], clock: Callable[[], int], servers: Callable[[], Iterable[Server]]
+    ) -> None:
         self._stations = stations
         self._clock = clock
+        self._servers = servers
         self._loop = asyncio.get_running_loop()
         self._gangs = Gangs()
-        self._connected: dict[tuple[str, Peer], Counter[str]] = {}
+        self._connected: dict[str, dict[Peer, Counter[str]]] = {}
         """Of each pod and process, its connections by GPU."""
+        self._wide: set[str] = set()
+        """Pods whose processes are on several GPUs, each of them or not."""
+        self._lines: dict[Peer, tuple[programs.Process, ...]] = {}
+        """Of processes of these, their parents as they were when that was asked first: who loses them stays what it is."""
+        self._known: frozenset[programs.Process] = frozenset()
+        """The servers at that moment."""
         self._several: tuple[str, ...] = ()
-        """Pods of which one process is on several GPUs."""
+        """Pods of which one program is on several GPUs."""
         self._rules: Mapping[str, Rule] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._looks = False
@@ -51,21 +77,50 @@ class Together:
 
     def came(self, gpu: str, pod: str, process: Peer) -> None:
         """It connected."""
-        self._connected.setdefault((pod, process), Counter())[gpu] += 1
-        self._count()
+        self._connected.setdefault(pod, {}).setdefault(process, Counter())[gpu] += 1
+        self._count(pod)
 
     def left(self, gpu: str, pod: str, process: Peer) -> None:
         """One of its connections ended."""
-        there = self._connected[pod, process]
+        processes = self._connected[pod]
+        there = processes[process]
         there[gpu] -= 1
         if not there[gpu]:
             del there[gpu]
         if not there:
-            del self._connected[pod, process]
-        self._count()
+            del processes[process]
+            self._lines.pop(process, None)
+        if not processes:
+            del self._connected[pod]
+        self._count(pod)
 
-    def _count(self) -> None:
-        self._several = tuple(sorted({pod for (pod, _), there in self._connected.items() if len(there) > 1}))
+    def _count(self, pod: str) -> None:
+        there = self._connected.get(pod, {})
+        gpu = next((gpu for gpus in there.values() for gpu in gpus), None)
+        if any(gpus.keys() != {gpu} for gpus in there.values()):
+            self._wide.add(pod)
+            self._find(self._now_known())
+        elif pod in self._wide:
+            self._wide.discard(pod)
+            self._find(self._known)
+
+    def _now_known(self) -> frozenset[programs.Process]:
+        return frozenset((one.pid, one.started) for one in self._servers())
+
+    def _find(self, servers: frozenset[programs.Process]) -> None:
+        self._known = servers
+        self._several = tuple(sorted(pod for pod in self._wide if self._is_on_several(self._connected[pod])))
+
+    def _is_on_several(self, processes: Mapping[Peer, Counter[str]]) -> bool:
+        if any(len(gpus) > 1 for gpus in processes.values()):
+            return True
+        lines = ((self._line(process), gpus) for process, gpus in processes.items())
+        return programs.is_on_several((programs.program(line, self._known), gpus) for line, gpus in lines)
+
+    def _line(self, process: Peer) -> tuple[programs.Process, ...]:
+        if process not in self._lines:
+            self._lines[process] = proc.line(process.pid, process.start)
+        return self._lines[process]
 
     def changed(self) -> None:
         """Something happened on one of the GPUs."""
@@ -93,6 +148,8 @@ class Together:
             self._set_timer(self._gangs.wake)
 
     def _obey(self) -> None:
+        if self._wide and (servers := self._now_known()) != self._known:
+            self._find(servers)
         desks = {gpu: station.desk for gpu, station in self._stations.items()}
         before, self._rules = self._rules, self._gangs.look(desks, self._several, self._clock())
         for gpu in sorted({*before, *self._rules}):

@@ -108,6 +108,7 @@ class Arbiter:
             timing=lambda gpu: rules.of(gpu).timing,
             elastic=lambda gpu: rules.of(gpu).elastic,
             overdue=self._bouncer.late,
+            servers=self._clients.servers,
         )
         self.over = False
         """Whether it was told to end."""

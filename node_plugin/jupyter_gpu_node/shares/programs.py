@@ -1,0 +1,33 @@
+"""Which processes of one pod are one program: those that a notebook or a terminal started, with all that they started. Pure.
+
+Training with one process for each GPU (``torchrun``, ``mpirun``) has a parent that started them. A kernel and a terminal
+are children of the Jupyter server, and what is below one of these belongs together. Sessions and process groups say
+nothing: some launchers make new ones for each process. What is below no server that is known, as it outlived its
+terminal, counts as one program of its pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
+
+Process = tuple[int, int]
+"""pid and start."""
+
+
+def program(line: Sequence[Process], servers: Collection[Process]) -> Process | None:
+    """Of the first of ``line``, which is followed by its parent, the parent of that, and so on: who stands for all.
+
+    That is the last one below a server, or a server itself; None: it is below none.
+    """
+    if line[0] in servers:
+        return line[0]
+    return next((child for child, parent in pairwise(line) if parent in servers), None)
+
+
+def is_on_several(members: Iterable[tuple[Process | None, Collection[str]]]) -> bool:
+    """Whether any program is on several GPUs: ``members`` are the processes of a pod, by program, and their GPUs."""
+    found: dict[Process | None, set[str]] = {}
+    for one, gpus in members:
+        found.setdefault(one, set()).update(gpus)
+    return any(len(gpus) > 1 for gpus in found.values())
