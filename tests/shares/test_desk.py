@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_node.shares.arbiter import Arbiter
+from jupyter_gpu_node.shares.arbiter import Arbiter, Rule
 from jupyter_gpu_node.shares.bank import Deposit
 from jupyter_gpu_node.shares.desk import REST, Client, Close, Desk, Late, Out, Send, Terms
 from jupyter_gpu_node.shares.protocol import (
@@ -474,3 +474,24 @@ def test_a_removed_share_gets_no_more_memory() -> None:
     desk.receive(a, Need(5), 0)
     desk.set({}, 0)
     assert sent(desk.receive(a, Need(9), 0)) == [(a, Memory(5, NO_LIMIT, 5))]
+
+
+# --- leases for one launch --------------------------------------------------------------------------------------------
+
+
+def test_a_gate_that_knows_no_lease_for_one_launch_is_never_given_one() -> None:
+    """It waits while another client of the share has one, and is given the next ordinary one."""
+    desk = a_desk(a=500)
+    old, new = joined(desk, "a"), joined(desk, "a")
+    assert desk.seat("a") == (False, False, False, False, 500, True)
+    desk.receive(old, Need(0), 0)
+    desk.receive(new, Need(0, steps=True), 0)
+    assert desk.seat("a") == (False, False, False, False, 500, False)
+    desk.obey(Rule("a", once=True), 0)
+    assert sent(desk.receive(new, Ask(), 0)) == [(new, Grant(20 * MS, 1, True))]
+    assert desk.seat("a") == (False, True, False, True, 500, False)
+    assert desk.receive(old, Ask(), MS) == []
+    desk.obey(Rule(), MS)
+    assert sent(desk.receive(new, Done(None, 0, 1), 2 * MS)) == [(old, Grant(20 * MS, 1))]
+    desk.leave(old, 3 * MS)
+    assert desk.seat("a") == (False, False, False, False, 500, True)

@@ -26,7 +26,15 @@ INIT, SERVER, OTHER, KERNEL, AGENT, RANK = ((number, number * 10) for number in 
         ((RANK,), None),
         ((RANK, AGENT, (SERVER[0], SERVER[1] + 1), INIT), None),
     ],
-    ids=["a server", "a kernel", "what it started", "servers in servers", "none", "alone", "an earlier one of that pid"],
+    ids=[
+        "a server",
+        "a kernel",
+        "what it started",
+        "servers in servers",
+        "none",
+        "alone",
+        "an earlier one of that pid",
+    ],
 )
 def test_who_stands_for_a_program(line: tuple[tuple[int, int], ...], expected: tuple[int, int] | None) -> None:
     """The child of the nearest server."""

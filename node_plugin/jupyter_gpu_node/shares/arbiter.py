@@ -433,6 +433,8 @@ class Arbiter:
     def _deprived(self, waiting: list[_Share]) -> tuple[list[_Share], list[_Share]]:
         """Who waits, also elsewhere for a turn of its group, and against whom of these the one with the turn pays."""
         rule = self._rule
+        if rule.first is None:
+            return waiting, [one for one in waiting if one.name not in rule.barred or one.name in rule.contesting]
         elsewhere = [self._shares[name] for name in sorted(rule.contesting) if name in self._shares]
         waits = [*waiting, *(one for one in elsewhere if one.want is None)]
         pays = self._turn is not None and self._turn.share.name == rule.first

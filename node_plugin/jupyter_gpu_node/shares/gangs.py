@@ -86,7 +86,7 @@ class Gangs:
     def _rule(self, group: Seats, places: Mapping[str, Place], now: int) -> Rule:
         """For all GPUs of one group."""
         everybody = frozenset(group)
-        fit = [pod for pod in sorted(group.keys() & self._since) if self._fits(pod, group, places, now)]
+        fit = [pod for pod in sorted(group.keys() & self._since) if self._comes_first(pod, group, places, now)]
         first = min(fit, key=lambda pod: self._had[pod], default=None)
         now_open = sorted(everybody & self._open.keys())
         for pod in now_open:
@@ -101,7 +101,8 @@ class Gangs:
             self.wake = now + LOOK
         for pod in everybody & self._open.keys():
             return Rule(pod, barred=everybody - {pod}, contesting=frozenset(fit))
-        return Rule(barred=everybody)
+        entitled = [pod for pod in group if pod in self._since and self._fits(pod, group, places, now, strictly=False)]
+        return Rule(barred=everybody, contesting=frozenset(entitled))
 
     def _ends(self, pod: str, other: str | None, group: Seats, places: Mapping[str, Place], now: int) -> bool:
         """Whether that one, which has turns, is to have no more: for ``other``, or as it was asked for one."""
@@ -125,8 +126,10 @@ class Gangs:
                     rules[gpu] = Rule(once=True, barred=everybody)
         return rules
 
-    def _fits(self, pod: str, group: Seats, places: Mapping[str, Place], now: int) -> bool:
-        strictly = now - self._since[pod] < PATIENCE
+    def _comes_first(self, pod: str, group: Seats, places: Mapping[str, Place], now: int) -> bool:
+        return self._fits(pod, group, places, now, strictly=now - self._since[pod] < PATIENCE)
+
+    def _fits(self, pod: str, group: Seats, places: Mapping[str, Place], now: int, *, strictly: bool) -> bool:
         there = [(gpu, strictly and seat.wants) for gpu, seat in group[pod].items() if not seat.holds]
         return all(places[gpu].fits(pod, group, now, strictly=order) for gpu, order in there)
 
@@ -174,7 +177,7 @@ def holds(found: Mapping[str, Seat]) -> bool:
 
 
 def steps(found: Mapping[str, Seat]) -> bool:
-    """Whether all its gates know a lease for one launch: without, nothing ends what waits elsewhere, and it is as all."""
+    """Whether all its gates know a lease for one launch: without, what waits elsewhere could not be ended."""
     return all(seat.steps for seat in found.values())
 
 

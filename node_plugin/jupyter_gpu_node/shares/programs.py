@@ -1,9 +1,9 @@
-"""Which processes of one pod are one program: those that a notebook or a terminal started, with all that they started. Pure.
+"""Which processes of one pod are one program: a notebook's or a terminal's, with all that they started. Pure.
 
-Training with one process for each GPU (``torchrun``, ``mpirun``) has a parent that started them. A kernel and a terminal
-are children of the Jupyter server, and what is below one of these belongs together. Sessions and process groups say
-nothing: some launchers make new ones for each process. What is below no server that is known, as it outlived its
-terminal, counts as one program of its pod.
+Training with one process for each GPU (``torchrun``, ``mpirun``) has a parent that started them. A kernel and a
+terminal are children of the Jupyter server, and what is below one of these belongs together. Sessions and process
+groups say nothing: some launchers make new ones for each process. What is below no server that is known, as it outlived
+its terminal, counts as one program of its pod.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Together:
         self._wide: set[str] = set()
         """Pods whose processes are on several GPUs, each of them or not."""
         self._lines: dict[Peer, tuple[programs.Process, ...]] = {}
-        """Of processes of these, their parents as they were when that was asked first: who loses them stays what it is."""
+        """Of their processes, the parents as they were when that was asked first: who loses them stays what it is."""
         self._known: frozenset[programs.Process] = frozenset()
         """The servers at that moment."""
         self._several: tuple[str, ...] = ()
