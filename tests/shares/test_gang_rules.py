@@ -1,0 +1,290 @@
+"""Who of those on several GPUs may have turns: rule by rule, without programs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from jupyter_gpu_node.shares.arbiter import Rule
+from jupyter_gpu_node.shares.desk import Seat
+from jupyter_gpu_node.shares.gangs import LOOK, PATIENCE, PAUSE, SAVED, Gangs
+
+MS = 1_000
+LEASE = 20 * MS
+LATER = 10**12
+"""A clock that has run for long: it counts from the start of the machine."""
+BOTH = frozenset("ab")
+NOTHING = Seat(False, False, False, False, 500)
+WANTS = NOTHING._replace(wants=True)
+HOLDS = NOTHING._replace(holds=True)
+ASKED = HOLDS._replace(asked=True)
+ONCE = HOLDS._replace(once=True)
+
+
+class Place:
+    """A GPU, by what is so there."""
+
+    lease = LEASE
+
+    def __init__(self, **seats: Seat) -> None:
+        self.seats = seats
+        self.behind: Collection[str] = ()
+        """Who does not come first."""
+        self.without: Collection[str] = ()
+        """Nor by right."""
+
+    def seat(self, pod: str) -> Seat | None:
+        return self.seats.get(pod)
+
+    def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
+        assert pod in members
+        assert now >= LATER
+        return pod not in (self.behind if strictly else self.without)
+
+
+class Node:
+    """GPUs, and what is decided about them."""
+
+    def __init__(self, **places: Place) -> None:
+        self.places = places
+        self.gangs = Gangs()
+        self.now = LATER
+        self.pods = "abcd"
+
+    def after(self, time: int = 0, **seats: Seat) -> Mapping[str, Rule]:
+        """That much later each of these pods has that on all of its GPUs."""
+        self.now += time
+        for place in self.places.values():
+            place.seats |= {pod: one for pod, one in seats.items() if pod in place.seats}
+        return self.gangs.look(self.places, self.pods, self.now)
+
+
+def two(a: Seat = WANTS, b: Seat = WANTS) -> Node:
+    return Node(x=Place(a=a, b=b), y=Place(a=a, b=b))
+
+
+def open_for(rules: Mapping[str, Rule]) -> set[str | None]:
+    return {rule.first for rule in rules.values()}
+
+
+def test_one_of_a_group_has_turns_on_all_its_gpus() -> None:
+    """The others have none, and it comes first."""
+    node = two()
+    assert node.after() == dict.fromkeys("xy", Rule("a", barred=frozenset("b"), contesting=frozenset("b")))
+    assert node.gangs.wake == LATER + LOOK
+
+
+def test_who_is_alone_has_no_others() -> None:
+    """Nobody is barred, and there is nothing to look at again."""
+    node = two(b=NOTHING)
+    del node.places["y"].seats["b"]
+    assert node.after() == dict.fromkeys("xy", Rule("a"))
+    assert node.gangs.wake is None
+
+
+def test_those_without_a_gpu_in_common_do_not_wait_for_each_other() -> None:
+    """Each group has its own."""
+    node = Node(x=Place(a=WANTS), y=Place(a=WANTS), u=Place(b=WANTS), v=Place(b=WANTS))
+    assert {gpu: rule.first for gpu, rule in node.after().items()} == {"x": "a", "y": "a", "u": "b", "v": "b"}
+
+
+def test_a_pod_on_one_gpu_is_under_no_rule() -> None:
+    """Nor one that is not there at all."""
+    assert Node(x=Place(a=WANTS, b=WANTS), y=Place(b=WANTS)).after() == dict.fromkeys("xy", Rule("b"))
+    assert Node(x=Place(a=WANTS)).after() == {}
+
+
+def test_gates_that_know_no_lease_for_one_launch() -> None:
+    """Nothing could end what their programs wait for: they are under no rule, and the others as without them."""
+    node = two(a=WANTS._replace(steps=False))
+    assert node.after() == dict.fromkeys("xy", Rule("b"))
+    node.places["x"].seats["b"] = WANTS._replace(steps=False)  # on one of its GPUs
+    assert node.after(MS) == {}
+
+
+def test_it_begins_when_it_comes_first_everywhere() -> None:
+    """Until then nobody of the group has turns, and those that have a right to theirs are paid against."""
+    node = two()
+    node.places["x"].behind = "ab"
+    assert node.after() == dict.fromkeys("xy", Rule(barred=BOTH, contesting=BOTH))
+    node.places["y"].without = "a"
+    assert node.after(PATIENCE - 1) == dict.fromkeys("xy", Rule(barred=BOTH, contesting=frozenset("b")))
+    node.places["x"].behind = "a"
+    assert open_for(node.after()) == {"b"}
+
+
+def test_only_gpus_that_it_wants_count() -> None:
+    """It comes first where it has no work as soon as it has."""
+    node = two(b=NOTHING)
+    node.places["x"].seats["a"], node.places["x"].behind = NOTHING, "a"
+    assert open_for(node.after()) == {"a"}
+
+
+def test_after_long_a_right_to_each_is_enough() -> None:
+    """To all of them."""
+    node = two()
+    node.places["x"].behind = node.places["y"].behind = "ab"
+    node.places["x"].without = "a"
+    assert open_for(node.after()) == {None}
+    assert open_for(node.after(PATIENCE - 1)) == {None}
+    assert open_for(node.after(1)) == {"b"}
+
+
+def test_the_time_of_waiting_begins_anew() -> None:
+    """With each wait, not with the first one."""
+    node = two(b=NOTHING)
+    node.places["x"].behind = "a"
+    node.after()
+    node.after(PATIENCE - 1, a=NOTHING)
+    assert open_for(node.after(1, a=WANTS)) == {None}
+
+
+def test_it_gives_way_after_a_lease_to_one_that_had_less() -> None:
+    """Not before, and to nobody that had more."""
+    node = two()
+    node.after()
+    assert open_for(node.after(LEASE - 1, a=HOLDS)) == {"a"}
+    assert node.after(1) == dict.fromkeys("xy", Rule(barred=BOTH, contesting=frozenset("b")))
+    assert open_for(node.after(MS, a=ASKED)) == {None}  # it has not given back yet
+    assert open_for(node.after(MS, a=WANTS)) == {"b"}
+    assert open_for(node.after(LEASE, b=HOLDS)) == {"b"}  # `a` had a little more while it drained
+    assert open_for(node.after(2 * MS)) == {None}
+
+
+def test_one_that_cannot_begin_is_given_way_to_by_nobody() -> None:
+    """However long the other one goes on."""
+    node = two()
+    node.places["x"].behind = node.places["x"].without = "b"
+    node.after()
+    assert open_for(node.after(10 * LEASE, a=HOLDS)) == {"a"}
+
+
+def test_who_has_more_of_its_gpus_has_more_turns() -> None:
+    """What each had counts for its milli, the least of them."""
+    node = Node(x=Place(a=WANTS, b=WANTS), y=Place(a=WANTS, b=WANTS))
+    few, many = 200, 800
+    had = {"a": 0, "b": 0}
+    for _ in range(1000):
+        for pod, milli in (("a", few), ("b", many)):
+            node.places["x"].seats[pod] = WANTS._replace(milli=milli)
+            node.places["y"].seats[pod] = WANTS._replace(milli=500)
+        (pod,) = open_for(node.after())
+        if pod is not None:
+            had[pod] += 1
+            node.places["x"].seats[pod] = HOLDS._replace(milli=few if pod == "a" else many)
+            node.after(LEASE)
+    assert had["b"] == pytest.approx(2.5 * had["a"], rel=0.05)  # 500 to 200
+
+
+def test_asked_for_one_of_its_turns_it_ends() -> None:
+    """On all its GPUs; and nobody begins before it has given all back."""
+    node = two()
+    node.after()
+    node.after(MS, a=HOLDS)
+    node.places["y"].seats["a"] = ASKED
+    ends = Rule(barred=BOTH, contesting=frozenset("b"))
+    assert node.after(MS) == dict.fromkeys("xy", ends)
+    node.places["y"].seats["a"] = NOTHING
+    assert node.after(MS) == dict.fromkeys("xy", ends)
+    assert open_for(node.after(MS, a=NOTHING)) == {"b"}
+
+
+def test_without_work_it_ends() -> None:
+    """The next one begins."""
+    node = two()
+    node.after()
+    assert open_for(node.after(MS, a=NOTHING)) == {"b"}
+
+
+def test_groups_that_become_one() -> None:
+    """None of those that have turns goes on."""
+    node = Node(x=Place(a=WANTS), y=Place(a=WANTS), u=Place(b=WANTS), v=Place(b=WANTS))
+    assert open_for(node.after()) == {"a", "b"}
+    node.after(MS, a=HOLDS, b=HOLDS)
+    node.places["x"].seats["c"] = node.places["u"].seats["c"] = WANTS
+    assert set(node.after(MS).values()) == {Rule(barred=frozenset("abc"), contesting=frozenset("c"))}
+    node.after(MS, a=NOTHING)
+    assert open_for(node.after(MS, b=NOTHING)) == {"c"}
+
+
+def test_who_is_no_member_any_more() -> None:
+    """Its program ended: it is under no rule, and holds nobody up."""
+    node = two()
+    node.after()
+    node.pods = "b"
+    assert node.after(MS) == dict.fromkeys("xy", Rule("b"))
+
+
+def test_one_that_is_new_pays_nothing_for_the_time_before() -> None:
+    """It has the GPU from before: what it had was no turn of the group."""
+    node = two(a=HOLDS)
+    assert open_for(node.after()) == {None}
+    assert open_for(node.after(MS, a=WANTS)) == {"a"}
+
+
+def test_what_it_has_while_it_drains_is_its_own() -> None:
+    """`b` would have come second again."""
+    node = two(a=HOLDS)
+    node.after()
+    assert open_for(node.after(MS)) == {None}
+    assert open_for(node.after(MS, a=WANTS)) == {"b"}
+
+
+@pytest.mark.parametrize(("rested", "leases"), [(1_000 * MS, 6), (0, 1)])
+def test_who_comes_back_from_rest_is_ahead_by_a_little(rested: int, leases: int) -> None:
+    """Not by all the time in which it wanted nothing; and who came at once owes what it had."""
+    node = two(b=NOTHING)
+    node.after()
+    node.after(LEASE, a=NOTHING)
+    node.after(LEASE, b=WANTS)
+    node.after(MS, b=NOTHING)  # known from now on
+    node.after(MS, a=WANTS)
+    node.after(rested, a=HOLDS)
+    count = 0
+    node.after(0, b=WANTS)
+    while open_for(node.after(MS, a=WANTS)) != {"a"}:
+        count += 1
+        node.after(LEASE - MS, b=HOLDS)
+        node.after(0, b=WANTS)
+    assert abs(count * LEASE * 2 - min(SAVED, rested * 2)) <= 4 * LEASE or count <= leases
+
+
+def test_what_waits_elsewhere_gets_one_launch() -> None:
+    """Where nothing was given back for a while, and it wants what it gave back."""
+    node = two()
+    node.after()
+    node.after(MS, a=HOLDS)
+    node.places["x"].seats["a"] = ASKED
+    node.after(MS, b=WANTS)
+    node.places["x"].seats["a"] = WANTS
+    node.places["y"].seats["a"] = ASKED
+    ends = Rule(barred=BOTH, contesting=BOTH)
+    assert node.after(MS) == dict.fromkeys("xy", ends)
+    assert node.after(PAUSE - 1) == dict.fromkeys("xy", ends)
+    assert node.after(1) == {"x": Rule("a", once=True, barred=frozenset("b")), "y": ends}
+    node.places["x"].seats["a"] = ONCE
+    ends = Rule(barred=BOTH, contesting=frozenset("b"))
+    assert node.after(MS) == {"x": Rule(once=True, barred=BOTH), "y": ends}  # it may end it
+    node.places["y"].seats["a"] = NOTHING
+    assert node.after(MS)["x"] == ends  # nothing waits for it
+
+
+def test_who_has_nothing_waits_for_nothing() -> None:
+    """It gets no single launches."""
+    node = two(a=HOLDS)
+    node.after()
+    assert node.after(PAUSE, a=WANTS, b=NOTHING)["x"] == Rule("a", barred=frozenset("b"))
+    node = two()
+    node.places["x"].behind = "ab"
+    node.after()
+    assert not any(rule.once for rule in node.after(2 * PAUSE).values())
+
+
+def test_of_two_that_wait_on_one_gpu_one_has_the_launch() -> None:
+    """Two groups became one while both were asked."""
+    node = two(a=WANTS, b=WANTS)
+    node.places["y"].seats["a"] = ASKED
+    node.places["z"] = Place(b=ASKED)
+    node.after()
+    assert node.after(PAUSE)["x"] == Rule("a", once=True, barred=frozenset("b"))
