@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done, Grant, Revoke, encode
+from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done, Grant, Need, Revoke, encode
 
 from .place import Place
 from .stub import Connection
@@ -55,6 +55,7 @@ def test_a_lease_for_one_launch(place: Place) -> None:
     """Of four threads that wait one launches; the lease is given back when that has ended, and the others want more."""
     with place.stub() as stub, place.run("dlsym", "threads:4:2000") as program:
         connection = stub.accept()
+        assert connection.expect(Need).steps  # it says first of all that it knows them
         connection.expect(Ask)
         for launched in range(1, 21):
             connection.lease += 1

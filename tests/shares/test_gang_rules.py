@@ -169,10 +169,10 @@ def test_who_has_more_of_its_gpus_has_more_turns() -> None:
         for pod, milli in (("a", few), ("b", many)):
             node.places["x"].seats[pod] = WANTS._replace(milli=milli)
             node.places["y"].seats[pod] = WANTS._replace(milli=500)
-        (pod,) = open_for(node.after())
-        if pod is not None:
-            had[pod] += 1
-            node.places["x"].seats[pod] = HOLDS._replace(milli=few if pod == "a" else many)
+        (first,) = open_for(node.after())
+        if first is not None:
+            had[first] += 1
+            node.places["x"].seats[first] = HOLDS._replace(milli=few if first == "a" else many)
             node.after(LEASE)
     assert had["b"] == pytest.approx(2.5 * had["a"], rel=0.05)  # 500 to 200
 

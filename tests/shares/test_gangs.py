@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.arbiter import Rule
+from jupyter_gpu_node.shares.arbiter import Arbiter, Rule
 from jupyter_gpu_node.shares.desk import Seat, Terms
 from jupyter_gpu_node.shares.gangs import groups
 from jupyter_gpu_node.shares.protocol import Ask
-from tests.shares.collective import Kind, Machine
+from tests.shares.collective import TIMING, Kind, Machine
 
 MS = 1_000
 SECOND = 1_000_000
@@ -220,6 +220,22 @@ def test_one_that_comes_later_is_not_charged_for_the_time_before() -> None:
     one.run(SECOND)
     assert one.programs["a"].gates["0"].busy > 2.4 * SECOND
     assert one.programs["b"].done > 400
+
+
+@pytest.mark.parametrize("entitled", [True, False])
+def test_who_uses_what_a_member_waits_for_pays(entitled: bool) -> None:
+    """From its quantum, then its savings, and then it owes; for nothing only if the member could not have it."""
+    arbiter = Arbiter(TIMING, 0)
+    arbiter.put({"a": 500, "x": 500}, 0)
+    arbiter.obey(Rule(barred=frozenset("a"), contesting=frozenset("a" if entitled else ())), 0)
+    arbiter.ask("a", 0)
+    arbiter.ask("x", 0)
+    for now in range(0, 3 * SECOND, 5 * MS):
+        arbiter.tick(now)
+    account = arbiter.account("x", 3 * SECOND)
+    assert account.idle == (0 if entitled else 3 * SECOND)
+    assert account.guaranteed + account.overrun == (3 * SECOND if entitled else 0)
+    assert arbiter.account("a", 3 * SECOND).waited == 3 * SECOND
 
 
 def test_groups() -> None:

@@ -34,8 +34,8 @@ def both(tmp_path: Path) -> Iterator[Serving]:
 class Job:
     """One process for each GPU. What each launches ends only when the others have launched it, too.
 
-    All of them are connected before any launches: libraries of collectives have memory on each GPU first. ``tied``: they
-    have a parent of their own, else the test is their parent, as the Jupyter server is that of kernels.
+    All of them are connected before any launches: libraries of collectives have memory on each GPU first. ``tied``:
+    they have a parent of their own, else the test is their parent, as the Jupyter server is that of kernels.
     """
 
     def __init__(self, server: Serving, folder: Path, pod: str, *gpus: str, tied: bool = True) -> None:

@@ -66,7 +66,8 @@ class Rule:
     barred: frozenset[str] = frozenset()
     """They have no turns."""
     contesting: frozenset[str] = frozenset()
-    """Of these, who could have turns if ``first`` had none, here or elsewhere: it pays against them."""
+    """Of these, who could have turns if ``first`` had none, here or elsewhere: it pays against them. Without ``first``,
+    who has a right to the GPUs for which it waits: all that have turns here meanwhile pay."""
 
 
 DRAIN = 60_000_000

@@ -7,6 +7,7 @@ any GPU in common, also by way of third ones, are a group, of which one at a tim
 - It begins when it could have every GPU that it wants, as far as shares outside the group go: they come first where
   they have a better right. If it has waited for long, a right to each is enough.
 - Of several that could begin, that one does which had least for its milli; after a lease it gives way to such a one.
+- While none has turns, who uses a GPU that a member waits for pays, if that has a right to all that it waits for.
 - From then on it comes first on all its GPUs: what it has on one would wait for another otherwise, at its cost.
 - Where it has no work, shares outside the group have their turns.
 - Asked for one of its GPUs, it gives all of them back. What it has on one may wait for a launch on another that it has
