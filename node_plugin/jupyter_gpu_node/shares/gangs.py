@@ -96,7 +96,6 @@ class Gangs:
         free = not everybody & self._open.keys() and not any(holds(found) for found in group.values())
         if first is not None and free:
             self._open[first] = now
-            del self._since[first]
             fit.remove(first)
         if any(wants(group[pod]) for pod in everybody - self._open.keys()):
             self.wake = now + LOOK
