@@ -162,14 +162,13 @@ def test_a_process_that_loses_its_parent(both: Serving, tmp_path: Path) -> None:
     assert "Traceback" not in both.log
 
 
-def rank(log: int, board: mmap.mmap, number: int, path: Path) -> None:
+def rank(log: int, board: mmap.mmap, number: int, path: Path, parent: int) -> None:
     """What it has launched is over a while after all have launched it; then the next one."""
     side = Side(path)
     (turn,) = NUMBER.unpack_from(board, NUMBER.size * number)
     if turn == NONE:
         NUMBER.pack_into(board, NUMBER.size * number, READY)
     runs, began, met = False, 0, 0
-    parent = os.getppid()
     while os.getppid() == parent:  # as torchrun's do, it ends with that
         side.hear()
         (turn,) = NUMBER.unpack_from(board, NUMBER.size * number)
@@ -188,14 +187,14 @@ def rank(log: int, board: mmap.mmap, number: int, path: Path) -> None:
             runs = False
             if side.asked or side.once:
                 side.done(wants=True)
-    sys.exit()
 
 
 if __name__ == "__main__":
     written = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
     with Path(sys.argv[2]).open("r+b") as shared:
         place = mmap.mmap(shared.fileno(), 0)
-    while True:
+    starter = os.getppid()
+    while os.getppid() == starter:
         with contextlib.suppress(Exception):  # the server was killed, say: again
-            rank(written, place, int(sys.argv[3]), Path(sys.argv[4]))
+            rank(written, place, int(sys.argv[3]), Path(sys.argv[4]), starter)
         time.sleep(0.001)
