@@ -16,7 +16,8 @@ enum { IDLE = 500000, LOOK = 500000, IDLE_AT_END = 100000, LOOK_OFTEN = 100000, 
 
 static void close_door(struct share *share) { atomic_store(&share->until, 0); }
 
-/* Of a time: the lease is for one launch. A nanosecond more or less is nothing. */
+/* The lowest bit of a time says that the lease is for one launch: a nanosecond more or less is nothing. */
+static uint64_t until_time(uint64_t time, bool once) { return (time & ~UINT64_C(1)) | once; }
 static bool is_for_one(uint64_t until) { return until & 1 && until != FOREVER; }
 
 /* Whether this launch may pass, and is counted; `now` is 0 if the whole GPU is ours. Where one may pass it closes the door. */
@@ -85,8 +86,8 @@ static void granted(struct share *share, struct message message, uint64_t now) {
     share->stage = HELD;
     share->number = message.b;
     uint64_t most = (FOREVER - 1 - now) / 1000;
-    uint64_t until = (now + (message.a < most ? message.a : most) * 1000) & ~UINT64_C(1);
-    atomic_store(&share->until, message.a == FOREVER ? FOREVER : until | message.c);
+    uint64_t end = now + (message.a < most ? message.a : most) * 1000;
+    atomic_store(&share->until, message.a == FOREVER ? FOREVER : until_time(end, message.c));
     share_changed(share);
 }
 
@@ -126,7 +127,7 @@ void lease_lost(struct share *share) {
 
 bool lease_alone(struct share *share, uint64_t when) {
     if (!share->whole) return false;
-    atomic_store(&share->until, when + ALONE);
+    atomic_store(&share->until, until_time(when + ALONE, false));
     share_changed(share);
     return true;
 }
