@@ -243,6 +243,16 @@ def test_who_uses_what_a_member_waits_for_pays(entitled: bool) -> None:
     assert arbiter.account("a", 3 * SECOND).waited == 3 * SECOND
 
 
+def test_none_begins_while_a_gpu_rests() -> None:
+    """Who had it by the server before this one may have it still."""
+    arbiter = Arbiter(TIMING, 0)
+    arbiter.put({"a": 500}, 0)
+    arbiter.rest(100 * MS)
+    arbiter.ask("a", 0)
+    assert not any(arbiter.fits("a", "a", 50 * MS, strictly=strictly) for strictly in (True, False))
+    assert all(arbiter.fits("a", "a", 100 * MS, strictly=strictly) for strictly in (True, False))
+
+
 def test_groups() -> None:
     """By any GPU in common, also by way of third ones."""
     seat = Seat(True, False, False, False, 500)

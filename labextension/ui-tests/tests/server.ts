@@ -175,7 +175,8 @@ export class JupyterServer {
         // nothing of the group is left
       }
     }
-    rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 });
+    // The arbiter of shares ends, and writes a last time, some seconds after the last server.
+    rmSync(this.folder, { recursive: true, force: true, maxRetries: 20 });
   }
 
   log(): string {
