@@ -1,12 +1,13 @@
 /* How much work is queued on the GPU, and whether it is done.
  *
  * A revoke is answered when all that was let through has ended, so little may be queued: about two events of WINDOW each
- * on a stream, one that runs and one that is ready behind it. Where the one that runs is a launch of known duration, the next
- * one is let in when little of it is left: a neighbour waits for half a launch less, and for two halves if it comes sooner
- * than that. How little (`lead`) is learnt: each time that a stream is found without work in the midst of a lease, as its
- * thread was late to wake up or had other things to do, it doubles, up to as if nothing was held back. An event costs a microsecond, so it stands for as many
- * launches as fit; of what lasts longer than LONG there is one only, as the GPU would rest between two for a hundredth of
- * that at most, and others would wait for both; what is not known to be short gets one of its own. Durations are what passed between events by the
+ * on a stream, one that runs and one that is ready behind it. Where the one that runs is a launch of known duration, the
+ * next one is let in when little of it is left: a neighbour that comes before waits for that one only. How little (`lead`) is learnt: each time that a stream is found without work in the midst of a lease, as
+ * its thread was late to wake up or had other things to do, it doubles, up to as if nothing was held back.
+ *
+ * An event costs a microsecond, so it stands for as many launches as fit; of what lasts longer than LONG there is one only,
+ * as the GPU would rest between two for a hundredth of that at most, and others would wait for both; what is not known to
+ * be short gets one of its own. Durations are what passed between events by the
  * GPU's clock, and so neither longer nor shorter because a thread was late to look; several busy streams share the window
  * by themselves, as what passes for one of them is the work of all.
  *
@@ -18,7 +19,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, MOST_LAUNCHES = 1024, PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, RELAXED = 2, WITH_TIME = 0 };
+enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, MOST_LAUNCHES = 1024, RELAXED = 2, WITH_TIME = 0 };
+enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000 }; /* ns */
 
 enum { BUCKETS = 256, KINDS = 4096 };
 static struct lane *_Atomic buckets[BUCKETS];

@@ -42,12 +42,19 @@ def collective(server: Serving, folder: Path, pod: str, *gpus: str, name: str = 
         process.wait()
 
 
+@contextmanager
+def crossed(both: Serving, folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Two that need both GPUs, and begin at different ones: their logs."""
+    with (
+        collective(both, folder, "a", *GPUS) as (_, a),
+        collective(both, folder, "b", *reversed(GPUS)) as (_, b),
+    ):
+        yield a, b
+
+
 def test_two_programs_that_need_both_gpus(both: Serving, tmp_path: Path) -> None:
     """They begin at different ones, and both go on, for many rounds; never has each one."""
-    with (
-        collective(both, tmp_path, "a", *GPUS) as (_, a),
-        collective(both, tmp_path, "b", *reversed(GPUS)) as (_, b),
-    ):
+    with crossed(both, tmp_path) as (a, b):
         for _ in range(5):
             grows(a, 40)
             grows(b, 40)
@@ -67,10 +74,7 @@ def test_whoever_is_killed(both: Serving, tmp_path: Path) -> None:
 
 def test_a_server_that_is_killed(both: Serving, tmp_path: Path) -> None:
     """The next one knows the programs when they have connected again."""
-    with (
-        collective(both, tmp_path, "a", *GPUS) as (_, a),
-        collective(both, tmp_path, "b", *reversed(GPUS)) as (_, b),
-    ):
+    with crossed(both, tmp_path) as (a, b):
         for _ in range(2):
             grows(a, 10)
             grows(b, 10)
@@ -83,10 +87,7 @@ def test_a_server_that_is_killed(both: Serving, tmp_path: Path) -> None:
 
 def test_shares_come_and_go(both: Serving, tmp_path: Path) -> None:
     """A third pod has some of each, then none."""
-    with (
-        collective(both, tmp_path, "a", *GPUS) as (_, a),
-        collective(both, tmp_path, "b", *reversed(GPUS)) as (_, b),
-    ):
+    with crossed(both, tmp_path) as (a, b):
         both.set({gpu: {"a": 500, "b": 300, "c": 200} for gpu in GPUS})
         with collective(both, tmp_path, "c", *GPUS) as (_, c):
             for log in (a, b, c):
