@@ -2,8 +2,9 @@
  *
  * A revoke is answered when all that was let through has ended, so little may be queued: about two events of WINDOW each
  * on a stream, one that runs and one that is ready behind it. Where the one that runs is a launch of known duration, the
- * next one is let in when little of it is left: a neighbour that comes before waits for that one only. How little (`lead`) is learnt: each time that a stream is found without work in the midst of a lease, as
- * its thread was late to wake up or had other things to do, it doubles, up to as if nothing was held back.
+ * next one is let in when little of it is left: a neighbour that comes before waits for that one only. How little (`lead`)
+ * is learnt: each time that a stream is found without work in the midst of a lease, as its thread was late to wake up or
+ * had other things to do, it doubles, up to as if nothing was held back.
  *
  * An event costs a microsecond, so it stands for as many launches as fit; of what lasts longer than LONG there is one only,
  * as the GPU would rest between two for a hundredth of that at most, and others would wait for both; what is not known to

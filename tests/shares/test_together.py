@@ -42,7 +42,7 @@ def collective(server: Serving, folder: Path, pod: str, *gpus: str, name: str = 
         process.wait()
 
 
-@contextmanager
+@contextlib.contextmanager
 def crossed(both: Serving, folder: Path) -> Iterator[tuple[Path, Path]]:
     """Two that need both GPUs, and begin at different ones: their logs."""
     with (
