@@ -1,10 +1,12 @@
 """On a real GPU: programs on the CUDA runtime, which no stand-in can be, and NVIDIA's own tools, under the gate."""
 
+import ctypes
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -53,6 +55,70 @@ for _ in range(500):
     graph.replay()
 torch.cuda.synchronize()
 print(json.dumps(there.sum().item()))
+"""
+CUPY = """
+import json
+import cupy
+cupy.random.seed(1)
+square = cupy.ElementwiseKernel("float32 x", "float32 y", "y = x * x", "square")
+a = cupy.random.rand(1024, 1024, dtype=cupy.float32)
+for _ in range(200):
+    a = square(a @ a / 512)
+    a /= cupy.linalg.norm(a)
+print(json.dumps({"answer": float(a.sum()), "total": cupy.cuda.runtime.memGetInfo()[1]}))
+"""
+JAX = """
+import json
+import jax
+step = jax.jit(lambda a: jax.numpy.tanh(a @ a.T) / 32)
+a = jax.random.normal(jax.random.key(1), (1024, 1024))
+for _ in range(200):
+    a = step(a)
+print(json.dumps({"answer": float(a.sum()), "total": jax.local_devices()[0].memory_stats()["bytes_limit"]}))
+"""
+TRITON = """
+import json
+import torch
+import triton
+from triton import language as tl
+
+@triton.jit
+def add(there, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(there + at, tl.load(there + at) + 1)
+
+there = torch.zeros(4096, device="cuda")
+for _ in range(2000):
+    add[(4,)](there, SIZE=1024)
+compiled = torch.compile(lambda a: (a * 2 + 1).sum())
+print(json.dumps({"answer": compiled(there).item(), "total": torch.cuda.mem_get_info()[1]}))
+"""
+TOO_MUCH = """
+import json
+import torch
+held = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+try:
+    torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+    print(json.dumps("more than its limit"))
+except torch.cuda.OutOfMemoryError as error:
+    del held
+    print(json.dumps([str(error), torch.empty(1 << 30, dtype=torch.uint8, device="cuda").numel()]))
+"""
+HOG = """
+import sys, time
+import torch
+for _ in range(64):
+    torch.cuda._sleep(1_000_000)
+torch.cuda.synchronize()
+print("ready", flush=True)
+sys.stdin.readline()
+done, end = 0, time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    for _ in range(8):
+        torch.cuda._sleep(1_000_000)
+    torch.cuda.synchronize()
+    done += 8
+print(done)
 """
 NUMBA = """
 import numpy
@@ -159,6 +225,75 @@ def test_graphs(bench: Bench) -> None:
     """Each replay is gated and counts."""
     assert json.loads(bench.start(torch(), GRAPH, "two").lines()[-1]) == 501 * 1024
     assert bench.used("two") > 0
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("module", "program"), [("cupy", CUPY), ("jax", JAX), ("triton", TRITON)])
+def test_other_libraries(bench: Bench, module: str, program: str) -> None:
+    """The same answers, from kernels that they compile themselves, and the limit is the GPU's memory for each."""
+    there = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    if subprocess.run([torch(), "-c", there]).returncode:
+        pytest.skip(f"not run: needs {module} in the Python that JUPYTER_GPU_TEST_TORCH names")
+    alone = json.loads(Program([torch(), "-c", program], {}).lines()[-1])
+    shared = json.loads(bench.start(torch(), program, "one").lines()[-1])
+    assert shared["answer"] == pytest.approx(alone["answer"], rel=1e-3), "libraries choose their kernels by measuring"
+    assert shared["total"] <= 2 << 30 < alone["total"]
+    assert bench.used("one") > 0
+
+
+@pytest.mark.torch
+def test_memory_has_a_limit(bench: Bench) -> None:
+    """Beyond it there is no memory, in PyTorch's own words; what was there goes on."""
+    said = json.loads(bench.start(torch(), TOO_MUCH, "one").lines()[-1])
+    assert "out of memory" in said[0]
+    assert said[1] == 1 << 30
+
+
+@pytest.mark.torch
+def test_shares_are_kept(bench: Bench, server: Serving, gpu: str) -> None:
+    """Three times as many kernels of the share that is three times as large: counted by the programs, not by us."""
+    server.set({gpu: {"one": 750, "two": 250}})
+    running = [bench.start(torch(), HOG, share, "15") for share in ("one", "two")]
+    assert [program.line() for program in running] == ["ready"] * 2
+    for program in running:
+        program.tell("go")
+    large, small = (int(program.lines()[-1]) for program in running)
+    assert large / (large + small) == pytest.approx(0.75, abs=0.03)
+
+
+@pytest.mark.torch
+def test_training_goes_on_while_its_share_changes(bench: Bench, server: Serving, gpu: str) -> None:
+    """A larger share, a whole GPU, a smaller one, and an arbiter that is killed: the same numbers to the last bit."""
+    alone = json.loads(Program([torch(), "-c", TRAINING, "6000"], DETERMINISTIC).lines()[-1])
+    program = bench.start(torch(), TRAINING, "two", "6000")
+    changes = 0
+    while program.process.poll() is None:
+        for milli in (700, 1000, 250):
+            server.set({gpu: {"two": milli}})
+            time.sleep(0.3)
+        server.kill()
+        server.start()
+        changes += 1
+    assert json.loads(program.lines()[-1]) == alone
+    assert changes > 3
+
+
+@pytest.mark.torch
+def test_shim(server: Serving, gpu: str, tmp_path: Path) -> None:
+    """The form that stands at the path of the driver, as in pods: no variable names it, and it is found."""
+    ctypes.CDLL("libcuda.so.1")
+    (driver,) = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcuda.so" in line}
+    sockets = server.socket(gpu, "one").parent
+    shim = tmp_path / "shim" / "libcuda.so.1"
+    building.command(sys.executable, building.GATE / "build.py", "shim", shim, "--driver", driver, "--sockets", sockets)
+    folders = os.pathsep.join(filter(None, (str(shim.parent), os.environ.get("LD_LIBRARY_PATH"))))
+    alone = json.loads(Program([torch(), "-c", TRAINING, "300"], DETERMINISTIC).lines()[-1])
+    shared = json.loads(
+        Program([torch(), "-c", TRAINING, "300"], {**DETERMINISTIC, "LD_LIBRARY_PATH": folders}).lines()[-1]
+    )
+    assert {**shared, "total": 0} == {**alone, "total": 0}
+    assert shared["total"] == 2 << 30
+    assert server.usage(gpu, "one")["account"]["guaranteed"] > 0
 
 
 def test_numba_counts_right(bench: Bench) -> None:

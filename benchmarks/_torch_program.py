@@ -1,0 +1,123 @@
+"""A program of PyTorch's, unmodified by us: training, kernels of a millisecond without end, or bursts of them.
+
+    python _torch_program.py train SECONDS WIDTH
+    python _torch_program.py hog SECONDS
+    python _torch_program.py notebook SECONDS BURST EVERY
+
+Each says `ready` once it is warm, waits for a line of input, and says what it measured: `train` the microseconds of a
+step and the nanoseconds of the shortest launch, `hog` how many kernels ended, and `notebook` a line for each burst:
+microseconds until its first kernel began, and until its last had ended. BURST is in kernels, EVERY in milliseconds.
+"""
+
+import sys
+import time
+
+import torch  # type: ignore[import-not-found]
+
+_DEPTH = 64
+"""Kernels that a hog has before the GPU at once: programs that train are about as far ahead."""
+
+
+def main() -> None:
+    """One of them."""
+    kind, *words = sys.argv[1:]
+    {"train": train, "hog": hog, "notebook": notebook}[kind](*map(float, words))
+
+
+def ready() -> None:
+    """Warm; goes on when all are."""
+    torch.cuda.synchronize()
+    print("ready", flush=True)
+    sys.stdin.readline()
+
+
+def train(seconds: float, width: float) -> None:
+    """A small model has kernels of some microseconds, a wide one of some hundred."""
+    wide = int(width)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(wide, wide), torch.nn.ReLU(), torch.nn.Linear(wide, wide), torch.nn.ReLU(),
+        torch.nn.Linear(wide, 16),
+    ).cuda()  # fmt: skip
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    inputs, wanted = torch.randn(wide, wide, device="cuda"), torch.randn(wide, 16, device="cuda")
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(inputs), wanted).backward()
+            optimizer.step()
+        torch.cuda.synchronize()
+
+    steps(20)
+    ready()
+    done, began = 0, time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
+        steps(20)
+        done += 20
+    print(passed * 1e6 / done, launch())
+
+
+def launch() -> float:
+    """Nanoseconds, of kernels that do nothing."""
+    took = []
+    for _ in range(200):
+        began = time.perf_counter_ns()
+        for _ in range(500):
+            torch.cuda._sleep(0)
+        took.append((time.perf_counter_ns() - began) / 500)
+        torch.cuda.synchronize()
+    return sorted(took)[len(took) // 2]
+
+
+def millisecond() -> int:
+    """Cycles, by a clock that is warm."""
+    ends = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    cycles = 1_000_000
+    for _ in range(200):
+        torch.cuda._sleep(cycles)
+    ends[0].record()
+    for _ in range(100):
+        torch.cuda._sleep(cycles)
+    ends[1].record()
+    ends[1].synchronize()
+    return round(cycles * 100 / ends[0].elapsed_time(ends[1]))
+
+
+def hog(seconds: float) -> None:
+    """Always work, and never more than some before the GPU."""
+    cycles = millisecond()
+    marks = [torch.cuda.Event() for _ in range(_DEPTH)]
+    ready()
+    done, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        mark = marks[done % _DEPTH]
+        if done >= _DEPTH:
+            mark.synchronize()
+        torch.cuda._sleep(cycles)
+        mark.record()
+        done += 1
+    print(done - sum(not mark.query() for mark in marks))
+
+
+def notebook(seconds: float, burst: float, every: float) -> None:
+    """Bursts, at moments that do not beat with anything."""
+    cycles = millisecond()
+    first = torch.cuda.Event()
+    ready()
+    number, begin = 0, time.monotonic()
+    end = begin + seconds
+    while begin < end:
+        torch.cuda._sleep(cycles)
+        first.record()
+        for _ in range(int(burst) - 1):
+            torch.cuda._sleep(cycles)
+        first.synchronize()
+        began = time.monotonic() - begin - 0.001
+        torch.cuda.synchronize()
+        print(round(began * 1e6), round((time.monotonic() - begin) * 1e6), flush=True)
+        number += 1
+        time.sleep(max(0.0, begin + every / 1000 * (0.9 + 0.2 * (number * 0.618 % 1)) - time.monotonic()))
+        begin = time.monotonic()
+
+
+main()

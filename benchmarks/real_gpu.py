@@ -1,0 +1,148 @@
+"""The gate and the arbiter on a real GPU, with PyTorch: what training loses, and how well shares are kept.
+
+Each figure has the same program without the gate, which is what NVIDIA's driver does by itself, as its baseline.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from .figures import CannotRunError, Figure, percentile
+
+_COMMAND = "scripts/bench real_gpu"
+_PROGRAM = Path(__file__).with_name("_torch_program.py")
+_ROOT = Path(__file__).parents[1]
+_ROUNDS = 3
+_TRAIN, _LONG = 3, 15
+"""Seconds of training in each round, and of programs that are on the GPU together."""
+_WIDTHS = {"short kernels": 256, "long kernels": 4096}
+_PARTS = {"a": 100, "b": 200, "c": 300, "d": 400}
+_BURST, _EVERY = 20, 200
+_WARM = 10
+"""Bursts at the beginning that are left out: there are no savings yet."""
+
+
+def run() -> Sequence[Figure]:
+    """Some minutes."""
+    python = os.environ.get("JUPYTER_GPU_TEST_TORCH")
+    if not python or not Path("/dev/nvidiactl").exists():
+        raise CannotRunError("it needs an NVIDIA GPU, and JUPYTER_GPU_TEST_TORCH to name a Python with PyTorch for it")
+    with tempfile.TemporaryDirectory(prefix="g") as folder:
+        bench = _Bench(python, Path(folder))
+        return [*_alone(bench), *_together(bench), *(one for hogs in (1, 4) for one in _beside(bench, hogs))]
+
+
+class _Bench:
+    """Starts programs under the gate and without it."""
+
+    def __init__(self, python: str, folder: Path) -> None:
+        self.python, self.folder, self.runs = python, folder, 0
+        self.gate = folder / "gate.so"
+        build = _ROOT / "node_plugin" / "gate" / "build.py"
+        subprocess.run([sys.executable, build, "preload", self.gate], check=True, capture_output=True)
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+        self.gpu = re.findall(r"UUID: (GPU-[0-9a-f-]+)", listed)[0]
+
+    def said(
+        self, shares: Mapping[str, int], commands: Mapping[str, Sequence[object]], *, gated: bool
+    ) -> dict[str, list[str]]:
+        """What each of the programs says, by share; all begin to measure together."""
+        from tests.shares.serve import Serving
+
+        self.runs += 1
+        folder = self.folder / str(self.runs)
+        folder.mkdir()
+        with ExitStack() as stack:
+            if gated:
+                stack.enter_context(Serving(folder)).set({self.gpu: shares})
+            programs = {}
+            for name, words in commands.items():
+                env = {**os.environ, "CUDA_VISIBLE_DEVICES": self.gpu}
+                if gated:
+                    env |= {"LD_PRELOAD": str(self.gate), "JUPYTER_GPU_GATE": str(folder / name / "shares")}
+                command = [self.python, _PROGRAM, *map(str, words)]
+                program = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                stack.callback(program.wait)
+                stack.callback(program.kill)
+                programs[name] = program
+            for program in programs.values():
+                assert program.stdout
+                assert program.stdout.readline() == "ready\n"
+            for program in programs.values():
+                assert program.stdin
+                program.stdin.write("go\n")
+                program.stdin.flush()
+            return {name: program.communicate()[0].splitlines() for name, program in programs.items()}
+
+    def numbers(self, *words: object, gated: bool) -> list[float]:
+        """What one program says that is alone."""
+        said = self.said({"one": 500}, {"one": words}, gated=gated)["one"][-1]
+        return [float(word) for word in said.split()]
+
+
+def _alone(bench: _Bench) -> list[Figure]:
+    figures = []
+    for kind, width in _WIDTHS.items():
+        free, held = [], []
+        for _ in range(_ROUNDS):
+            free.append(bench.numbers("train", _TRAIN, width, gated=False))
+            held.append(bench.numbers("train", _TRAIN, width, gated=True))
+        loss = [100 * (one - other) / other for (one, _), (other, _) in zip(held, free, strict=True)]
+        for name, unit, at in (("a step of training", "µs", 0), ("a launch inside a lease", "ns", 1)):
+            with_it, without = ([numbers[at] for numbers in run] for run in (held, free))
+            figures.append(
+                Figure.of(f"A real GPU: {name}, {kind}, against no gate", unit, with_it, _COMMAND, baseline=without)
+            )
+        figures.append(Figure.of(f"A real GPU: training's loss, {kind}", "%", loss, _COMMAND, goal=1))
+    return figures
+
+
+def _together(bench: _Bench) -> list[Figure]:
+    found = []
+    for gated in (True, False):
+        said = bench.said(_PARTS, dict.fromkeys(_PARTS, ("hog", _LONG)), gated=gated)
+        done = {name: int(lines[-1]) for name, lines in said.items()}
+        found.append(max(abs(100 * done[name] / sum(done.values()) - milli / 10) for name, milli in _PARTS.items()))
+        print("exactness", gated, done, sum(done.values()) / _LONG / 1000, file=sys.stderr)
+    name = "A real GPU: parts of 10/20/30/40 %, the largest error in kernels done, against the driver alone"
+    return [Figure(name, "% of the GPU", found[0], _COMMAND, None, found[1])]
+
+
+def _beside(bench: _Bench, hogs: int) -> list[Figure]:
+    names = ["notebook", *(f"hog{number}" for number in range(hogs))]
+    commands = {name: ("hog", _LONG) if name != "notebook" else ("notebook", _LONG, _BURST, _EVERY) for name in names}
+    waits, busy = [], []
+    for gated in (True, False):
+        said = bench.said(dict.fromkeys(names, 1000 // len(names)), commands, gated=gated)
+        bursts = [tuple(map(int, line.split())) for line in said.pop("notebook")]
+        waits.append([wait / 1000 for wait, _ in bursts[_WARM:]])
+        busy.append((len(bursts) * _BURST + sum(int(lines[-1]) for lines in said.values())) / _LONG / 1000)
+        print(
+            "beside",
+            hogs,
+            gated,
+            "busy",
+            busy[-1],
+            "bursts",
+            sorted(end for _, end in bursts)[len(bursts) // 2],
+            file=sys.stderr,
+        )
+    beside = f"A real GPU: a burst beside {hogs} {'hog' if hogs == 1 else 'hogs'}: wait"
+    return [
+        Figure(
+            f"{beside}, {name}, against the driver alone",
+            "ms",
+            percentile(waits[0], at),
+            _COMMAND,
+            None,
+            percentile(waits[1], at),
+        )
+        for at, name in ((50, "p50"), (95, "p95"), (100, "longest"))
+    ]
