@@ -13,8 +13,9 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from .audit_rules import Rights, holders
 from .guarded_pod import GuardedPod
 from .holders import Sight, inner_pid
+from .holdings import Holding
 from .plan import Observation, plan
-from .roster import Holding, PodView
+from .roster import PodView
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 1.0
 """Seconds between two looks at a device that should be closed: few at first, backing off."""

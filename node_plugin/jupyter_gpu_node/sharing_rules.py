@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
-from .roster import Holding
+from .holdings import Holding
 
 Place = tuple[str, str]
 """GPU and pod."""

@@ -16,7 +16,7 @@ from typing import TypeVar
 from jupyter_gpu import faults
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 
-from . import cgroup, killing, proc, roster
+from . import cgroup, holdings, killing, proc
 from .audit_rules import Rights
 from .guarded_pod import GuardedPod, enclose
 from .guarding import Guarding
@@ -126,7 +126,7 @@ class Steps:
         taken = self._tools.sharing.taken.of(member.uid)
         decided = tuple(share for share in allocated.shares if share.uuid not in taken) if allocated else ()
         others = [one.holding for one in self._members.values() if one is not member]
-        shares = roster.permitted(decided, member.holding, others, inventory.seen, inventory.held_back)
+        shares = holdings.permitted(decided, member.holding, others, inventory.seen, inventory.held_back)
         member.waits = len(shares) < len(decided)
         # Claimed before it is so: another pod's step may come in between.
         member.granted = {**member.granted, **{share.uuid: share.milli for share in shares}}

@@ -2,7 +2,7 @@
 
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu_node import roster
+from jupyter_gpu_node import holdings
 from jupyter_gpu_node.audit_rules import Rights, Suspect, Verdict, judge
 from jupyter_gpu_node.member import Member
 
@@ -20,6 +20,6 @@ def test_nothing_is_given_to_others_while_a_pod_cannot_be_closed() -> None:
     """It may open anything; as soon as it is closed, the others get what they were given."""
     other, loose = Member("a"), Member("b", settled=True, loose=True)
     shares = (GpuShare("GPU-0", 1000),)
-    assert roster.permitted(shares, other.holding, [loose.holding], {"GPU-0"}) == ()
+    assert holdings.permitted(shares, other.holding, [loose.holding], {"GPU-0"}) == ()
     loose.loose = False
-    assert roster.permitted(shares, other.holding, [loose.holding], {"GPU-0"}) == shares
+    assert holdings.permitted(shares, other.holding, [loose.holding], {"GPU-0"}) == shares

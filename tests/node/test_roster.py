@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu_node import roster
-from jupyter_gpu_node.roster import Holding, permitted
+from jupyter_gpu_node.holdings import Holding, permitted
 
 A, B, C = "GPU-a", "GPU-b", "GPU-c"
 

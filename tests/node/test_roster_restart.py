@@ -13,10 +13,11 @@ from jupyter_gpu_node import device_reader, guarded_pod
 from jupyter_gpu_node.device_filter import EXIT, MOVE, R0, Instruction, assemble
 from jupyter_gpu_node.device_filter import compile as compile_rules
 from jupyter_gpu_node.device_rules import DeviceRules
+from jupyter_gpu_node.holdings import Holding, permitted
 from jupyter_gpu_node.member import Member, wanted
 from jupyter_gpu_node.pins import Pins
 from jupyter_gpu_node.places import Places
-from jupyter_gpu_node.roster import Holding, PodView, permitted
+from jupyter_gpu_node.roster import PodView
 from jupyter_gpu_node.slots import PodRef
 from tests.node.conftest import DEVICES, MANAGED, Child
 

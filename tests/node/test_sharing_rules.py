@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu_node.roster import Holding
+from jupyter_gpu_node.holdings import Holding
 from jupyter_gpu_node.sharing_rules import Taken, limit, served
 
 GPUS = ("GPU-0", "GPU-1")

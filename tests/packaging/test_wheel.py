@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -239,6 +240,17 @@ def test_the_server_answers(lab: Lab) -> None:
     assert view["total"] == 2000
     assert view["amounts"]["attached"] == 1000
     assert view["simulated"] is True
+
+
+def test_a_share_is_served(lab: Lab) -> None:
+    """Of one GPU, too: the arbiter is a process of its own, and runs with what the server needs."""
+    assert lab.json("jupyter-gpu/api/v1/request", "PUT", {"gpus": 0.5})["amounts"]["attached"] == 500
+    end = time.monotonic() + 60
+    while not lab.json("jupyter-gpu/api/v1/sample").get("shares"):
+        assert time.monotonic() < end, lab.json("jupyter-gpu/api/v1/status")
+        time.sleep(0.1)
+    conditions = lab.json("jupyter-gpu/api/v1/status")["conditions"]
+    assert [condition["type"] for condition in conditions] == ["Simulated"]
 
 
 def test_the_command_is_installed(clean: Path) -> None:
