@@ -83,10 +83,25 @@ def test_a_burst_is_not_followed_by_a_pause(milli: int) -> None:
     turns = [turn for turn in uses["burst"].turns if turn[1] > start]
     period, quantum = Timing().period, Timing().quantum(milli)
     assert max(after[0] - before[1] for before, after in pairwise(turns)) <= 2 * period
-    spent = Timing().cap(milli) * 1000 // (1000 - milli)
+    spent = Timing().cap(milli) * 1000 // (750 - milli)  # a long burst leaves a quarter to the other
     for begin in range(start + spent + 2 * period, end - SECOND, SECOND):
         had = within(uses["burst"].turns, begin, begin + SECOND)
         assert had == pytest.approx(SECOND * milli / 1000, abs=2 * quantum)
+
+
+@pytest.mark.parametrize("rested", [True, False])
+@pytest.mark.parametrize("shares", [(500, 500), (750, 250), (100, 200, 300, 400)])
+def test_nobody_waits_until_others_have_spent_what_they_saved(shares: Sequence[int], rested: bool) -> None:
+    """Training that waits for each result, after all have rested or all but one: each has its turns all the time."""
+    begin, end = 10 * SECOND, 30 * SECOND
+    programs = {
+        str(milli): Program(milli, ((begin if rested or number == 0 else 0, 21 * MS),), 2_500, again=200)
+        for number, milli in enumerate(shares)
+    }
+    uses = Simulation(programs, Timing(), handover=HANDOVER).run(end)
+    for milli in shares:
+        turns = [turn for turn in uses[str(milli)].turns if turn[1] > begin]
+        assert max(after[0] - before[1] for before, after in pairwise(turns)) <= 2 * Timing().period
 
 
 def test_a_bank_makes_bursts_wait_less() -> None:

@@ -8,6 +8,9 @@ who has saved time comes first, and of these who had least of the GPU since its 
 hog that has savings, too (least attained service). Of those without savings: who is furthest behind its quantum, then
 who waits longest. Least-recent-use alone serves a bursty share badly when its use is close to its part of the GPU; that
 it has saved time is exactly what tells it from a hog.
+
+Whoever saved for long can spend for long, and longest where it keeps a small share from its part. So a burst that goes
+on leaves a quarter of the time to the others with a claim, in turn: they wait for some leases, not until it has ended.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from dataclasses import dataclass
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .bank import Deposit
-from .ledger import CLAIMANT, NEITHER, Account, Ledger
+from .ledger import CLAIMANT, NEITHER, SAVER, Account, Ledger
 from .timing import Timing
 
 
@@ -70,6 +73,10 @@ class Rule:
     who has a right to the GPUs for which it waits: all that have turns here meanwhile pay."""
 
 
+LONG = 5
+"""Bursts are told apart by powers of two of a quarter lease. One that had four leases goes on, and is long."""
+LEAVES = 3
+"""Leases of long bursts to one of the others."""
 DRAIN = 60_000_000
 """Grace of a turn in which a program must end what it queued on a whole GPU, where nothing limits that."""
 LONG_KERNEL = 10_000_000
@@ -110,6 +117,8 @@ class _Turn:
     """More than the usual one: what it has on the GPU was not limited when it was put there."""
     once: bool = False
     """It is for one launch."""
+    left: bool = False
+    """To it by a long burst."""
 
 
 class Arbiter:
@@ -125,6 +134,10 @@ class Arbiter:
         self._opens = now
         """Nobody is given the GPU before."""
         self._rule = Rule()
+        self._burst = 0
+        """What long bursts had while others with a claim waited, less what these had since."""
+        self._due = False
+        """That these are served now, in turn."""
         self.unpaid = 0
         """What changes of hands cost in this period: nobody has paid it yet."""
 
@@ -332,7 +345,9 @@ class Arbiter:
     def _begin(self, one: _Share, want: int, waiting: list[_Share]) -> Grant:
         one.since = self._now
         self._turns += 1
-        self._turn = _Turn(one, self._turns, self._now, once=self._rule.once and one.name == self._rule.first)
+        self._turn = _Turn(
+            one, self._turns, self._now, once=self._rule.once and one.name == self._rule.first, left=self._due
+        )
         until = self._now + self.timing.lease if self._turn.once else self._until(one, want, waiting)
         return self._run_until(self._turn, until)
 
@@ -354,17 +369,26 @@ class Arbiter:
                 return True
             if now >= turn.began + self.timing.least and self._presses(holder, waiting):
                 return True
-        return bool(waiting) and now >= turn.until and min((*waiting, holder), key=self._rank) is not holder
+        if not waiting or now < turn.until:
+            return False
+        return min(self._rank(one)[:2] for one in waiting) <= self._rank(holder)[:2]  # equals take turns of a lease
 
     def _rank(self, one: _Share) -> tuple[int, int, int]:
-        """Least is first. Savers differ by powers of two: finer steps would be changes of hands for nothing."""
+        """Least is first. Finer steps would be changes of hands for nothing."""
         ledger = one.ledger
         standing = ledger.standing(self._now)
         if standing == NEITHER:
-            return standing, ledger.freely * 1000 // ledger.milli, one.since
-        if standing == CLAIMANT:
-            return standing, -ledger.left(), one.since
-        return standing, (4 * one.had // self.timing.lease).bit_length(), one.since
+            return 3, ledger.freely * 1000 // ledger.milli, one.since
+        had = self._had(one)
+        if standing == SAVER and had < LONG:
+            return 0, had, one.since
+        if self._due:
+            return 1, 0, one.since
+        return (1, had, one.since) if standing == SAVER else (2, -ledger.left(), one.since)
+
+    def _had(self, one: _Share) -> int:
+        """What it had since its demand began, in powers of two."""
+        return (4 * one.had // self.timing.lease).bit_length()
 
     def _until(self, one: _Share, want: int, waiting: list[_Share]) -> int:
         """When its turn ends if others wait: after what it wants, if it knows, what it may claim, or a lease."""
@@ -426,10 +450,21 @@ class Arbiter:
             if self._rule.barred:
                 waiting, rivals = self._deprived(waiting)
             claimed = any(one.ledger.claims(start) for one in rivals)
+            self._leave(self._turn, start, end, claimed=claimed)
             self._turn.share.had += end - start
             self._turn.share.ledger.run(start, end, contested=bool(rivals), claimed=claimed)
             for one in waiting:
                 one.ledger.wait(start, end)
+
+    def _leave(self, turn: _Turn, start: int, end: int, *, claimed: bool) -> None:
+        """Keep count of what a long burst leaves to others, where they have a claim."""
+        if not claimed:
+            self._burst = 0
+        elif turn.left and self._due:
+            self._burst = max(0, self._burst - LEAVES * (end - start))
+        elif self._had(turn.share) >= LONG and turn.share.ledger.standing(start) == SAVER:
+            self._burst += end - start
+        self._due = self._burst >= LEAVES * self.timing.lease or (self._due and self._burst > 0)
 
     def _deprived(self, waiting: list[_Share]) -> tuple[list[_Share], list[_Share]]:
         """Who waits, also elsewhere for a turn of its group, and against whom of these the one with the turn pays."""
