@@ -1,12 +1,14 @@
 """A program of PyTorch's, unmodified by us: training, kernels of a millisecond without end, or bursts of them.
 
     python _torch_program.py train SECONDS WIDTH
-    python _torch_program.py hog SECONDS
-    python _torch_program.py notebook SECONDS BURST EVERY
+    python _torch_program.py cycles
+    python _torch_program.py hog SECONDS CYCLES
+    python _torch_program.py notebook SECONDS CYCLES BURST EVERY
 
 Each says `ready` once it is warm, waits for a line of input, and says what it measured: `train` the microseconds of a
-step and the nanoseconds of the shortest launch, `hog` how many kernels ended, and `notebook` a line for each burst:
-microseconds until its first kernel began, and until its last had ended. BURST is in kernels, EVERY in milliseconds.
+step and the nanoseconds of the shortest launch, `cycles` how many of the GPU's are a millisecond, `hog` how many kernels
+of CYCLES ended, and `notebook` a line for each burst: microseconds until its first kernel ended, and its last. BURST is
+in kernels, EVERY in milliseconds.
 """
 
 import sys
@@ -21,7 +23,7 @@ _DEPTH = 64
 def main() -> None:
     """One of them."""
     kind, *words = sys.argv[1:]
-    {"train": train, "hog": hog, "notebook": notebook}[kind](*map(float, words))
+    {"train": train, "cycles": cycles, "hog": hog, "notebook": notebook}[kind](*map(float, words))
 
 
 def ready() -> None:
@@ -69,23 +71,22 @@ def launch() -> float:
     return sorted(took)[len(took) // 2]
 
 
-def millisecond() -> int:
-    """Cycles, by a clock that is warm."""
+def cycles() -> None:
+    """Of a GPU that has nothing else to do, once its clock is warm."""
     ends = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    cycles = 1_000_000
-    for _ in range(200):
-        torch.cuda._sleep(cycles)
+    ready()
+    for _ in range(1000):
+        torch.cuda._sleep(1_000_000)
     ends[0].record()
-    for _ in range(100):
-        torch.cuda._sleep(cycles)
+    for _ in range(1000):
+        torch.cuda._sleep(1_000_000)
     ends[1].record()
     ends[1].synchronize()
-    return round(cycles * 100 / ends[0].elapsed_time(ends[1]))
+    print(round(1e9 / ends[0].elapsed_time(ends[1])))
 
 
-def hog(seconds: float) -> None:
+def hog(seconds: float, cycles: float) -> None:
     """Always work, and never more than some before the GPU."""
-    cycles = millisecond()
     marks = [torch.cuda.Event() for _ in range(_DEPTH)]
     ready()
     done, end = 0, time.monotonic() + seconds
@@ -93,26 +94,25 @@ def hog(seconds: float) -> None:
         mark = marks[done % _DEPTH]
         if done >= _DEPTH:
             mark.synchronize()
-        torch.cuda._sleep(cycles)
+        torch.cuda._sleep(int(cycles))
         mark.record()
         done += 1
     print(done - sum(not mark.query() for mark in marks))
 
 
-def notebook(seconds: float, burst: float, every: float) -> None:
+def notebook(seconds: float, cycles: float, burst: float, every: float) -> None:
     """Bursts, at moments that do not beat with anything."""
-    cycles = millisecond()
     first = torch.cuda.Event()
     ready()
     number, begin = 0, time.monotonic()
     end = begin + seconds
     while begin < end:
-        torch.cuda._sleep(cycles)
+        torch.cuda._sleep(int(cycles))
         first.record()
         for _ in range(int(burst) - 1):
-            torch.cuda._sleep(cycles)
+            torch.cuda._sleep(int(cycles))
         first.synchronize()
-        began = time.monotonic() - begin - 0.001
+        began = time.monotonic() - begin
         torch.cuda.synchronize()
         print(round(began * 1e6), round((time.monotonic() - begin) * 1e6), flush=True)
         number += 1

@@ -25,6 +25,9 @@ _TRAIN, _LONG = 3, 15
 _WIDTHS = {"short kernels": 256, "long kernels": 4096}
 _PARTS = {"a": 100, "b": 200, "c": 300, "d": 400}
 _BURST, _EVERY = 20, 200
+"""Kernels in a burst, and milliseconds from one to the next."""
+_KERNEL = 1_000
+"""Microseconds of each."""
 _WARM = 10
 """Bursts at the beginning that are left out: there are no savings yet."""
 
@@ -36,7 +39,9 @@ def run() -> Sequence[Figure]:
         raise CannotRunError("it needs an NVIDIA GPU, and JUPYTER_GPU_TEST_TORCH to name a Python with PyTorch for it")
     with tempfile.TemporaryDirectory(prefix="g") as folder:
         bench = _Bench(python, Path(folder))
-        return [*_alone(bench), *_together(bench), *(one for hogs in (1, 4) for one in _beside(bench, hogs))]
+        (cycles,) = bench.numbers("cycles", gated=False)
+        beside = (figure for hogs in (1, 4) for figure in _beside(bench, hogs, cycles))
+        return [*_alone(bench), *_together(bench, cycles), *beside]
 
 
 class _Bench:
@@ -104,45 +109,39 @@ def _alone(bench: _Bench) -> list[Figure]:
     return figures
 
 
-def _together(bench: _Bench) -> list[Figure]:
-    found = []
+def _together(bench: _Bench, cycles: float) -> list[Figure]:
+    errors, busy = [], []
     for gated in (True, False):
-        said = bench.said(_PARTS, dict.fromkeys(_PARTS, ("hog", _LONG)), gated=gated)
+        said = bench.said(_PARTS, dict.fromkeys(_PARTS, ("hog", _LONG, cycles)), gated=gated)
         done = {name: int(lines[-1]) for name, lines in said.items()}
-        found.append(max(abs(100 * done[name] / sum(done.values()) - milli / 10) for name, milli in _PARTS.items()))
-        print("exactness", gated, done, sum(done.values()) / _LONG / 1000, file=sys.stderr)
-    name = "A real GPU: parts of 10/20/30/40 %, the largest error in kernels done, against the driver alone"
-    return [Figure(name, "% of the GPU", found[0], _COMMAND, None, found[1])]
+        total = sum(done.values())
+        errors.append(max(abs(100 * done[name] / total - milli / 10) for name, milli in _PARTS.items()))
+        busy.append(100 - total / _LONG / 10)
+    name = "A real GPU: shares of 10/20/30/40 %"
+    return [
+        Figure(
+            f"{name}: the largest error in kernels done, against no gate", "%", errors[0], _COMMAND, None, errors[1]
+        ),
+        Figure(f"{name}: GPU without work, against no gate", "%", busy[0], _COMMAND, None, busy[1]),
+    ]
 
 
-def _beside(bench: _Bench, hogs: int) -> list[Figure]:
+def _beside(bench: _Bench, hogs: int, cycles: float) -> list[Figure]:
     names = ["notebook", *(f"hog{number}" for number in range(hogs))]
-    commands = {name: ("hog", _LONG) if name != "notebook" else ("notebook", _LONG, _BURST, _EVERY) for name in names}
-    waits, busy = [], []
+    commands = {name: ("hog", _LONG, cycles) for name in names} | {
+        "notebook": ("notebook", _LONG, cycles, _BURST, _EVERY)
+    }
+    waits, idle = [], []
     for gated in (True, False):
         said = bench.said(dict.fromkeys(names, 1000 // len(names)), commands, gated=gated)
         bursts = [tuple(map(int, line.split())) for line in said.pop("notebook")]
-        waits.append([wait / 1000 for wait, _ in bursts[_WARM:]])
-        busy.append((len(bursts) * _BURST + sum(int(lines[-1]) for lines in said.values())) / _LONG / 1000)
-        print(
-            "beside",
-            hogs,
-            gated,
-            "busy",
-            busy[-1],
-            "bursts",
-            sorted(end for _, end in bursts)[len(bursts) // 2],
-            file=sys.stderr,
-        )
-    beside = f"A real GPU: a burst beside {hogs} {'hog' if hogs == 1 else 'hogs'}: wait"
-    return [
-        Figure(
-            f"{beside}, {name}, against the driver alone",
-            "ms",
-            percentile(waits[0], at),
-            _COMMAND,
-            None,
-            percentile(waits[1], at),
-        )
+        waits.append([(ended - _KERNEL) / 1000 for ended, _ in bursts[_WARM:]])
+        done = len(bursts) * _BURST + sum(int(lines[-1]) for lines in said.values())
+        idle.append(100 - done / _LONG / 10)
+    beside = f"A real GPU: a burst beside {hogs} {'hog' if hogs == 1 else 'hogs'}"
+    figures = [
+        Figure(f"{beside}: wait, {name}, against no gate", "ms", percentile(waits[0], at), _COMMAND, None,
+               percentile(waits[1], at))
         for at, name in ((50, "p50"), (95, "p95"), (100, "longest"))
-    ]
+    ]  # fmt: skip
+    return [*figures, Figure(f"{beside}: GPU without work, against no gate", "%", idle[0], _COMMAND, None, idle[1])]

@@ -1,6 +1,7 @@
 """Offences against turns: each rule by a case, and what must hold whatever happens."""
 
 import json
+import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +35,7 @@ from jupyter_gpu_node.shares.offences import (
 
 PENALTIES = Penalties(grace=100_000, strikes=3)
 HOG, CHILD, JUPYTER, OTHER = Process(7, 70), Process(8, 80), Process(9, 90), Process(10, 100)
+SECOND = 1_000_000
 KEPT = "it kept the GPU after it was asked for it"
 
 
@@ -169,6 +171,44 @@ def test_who_uses_the_gpu_in_turns_of_others_is_stopped() -> None:
     assert world.see(foreign(50_001)) == (stop(HOG, why="it used the GPU in turns of others"),)
     assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
     assert world.see(foreign(50_001)) == ()
+
+
+@pytest.mark.parametrize("milli", [100, 250, 500, 900])
+def test_the_drivers_few_samples_accuse_nobody(milli: int) -> None:
+    """Hours of looks at shares that keep to their turns: five times a second it says who runs, and no more."""
+    world, draw = World(), random.Random(milli)
+    for _ in range(20_000):
+        seen = sum(draw.random() < milli / 1000 for _ in range(5))
+        assert world.see(Looked({}, SECOND, {"a": seen * SECOND // 5 - milli * 1000}), SECOND) == ()
+
+
+@pytest.mark.parametrize(("milli", "uses", "within"), [(500, 1000, 20), (250, 600, 30), (100, 1000, 8)])
+def test_who_asks_and_launches_on_another_way_as_well_is_found(milli: int, uses: int, within: int) -> None:
+    """After some seconds; a second time it begins anew."""
+    world, draw = World(), random.Random(milli)
+    found = []
+    for second in range(200):
+        seen = sum(draw.random() < uses / 1000 for _ in range(5))
+        if world.see(Looked({}, SECOND, {"a": seen * SECOND // 5 - milli * 1000}), SECOND):
+            found.append(second)
+            world.see(Turn("a"))
+            if len(found) == 2:
+                break
+    assert found[0] <= within
+    assert 3 <= found[1] - found[0] <= within
+
+
+def test_what_is_seen_of_members_is_forgotten_with_a_stop() -> None:
+    """As work that was queued runs on."""
+    world = World()
+    for _ in range(3):
+        assert world.see(Looked({}, SECOND, {"a": 900_000}), SECOND) == ()
+    assert world.late()
+    assert world.see(Looked({}, SECOND, {"a": 900_000}), SECOND) == ()
+    world.see(Turn("a"))
+    for _ in range(3):
+        assert world.see(Looked({}, SECOND, {"a": 900_000}), SECOND) == ()
+    assert [type(order) for order in world.see(Looked({}, SECOND, {"a": 900_000}), SECOND)] == [Stop]
 
 
 def test_a_turn_does_not_break_the_row() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_node.shares.offences import Process
-from jupyter_gpu_node.shares.usage_by_process import NvmlReader, foreign
+from jupyter_gpu_node.shares.usage_by_process import NvmlReader, beyond, foreign
 
 MEMBER, ESCAPER, OTHER = Process(7, 70), Process(8, 80), Process(9, 90)
 
@@ -42,16 +42,20 @@ def nvmlDeviceGetProcessUtilization(gpu, since):
 # --- in turns of others -----------------------------------------------------------------------------------------------
 
 
-def test_who_uses_what_its_share_has_turns_for_is_no_offender() -> None:
-    """To the microsecond."""
+def test_who_asks_is_measured_by_the_turns_of_its_share() -> None:
+    """To the microsecond; below zero where it used less, and never more than others had."""
     assert foreign({"a": {MEMBER: 500}}, {"a": 500, "b": 500}, {MEMBER}) == {}
+    assert beyond({"a": {MEMBER: 500}}, {"a": 500, "b": 500}, {MEMBER}) == {"a": 0, "b": -500}
+    assert beyond({"a": {MEMBER: 500}}, {"a": 400, "b": 90}, {MEMBER}) == {"a": 90, "b": -90}
 
 
-def test_what_is_more_is_first_of_those_who_are_no_members() -> None:
-    """Then of the members."""
+def test_who_never_asks_is_to_blame_for_all_that_others_can_have_missed() -> None:
+    """Whatever its share has turns for: it launches in all of them."""
     uses = {"a": {MEMBER: 500, ESCAPER: 300}, "b": {OTHER: 10}}
-    assert foreign(uses, {"a": 600, "b": 500}, {MEMBER, OTHER}) == {"a": {ESCAPER: 200}}
-    assert foreign(uses, {"a": 400, "b": 500}, {MEMBER, OTHER}) == {"a": {ESCAPER: 300, MEMBER: 100}}
+    assert foreign(uses, {"a": 600, "b": 500}, {MEMBER, OTHER}) == {"a": {ESCAPER: 300}}
+    assert foreign(uses, {"a": 600, "b": 200}, {MEMBER, OTHER}) == {"a": {ESCAPER: 200}}
+    assert foreign(uses, {"a": 600, "b": 400}, {OTHER}) == {"a": {MEMBER: 400}}
+    assert beyond(uses, {"a": 600, "b": 500}, {MEMBER, OTHER}) == {"a": -100, "b": -490}
 
 
 def test_nobody_is_hurt_while_others_have_no_turns() -> None:
@@ -71,14 +75,14 @@ PROCESSES = st.builds(Process, st.integers(1, 9), st.just(1))
 def test_it_is_never_more_than_was_used_or_others_had(
     uses: dict[str, dict[Process, int]], turns: dict[str, int], members: frozenset[Process]
 ) -> None:
-    """Nor is a process to blame that used nothing."""
+    """Nor is a process to blame that used nothing, or that asks."""
     for share, parts in foreign(uses, turns, members).items():
+        others = sum(turn for other, turn in turns.items() if other != share)
         assert all(0 < part <= uses[share][process] for process, part in parts.items())
-        total = sum(parts.values())
-        assert total == min(
-            sum(uses[share].values()) - turns.get(share, 0),
-            sum(turn for other, turn in turns.items() if other != share),
-        )
+        assert not members & parts.keys()
+        assert sum(parts.values()) <= others
+    for share, more in beyond(uses, turns, members).items():
+        assert -turns[share] <= more <= sum(turn for other, turn in turns.items() if other != share)
 
 
 # --- NVML -------------------------------------------------------------------------------------------------------------

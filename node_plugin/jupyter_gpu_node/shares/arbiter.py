@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .bank import Deposit
-from .ledger import CLAIMANT, NEITHER, SAVER, Account, Ledger
+from .ledger import NEITHER, SAVER, Account, Ledger
 from .timing import Timing
 
 

@@ -24,7 +24,7 @@ from .proxy import Proxy, give_back
 from .server import ArbiterServer, microseconds
 from .station import Overdue
 from .store import Place
-from .usage_by_process import Reader, foreign
+from .usage_by_process import Reader, beyond, foreign
 from .watchdog import Watchdog
 
 POLL = 0.01
@@ -296,7 +296,8 @@ class Bouncer:
         watched.users = {pod: frozenset(found) for pod, found in by_share.items()}
         if uses is not None:
             members = {process for _, process in self._members(gpu)}
-            self._events.put_nowait((gpu, offences.Looked(foreign(by_share, since, members), now - begin)))
+            judged = (by_share, since, members)
+            self._events.put_nowait((gpu, offences.Looked(foreign(*judged), now - begin, beyond(*judged))))
         for share, processes in stopped.items():
             used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
             quiet = used * 1000 <= watched.penalties.tolerance * (now - begin)

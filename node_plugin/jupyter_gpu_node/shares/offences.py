@@ -2,7 +2,8 @@
 
 Two offences: to keep the GPU after being asked for it (:class:`Late`), and to use it in turns of others
 (:class:`Looked`), as a program does that avoids the gate. Either has its processes stopped until their share's next
-turn. A stop counts as a strike, strikes are forgotten with time, and too many of them cost the share.
+turn. Who never asks is seen at once. Of one that asks, and launches on another way as well, only the sum tells, over
+so long that it cannot be an error of the driver's few samples (a sequential test, Page 1954). A stop counts as a strike, strikes are forgotten with time, and too many of them cost the share.
 
 For whoever carries out the orders:
 
@@ -27,6 +28,13 @@ LIMITS = {
     "forget": (1_000_000, 7 * 86_400_000_000),
 }
 """Least and most of each setting."""
+
+
+DOUBT = 150
+"""Thousandths of the time that members may seem to use beyond their turns. With :data:`PROOF` an innocent share, of
+which five samples a second are wrong by a fifth of a GPU, is accused once in years."""
+PROOF = 3_000_000
+"""Microseconds beyond that which prove it. A program that has twice its half of a GPU is seen after nine seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +106,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """GPU time of processes in turns of others than their share, by share, in the last ``passed`` microseconds."""
+    """GPU time in turns of others, by share, in the last ``passed`` microseconds."""
 
     foreign: Mapping[str, Mapping[Process, int]]
+    """Of processes that never ask."""
     passed: int
+    beyond: Mapping[str, int] = field(default_factory=dict)
+    """Of those that ask: what they used beyond the turns of their share, below zero if that was less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +175,8 @@ class Record:
     """Since when it keeps the GPU."""
     looks: int = 0
     """How often in a row it was seen in turns of others."""
+    beyond: int = 0
+    """What its members used beyond its turns and :data:`DOUBT`, since that was zero."""
     stopped: Processes = frozenset()
     since: int = 0
     """When they were stopped."""
@@ -201,7 +214,7 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
         case Began():
             for share, one in sorted(state.items()):
                 # the clock may be another one now: what counted then counts from now on
-                records[share] = replace(_continued(share, one, orders), struck=now, looks=0)
+                records[share] = replace(_continued(share, one, orders), struck=now, looks=0, beyond=0)
                 if one.taken:
                     orders.append(TakeAway(share, one.taken))
         case Late(share, since):
@@ -210,9 +223,10 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
             records[share] = replace(records[share], late=None)
         case Turn(share) if share in records:
             records[share] = _continued(share, records[share], orders)
-        case Looked(foreign, passed):
-            for share in sorted({*records, *foreign}):
-                records[share] = _looked(records.get(share, Record()), foreign.get(share, {}), passed, penalties)
+        case Looked(foreign, passed, beyond):
+            for share in sorted({*records, *foreign, *beyond}):
+                one = records.get(share, Record())
+                records[share] = _looked(one, foreign.get(share, {}), beyond.get(share, 0), passed, penalties)
         case Removed(share) if share in records:
             _continued(share, records.pop(share), orders)
         case _:
@@ -243,10 +257,13 @@ def _continued(share: str, one: Record, orders: list[Order]) -> Record:
     return replace(one, stopped=frozenset(), late=None)
 
 
-def _looked(one: Record, foreign: Mapping[Process, int], passed: int, penalties: Penalties) -> Record:
+def _looked(one: Record, foreign: Mapping[Process, int], beyond: int, passed: int, penalties: Penalties) -> Record:
     """Work that was queued before a stop runs on: what is seen of it is no new offence."""
-    used = 0 if one.stopped else sum(foreign.values())
-    return replace(one, looks=one.looks + 1 if used * 1000 > penalties.tolerance * passed else 0)
+    if one.stopped:
+        return replace(one, looks=0, beyond=0)
+    seen = sum(foreign.values()) * 1000 > penalties.tolerance * passed
+    sums = max(0, one.beyond + beyond - DOUBT * passed // 1000)
+    return replace(one, looks=one.looks + 1 if seen else 0, beyond=sums)
 
 
 def _judged(share: str, one: Record, now: int, present: Present, penalties: Penalties, orders: list[Order]) -> Record:
@@ -259,10 +276,10 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
     if one.stopped:
         return _corrected(share, one, stoppable, present.never, orders)
     late = one.late is not None and now >= one.late + penalties.grace
-    if not late and one.looks < penalties.looks:
+    if not late and one.looks < penalties.looks and one.beyond < PROOF:
         return one
     what = "it kept the GPU after it was asked for it" if late else "it used the GPU in turns of others"
-    one = replace(one, strikes=one.counts(now, penalties) + 1, struck=now, late=None, looks=0)
+    one = replace(one, strikes=one.counts(now, penalties) + 1, struck=now, late=None, looks=0, beyond=0)
     if (times := round(one.strikes)) >= penalties.strikes:  # rounded: a little of each is forgotten before the next
         one = replace(one, taken=f"Taken away: {what}, offence {times} of late. Restart its programs and ask again.")
         orders.append(TakeAway(share, one.taken))
@@ -283,7 +300,7 @@ def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, 
 
 def _forgotten(one: Record, now: int, penalties: Penalties) -> bool:
     """Whether nothing is left to remember."""
-    idle = one.late is None and not one.looks and not one.stopped and not one.taken
+    idle = one.late is None and not (one.looks or one.beyond or one.stopped or one.taken)
     return idle and one.counts(now, penalties) < 0.05
 
 
