@@ -2,13 +2,13 @@
 
     python _torch_program.py train SECONDS WIDTH
     python _torch_program.py cycles
-    python _torch_program.py hog SECONDS CYCLES
+    python _torch_program.py hog SECONDS CYCLES WARM
     python _torch_program.py notebook SECONDS CYCLES BURST EVERY
 
 Each says `ready` once it is warm, waits for a line of input, and says what it measured: `train` the microseconds of a
-step and the nanoseconds of the shortest launch, `cycles` how many of the GPU's are a millisecond, `hog` how many kernels
-of CYCLES ended, and `notebook` a line for each burst: microseconds until its first kernel ended, and its last. BURST is
-in kernels, EVERY in milliseconds.
+step and the nanoseconds of the shortest launch, `cycles` how many of the GPU's are a millisecond, `hog` how many
+kernels of CYCLES ended after WARM seconds, and `notebook` a line for each burst: microseconds until its first kernel
+ended, and its last. BURST is in kernels, EVERY in milliseconds.
 """
 
 import sys
@@ -85,19 +85,22 @@ def cycles() -> None:
     print(round(1e9 / ends[0].elapsed_time(ends[1])))
 
 
-def hog(seconds: float, cycles: float) -> None:
+def hog(seconds: float, cycles: float, warm: float) -> None:
     """Always work, and never more than some before the GPU."""
     marks = [torch.cuda.Event() for _ in range(_DEPTH)]
     ready()
-    done, end = 0, time.monotonic() + seconds
-    while time.monotonic() < end:
+    done, before = 0, 0
+    begin = time.monotonic() + warm
+    while (now := time.monotonic()) < begin + seconds:
+        if now < begin:
+            before = done
         mark = marks[done % _DEPTH]
         if done >= _DEPTH:
             mark.synchronize()
         torch.cuda._sleep(int(cycles))
         mark.record()
         done += 1
-    print(done - sum(not mark.query() for mark in marks))
+    print(done - before)  # as many are before the GPU at the end as were at the beginning
 
 
 def notebook(seconds: float, cycles: float, burst: float, every: float) -> None:
@@ -109,10 +112,10 @@ def notebook(seconds: float, cycles: float, burst: float, every: float) -> None:
     while begin < end:
         torch.cuda._sleep(int(cycles))
         first.record()
-        for _ in range(int(burst) - 1):
-            torch.cuda._sleep(int(cycles))
         first.synchronize()
         began = time.monotonic() - begin
+        for _ in range(int(burst) - 1):
+            torch.cuda._sleep(int(cycles))
         torch.cuda.synchronize()
         print(round(began * 1e6), round((time.monotonic() - begin) * 1e6), flush=True)
         number += 1

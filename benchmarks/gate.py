@@ -1,4 +1,8 @@
-"""What the gate costs a program on a simulated GPU: nanoseconds of a launch, and the throughput of short kernels."""
+"""What the gate costs a program on a simulated GPU: nanoseconds of a launch, and the throughput of short kernels.
+
+And that of training, which has other things to do in each of its steps: a program that is ahead of its GPU does not
+notice, and the gate does not let it be far ahead.
+"""
 
 import os
 import shutil
@@ -15,6 +19,8 @@ ROOT = Path(__file__).parents[1]
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
 ROUNDS = 9
 LAUNCHES, SHORT_KERNELS = 500_000, 50_000
+TRAINING, PAUSE = 4, 600
+"""Seconds of each round, and microseconds in each step."""
 
 
 def run() -> Sequence[Figure]:
@@ -28,6 +34,7 @@ def run() -> Sequence[Figure]:
         whole: list[float] = []
         slow: list[float] = []
         fast: list[float] = []
+        steps = [(bench.step(None), bench.step("share")) for _ in range(ROUNDS // 2)]
         for _ in range(ROUNDS):
             free.append(bench.rate(None, LAUNCHES, 0)[0])
             share.append(bench.rate("share", LAUNCHES, 0)[0])
@@ -40,6 +47,10 @@ def run() -> Sequence[Figure]:
         Figure.of("Gate: a launch on a whole GPU", "ns", whole, COMMAND, baseline=free),
         Figure.of("Gate: 10 µs kernels, each", "ns", slow, COMMAND, baseline=fast),
         Figure.of("Gate: 10 µs kernels, loss", "%", loss, COMMAND, goal=1),
+        Figure.of(
+            "Gate: a step of training", "µs", [held for _, held in steps], COMMAND, baseline=[free for free, _ in steps]
+        ),
+        Figure.of("Gate: training, loss", "%", [100 * (held / free - 1) for free, held in steps], COMMAND, goal=1),
     ]
 
 
@@ -61,6 +72,18 @@ class _Bench:
 
     def rate(self, kind: str | None, launches: int, us: int) -> tuple[float, float]:
         """Nanoseconds of each launch until all are said, and until all have ended."""
+        said = self._said(kind, [self.program, "dlsym", f"rate:{launches}:{us}"])
+        queued, ended = said.split("\n")[1].split()
+        return float(queued), float(ended)
+
+    def step(self, kind: str | None) -> float:
+        """Microseconds of a step of training."""
+        from tests.gate.standin.clients import python_of
+
+        program = Path(__file__).with_name("_numba_program.py")
+        return float(self._said(kind, [python_of("numba"), program, "train", TRAINING, PAUSE]).split()[-1])
+
+    def _said(self, kind: str | None, command: Sequence[object]) -> str:
         boards = Path(tempfile.mkdtemp(dir=self.folder))
         own = {
             "LD_LIBRARY_PATH": str(self.driver),
@@ -68,19 +91,18 @@ class _Bench:
             "JUPYTER_GPU_STANDIN_GPUS": f"{GPU}:1024",
         }
         if kind is None:
-            return self._said(launches, us, own)
+            return _output(command, own)
         from tests.gate.stub import Stub
 
         sockets = Path(tempfile.mkdtemp(dir=self.folder))
         time = 2**64 - 1 if kind == "whole" else 3_600_000_000
         with Stub(sockets / f"{GPU}.sock") as stub:
             stub.keep_granting(time)
-            return self._said(launches, us, own | {"LD_PRELOAD": str(self.gate), "JUPYTER_GPU_GATE": str(sockets)})
+            return _output(command, own | {"LD_PRELOAD": str(self.gate), "JUPYTER_GPU_GATE": str(sockets)})
 
-    def _said(self, launches: int, us: int, own: dict[str, str]) -> tuple[float, float]:
-        done = subprocess.run(
-            [str(self.program), "dlsym", f"rate:{launches}:{us}"],
-            env={**os.environ, **own}, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        queued, ended = done.stdout.split("\n")[1].split()
-        return float(queued), float(ended)
+
+def _output(command: Sequence[object], own: dict[str, str]) -> str:
+    words = [str(word) for word in command]
+    return subprocess.run(
+        words, env={**os.environ, **own}, input="\n", capture_output=True, text=True, check=True
+    ).stdout

@@ -22,6 +22,8 @@ _ROOT = Path(__file__).parents[1]
 _ROUNDS = 3
 _TRAIN, _LONG = 3, 15
 """Seconds of training in each round, and of programs that are on the GPU together."""
+_SPENT = 30
+"""Seconds before that, in which shares spend what they saved before they began."""
 _WIDTHS = {"short kernels": 256, "long kernels": 4096}
 _PARTS = {"a": 100, "b": 200, "c": 300, "d": 400}
 _BURST, _EVERY = 20, 200
@@ -112,7 +114,7 @@ def _alone(bench: _Bench) -> list[Figure]:
 def _together(bench: _Bench, cycles: float) -> list[Figure]:
     errors, busy = [], []
     for gated in (True, False):
-        said = bench.said(_PARTS, dict.fromkeys(_PARTS, ("hog", _LONG, cycles)), gated=gated)
+        said = bench.said(_PARTS, dict.fromkeys(_PARTS, ("hog", _LONG, cycles, _SPENT)), gated=gated)
         done = {name: int(lines[-1]) for name, lines in said.items()}
         total = sum(done.values())
         errors.append(max(abs(100 * done[name] / total - milli / 10) for name, milli in _PARTS.items()))
@@ -128,7 +130,7 @@ def _together(bench: _Bench, cycles: float) -> list[Figure]:
 
 def _beside(bench: _Bench, hogs: int, cycles: float) -> list[Figure]:
     names = ["notebook", *(f"hog{number}" for number in range(hogs))]
-    commands = {name: ("hog", _LONG, cycles) for name in names} | {
+    commands = dict.fromkeys(names, ("hog", _LONG, cycles, 0)) | {
         "notebook": ("notebook", _LONG, cycles, _BURST, _EVERY)
     }
     waits, idle = [], []

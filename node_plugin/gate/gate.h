@@ -130,7 +130,8 @@ struct lane {
     _Atomic unsigned step, marked; /* launches an event; events that were not seen to have happened */
     _Atomic bool is_long;          /* what ended last was one launch that took very long */
     _Atomic uint64_t next_at;      /* before that, no second launch; 0: at once */
-    uint64_t lead, ended;          /* ns of a launch that are left then; when the last event was seen to have happened */
+    uint64_t lead, learnt;         /* ns of a launch that are left then; when that was learnt */
+    uint64_t ended;                /* when the last event was seen to have happened */
     uint64_t lease;                /* of the last launch */
     unsigned first;
     struct mark {

@@ -4,7 +4,8 @@
  * on a stream, one that runs and one that is ready behind it. Where the one that runs is a launch of known duration, the
  * next one is let in when little of it is left: a neighbour that comes before waits for that one only. How little (`lead`)
  * is learnt: each time that a stream is found without work in the midst of a lease, as its thread was late to wake up or
- * had other things to do, it doubles, up to as if nothing was held back.
+ * had other things to do, it doubles, up to as if nothing was held back. It is forgotten by time: training has other things
+ * to do once in each of its steps, and would else rest in each of them.
  *
  * An event costs a microsecond, so it stands for as many launches as fit; of what lasts longer than LONG there is one only,
  * as the GPU would rest between two for a hundredth of that at most, and others would wait for both; what is not known to
@@ -21,7 +22,7 @@
 #include <time.h>
 
 enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, MOST_LAUNCHES = 1024, RELAXED = 2, WITH_TIME = 0 };
-enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000 }; /* ns */
+enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, FORGET = 150000000 }; /* ns */
 
 enum { BUCKETS = 256, KINDS = 4096 };
 static struct lane *_Atomic buckets[BUCKETS];
@@ -165,12 +166,14 @@ static void plan(struct lane *lane) {
 }
 
 /* Under the lock, before a launch is marked: was there work until now? A new lease begins without. */
-static void learn_lead(struct lane *lane) {
+static void learn_lead(struct lane *lane, uint64_t now) {
     bool rested = !atomic_load(&lane->marked) && atomic_load(&lane->launched) == atomic_load(&lane->covered) + 1;
     bool again = lane->lease == lane->owner->number;
+    uint64_t passed = now - lane->learnt < FORGET ? now - lane->learnt : FORGET;
     lane->lease = lane->owner->number;
+    lane->learnt = now;
     if (!rested)
-        lane->lead -= (lane->lead - LEAST_LEAD) / 32;
+        lane->lead -= (lane->lead - LEAST_LEAD) * passed / FORGET;
     else if (again && lane->lead < LONG)
         lane->lead *= 2;
 }
@@ -259,7 +262,7 @@ void window_launched(struct lane *lane, unsigned kind, uint64_t now) {
     if (is_short && launched - atomic_load(&lane->covered) < atomic_load(&lane->step)) return;
     gate_enter();
     retire(lane);
-    learn_lead(lane);
+    learn_lead(lane, now);
     mark(lane, kind, is_short, false);
     plan(lane);
     gate_leave();

@@ -2,8 +2,9 @@
 
 Two offences: to keep the GPU after being asked for it (:class:`Late`), and to use it in turns of others
 (:class:`Looked`), as a program does that avoids the gate. Either has its processes stopped until their share's next
-turn. Who never asks is seen at once. Of one that asks, and launches on another way as well, only the sum tells, over
-so long that it cannot be an error of the driver's few samples (a sequential test, Page 1954). A stop counts as a strike, strikes are forgotten with time, and too many of them cost the share.
+turn. Who never asks is seen at once. Of one that asks, and launches on another way as well, only the sum tells, over so
+long that it cannot be an error of the driver's few samples (a sequential test, Page 1954). A stop counts as a strike,
+strikes are forgotten with time, and too many of them cost the share.
 
 For whoever carries out the orders:
 
