@@ -13,6 +13,7 @@ ended, and its last. BURST is in kernels, EVERY in milliseconds.
 
 import sys
 import time
+from collections.abc import Callable
 
 import torch  # type: ignore[import-not-found]
 
@@ -23,7 +24,8 @@ _DEPTH = 64
 def main() -> None:
     """One of them."""
     kind, *words = sys.argv[1:]
-    {"train": train, "cycles": cycles, "hog": hog, "notebook": notebook}[kind](*map(float, words))
+    kinds: dict[str, Callable[..., None]] = {"train": train, "cycles": cycles, "hog": hog, "notebook": notebook}
+    kinds[kind](*map(float, words))
 
 
 def ready() -> None:

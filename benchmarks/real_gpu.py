@@ -74,7 +74,7 @@ class _Bench:
                 env = {**os.environ, "CUDA_VISIBLE_DEVICES": self.gpu}
                 if gated:
                     env |= {"LD_PRELOAD": str(self.gate), "JUPYTER_GPU_GATE": str(folder / name / "shares")}
-                command = [self.python, _PROGRAM, *map(str, words)]
+                command: list[str | Path] = [self.python, _PROGRAM, *map(str, words)]
                 program = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
                 stack.callback(program.wait)
                 stack.callback(program.kill)
