@@ -46,7 +46,7 @@ class Penalties:
     """From being asked for the GPU to being stopped. Longer than that of the arbiter, after which it speaks of it: a
     kernel cannot be interrupted, and whoever is late by one long kernel pays with its own time, and is no offender."""
     tolerance: int = 50
-    """GPU time in turns of others that may be an error of measurement, in thousandths of the time looked at."""
+    """GPU time of who never asks that may be an error of measurement, in thousandths of the time looked at."""
     looks: int = 3
     """How often in a row more than that must be seen."""
     longest: int = 10_000_000
