@@ -91,18 +91,22 @@ def hog(seconds: float, cycles: float, warm: float) -> None:
     """Always work, and never more than some before the GPU."""
     marks = [torch.cuda.Event() for _ in range(_DEPTH)]
     ready()
-    done, before = 0, 0
+    done, before = 0, -1
+
+    def ended() -> int:
+        return done - sum(not mark.query() for mark in marks)
+
     begin = time.monotonic() + warm
     while (now := time.monotonic()) < begin + seconds:
-        if now < begin:
-            before = done
+        if before < 0 and now >= begin:
+            before = ended()
         mark = marks[done % _DEPTH]
         if done >= _DEPTH:
             mark.synchronize()
         torch.cuda._sleep(int(cycles))
         mark.record()
         done += 1
-    print(done - before)  # as many are before the GPU at the end as were at the beginning
+    print(ended() - before)
 
 
 def notebook(seconds: float, cycles: float, burst: float, every: float) -> None:
