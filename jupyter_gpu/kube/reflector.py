@@ -77,7 +77,8 @@ class Reflector:
         self.synced = asyncio.Event()
         """Set after the first list was told; stays set."""
         self.objects: Mapping[str, dict[str, Any]] = MappingProxyType(self._objects)
-        """What there is, by uid. Read only."""
+        """What there is, by uid, as it was at one instant: where a list brings several changes, it has all of them when
+        the first is told. Read only."""
 
     @property
     def fresh_seconds(self) -> float:
@@ -114,11 +115,13 @@ class Reflector:
             self._path, labels=self._labels, fields=self._fields, resource_version=self._from, trim=self._trim
         )
         self._hear()
-        there = {objects.uid(item): item for item in found.items}
-        for uid in self._objects.keys() - there.keys():
-            self._on_change(Change("removed", self._objects.pop(uid)))
-        for item in there.values():
-            self._keep(item)
+        known = dict(self._objects)
+        self._objects.clear()
+        self._objects.update((objects.uid(item), item) for item in found.items)  # all of it before any of it is told
+        for uid in known.keys() - self._objects.keys():
+            self._on_change(Change("removed", known[uid]))
+        for uid, item in self._objects.items():
+            self._tell(known.get(uid), item)
         self._version = found.resource_version
         self.synced.set()
 
@@ -153,10 +156,12 @@ class Reflector:
     def _keep(self, item: dict[str, Any]) -> None:
         uid = objects.uid(item)
         known = self._objects.get(uid)
-        if known is not None and objects.resource_version(known) == objects.resource_version(item):
-            return
         self._objects[uid] = item
-        self._on_change(Change("added" if known is None else "changed", item))
+        self._tell(known, item)
+
+    def _tell(self, known: dict[str, Any] | None, item: dict[str, Any]) -> None:
+        if known is None or objects.resource_version(known) != objects.resource_version(item):
+            self._on_change(Change("added" if known is None else "changed", item))
 
     def _trimmed(self, item: dict[str, Any]) -> dict[str, Any]:
         return self._trim(item) if self._trim else item

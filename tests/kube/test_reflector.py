@@ -190,6 +190,40 @@ def test_a_server_that_was_away_and_forgot_is_listed_again(plane: ControlPlane, 
     run(plane, play)
 
 
+def test_a_list_is_kept_whole_before_any_of_it_is_told() -> None:
+    """What one gave up and another got while nobody looked is never seen as both having it."""
+    item = '{"metadata": {"uid": "%s", "name": "%s", "resourceVersion": "%d", "labels": {"has": "%s"}}}'
+    listing = '{"metadata": {"resourceVersion": "%d"}, "items": [%s]}'
+    before = ", ".join((item % ("a", "a", 1, "no"), item % ("b", "b", 2, "yes"), item % ("c", "c", 3, "no")))
+    after = ", ".join((item % ("a", "a", 8, "yes"), item % ("b", "b", 7, "no")))
+    answers = [http(200, listing % (5, before)), http(410), http(200, listing % (9, after))]
+
+    async def play() -> None:
+        seen: list[tuple[str, dict[str, str]]] = []
+        async with answering(answers) as (kube, _):
+
+            def look(change: Change) -> None:
+                now = {uid: each["metadata"]["labels"]["has"] for uid, each in reflector.objects.items()}
+                seen.append((f"{objects.name(change.object)} {change.kind}", now))
+
+            reflector = Reflector(kube, "/x", on_change=look)
+            task = asyncio.create_task(reflector.run())
+            async with asyncio.timeout(PATIENCE):
+                while len(seen) < 6:
+                    await asyncio.sleep(0.02)
+            task.cancel()
+            await asyncio.wait((task,))
+        first, second = {"a": "no", "b": "yes", "c": "no"}, {"a": "yes", "b": "no"}
+        assert seen == [
+            *((f"{name} added", first) for name in "abc"),
+            ("c removed", second),
+            ("a changed", second),
+            ("b changed", second),
+        ]
+
+    asyncio.run(play())
+
+
 class Recording(Kube):
     """Remembers from which versions it was asked to watch."""
 

@@ -379,6 +379,7 @@ class Watcher:
 
     def __init__(self, kube: Kube) -> None:
         self._pods = Reflector(kube, paths.pods(), on_change=self._changed)
+        self._known: dict[str, dict[str, Any]] = {}
         self._decided: dict[str, dict[str, int]] = {}
         self._real: dict[str, dict[str, int]] = {}
         self.seen: list[tuple[str, float, dict[str, Any]]] = []
@@ -402,13 +403,17 @@ class Watcher:
         return values
 
     def _changed(self, change: Change) -> None:
-        pod, uid = change.object, objects.uid(change.object)
-        self.seen.append((change.kind, time.monotonic(), pod))
-        gone = change.kind == "removed"
-        self._decided[uid] = {} if gone or objects.finished(pod) else _milli(pod, ALLOCATED)
-        self._real[uid] = {} if gone else _milli(pod, ATTACHED)  # also of who finished: what drains is nobody's
+        self.seen.append((change.kind, time.monotonic(), change.object))
+        now = self._pods.objects  # of one instant, which what was told so far need not be
+        for uid in self._known.keys() - now.keys():
+            del self._known[uid], self._decided[uid], self._real[uid]
+        for uid, pod in now.items():
+            if self._known.get(uid) is not pod:
+                self._known[uid] = pod
+                self._decided[uid] = {} if objects.finished(pod) else _milli(pod, ALLOCATED)
+                self._real[uid] = _milli(pod, ATTACHED)  # also of who finished: what drains is nobody's
         for records, broken in ((self._decided, self.decided_twice), (self._real, self.attached_twice)):
-            for gpu in records[uid]:
+            for gpu in records.get(objects.uid(change.object), ()):
                 if sum(record.get(gpu, 0) for record in records.values()) > 1000:
                     broken.append(gpu)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jupyter_gpu.kube import credentials, objects, paths
+from jupyter_gpu.kube import credentials, paths
 from jupyter_gpu.kube.client import Kube
 from jupyter_gpu.kube.reflector import Change, Reflector
 from jupyter_gpu.model.annotations import ALLOCATED
@@ -27,6 +27,7 @@ class History:
         self._changed = threading.Condition(threading.RLock())
         self._now: dict[str, PodState] = {}
         self._failed: BaseException | None = None
+        self._pods: Reflector
         self.moments: list[Moment] = []
         """Everything that was told, in order."""
         self.broken: list[str] = []
@@ -83,8 +84,8 @@ class History:
 
     async def _follow(self, kubeconfig: Path, namespace: str, ended: threading.Event) -> None:
         async with Kube(credentials.load(kubeconfig)) as kube:
-            reflector = Reflector(kube, paths.pods(namespace), on_change=self._take, newest=True)
-            task = asyncio.create_task(reflector.run())
+            self._pods = Reflector(kube, paths.pods(namespace), on_change=self._take, newest=True)
+            task = asyncio.create_task(self._pods.run())
             while not ended.is_set() and not task.done():
                 await asyncio.sleep(0.05)
             if task.done():
@@ -100,10 +101,8 @@ class History:
         with self._changed:
             earliest = min(heard, heard - wall + written(pod, ALLOCATED))
             self.moments.append(Moment(len(self.moments), change.kind, earliest, heard, state))
-            if change.kind == "removed":
-                self._now.pop(objects.uid(pod), None)
-            else:
-                self._now[objects.uid(pod)] = state
+            # Of one instant: where a list brought several changes, what was told so far is none.
+            self._now = {uid: pod_state(each) for uid, each in self._pods.objects.items()}
             self.broken += broken_rules(self._now.values())
             self._changed.notify_all()
 
