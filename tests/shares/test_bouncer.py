@@ -13,6 +13,7 @@ import pytest
 
 from jupyter_gpu_node.shares import stopping
 from jupyter_gpu_node.shares.offences import Process, Record
+from jupyter_gpu_node.shares.server import microseconds
 from tests.gate.standin.board import Board
 from tests.gate.standin.clients import BUILD
 from tests.gate.standin.conftest import FIRST, SECOND
@@ -330,7 +331,7 @@ def test_a_program_without_a_gate_is_stopped_in_turns_of_others(short: Path, run
     """It runs again in a turn of its own, and after that often its share goes; the other one never waits for it."""
 
     async def check() -> None:
-        async with Bouncing(short, penalties={"strikes": 3}) as world:
+        async with Bouncing(short, penalties={"strikes": 3, "kept": 0}) as world:
             await world.set({GPU: TWO})
             log = await polite(running, world, "a")
             one = running.start(ESCAPER, env=escapes(short, driver, "b"))
@@ -348,6 +349,47 @@ def test_a_program_without_a_gate_is_stopped_in_turns_of_others(short: Path, run
             assert not [each for each in world.told if each[1] == "a"]
             before = len(uses(log))
             await until(lambda: len(uses(log)) > before)
+
+    asyncio.run(check())
+
+
+def test_a_program_without_a_gate_is_kept_to_its_turns(short: Path, running: Running, driver: Path) -> None:
+    """After its first offence it is stopped at the end of each, by itself and without a word, and harms nobody."""
+
+    async def check() -> None:
+        async with Bouncing(short) as world:
+            await world.set({GPU: TWO})
+            log = await polite(running, world, "a")
+            one = running.start(ESCAPER, env=escapes(short, driver, "b"))
+            beside = running.start(SPIN, env=escapes(short, driver, "b"))
+            assert await line(one) == "has it\n"
+            assert await line(beside) == "has it\n"
+            board = Board(short / "boards", GPU)
+
+            async def both(seconds: float) -> tuple[float, float]:
+                """Parts of the turns of the other one in which it worked as well, and of all the time that it did."""
+                begin = microseconds()
+                await asyncio.sleep(seconds)
+                end = microseconds()
+                turns = [each for each in uses(log) if begin <= each[0] and each[1] <= end]
+                work = [(max(each.start, begin), min(each.end, end)) for each in board.log() if each.end > begin]
+                crossed = sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a in turns for b in work)
+                return crossed / sum(b - a for a, b in turns), sum(b - a for a, b in work) / (end - begin)
+
+            assert (await both(0.3))[0] > 0.5  # it does as it likes
+            await until(lambda: world.told)
+            await until(lambda: state(one.pid) != "T")
+            crossed, worked = await both(4)
+            assert crossed < 0.2  # 0.04 where nothing else keeps the machine busy
+            assert 0.05 < worked < 0.75
+            assert state(beside.pid) != "T"
+            assert len(world.told) == 1
+            assert "For 60 s, what does not ask" in world.told[0][2]
+            assert not world.taken
+            running.kill(one)
+            before = len(uses(log))
+            await until(lambda: len(uses(log)) > before + 20)
+        assert state(beside.pid) != "T"
 
     asyncio.run(check())
 

@@ -27,6 +27,7 @@ from jupyter_gpu_node.shares.offences import (
     TakeAway,
     Tick,
     Turn,
+    TurnEnded,
     decide,
     from_plain,
     to_plain,
@@ -37,6 +38,8 @@ PENALTIES = Penalties(grace=100_000, strikes=3)
 HOG, CHILD, JUPYTER, OTHER = Process(7, 70), Process(8, 80), Process(9, 90), Process(10, 100)
 SECOND = 1_000_000
 KEPT = "it kept the GPU after it was asked for it"
+IN_TURNS = "it used the GPU in turns of others"
+AVOIDED = f"{IN_TURNS}. For 60 s, what does not ask for the GPU runs in turns of its share only"
 
 
 @dataclass
@@ -168,9 +171,95 @@ def test_who_uses_the_gpu_in_turns_of_others_is_stopped() -> None:
     """Seen several times in a row, and above what may be an error of measurement."""
     world = World()
     assert [world.see(foreign(amount)) for amount in (50_001, 50_001, 50_000, 50_001, 50_001)] == [()] * 5
-    assert world.see(foreign(50_001)) == (stop(HOG, why="it used the GPU in turns of others"),)
+    assert world.see(foreign(50_001)) == (stop(HOG, why=AVOIDED),)
     assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
     assert world.see(foreign(50_001)) == ()
+
+
+def avoider(penalties: Penalties = PENALTIES) -> World:
+    """Its process, and its child, were seen without turns, and stopped with all others of their share."""
+    world = World(Present({"a": group(HOG, CHILD, OTHER)}), penalties)
+    for _ in range(3):
+        orders = world.see(foreign(900_000), SECOND)
+    assert orders == (stop(HOG, CHILD, OTHER, why=AVOIDED if penalties.kept else IN_TURNS),)
+    assert world.see(Turn("a")) == (Continue("a", group(HOG, CHILD, OTHER)),)
+    return world
+
+
+def test_who_never_asks_is_kept_to_turns_for_a_while() -> None:
+    """Stopped between them, without a strike and without a word; those of its share that ask are let be."""
+    world = avoider()
+    both = group(HOG, CHILD)
+    for _ in range(20):
+        assert world.see(TurnEnded("a", both), SECOND) == (Stop("a", both, ""),)
+        assert world.see(foreign(900_000), SECOND) == ()
+        assert world.see(Turn("a"), SECOND) == (Continue("a", both),)
+    assert world.state["a"].strikes == 1
+    assert world.see(TurnEnded("a", both), SECOND) == ()
+    assert [world.see(foreign(900_000), SECOND) for _ in range(2)] == [(), ()]
+    assert [type(order) for order in world.see(foreign(900_000), SECOND)] == [Stop]
+    assert round(world.state["a"].strikes) == 2
+
+
+def test_whom_else_it_starts_is_kept_so_too() -> None:
+    """Who was seen meanwhile; not who has ended, nor who must never be stopped."""
+    world = avoider()
+    world.see(Looked({"a": {OTHER: 100, JUPYTER: 100}}, SECOND))
+    world.present = replace(world.present, never=group(JUPYTER))
+    assert world.see(TurnEnded("a", group(CHILD, OTHER, JUPYTER))) == (Stop("a", group(CHILD, OTHER), ""),)
+    assert world.see(Looked({"a": {HOG: 100}}, SECOND)) == (Stop("a", group(HOG), ""),)
+    assert world.see(Turn("a")) == (Continue("a", group(HOG, CHILD, OTHER)),)
+    assert world.see(TurnEnded("a", group())) == ()
+    assert not world.state["a"].kept
+
+
+def test_an_avoider_that_rests_is_let_be() -> None:
+    """No turns are asked for in its name for nothing. What is seen once more is no offence yet."""
+    world = avoider()
+    for _ in range(9):
+        assert world.see(Looked({}, SECOND)) == ()
+    assert world.see(foreign(1)) == ()
+    for _ in range(10):
+        assert world.state["a"].kept
+        assert world.see(TurnEnded("a", group(HOG))) == (Stop("a", group(HOG), ""),)
+        assert world.see(Looked({}, SECOND)) == ()
+        assert world.see(Turn("a")) == (Continue("a", group(HOG)),)
+    assert world.see(TurnEnded("a", group(HOG))) == ()
+    assert world.see(foreign(900_000)) == ()
+
+
+def test_who_is_kept_to_turns_and_gets_none_runs_again() -> None:
+    """As after any stop, and as before the offence."""
+    world = avoider()
+    world.see(TurnEnded("a", group(HOG)))
+    assert wake(world.state, PENALTIES) == world.now + PENALTIES.longest
+    assert world.see(Tick(), PENALTIES.longest) == (Continue("a", group(HOG)),)
+    assert not world.state["a"].kept
+
+
+def test_the_others_of_an_avoiders_share_can_be_late() -> None:
+    """That it is stopped between its turns excuses nobody."""
+    world = avoider()
+    world.see(TurnEnded("a", group(HOG)))
+    assert world.late() == (stop(CHILD, OTHER),)
+    assert world.see(Turn("a")) == (Continue("a", group(HOG, CHILD, OTHER)),)
+    world.see(TurnEnded("a", group(HOG)))
+    assert [type(order) for order in world.late()] == [TakeAway, Continue]
+    assert world.see(TurnEnded("a", group(HOG))) == ()
+
+
+def test_nobody_is_kept_to_turns_where_the_administrator_does_not_want_that() -> None:
+    """A stop until the next turn, and no more."""
+    world = avoider(replace(PENALTIES, kept=0))
+    assert world.see(TurnEnded("a", group(HOG))) == ()
+
+
+def test_an_avoider_is_free_after_a_restart() -> None:
+    """What it does is seen again."""
+    world = avoider()
+    world.see(TurnEnded("a", group(HOG)))
+    assert world.see(Began()) == (Continue("a", group(HOG)),)
+    assert world.see(TurnEnded("a", group(HOG))) == ()
 
 
 @pytest.mark.parametrize("milli", [100, 250, 500, 900])
@@ -350,6 +439,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(Late, SHARES, st.integers(0, 1_000)),
     st.builds(GaveBack, SHARES),
     st.builds(Turn, SHARES),
+    st.builds(TurnEnded, SHARES, GROUPS),
     st.builds(Removed, SHARES),
     st.builds(
         Looked, st.dictionaries(SHARES, st.dictionaries(st.sampled_from([HOG, CHILD]), st.just(500))), st.just(1000)
@@ -362,18 +452,18 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 @given(st.lists(st.tuples(EVENTS, st.integers(0, 60_000), GROUPS), max_size=40), st.frozensets(st.just(JUPYTER)))
 def test_rules_of_every_event(story: list[tuple[Event, int, frozenset[Process]]], never: frozenset[Process]) -> None:
     """Who is stopped is known, for as long as allowed, and runs again in its turn, and when its share is gone."""
-    world = World(Present({}, never), Penalties(grace=1_000, longest=100_000, strikes=3, looks=2))
+    world = World(Present({}, never), Penalties(grace=1_000, longest=100_000, strikes=3, looks=2, kept=200_000))
     stopped: dict[str, frozenset[Process]] = {}
     since: dict[str, int] = {}
     for event, after, processes in story:
         while (due := wake(world.state, world.penalties)) is not None and due <= world.now + after:
             after -= max(0, due - world.now)
-            obey(world.see(Tick(), max(0, due - world.now)), stopped, since, world.now)
+            obey(world.see(Tick(), max(0, due - world.now)), stopped, since, world)
             assert wake(world.state, world.penalties) != due, "it would wake for nothing for ever"
         share = getattr(event, "share", "a")
         world.present = replace(world.present, processes={share: processes})
         orders = world.see(event, after)
-        obey(orders, stopped, since, world.now)
+        obey(orders, stopped, since, world)
         assert {name: one.stopped for name, one in world.state.items() if one.stopped} == stopped
         assert all(world.now < since[name] + 100_000 for name in stopped)
         assert not any(one & never for one in stopped.values())
@@ -381,19 +471,22 @@ def test_rules_of_every_event(story: list[tuple[Event, int, frozenset[Process]]]
             assert not stopped
         if isinstance(event, Turn | Removed):
             assert event.share not in stopped or any(isinstance(order, Stop) for order in orders)
-        assert not any(one.taken and one.stopped for one in world.state.values())
+        assert not any(one.taken and (one.stopped or one.kept) for one in world.state.values())
+        assert all(one.stopped <= one.avoiders for one in world.state.values() if one.between)
 
 
-def obey(orders: tuple[Order, ...], stopped: dict[str, frozenset[Process]], since: dict[str, int], now: int) -> None:
+def obey(
+    orders: tuple[Order, ...], stopped: dict[str, frozenset[Process]], since: dict[str, int], world: World
+) -> None:
     """What becomes of the processes: nobody is stopped twice, or continued that runs."""
     for order in orders:
         before = stopped.get(order.share, frozenset())
         match order:
             case Stop(share, processes, reason):
                 assert processes
-                assert reason
+                assert reason or world.state[share].kept, "its user was never told why"
                 assert not processes & before
-                since.setdefault(share, now)
+                since.setdefault(share, world.now)
                 stopped[share] = before | processes
             case Continue(share, processes):
                 assert processes

@@ -2,7 +2,7 @@
 
 It hears from the server who does not give a GPU back (:meth:`Bouncer.late`), and looks now and then who uses one in
 turns of others. One event after the other is decided, kept in the file, and carried out; what blocks is done in a
-thread. While the processes of a share are stopped, a :class:`~.proxy.Proxy` asks for its next turn.
+thread. While processes of a share are stopped, a :class:`~.proxy.Proxy` asks for its next turn, and says when it ends.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from .watchdog import Watchdog
 
 POLL = 0.01
 """Seconds between two looks whether a share that is late has given the GPU back."""
+BETWEEN = 0.25
+"""Seconds that who is kept to its turns rests after each: what it had queued runs on in the turns of others."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -154,6 +156,8 @@ class Bouncer:
     async def _handle(self, gpu: str, event: Event) -> None:
         """Whoever runs again does so before that is kept, whoever is stopped is so after that: none is forgotten."""
         watched = self._watched(gpu)
+        if isinstance(event, offences.TurnEnded) and (one := watched.state.get(event.share)):
+            event = replace(event, there=await self._in_thread(stopping.there, one.avoiders))
         before = offences.to_plain(watched.state)
         late = {share for share, one in watched.state.items() if one.late is not None}
         outcome = offences.decide(watched.state, event, self._clock(), self._present(gpu), watched.penalties)
@@ -190,7 +194,7 @@ class Bouncer:
             return
         if one.taken:
             self._give_back(gpu, holder)
-        elif one.late is None and not one.stopped:  # it could not be stopped
+        elif one.late is None and (not one.stopped or one.between):  # it could not be stopped
             self._events.put_nowait((gpu, offences.Late(holder, self._clock())))
 
     async def _stop(self, gpu: str, order: offences.Stop, *, kept: bool) -> None:
@@ -199,18 +203,25 @@ class Bouncer:
         if not kept:  # nobody would let them run again if this process ended
             watched.state = {**watched.state, order.share: replace(record, stopped=record.stopped - order.processes)}
             return
-        _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
         await self._in_thread(self._watchdog.stop, order.processes)
-        self._tell(gpu, order.share, order.reason)
-        if self._server:
-            self._dismiss(gpu, order.share)
-            turn = functools.partial(self._events.put_nowait, (gpu, offences.Turn(order.share)))
-            try:
-                self._proxies[gpu, order.share] = Proxy(self._server, gpu, order.share, turn)
-            except (LookupError, OSError) as error:  # its stop ends by itself
-                _log.warning("The share of pod %s on %s cannot be asked for: %s", order.share, gpu, error)
-        watched.looked, watched.turns = self._clock(), self._turns(gpu)  # what it does from now on is looked at alone
-        self._hurry.set()
+        self._speak_for(gpu, order.share, 0 if order.reason else BETWEEN)
+        if order.reason:  # else it is one of many stops between two turns
+            _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
+            self._tell(gpu, order.share, order.reason)
+            watched.looked, watched.turns = self._clock(), self._turns(gpu)  # what it does now is looked at alone
+            self._hurry.set()
+
+    def _speak_for(self, gpu: str, share: str, after: float) -> None:
+        """For as long as its processes are stopped."""
+        if self._server is None:
+            return
+        self._dismiss(gpu, share)
+        turn = functools.partial(self._events.put_nowait, (gpu, offences.Turn(share)))
+        over = functools.partial(self._events.put_nowait, (gpu, offences.TurnEnded(share, frozenset())))
+        try:
+            self._proxies[gpu, share] = Proxy(self._server, gpu, share, turn, over, after)
+        except (LookupError, OSError) as error:  # its stop ends by itself
+            _log.warning("The share of pod %s on %s cannot be asked for: %s", share, gpu, error)
 
     async def _continue(self, gpu: str, order: offences.Continue) -> None:
         """Unless they are stopped for another GPU as well."""

@@ -2,8 +2,9 @@
 
 Two offences: to keep the GPU after being asked for it (:class:`Late`), and to use it in turns of others
 (:class:`Looked`), as a program does that avoids the gate. Either has its processes stopped until their share's next
-turn. Who never asks is seen at once. Of one that asks, and launches on another way as well, only the sum tells, over so
-long that it cannot be an error of the driver's few samples (a sequential test, Page 1954). A stop counts as a strike,
+turn. Who never asks is seen at once, and kept to the turns of its share for a while: stopped at the end of each,
+continued in the next. Of one that asks, and launches on another way as well, only the sum tells, over so long that it
+cannot be an error of the driver's few samples (a sequential test, Page 1954). A stop for an offence counts as a strike,
 strikes are forgotten with time, and too many of them cost the share.
 
 For whoever carries out the orders:
@@ -27,6 +28,7 @@ LIMITS = {
     "longest": (1_000, 600_000_000),
     "strikes": (1, 1000),
     "forget": (1_000_000, 7 * 86_400_000_000),
+    "kept": (0, 3_600_000_000),
 }
 """Least and most of each setting."""
 
@@ -36,6 +38,8 @@ DOUBT = 150
 which five samples a second are wrong by a fifth of a GPU, is accused once in years."""
 PROOF = 3_000_000
 """Microseconds beyond that which prove it. A program that has twice its half of a GPU is seen after nine seconds."""
+RESTS = 10
+"""Looks in a row at which nothing is seen of who is kept to its turns: it is let be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class Penalties:
     """So many cost the share."""
     forget: int = 600_000_000
     """A strike counts half after that."""
+    kept: int = 60_000_000
+    """For so long after a strike who never asks runs in turns of its share only. 0: nobody is kept so."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -106,6 +112,15 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """A turn of ``share`` is over that was asked for in the name of who was stopped."""
+
+    share: str
+    there: Processes
+    """Which processes of :attr:`Record.avoiders` have not ended."""
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """GPU time in turns of others, by share, in the last ``passed`` microseconds."""
 
@@ -128,7 +143,7 @@ class Tick:
     """Nothing but time."""
 
 
-Event = Began | Late | GaveBack | Turn | Looked | Removed | Tick
+Event = Began | Late | GaveBack | Turn | TurnEnded | Looked | Removed | Tick
 
 
 # --- what is to be done -----------------------------------------------------------------------------------------------
@@ -141,6 +156,7 @@ class Stop:
     share: str
     processes: Processes
     reason: str
+    """Empty: it was told before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +197,14 @@ class Record:
     stopped: Processes = frozenset()
     since: int = 0
     """When they were stopped."""
+    avoiders: Processes = frozenset()
+    """Those of the processes seen that never ask."""
+    kept: int = 0
+    """Until when these run in its turns only; 0: they run as they like."""
+    between: bool = False
+    """Whether who is stopped is so between two turns, not for an offence: then it is only the avoiders."""
+    rests: int = 0
+    """How often in a row nothing was seen of them since they are kept so."""
     taken: str = ""
     """Why it was taken away."""
 
@@ -215,7 +239,7 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
         case Began():
             for share, one in sorted(state.items()):
                 # the clock may be another one now: what counted then counts from now on
-                records[share] = replace(_continued(share, one, orders), struck=now, looks=0, beyond=0)
+                records[share] = replace(_let_be(_continued(share, one, orders)), struck=now, beyond=0)
                 if one.taken:
                     orders.append(TakeAway(share, one.taken))
         case Late(share, since):
@@ -224,9 +248,12 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
             records[share] = replace(records[share], late=None)
         case Turn(share) if share in records:
             records[share] = _continued(share, records[share], orders)
+        case TurnEnded(share, there) if share in records:
+            records[share] = _between_turns(share, records[share], there - present.never, now, orders)
         case Looked(foreign, passed, beyond):
             for share in sorted({*records, *foreign, *beyond}):
                 one = records.get(share, Record())
+                one = one if now < one.kept else replace(one, kept=0)
                 records[share] = _looked(one, foreign.get(share, {}), beyond.get(share, 0), passed, penalties)
         case Removed(share) if share in records:
             _continued(share, records.pop(share), orders)
@@ -243,7 +270,7 @@ def wake(state: State, penalties: Penalties) -> int | None:
     moments = [
         one.late + penalties.grace
         for one in state.values()
-        if one.late is not None and not one.taken and not one.stopped
+        if one.late is not None and not one.taken and (not one.stopped or one.between)
     ]
     moments += [one.since + penalties.longest for one in state.values() if one.stopped]
     return min(moments, default=None)
@@ -255,16 +282,39 @@ def wake(state: State, penalties: Penalties) -> int | None:
 def _continued(share: str, one: Record, orders: list[Order]) -> Record:
     if one.stopped:
         orders.append(Continue(share, one.stopped))
-    return replace(one, stopped=frozenset(), late=None)
+    late = one.late if one.between else None
+    return replace(one, stopped=frozenset(), between=False, late=late)
+
+
+def _let_be(one: Record) -> Record:
+    """Nobody is kept to its turns any more, nor was anybody seen."""
+    return replace(one, avoiders=frozenset(), kept=0, looks=0)
+
+
+def _between_turns(share: str, one: Record, there: Processes, now: int, orders: list[Order]) -> Record:
+    """Its avoiders have had their turn."""
+    if one.stopped or one.taken or not one.kept:
+        return one
+    avoiders = one.avoiders & there
+    if not avoiders or now >= one.kept:
+        return _let_be(one)
+    orders.append(Stop(share, avoiders, ""))
+    return replace(one, avoiders=avoiders, stopped=avoiders, between=True, since=now)
 
 
 def _looked(one: Record, foreign: Mapping[Process, int], beyond: int, passed: int, penalties: Penalties) -> Record:
     """Work that was queued before a stop runs on: what is seen of it is no new offence."""
-    if one.stopped:
+    if one.stopped and not one.between:
         return replace(one, looks=0, beyond=0)
-    seen = sum(foreign.values()) * 1000 > penalties.tolerance * passed
+    used = sum(foreign.values())
+    if one.kept:
+        rests = 0 if used else one.rests + 1
+        one = replace(one, avoiders=one.avoiders | foreign.keys(), rests=rests, looks=0, beyond=0)
+        return one if rests < RESTS else _let_be(one)
+    seen = used * 1000 > penalties.tolerance * passed
+    avoiders = one.avoiders | foreign.keys() if seen else Processes()
     sums = max(0, one.beyond + beyond - DOUBT * passed // 1000)
-    return replace(one, looks=one.looks + 1 if seen else 0, beyond=sums)
+    return replace(one, looks=one.looks + 1 if seen else 0, avoiders=avoiders, beyond=sums)
 
 
 def _judged(share: str, one: Record, now: int, present: Present, penalties: Penalties, orders: list[Order]) -> Record:
@@ -272,28 +322,36 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
     if one.taken:
         return one
     if one.stopped and now >= one.since + penalties.longest:
-        return _continued(share, one, orders)
+        return _let_be(_continued(share, one, orders))
     stoppable = present.processes.get(share, frozenset()) - present.never
-    if one.stopped:
-        return _corrected(share, one, stoppable, present.never, orders)
     late = one.late is not None and now >= one.late + penalties.grace
-    if not late and one.looks < penalties.looks and one.beyond < PROOF:
+    if one.stopped and not (one.between and late):
+        return _corrected(share, one, stoppable, present.never, orders)
+    avoided = one.looks >= penalties.looks
+    if not late and not avoided and one.beyond < PROOF:
         return one
     what = "it kept the GPU after it was asked for it" if late else "it used the GPU in turns of others"
     one = replace(one, strikes=one.counts(now, penalties) + 1, struck=now, late=None, looks=0, beyond=0)
     if (times := round(one.strikes)) >= penalties.strikes:  # rounded: a little of each is forgotten before the next
-        one = replace(one, taken=f"Taken away: {what}, offence {times} of late. Restart its programs and ask again.")
-        orders.append(TakeAway(share, one.taken))
-    elif stoppable:
-        one = replace(one, stopped=stoppable, since=now)
-        orders.append(Stop(share, stoppable, f"Stopped until its next turn: {what}."))
+        reason = f"Taken away: {what}, offence {times} of late. Restart its programs and ask again."
+        orders.append(TakeAway(share, reason))
+        return replace(_let_be(_continued(share, one, orders)), taken=reason)
+    if new := stoppable - one.stopped:
+        if avoided and penalties.kept:
+            one = replace(one, kept=now + penalties.kept, rests=0)
+            what += f". For {penalties.kept / 1e6:g} s, what does not ask for the GPU runs in turns of its share only"
+        orders.append(Stop(share, new, f"Stopped until its next turn: {what}."))
+        one = replace(one, since=one.since if one.stopped else now, stopped=one.stopped | new, between=False)
     return one
 
 
 def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, orders: list[Order]) -> Record:
     """Processes that came after the others were stopped are stopped too; what must not be stopped runs again."""
-    if new := stoppable - one.stopped:
-        orders.append(Stop(share, new, "Stopped until its next turn, as the others of this share."))
+    wanted, reason = stoppable, "Stopped until its next turn, as the others of this share."
+    if one.between:
+        wanted, reason = one.avoiders - never, ""
+    if new := wanted - one.stopped:
+        orders.append(Stop(share, new, reason))
     if spared := one.stopped & never:
         orders.append(Continue(share, spared))
     return replace(one, stopped=one.stopped - spared | new)
@@ -301,7 +359,7 @@ def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, 
 
 def _forgotten(one: Record, now: int, penalties: Penalties) -> bool:
     """Whether nothing is left to remember."""
-    idle = one.late is None and not (one.looks or one.beyond or one.stopped or one.taken)
+    idle = one.late is None and not (one.looks or one.beyond or one.stopped or one.kept or one.taken)
     return idle and one.counts(now, penalties) < 0.05
 
 

@@ -42,12 +42,23 @@ def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[P
 
 
 class Proxy:
-    """For one share. ``turn`` is called when it gets the GPU. Raises :class:`LookupError` if there is no such share."""
+    """For one share; it asks ``after`` so many seconds. ``turn`` is called when it gets the GPU, ``over`` when it has
+    had it, but not after a :meth:`close` or :meth:`release`. Raises :class:`LookupError` if there is no such share.
+    """
 
-    def __init__(self, server: ArbiterServer, gpu: str, pod: str, turn: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        server: ArbiterServer,
+        gpu: str,
+        pod: str,
+        turn: Callable[[], None],
+        over: Callable[[], None],
+        after: float = 0,
+    ) -> None:
         door = server.door(gpu, pod)
         self.ended = False
         self._turn = turn
+        self._ends = over
         self._loop = asyncio.get_running_loop()
         self._stream = from_server()
         self._number = 0
@@ -67,7 +78,7 @@ class Proxy:
             line.close()
             self.close()
             raise
-        self._send(Ask(0))
+        self._over = self._loop.call_later(after, self._send, Ask(0))
 
     def release(self) -> None:
         """It is not needed any more: the turn that it has is the last."""
@@ -92,7 +103,7 @@ class Proxy:
         except (OSError, Malformed):
             messages = None
         if messages is None:
-            self.close()
+            self._end()
             return
         for message in messages:
             self._hear(message)
@@ -118,10 +129,16 @@ class Proxy:
         if self._holds and not self.ended:
             self._holds = False
             self._send(Done(None, max(0, microseconds() - self._since), self._number))
+            self._end()
+
+    def _end(self) -> None:
+        """By the server's word, or as there is none any more."""
+        if not self.ended:
             self.close()
+            self._ends()
 
     def _send(self, message: FromClient) -> None:
         try:
             self._socket.send(encode(message))  # a few messages in an empty buffer
         except OSError:
-            self.close()
+            self._end()

@@ -44,6 +44,11 @@ def identified(pid: int) -> Process | None:
     return None if start is None else Process(pid, start)
 
 
+def there(processes: Iterable[Process]) -> frozenset[Process]:
+    """Those of them that have not ended."""
+    return frozenset(process for process in processes if identified(process.pid) == process)
+
+
 def _send(process: Process, number: signal.Signals) -> bool:
     try:
         with proc.meant(process.pid, process.started) as descriptor:
