@@ -23,6 +23,11 @@ NEEDS = {
     "torch": "needs a Python with PyTorch for CUDA, named by JUPYTER_GPU_TEST_TORCH",
 }
 
+INSTALLED = "tests/cluster/whole"
+"""These tests share one cluster on which the product is installed, and so run one after another."""
+FIRST = (INSTALLED, "tests/deploy/test_install.py", "tests/kubelet/test_real.py")
+"""Groups of tests that take long. The last one to begin should not be one of them: others wait for nothing then."""
+
 
 def missing(marker: str) -> bool:
     """Whether what tests with this marker need is not there."""
@@ -40,16 +45,25 @@ def pytest_report_header() -> str:
     return existing.choice().why
 
 
+@pytest.hookimpl(tryfirst=True)  # before groups are written into names
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test has another chance, one on a cluster two: dozens of processes share two cores. The summary names each.
 
     A property has none: what it found by chance once is a mistake, though the next examples are without it.
     """
+    items.sort(key=lambda item: FIRST.index(group) if (group := _group(item)) in FIRST else len(FIRST))
     for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
         if item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.flaky(reruns=2))
         elif not getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests of one group run in one worker, one after another."""
+    path = item.path.relative_to(item.config.rootpath).as_posix()
+    return INSTALLED if path.startswith(f"{INSTALLED}/") else path
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -51,7 +51,8 @@ def of_junit(_: int, report: Path) -> Counts:
     cases = (
         case for case in tree.iter("testcase") if case.find("failure") is not None or case.find("error") is not None
     )
-    names = (" ".join(filter(None, (case.get("classname"), case.get("name")))) for case in cases)
+    words = ((case.get("classname"), (case.get("name") or "").partition("@tests/")[0]) for case in cases)  # no group
+    names = (" ".join(filter(None, each)) for each in words)
     return Counts(tests - failures - errors - skipped, failures + errors, skipped, tuple(dict.fromkeys(names)))
 
 
@@ -90,8 +91,9 @@ class Result:
     seconds: float
 
 
-SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadfile")
-"""Two test files at a time: most wait for processes that they start. Not more, on any machine: all use its devices."""
+SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadgroup", "--no-loadscope-reorder")
+"""Two test files at a time: most wait for processes that they start. Not more, on any machine: all use its devices.
+Which tests make a group, and which groups come first, `tests/conftest.py` says."""
 
 PARTS = (
     Part("check", ["scripts/check"]),
@@ -104,7 +106,7 @@ PARTS = (
     Part("coverage", ["coverage", "report", "--show-missing", "--skip-covered", "--fail-under=100"]),
     Part("ui", ["jlpm", "playwright", "test", "--reporter=list,junit"], of_junit, "labextension/ui-tests"),
     Part("demo", ["scripts/demo", "--check"]),
-    Part("cluster", ["pytest", "-m", "cluster", "--junitxml={report}"], of_junit),
+    Part("cluster", ["pytest", "-m", "cluster", *SIDE_BY_SIDE, "--junitxml={report}"], of_junit),
     *([Part("cluster-demo", ["scripts/demo", "--cluster", "--check"])] if os.geteuid() == 0 else []),
 )
 

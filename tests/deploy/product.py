@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.cluster.testbed import Cluster, Existing, borrowed, existing, temporary_cluster
 from tests.deploy.archives import together
+from tests.devices import first_of_cluster
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart" / "jupyter-gpu"
@@ -33,9 +34,8 @@ BOARDS = "/var/lib/jupyter-gpu-test/boards"
 PROGRAMS = ("node", "scheduler", "kube-scheduler")
 GPUS = 4
 """Simulated ones on each node."""
-FIRST_MINOR = int(os.environ.get("JUPYTER_GPU_FIRST_MINOR", "40"))
-"""Of the devices of node1; node2 has the next ones, as all nodes share this machine's devices. Clusters side by side
-need numbers of their own: the audit of each would end the other's processes."""
+FIRST_MINOR = int(os.environ.get("JUPYTER_GPU_FIRST_MINOR") or first_of_cluster())
+"""Of the devices of node1; node2 has the next ones, as all nodes share this machine's devices."""
 
 
 @dataclass(frozen=True)

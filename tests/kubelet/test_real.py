@@ -15,12 +15,13 @@ import pytest
 
 from jupyter_gpu_node.settings import SLOT
 from tests.cluster.testbed import Cluster, temporary_cluster, until
+from tests.devices import EACH, first_minor
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(400)]
 
 SECONDS = 90
 SLOTS = 6
-COUNT, FIRST_MINOR = 4, 56
+COUNT, FIRST_MINOR = EACH, first_minor()
 TRY_ALL = """
 look() { seen=; for n in 0 1 2 3; do
   path=/dev/jupyter-gpu/gpu$n

@@ -201,7 +201,8 @@ class Bouncer:
         watched = self._gpus[gpu]
         record = watched.state[order.share]
         if not kept:  # nobody would let them run again if this process ended
-            watched.state = {**watched.state, order.share: replace(record, stopped=record.stopped - order.processes)}
+            runs_on = replace(record, stopped=record.stopped - order.processes, kept=0)
+            watched.state = {**watched.state, order.share: runs_on}
             return
         await self._in_thread(self._watchdog.stop, order.processes)
         self._speak_for(gpu, order.share, 0 if order.reason else BETWEEN)
