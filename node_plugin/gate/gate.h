@@ -29,6 +29,7 @@ struct share {
     _Alignas(64) _Atomic uint64_t until;
     _Alignas(64) _Atomic unsigned running;
     _Atomic unsigned throttled; /* threads that wait until less is queued */
+    _Atomic bool ahead;         /* much may be queued: nobody else is there */
     _Alignas(64) _Atomic unsigned word; /* a futex: changes with everything that threads wait for */
 
     CUdevice device;
@@ -115,7 +116,7 @@ uint64_t lease_tick(struct share *share, uint64_t now);
 /* --- window.c ----------------------------------------------------------------------------------------------------- */
 
 /* A stream that was launched on. Lanes stay for ever, as drivers use their handles again. */
-enum { MARKS = 4 };
+enum { MARKS = 32 };
 
 struct lane {
     struct lane *next, *other; /* in its bucket; of all */
@@ -129,6 +130,7 @@ struct lane {
     _Atomic uint64_t begun;        /* when the first one that is not covered came */
     _Atomic unsigned step, marked; /* launches an event; events that were not seen to have happened */
     _Atomic bool is_long;          /* what ended last was one launch that took very long */
+    _Atomic uint64_t queued;       /* ns of GPU work that is marked, as far as known */
     _Atomic uint64_t next_at;      /* before that, no second launch; 0: at once */
     uint64_t lead, learnt;         /* ns of a launch that are left then; when that was learnt */
     uint64_t ended;                /* when the last event was seen to have happened */
@@ -136,7 +138,7 @@ struct lane {
     unsigned first;
     struct mark {
         CUevent event;
-        uint64_t begun, count;
+        uint64_t begun, count, expected;
         unsigned kind; /* if it was one launch alone */
         bool full;     /* recorded because of the number of launches */
     } marks[MARKS]; /* the one before the first is that which happened last */

@@ -87,7 +87,8 @@ static void granted(struct share *share, struct message message, uint64_t now) {
     share->number = message.b;
     uint64_t most = (FOREVER - 1 - now) / 1000;
     uint64_t end = now + (message.a < most ? message.a : most) * 1000;
-    atomic_store(&share->until, message.a == FOREVER ? FOREVER : until_time(end, message.c));
+    atomic_store(&share->ahead, message.c == AHEAD);
+    atomic_store(&share->until, message.a == FOREVER ? FOREVER : until_time(end, message.c == ONCE));
     share_changed(share);
 }
 

@@ -61,7 +61,7 @@ static void say_need(struct share *share, uint64_t bytes) {
     share->told = bytes;
     if (share->allowed > bytes) share->allowed = bytes; /* what is given back is not used before it is granted again */
     share->unanswered++;
-    link_say(share, (struct message){.kind = NEED, .a = bytes, .b = 1});
+    link_say(share, (struct message){.kind = NEED, .a = bytes, .b = KNOWS_ONCE | KNOWS_AHEAD});
 }
 
 void memory_connected(struct share *share) {

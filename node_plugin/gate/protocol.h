@@ -15,14 +15,17 @@ enum { MESSAGE_SIZE = 32, MESSAGE_VERSION = 1 };
  * one (the whole of it, or work that has not ended), or by this one, which has asked for it, and its work takes longer.
  * a of DONE: µs still wanted + 1, 0 none; b: µs of GPU work measured; c: the number of the lease given back.
  * a of NEED: bytes that this process has in all. The first one of a connection says what it has already.
- * b of NEED: 1, as a lease for one launch is known here. Older gates say 0, and are never given one. */
+ * b of NEED: which of the leases below are known here, as bits. Older gates say less, and are never given those. */
 enum from_gate { ASK = 1, DONE = 2, NEED = 3 };
+enum { KNOWS_ONCE = 1, KNOWS_AHEAD = 2 };
 
 /* a of GRANT: µs from now; b: the number of the lease, counted by the server from 1 for each connection. The same number
- * again is an extension; one that was given back is void, as messages of the two ends cross. c: 1 if it is for one launch.
+ * again is an extension; one that was given back is void, as messages of the two ends cross. c: ONCE if it is for one launch;
+ * AHEAD if nobody is there who would wait for what is queued.
  * a of REVOKE: that number.
  * a of MEMORY: bytes that this process may have in all; b: the share's limit; c: bytes of all its processes. */
 enum from_server { GRANT = 16, REVOKE = 17, MEMORY = 18 };
+enum { ONCE = 1, AHEAD = 2 };
 
 #define FOREVER UINT64_MAX  /* a GRANT of a whole GPU */
 #define NO_LIMIT UINT64_MAX /* a share without a limit of memory */
@@ -55,7 +58,7 @@ static inline bool message_read(const unsigned char from[MESSAGE_SIZE], struct m
     *message = (struct message){(uint8_t)(head >> 8), message_get(from + 8), message_get(from + 16), message_get(from + 24)};
     if ((head & 0xff) != MESSAGE_VERSION || head >> 16) return false;
     switch (message->kind) {
-    case GRANT: return message->b && message->c <= 1;
+    case GRANT: return message->b && message->c <= AHEAD;
     case REVOKE: return message->a && !message->b && !message->c;
     case MEMORY: return true;
     default: return false;

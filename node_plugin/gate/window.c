@@ -7,6 +7,9 @@
  * had other things to do, it doubles, up to as if nothing was held back. It is forgotten by time: training has other things
  * to do once in each of its steps, and would else rest in each of them.
  *
+ * Where nobody else uses the GPU (`ahead`), ENOUGH may be queued: programs lose nothing by what they do between launches. Who
+ * comes then waits for that once, at most.
+ *
  * An event costs a microsecond, so it stands for as many launches as fit; of what lasts longer than LONG there is one only,
  * as the GPU would rest between two for a hundredth of that at most, and others would wait for both; what is not known to
  * be short gets one of its own. Durations are what passed between events by the
@@ -22,7 +25,7 @@
 #include <time.h>
 
 enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, MOST_LAUNCHES = 1024, RELAXED = 2, WITH_TIME = 0 };
-enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, FORGET = 150000000 }; /* ns */
+enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, FORGET = 150000000, ENOUGH = 20 * WINDOW }; /* ns */
 
 enum { BUCKETS = 256, KINDS = 4096 };
 static struct lane *_Atomic buckets[BUCKETS];
@@ -53,6 +56,7 @@ static struct lane *_Atomic *bucket_of(CUstream stream, CUcontext key) {
 static void drop(struct lane *lane) {
     for (int i = 0; i < MARKS; i++) lane->marks[i].event = NULL;
     atomic_store(&lane->marked, 0);
+    atomic_store(&lane->queued, 0);
     lane->seen = atomic_load(&lane->launched);
     atomic_store(&lane->covered, lane->seen);
     atomic_store(&lane->next_at, 0);
@@ -190,6 +194,7 @@ static void retire(struct lane *lane) {
         CUresult result = entered ? DRIVER(cuEventQuery)(lane->marks[at].event) : CUDA_ERROR_NOT_INITIALIZED;
         if (result == CUDA_ERROR_NOT_READY) break;
         if (result == CUDA_SUCCESS) learn_from(lane, at, now ? now : (now = now_ns()));
+        atomic_fetch_sub(&lane->queued, lane->marks[at].expected);
     }
     if (entered) leave_context(mode);
     if (!events) return;
@@ -199,8 +204,9 @@ static void retire(struct lane *lane) {
     plan(lane);
 }
 
-/* Under the lock: an event behind all that was launched, by the thread that launched it or by a stranger. */
-static void mark(struct lane *lane, unsigned kind, bool full, bool stranger) {
+/* Under the lock: an event behind all that was launched, by the thread that launched it or by a stranger. `expected`: ns of
+ * GPU work. */
+static void mark(struct lane *lane, unsigned kind, uint64_t expected, bool full, bool stranger) {
     uint64_t launched = atomic_load(&lane->launched), covered = atomic_load(&lane->covered);
     unsigned marked = atomic_load(&lane->marked);
     if (marked == MARKS - 1 || launched == covered) return;
@@ -218,6 +224,8 @@ static void mark(struct lane *lane, unsigned kind, bool full, bool stranger) {
             mark->count = launched - covered;
             mark->kind = mark->count == 1 ? kind : 0;
             mark->full = full;
+            mark->expected = expected;
+            atomic_fetch_add(&lane->queued, expected);
             atomic_fetch_add(&lane->marked, 1);
         }
     }
@@ -225,30 +233,33 @@ static void mark(struct lane *lane, unsigned kind, bool full, bool stranger) {
     atomic_store(&lane->begun, 0);
 }
 
-static bool full(struct lane *lane) {
+static bool full(const struct lane *lane, bool ahead) {
     unsigned most = atomic_load_explicit(&lane->is_long, memory_order_relaxed) ? 1 : 2;
-    return atomic_load_explicit(&lane->marked, memory_order_relaxed) >= most && !gate_ending();
+    unsigned marked = atomic_load_explicit(&lane->marked, memory_order_relaxed);
+    if (marked < most || gate_ending()) return false;
+    return !ahead || marked == MARKS - 1 || atomic_load_explicit(&lane->queued, memory_order_relaxed) >= ENOUGH;
 }
 
 /* How many ns to wait before the next look whether a launch may follow; 0: it may. */
-static uint64_t too_soon(struct lane *lane) {
-    if (full(lane)) return PAUSE;
+static uint64_t too_soon(const struct lane *lane, const struct share *share) {
+    bool ahead = atomic_load_explicit(&share->ahead, memory_order_relaxed);
+    if (full(lane, ahead)) return ahead ? NAP : PAUSE;
     uint64_t next_at = atomic_load_explicit(&lane->next_at, memory_order_relaxed), now = next_at ? now_ns() : 0;
-    if (now >= next_at || gate_ending()) return 0;
+    if (now >= next_at || ahead || gate_ending()) return 0;
     return next_at - now < NAP ? next_at - now : NAP; /* it may be over sooner than before */
 }
 
 void window_wait(struct lane *lane, struct share *share) {
-    uint64_t wait = too_soon(lane);
+    uint64_t wait = too_soon(lane, share);
     if (!wait) return;
     atomic_fetch_add(&share->throttled, 1); /* this thread has work, though the GPU may be idle before it wakes up */
     for (int tries = 0; wait; tries++) {
-        if (tries > 5 || !full(lane)) /* a short kernel is over sooner than a sleep */
+        if (tries > 5 || wait != PAUSE) /* a short kernel is over sooner than a sleep */
             nanosleep(&(struct timespec){.tv_nsec = (long)wait}, NULL);
         gate_enter();
         retire(lane);
         gate_leave();
-        wait = too_soon(lane);
+        wait = too_soon(lane, share);
     }
     atomic_fetch_sub(&share->throttled, 1);
 }
@@ -258,12 +269,13 @@ void window_launched(struct lane *lane, unsigned kind, uint64_t now) {
     if (!now) return; /* nothing is measured: the GPU is whole */
     if (atomic_load_explicit(&lane->begun, memory_order_relaxed) == 0)
         atomic_compare_exchange_strong(&lane->begun, &none, now);
-    bool is_short = duration_of(kind) && duration_of(kind) < SHORT;
+    uint64_t known = duration_of(kind);
+    bool is_short = known && known < SHORT;
     if (is_short && launched - atomic_load(&lane->covered) < atomic_load(&lane->step)) return;
     gate_enter();
     retire(lane);
     learn_lead(lane, now);
-    mark(lane, kind, is_short, false);
+    mark(lane, kind, is_short ? WINDOW : known ? known : ENOUGH, is_short, false); /* what is not known may take long */
     plan(lane);
     gate_leave();
 }
@@ -276,7 +288,7 @@ bool window_busy(struct share *share, bool closed) {
         bool moved = launched != lane->seen && !closed;
         lane->seen = launched;
         retire(lane);
-        if (!moved) mark(lane, 0, false, true);
+        if (!moved) mark(lane, 0, WINDOW, false, true);
         if (moved || atomic_load(&lane->marked) || launched != atomic_load(&lane->covered)) busy = true;
     }
     return busy || gate_ending(); /* whose driver can't be asked any more: the end of the process tells */
@@ -290,7 +302,7 @@ static bool close_lanes(CUstream stream, bool ends) {
     for (struct lane *lane = all; lane; lane = lane->other) {
         if (lane->stream != stream || !atomic_load(&lane->share)) continue;
         retire(lane);
-        mark(lane, 0, false, false);
+        mark(lane, 0, WINDOW, false, false);
         if (atomic_load(&lane->launched) != atomic_load(&lane->covered))
             all_closed = false;
         else if (ends)

@@ -79,6 +79,41 @@ def test_few_launches_are_queued_ahead(place: Place, us: int, most: int) -> None
             assert sum(work.end > now for work in log) <= most
 
 
+def test_much_is_queued_where_nobody_else_is(place: Place) -> None:
+    """Some 20 ms of launches whose duration is known; as soon as somebody comes, as little as ever."""
+    with place.stub() as stub, place.run("dlsym", "kernels:100000:1000"):
+        connection = stub.accept()
+        assert connection.expect(Need).ahead
+        connection.expect(Ask)
+        connection.say(Grant(600_000_000, 1, ahead=True))
+        most = 0
+        while most < 15:
+            most = max(most, _left(place))
+            assert most <= 22
+        connection.say(Grant(600_000_000, 1))
+        while _left(place) > 3:
+            pass
+        looks = [_left(place) for _ in range(200)]
+        assert max(looks) <= 3
+
+
+def test_what_takes_long_is_not_queued_for_long(place: Place) -> None:
+    """Nor what may: the first ones, of which nothing is known."""
+    with place.stub() as stub, place.run("dlsym", "kernels:100000:30000"):
+        connection = stub.accept()
+        connection.expect(Ask)
+        connection.say(Grant(600_000_000, 1, ahead=True))
+        while not place.board.exists() or place.launches() < 12:
+            assert _left(place) <= 3
+
+
+def _left(place: Place) -> int:
+    """How many launches have not ended."""
+    log = place.log(max(0, place.launches() - 100)) if place.board.exists() else []
+    now = time.monotonic_ns() // 1000
+    return sum(work.end > now for work in log)
+
+
 def _queued(place: Place, looks: int) -> list[int]:
     """How many launches are on the GPU, in the first half of so many that run."""
     found: dict[int, int] = {}

@@ -56,6 +56,25 @@ def test_two_shares_never_overlap(place: Place, server: Serving) -> None:
     assert place.sums().overlaps == 0
 
 
+def test_who_is_alone_loses_nothing_by_what_it_does_between_launches(place: Place, server: Serving) -> None:
+    """It is far ahead of its GPU until a program of another share is there, and then no more than any."""
+
+    def queued() -> int:
+        log = place.log(max(0, place.launches() - 100)) if place.board.exists() else []
+        now = time.monotonic_ns() // 1000
+        return sum(work.end > now for work in log if work.owner == "one")
+
+    with _run(place, server, "one", "kernels:100000:1000"):
+        while queued() < 12:
+            pass
+        with _run(place, server, "two", "kernels:1:10", "sync", "say:there", "wait-line") as other:
+            assert [other.line(), other.line()] == ["ready", "there"]
+            assert max(queued() for _ in range(200)) <= 3
+        while queued() < 12:
+            pass
+    assert place.sums().overlaps == 0
+
+
 def _die_after(launches: tuple[int, ...], place: Place, server: Serving) -> None:
     """The server is killed after so many, and another one comes."""
     for number in launches:

@@ -476,6 +476,53 @@ def test_a_removed_share_gets_no_more_memory() -> None:
     assert sent(desk.receive(a, Need(9), 0)) == [(a, Memory(5, NO_LIMIT, 5))]
 
 
+# --- nobody else is there ---------------------------------------------------------------------------------------------
+
+
+def knowing(desk: Desk, name: str, now: int = 0) -> Client:
+    """A client that knows all kinds of leases."""
+    client = joined(desk, name, now)
+    desk.receive(client, Need(0, steps=True, ahead=True), now)
+    return client
+
+
+def test_who_is_alone_may_be_far_ahead_until_another_comes() -> None:
+    """Who comes has not asked for anything yet when that ends, and need not have."""
+    desk = a_desk(a=500, b=500)
+    a, old = knowing(desk, "a"), joined(desk, "a")
+    assert sent(desk.receive(a, Ask(), 0)) == [(a, Grant(20 * MS, 1, ahead=True))]
+    assert sent(desk.receive(old, Ask(), MS)) == [(old, Grant(19 * MS, 1))]
+    assert sent(desk.receive(old, Done(None, 0, 1), MS)) == []
+    b, out = desk.join("b", 4 * MS)
+    assert sent(out) == [(a, Grant(16 * MS, 1))]
+    assert desk.receive(b, Need(0, steps=True, ahead=True), 4 * MS)
+    assert joined(desk, "b", 5 * MS)
+    assert sent(desk.receive(a, Done(0, 0, 1), 6 * MS)) == [(a, Grant(20 * MS, 2))]
+    for client in tuple(desk.shares["b"].clients):
+        assert desk.leave(client, 7 * MS) == []
+    assert sent(desk.receive(a, Done(0, 0, 2), 8 * MS)) == [(a, Grant(20 * MS, 3, ahead=True))]
+
+
+def test_a_second_process_of_the_same_share_is_nobody_else() -> None:
+    """What its own programs queue is what they wait for."""
+    desk = a_desk(a=500, b=500)
+    a = knowing(desk, "a")
+    desk.receive(a, Ask(), 0)
+    second = knowing(desk, "a", MS)
+    assert sent(desk.receive(second, Ask(), MS)) == [(second, Grant(19 * MS, 1, ahead=True))]
+
+
+def test_a_lease_for_one_launch_is_for_one_launch() -> None:
+    """Also where nobody else is there; and of a whole GPU nothing is limited."""
+    desk = a_desk(a=500)
+    a = knowing(desk, "a")
+    desk.obey(Rule("a", once=True), 0)
+    assert sent(desk.receive(a, Ask(), 0)) == [(a, Grant(20 * MS, 1, once=True))]
+    whole = a_desk(a=1000)
+    client, out = whole.join("a", 0)
+    assert sent(out) == [(client, Grant(FOREVER, 1))]
+
+
 # --- leases for one launch --------------------------------------------------------------------------------------------
 
 

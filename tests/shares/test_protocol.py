@@ -32,10 +32,11 @@ numbers = st.integers(0, MOST)
 asked: st.SearchStrategy[FromClient] = (
     st.builds(Ask, numbers, st.booleans())
     | st.builds(Done, st.none() | st.integers(0, MOST - 1), numbers, numbers)
-    | st.builds(Need, numbers, st.booleans())
+    | st.builds(Need, numbers, st.booleans(), st.booleans())
 )
 told: st.SearchStrategy[FromServer] = (
-    st.builds(Grant, numbers, st.integers(1, MOST), st.booleans())
+    st.builds(Grant, numbers, st.integers(1, MOST), st.booleans(), st.just(False))
+    | st.builds(Grant, numbers, st.integers(1, MOST), st.just(False), st.just(True))
     | st.builds(Revoke, st.integers(1, MOST))
     | st.builds(Memory, numbers, numbers, numbers)
 )
@@ -49,10 +50,18 @@ GOLDEN: dict[str, tuple[FromClient | FromServer, str]] = {
         Need(1, True),
         "0103000000000000010000000000000001000000000000000000000000000000",
     ),
+    "need, knows all leases": (
+        Need(1, True, True),
+        "0103000000000000010000000000000003000000000000000000000000000000",
+    ),
     "grant": (Grant(20000, 2), "0110000000000000204e00000000000002000000000000000000000000000000"),
     "for one launch": (
         Grant(20000, 2, True),
         "0110000000000000204e00000000000002000000000000000100000000000000",
+    ),
+    "nobody else is there": (
+        Grant(20000, 2, ahead=True),
+        "0110000000000000204e00000000000002000000000000000200000000000000",
     ),
     "for ever": (Grant(FOREVER, 1), "0110000000000000ffffffffffffffff01000000000000000000000000000000"),
     "revoke": (Revoke(4), "0111000000000000040000000000000000000000000000000000000000000000"),

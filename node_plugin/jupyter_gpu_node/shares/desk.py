@@ -52,6 +52,8 @@ class Client:
     """Whether it has not given that back."""
     old: bool = False
     """Whether its gate is one that does not know a lease for one launch: it would take that for no message."""
+    ahead: bool = False
+    """Whether its gate knows a lease in which it may be far ahead of the GPU."""
 
 
 @dataclass(slots=True, eq=False)
@@ -293,8 +295,12 @@ class Desk:
     def join(self, name: str, now: int) -> tuple[Client, list[Out]]:
         """A process connected to that share; :class:`KeyError` if there is none."""
         share = self._shares[name]
+        holder = self._holder
+        far = holder is not None and any(one.holds and self._may_be_ahead(one) for one in holder.clients)
         client = Client(share)
         share.clients[client] = None
+        if holder is not None and holder is not share and far and not holder.revoked:
+            self._extend(holder, now)  # from now on somebody would wait for what is queued
         if share.exclusive:
             client.want = 0
             self._wanted(client, now)
@@ -322,7 +328,7 @@ class Desk:
         elif isinstance(message, Done):
             self._done(client, message, now)
         else:
-            client.old = not message.steps  # a gate says it first of all
+            client.old, client.ahead = not message.steps, message.ahead  # a gate says it first of all
             if not client.share.gone:
                 client.share.pool.need(client, message.size)
             self._memory(client)
@@ -430,7 +436,7 @@ class Desk:
         time = self._time(share, now)
         for client in share.clients:
             if client.holds:
-                self._out.append(Send(client, Grant(max(time, 1), client.number)))
+                self._out.append(Send(client, Grant(max(time, 1), client.number, ahead=self._may_be_ahead(client))))
             else:
                 self._hand(client, now)
 
@@ -444,7 +450,15 @@ class Desk:
         client.holds = True
         client.number += 1
         client.share.holding += 1
-        self._out.append(Send(client, Grant(time, client.number, self._once and not client.old)))
+        once = self._once and not client.old
+        self._out.append(Send(client, Grant(time, client.number, once, not once and self._may_be_ahead(client))))
+
+    def _may_be_ahead(self, client: Client) -> bool:
+        """Nobody of another share is there: what is queued costs nobody time."""
+        share = client.share
+        if not client.ahead or share.exclusive:
+            return False
+        return not any(one.clients for one in self._keys.values() if one is not share)
 
     def _time(self, share: Share, now: int) -> int:
         return FOREVER if share.exclusive else self._until - now

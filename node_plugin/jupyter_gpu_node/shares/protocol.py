@@ -60,6 +60,8 @@ class Need(NamedTuple):
     """Bytes, now and wanted."""
     steps: bool = False
     """Whether this gate knows a lease for one launch (:class:`Grant`): older ones take it for no message."""
+    ahead: bool = False
+    """Whether it knows one in which it may be far ahead of the GPU."""
 
 
 class Grant(NamedTuple):
@@ -70,6 +72,8 @@ class Grant(NamedTuple):
     number: int
     once: bool = False
     """For one launch: the gate lets no more through in this lease."""
+    ahead: bool = False
+    """Nobody else is there who would wait for what is queued: as much as the gate likes. Not with ``once``."""
 
 
 class Revoke(NamedTuple):
@@ -96,8 +100,8 @@ FromServer = Grant | Revoke | Memory
 def encode(message: FromClient | FromServer) -> bytes:
     """32 bytes; :class:`struct.error` for a number that does not fit."""
     match message:
-        case Grant(time, number, once):
-            return _FORM.pack(VERSION, GRANT, 0, 0, time, number, int(once))
+        case Grant(time, number, once, ahead):
+            return _FORM.pack(VERSION, GRANT, 0, 0, time, number, 1 if once else 2 * ahead)
         case Revoke(number):
             return _FORM.pack(VERSION, REVOKE, 0, 0, number, 0, 0)
         case Memory(size, limit, used):
@@ -106,7 +110,7 @@ def encode(message: FromClient | FromServer) -> bytes:
             return _FORM.pack(VERSION, ASK, 0, 0, want, int(keeps), 0)
         case Done(want, measured, number):
             return _FORM.pack(VERSION, DONE, 0, 0, 0 if want is None else want + 1, measured, number)
-    return _FORM.pack(VERSION, NEED, 0, 0, message.size, int(message.steps), 0)
+    return _FORM.pack(VERSION, NEED, 0, 0, message.size, message.steps + 2 * message.ahead, 0)
 
 
 def _ask(a: int, b: int, c: int) -> Ask:
@@ -119,13 +123,13 @@ def _done(a: int, b: int, c: int) -> Done:
 
 
 def _need(a: int, b: int, c: int) -> Need:
-    _unused(b >> 1, c)
-    return Need(a, b == 1)
+    _unused(b >> 2, c)
+    return Need(a, b & 1 == 1, b & 2 == 2)
 
 
 def _grant(a: int, b: int, c: int) -> Grant:
-    _unused(c >> 1, 0)
-    return Grant(a, _numbered(b), c == 1)
+    _unused(c >> 2, c == 3)
+    return Grant(a, _numbered(b), c == 1, c == 2)
 
 
 def _revoke(a: int, b: int, c: int) -> Revoke:
