@@ -1,7 +1,7 @@
 """What the gate costs a program on a simulated GPU: nanoseconds of a launch, and the throughput of short kernels.
 
 And that of training, which has other things to do in each of its steps: a program that is ahead of its GPU does not
-notice, and the gate does not let it be far ahead.
+notice, and the gate lets it be far ahead only while no program of another share is there.
 """
 
 import os
@@ -34,7 +34,7 @@ def run() -> Sequence[Figure]:
         whole: list[float] = []
         slow: list[float] = []
         fast: list[float] = []
-        steps = [(bench.step(None), bench.step("share")) for _ in range(ROUNDS // 2)]
+        steps = [[bench.step(kind) for kind in (None, "alone", "share")] for _ in range(ROUNDS // 2)]
         for _ in range(ROUNDS):
             free.append(bench.rate(None, LAUNCHES, 0)[0])
             share.append(bench.rate("share", LAUNCHES, 0)[0])
@@ -47,10 +47,18 @@ def run() -> Sequence[Figure]:
         Figure.of("Gate: a launch on a whole GPU", "ns", whole, COMMAND, baseline=free),
         Figure.of("Gate: 10 µs kernels, each", "ns", slow, COMMAND, baseline=fast),
         Figure.of("Gate: 10 µs kernels, loss", "%", loss, COMMAND, goal=1),
-        Figure.of(
-            "Gate: a step of training", "µs", [held for _, held in steps], COMMAND, baseline=[free for free, _ in steps]
-        ),
-        Figure.of("Gate: training, loss", "%", [100 * (held / free - 1) for free, held in steps], COMMAND, goal=1),
+        *_training("alone on its GPU", [(free, alone) for free, alone, _ in steps]),
+        *_training("another one there", [(free, share) for free, _, share in steps]),
+    ]
+
+
+def _training(which: str, steps: Sequence[tuple[float, float]]) -> list[Figure]:
+    """Without the gate and with it, microseconds of a step each."""
+    free, held = ([step[at] for step in steps] for at in (0, 1))
+    loss = [100 * (with_it / without - 1) for without, with_it in steps]
+    return [
+        Figure.of(f"Gate: a step of training, {which}", "µs", held, COMMAND, baseline=free),
+        Figure.of(f"Gate: training, {which}: loss", "%", loss, COMMAND, goal=1),
     ]
 
 
@@ -97,7 +105,7 @@ class _Bench:
         sockets = Path(tempfile.mkdtemp(dir=self.folder))
         time = 2**64 - 1 if kind == "whole" else 3_600_000_000
         with Stub(sockets / f"{GPU}.sock") as stub:
-            stub.keep_granting(time)
+            stub.keep_granting(time, ahead=kind == "alone")
             return _output(command, own | {"LD_PRELOAD": str(self.gate), "JUPYTER_GPU_GATE": str(sockets)})
 
 

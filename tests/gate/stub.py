@@ -53,11 +53,11 @@ class Connection:
         """Send bytes that need not be a message."""
         self._socket.sendall(data)
 
-    def grant(self, time: int = 1_000_000) -> int:
+    def grant(self, time: int = 1_000_000, *, ahead: bool = False) -> int:
         """A new lease; its number."""
         self.lease += 1
         self.held = True
-        self.say(Grant(time, self.lease))
+        self.say(Grant(time, self.lease, ahead=ahead))
         return self.lease
 
     def next(self) -> FromClient:
@@ -101,13 +101,13 @@ class Connection:
                 self.grant(time)
         return self.lease
 
-    def serve(self, time: int = FOREVER) -> None:
+    def serve(self, time: int = FOREVER, ahead: bool = False) -> None:
         """Give everything that is asked for, until the connection ends."""
         try:
             while True:
                 message = self.next()
                 if isinstance(message, Ask) or (isinstance(message, Done) and message.want is not None):
-                    self.grant(time)
+                    self.grant(time, ahead=ahead)
         except (EOFError, OSError):
             self.close()
 
@@ -142,13 +142,13 @@ class Stub:
         self._accepted.append(Connection(one))
         return self._accepted[-1]
 
-    def keep_granting(self, time: int = FOREVER) -> None:
-        """Give every process what it asks for, until the end."""
+    def keep_granting(self, time: int = FOREVER, *, ahead: bool = False) -> None:
+        """Give every process what it asks for, until the end; ``ahead``: as if nobody else were there."""
 
         def accept() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    threads.append(threading.Thread(target=self.accept().serve, args=(time,)))
+                    threads.append(threading.Thread(target=self.accept().serve, args=(time, ahead)))
                     threads[-1].start()
 
         threads = self._threads
