@@ -2,9 +2,11 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster.testbed import existing
 
@@ -25,7 +27,10 @@ NEEDS = {
 
 INSTALLED = "tests/cluster/whole"
 """These tests share one cluster on which the product is installed, and so run one after another."""
-FIRST = (INSTALLED, "tests/deploy/test_install.py", "tests/kubelet/test_real.py")
+FIRST = (
+    *(INSTALLED, "tests/deploy/test_install.py", "tests/kubelet/test_real.py"),
+    *("tests/shares/test_gangs.py", "tests/binder/test_binder.py", "tests/packaging/test_wheel.py"),
+)
 """Groups of tests that take long. The last one to begin should not be one of them: others wait for nothing then."""
 
 
@@ -45,25 +50,35 @@ def pytest_report_header() -> str:
     return existing.choice().why
 
 
-@pytest.hookimpl(tryfirst=True)  # before groups are written into names
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test has another chance, one on a cluster two: dozens of processes share two cores. The summary names each.
 
     A property has none: what it found by chance once is a mistake, though the next examples are without it.
     """
-    items.sort(key=lambda item: FIRST.index(group) if (group := _group(item)) in FIRST else len(FIRST))
+    items.sort(key=lambda item: FIRST.index(group) if (group := group_of(item.nodeid)) in FIRST else len(FIRST))
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
         if item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.flaky(reruns=2))
         elif not getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
-def _group(item: pytest.Item) -> str:
-    """Tests of one group run in one worker, one after another."""
-    path = item.path.relative_to(item.config.rootpath).as_posix()
+def group_of(nodeid: str) -> str:
+    """Tests of one group run in one worker, one after another: those of a file, and those of the installed product."""
+    path = nodeid.partition("::")[0]
     return INSTALLED if path.startswith(f"{INSTALLED}/") else path
+
+
+class ByGroup(LoadScopeScheduling):
+    """Which worker runs what."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
+    """In the order in which they were collected."""
+    return ByGroup(config, log)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -51,8 +51,7 @@ def of_junit(_: int, report: Path) -> Counts:
     cases = (
         case for case in tree.iter("testcase") if case.find("failure") is not None or case.find("error") is not None
     )
-    words = ((case.get("classname"), (case.get("name") or "").partition("@tests/")[0]) for case in cases)  # no group
-    names = (" ".join(filter(None, each)) for each in words)
+    names = (" ".join(filter(None, (case.get("classname"), case.get("name")))) for case in cases)
     return Counts(tests - failures - errors - skipped, failures + errors, skipped, tuple(dict.fromkeys(names)))
 
 
@@ -91,7 +90,7 @@ class Result:
     seconds: float
 
 
-SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadgroup", "--no-loadscope-reorder")
+SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadscope", "--no-loadscope-reorder")
 """Two test files at a time: most wait for processes that they start. Not more, on any machine: all use its devices.
 Which tests make a group, and which groups come first, `tests/conftest.py` says."""
 

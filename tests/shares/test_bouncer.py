@@ -366,20 +366,20 @@ def test_a_program_without_a_gate_is_kept_to_its_turns(short: Path, running: Run
             assert await line(beside) == "has it\n"
             board = Board(short / "boards", GPU)
 
-            async def both(seconds: float) -> tuple[float, float]:
-                """Parts of the turns of the other one in which it worked as well, and of all the time that it did."""
-                begin = microseconds()
-                await asyncio.sleep(seconds)
+            async def both(count: int) -> tuple[float, float]:
+                """Part of so many turns of the other one in which it worked as well, and of all the time."""
+                begin, before = microseconds(), len(uses(log))
+                await until(lambda: len(uses(log)) > before + count)
                 end = microseconds()
-                turns = [each for each in uses(log) if begin <= each[0] and each[1] <= end]
+                turns = [each for each in uses(log)[before:] if begin <= each[0] and each[1] <= end]
                 work = [(max(each.start, begin), min(each.end, end)) for each in board.log() if each.end > begin]
                 crossed = sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a in turns for b in work)
                 return crossed / sum(b - a for a, b in turns), sum(b - a for a, b in work) / (end - begin)
 
-            assert (await both(0.3))[0] > 0.5  # it does as it likes
+            assert (await both(20))[0] > 0.5  # it does as it likes
             await until(lambda: world.told)
             await until(lambda: state(one.pid) != "T")
-            crossed, worked = await both(4)
+            crossed, worked = await both(300)
             assert crossed < 0.2  # 0.04 where nothing else keeps the machine busy
             assert 0.05 < worked < 0.75
             assert state(beside.pid) != "T"
