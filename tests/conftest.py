@@ -69,13 +69,14 @@ def group_of(nodeid: str) -> str:
     return INSTALLED if path.startswith(f"{INSTALLED}/") else path
 
 
-class ByGroup(LoadScopeScheduling):
+class ByGroup(LoadScopeScheduling):  # type: ignore[misc] # it says nothing of types
     """Which worker runs what."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)  # nobody asks for it where that plugin is off
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
     """In the order in which they were collected."""
     return ByGroup(config, log)
