@@ -357,7 +357,7 @@ def test_a_program_without_a_gate_is_kept_to_its_turns(short: Path, running: Run
     """After its first offence it is stopped at the end of each, by itself and without a word, and harms nobody."""
 
     async def check() -> None:
-        async with Bouncing(short) as world:
+        async with Bouncing(short, penalties={"looks": 10}) as world:  # time enough to see it before
             await world.set({GPU: TWO})
             log = await polite(running, world, "a")
             one = running.start(ESCAPER, env=escapes(short, driver, "b"))
