@@ -28,8 +28,12 @@ NEEDS = {
 INSTALLED = "tests/cluster/whole"
 """These tests share one cluster on which the product is installed, and so run one after another."""
 FIRST = (
-    *(INSTALLED, "tests/deploy/test_install.py", "tests/kubelet/test_real.py"),
-    *("tests/shares/test_gangs.py", "tests/binder/test_binder.py", "tests/packaging/test_wheel.py"),
+    INSTALLED,
+    "tests/deploy/test_install.py",
+    "tests/kubelet/test_real.py",
+    "tests/shares/test_gangs.py",
+    "tests/binder/test_binder.py",
+    "tests/packaging/test_wheel.py",
 )
 """Groups of tests that take long. The last one to begin should not be one of them: others wait for nothing then."""
 

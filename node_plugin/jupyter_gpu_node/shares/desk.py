@@ -295,11 +295,11 @@ class Desk:
     def join(self, name: str, now: int) -> tuple[Client, list[Out]]:
         """A process connected to that share; :class:`KeyError` if there is none."""
         share = self._shares[name]
-        holder = self._holder
-        far = holder is not None and any(one.holds and self._may_be_ahead(one) for one in holder.clients)
+        holder = self._holder if self._holder is not share else None
+        far = holder and any(one.holds and self._may_be_ahead(one) for one in holder.clients)
         client = Client(share)
         share.clients[client] = None
-        if holder is not None and holder is not share and far and not holder.revoked:
+        if holder and far and not holder.revoked:
             self._extend(holder, now)  # from now on somebody would wait for what is queued
         if share.exclusive:
             client.want = 0
