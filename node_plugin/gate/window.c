@@ -4,8 +4,8 @@
  * on a stream, one that runs and one that is ready behind it. Where the one that runs is a launch of known duration, the
  * next one is let in when little of it is left: a neighbour that comes before waits for that one only. How little (`lead`)
  * is learnt: each time that a stream is found without work in the midst of a lease, as its thread was late to wake up or
- * had other things to do, it doubles, up to as if nothing was held back. It is forgotten by time: training has other things
- * to do once in each of its steps, and would else rest in each of them.
+ * had other things to do, though it was held back before, it doubles, up to as if nothing was held back. It is forgotten by
+ * time: who rests again and again, as training in each of its steps, is held back less, who was late once is not for long.
  *
  * Where nobody else uses the GPU (`ahead`), ENOUGH may be queued: programs lose nothing by what they do between launches. Who
  * comes then waits for that once, at most.
@@ -25,7 +25,7 @@
 #include <time.h>
 
 enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, MOST_LAUNCHES = 1024, RELAXED = 2, WITH_TIME = 0 };
-enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, FORGET = 150000000, ENOUGH = 20 * WINDOW }; /* ns */
+enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, FORGET = 32000000, ENOUGH = 20 * WINDOW }; /* ns */
 
 enum { BUCKETS = 256, KINDS = 4096 };
 static struct lane *_Atomic buckets[BUCKETS];
@@ -169,17 +169,16 @@ static void plan(struct lane *lane) {
     atomic_store(&lane->next_at, duration > lane->lead ? start + duration - lane->lead : 0);
 }
 
-/* Under the lock, before a launch is marked: was there work until now? A new lease begins without. */
+/* Under the lock, before a launch is marked: was there work until now? A new lease begins without. Where nothing was held
+ * back since it rested last, it rests for other reasons. */
 static void learn_lead(struct lane *lane, uint64_t now) {
     bool rested = !atomic_load(&lane->marked) && atomic_load(&lane->launched) == atomic_load(&lane->covered) + 1;
     bool again = lane->lease == lane->owner->number;
     uint64_t passed = now - lane->learnt < FORGET ? now - lane->learnt : FORGET;
     lane->lease = lane->owner->number;
     lane->learnt = now;
-    if (!rested)
-        lane->lead -= (lane->lead - LEAST_LEAD) * passed / FORGET;
-    else if (again && lane->lead < LONG)
-        lane->lead *= 2;
+    lane->lead -= (lane->lead - LEAST_LEAD) * passed / FORGET;
+    if (rested && atomic_exchange(&lane->held, false) && again) lane->lead *= 2;
 }
 
 /* Under the lock: forgets the events that have happened. An error means the same: the context is broken or gone. */
@@ -241,11 +240,12 @@ static bool full(const struct lane *lane, bool ahead) {
 }
 
 /* How many ns to wait before the next look whether a launch may follow; 0: it may. */
-static uint64_t too_soon(const struct lane *lane, const struct share *share) {
+static uint64_t too_soon(struct lane *lane, const struct share *share) {
     bool ahead = atomic_load_explicit(&share->ahead, memory_order_relaxed);
     if (full(lane, ahead)) return ahead ? NAP : PAUSE;
     uint64_t next_at = atomic_load_explicit(&lane->next_at, memory_order_relaxed), now = next_at ? now_ns() : 0;
     if (now >= next_at || ahead || gate_ending()) return 0;
+    atomic_store_explicit(&lane->held, true, memory_order_relaxed);
     return next_at - now < NAP ? next_at - now : NAP; /* it may be over sooner than before */
 }
 

@@ -145,6 +145,15 @@ def test_nobody_is_held_back_whose_gpu_rests_for_it(place: Place) -> None:
             pass
 
 
+def test_who_rests_by_himself_is_held_back_as_ever(place: Place) -> None:
+    """A program that launches one and waits for it would do so as well if nothing was held back."""
+    alone, two = ("kernels:1:5000", "sync"), ("kernels:2:5000", "sync")
+    with place.stub() as stub, place.run("dlsym", *(200 * (*(8 * alone), *two))):
+        stub.keep_granting(600_000_000)
+        _queued(place, 20)  # its duration is not known in the beginning
+        assert _queued(place, 80).count(2) <= 4
+
+
 def test_a_long_kernel_is_waited_for_and_said(place: Place) -> None:
     """One at a time is on the GPU, and who asks for it hears at once that it takes longer."""
     with place.stub() as stub, place.run("dlsym", "kernels:1000:400000"):
