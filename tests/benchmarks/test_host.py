@@ -1,0 +1,45 @@
+"""Which of several runs counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from benchmarks._host import Calm, calmest
+
+
+def _measured(taken: Sequence[int]) -> tuple[Calm[int], int]:
+    """Runs of 1,000 ticks each, of which the host takes ``taken``; what counts, and how many were made."""
+    runs = 0
+    stolen = 0
+
+    def ticks() -> tuple[int, int]:
+        return stolen, 1000 * runs
+
+    def measure() -> int:
+        nonlocal runs, stolen
+        stolen += taken[runs]
+        runs += 1
+        return runs
+
+    return calmest(measure, ticks), runs
+
+
+@pytest.mark.parametrize(
+    ("taken", "counts", "made"),
+    [((0,), 1, 1), ((10, 0), 1, 1), ((11, 10), 2, 2), ((50, 20, 30), 2, 3), ((50, 20, 0), 3, 3)],
+)
+def test_the_first_calm_run_counts_or_else_the_calmest(taken: Sequence[int], counts: int, made: int) -> None:
+    """No more than that are made."""
+    run, runs = _measured(taken)
+    assert (run.result, runs) == (counts, made)
+    assert run.taken == taken[counts - 1] / 10
+
+
+def test_this_machine_says_what_its_host_took() -> None:
+    """Percent."""
+    results: Iterator[str] = iter("abc")
+    run = calmest(lambda: next(results))
+    assert run.result in "abc"
+    assert 0 <= run.taken <= 100
