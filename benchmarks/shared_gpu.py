@@ -1,8 +1,8 @@
 """A notebook beside training on one GPU: unmodified Numba, the gate, the arbiter's server, all in one run.
 
 The GPU is the stand-in, which takes real time and tells of every overlap. The same programs run without the gate, and
-with the gate and other orders of turns. What is measured while the host of a virtual machine took its CPUs away is measured
-again.
+with the gate and other orders of turns. What is measured while the host of a virtual machine took its CPUs away is
+measured again.
 """
 
 from __future__ import annotations
