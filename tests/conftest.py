@@ -1,6 +1,8 @@
 """What every test may rely on: the Jupyter server fixtures, and honest answers about tests that cannot run here."""
 
 import os
+import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if marker == "root" and os.environ.get("CI") == "true":
             pytest.fail(f"{need}, and CI must run every such test: start it as root", pytrace=False)
         pytest.skip(f"not run: {need}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Counting the lines that run makes simulated hours four times as slow; shorter tests count the same lines."""
+    tracer = sys.gettrace()
+    if item.get_closest_marker("uncounted"):
+        sys.settrace(None)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(tracer)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

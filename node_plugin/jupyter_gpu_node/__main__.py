@@ -64,6 +64,8 @@ from .stock import NVIDIA, Stock
 
 LEARN = 1.0
 """Seconds that the kubelet gets at the start to tell of slots that are not recorded. Whoever opens a GPU waits."""
+UNHEARD = 3.0
+"""Seconds that the API server gets at the start to tell of the pods; then shares are served as they were last."""
 _log = logging.getLogger("jupyter_gpu_node")
 
 
@@ -115,6 +117,7 @@ class Plugin:
             self.metrics,
             installed=self.gate,
             gated=lambda: self.claims.gated,
+            heard=lambda: self.agent.synced.is_set(),  # noqa: PLW0108 - the agent comes later
             servers=lambda: self.sockets.peers,
             reader=NvmlReader(self._note_asker) if settings.simulated is None else None,
         )
@@ -219,6 +222,10 @@ class Plugin:
         await self.plugin.serve()
 
     async def _watch_claims(self) -> None:
+        if not await self._heard_soon() and self.sharing.remembers:
+            _log.warning("The API server is away: time shares are served as they were last.")
+            await self._serve_slots(self.claims.known.values())
+            await self.sharing.begin()
         await self.agent.synced.wait()
         await self._serve_slots(self.claims.known.values())
         if any(member.holding.has and not self.sharing.knows(uid) for uid, member in self.agent.members.items()):
@@ -227,6 +234,13 @@ class Plugin:
                     await self._serve_slots((await self.claims.reconcile()).learned)
         await self.sharing.begin()
         await self.claims.watch(self._compared)
+
+    async def _heard_soon(self) -> bool:
+        await self.agent.ready.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(UNHEARD):
+                await self.agent.synced.wait()
+        return self.agent.synced.is_set()
 
     async def _serve_slots(self, claims: Iterable[Claim]) -> None:
         for claim in claims:

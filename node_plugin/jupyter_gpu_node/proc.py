@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from jupyter_gpu.model.gpu import Device, Gpu
@@ -313,6 +314,11 @@ def line(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...]:
             break
         found.append((parent, began))
     return tuple(found)
+
+
+def boot() -> str:
+    """Which start of this machine it is (``random(4)``: ``boot_id``). No process outlives it."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def alive(pid: int, start: int) -> bool:

@@ -179,6 +179,11 @@ class Settings:
         return self.state / "offences.json"
 
     @property
+    def served(self) -> Path:
+        """Which shares the arbiter served last."""
+        return self.state / "served.json"
+
+    @property
     def lock(self) -> Path:
         """Held by the only node plugin of this node."""
         return self.state / "plugin.lock"

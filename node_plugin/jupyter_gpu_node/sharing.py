@@ -2,7 +2,8 @@
 
 :meth:`Sharing.update` makes it so, from all pods at once: whoever opens a GPU has it called before, so that everybody
 else's terms are those of the pods' holdings by then. What cannot be made for one pod is that pod's problem alone. Until
-the pods of this node are known nobody is served: programs wait, and nothing is forgotten that an earlier process kept.
+the pods of this node are known what an earlier process served is served again, if the API server keeps us waiting for
+long; till then programs wait, and nothing is forgotten that an earlier process kept.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from . import driver_files, places, sharing_rules, slot_places
+from . import driver_files, places, proc, served_shares, sharing_rules, slot_places
 from .gate import Gate
 from .inventory import Inventory
 from .member import Member
@@ -49,7 +50,7 @@ _log = logging.getLogger(__name__)
 class Sharing:
     """Of one node. ``members`` tells its pods; ``servers`` who is never stopped or ended; ``reader`` who uses what.
 
-    ``gated``: the slots whose containers have the gate.
+    ``gated``: the slots whose containers have the gate. ``heard``: whether the API server has told of all pods.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Sharing:
         *,
         installed: Gate,
         gated: Callable[[], Collection[str]],
+        heard: Callable[[], bool],
         servers: Callable[[], Collection[Process]],
         reader: Reader | None = None,
     ) -> None:
@@ -70,6 +72,9 @@ class Sharing:
         self._inventory = inventory
         self._installed = installed
         self._gated = gated
+        self._heard = heard
+        self._boot = proc.boot()
+        self._served = served_shares.load(settings.served, self._boot)
         self._servers = servers
         self.taken = TakenShares(members, publisher.about_pod, metrics)
         self._slots: dict[str, tuple[str, ...]] = {}
@@ -101,12 +106,21 @@ class Sharing:
 
     # -- as the node plugin lives --------------------------------------------------------------------------------------
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it is known what an earlier process served."""
+        return bool(self._served)
+
     async def begin(self) -> None:
-        """The pods of this node and their slots are known: serve them, and let run whoever was stopped."""
-        self.taken.restoring = True
-        await self._bouncer.start(self.server)
-        self.taken.restoring = False
-        self._begun.set()
+        """The slots of this node's pods are known: serve them, and let run whoever was stopped.
+
+        Again, now that the pods are known, too, if an earlier process told only what it served.
+        """
+        if not self._begun.is_set():
+            self.taken.restoring = True
+            await self._bouncer.start(self.server)
+            self.taken.restoring = False
+            self._begun.set()
         self.changed()
 
     async def run(self) -> None:
@@ -220,11 +234,24 @@ class Sharing:
     # -- the shares ----------------------------------------------------------------------------------------------------
 
     def _wanted(self) -> Shares:
+        if not self._heard():
+            return self._as_before()
         members = self._members()
         holdings = {uid: member.holding for uid, member in members.items() if self._slots.get(uid)}
         return {
             gpu: {uid: self._placed(members[uid], gpu, milli) for uid, milli in pods.items()}
             for gpu, pods in sharing_rules.served(holdings, self.taken.standing).items()
+        }
+
+    def _as_before(self) -> Shares:
+        gone = self.taken.standing
+        return {
+            gpu: {
+                uid: Placed(terms, self._directories(self._slots[uid])[0])
+                for uid, terms in pods.items()
+                if self._slots.get(uid) and (gpu, uid) not in gone
+            }
+            for gpu, pods in self._served.items()
         }
 
     def _placed(self, member: Member, gpu: str, milli: int) -> Placed:
@@ -271,6 +298,16 @@ class Sharing:
                         self.server.door(gpu, uid)
                     except KeyError:
                         problems[uid] = f"The socket of its share of {gpu} cannot be made: {error}."
+        await self._keep({gpu: {uid: one.terms for uid, one in pods.items()} for gpu, pods in wanted.items() if pods})
+
+    async def _keep(self, served: served_shares.Served) -> None:
+        if served != self._served and self._heard():
+            save = functools.partial(served_shares.save, self._settings.served, served, self._boot)
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, save)
+                self._served = served
+            except OSError as error:
+                _log.warning("Which shares are served cannot be kept for the next start: %s", error)
 
     async def _try(
         self, problems: dict[str, str], uid: str, work: Callable[P, None], *args: P.args, **_: P.kwargs

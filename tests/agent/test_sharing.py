@@ -137,6 +137,35 @@ def test_a_killed_plugin_frees_nobody(scene: Scene) -> None:
     assert scene.board(gpu).sums().overlaps == 0
 
 
+def test_a_plugin_that_starts_while_the_api_server_is_away(scene: Scene) -> None:
+    """Programs on shares go on as before, also who has a whole GPU; what is decided afterwards is done."""
+    alone = scene.sharer()
+    gpu, first, second = two(scene)
+    whole = scene.node.uuids[1]
+    alone.pod.allocate(whole)
+    alone.pod.until_has(whole)
+    programs = [first.busy(gpu), second.busy(gpu), alone.busy(whole)]
+    for program in programs:
+        runs_on(program)
+    scene.node.kill()
+    scene.node.plane.kill("apiserver")
+    try:
+        scene.node.start(wait=False)
+        for program in programs:
+            runs_on(program, 200)
+        assert first.served(gpu, 250)
+        assert second.served(gpu, 500)
+        assert "not known" in scene.node.get("/readyz"), "It does nothing else before it knows more."
+    finally:
+        scene.node.plane.start("apiserver")
+    until(scene.node.synced, PATIENCE, "the plugin to know its pods")
+    second.pod.allocate((gpu, 250), generation=2)
+    until(lambda: second.served(gpu, 250), PATIENCE, "the next decision")
+    for program in programs:
+        runs_on(program)
+    assert scene.board(gpu).sums().overlaps == 0
+
+
 def ended(connection: socket.socket) -> bool:
     """Whether the other end closes it; what it says before does not count."""
     connection.settimeout(PATIENCE)

@@ -16,6 +16,8 @@ from jupyter_gpu_scheduler.policy import Policy
 from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
 from tests.builders import NODE, apply, cluster, decided, new, pod, requested
 
+pytestmark = pytest.mark.uncounted
+
 
 class Line:
     """A node that is full, and who comes to it."""

@@ -13,6 +13,8 @@ from jupyter_gpu_node.shares.elastic import Elastic, Outcome, Seen, Standing, ad
 from jupyter_gpu_node.shares.ledger import Account, Ledger
 from jupyter_gpu_node.shares.timing import Timing
 
+pytestmark = pytest.mark.uncounted
+
 RULES = Elastic()
 QUICK = Elastic(fade=1, smooth=1)
 """What happened before the last periods hardly counts: cases are short then."""

@@ -12,6 +12,8 @@ from jupyter_gpu_node.shares.gangs import groups
 from jupyter_gpu_node.shares.protocol import Ask
 from tests.shares.collective import TIMING, Kind, Machine
 
+pytestmark = pytest.mark.uncounted
+
 MS = 1_000
 SECOND = 1_000_000
 MEETS = Kind()

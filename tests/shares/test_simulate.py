@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from jupyter_gpu_node.shares.simulate import Program, Simulation, Use, bursty, hog
 from jupyter_gpu_node.shares.timing import Timing
 
+pytestmark = pytest.mark.uncounted
+
 MS = 1_000
 SECOND = 1_000_000
 HANDOVER = 400

@@ -1,0 +1,68 @@
+"""What the node plugin keeps of the shares that it served."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_node import served_shares
+from jupyter_gpu_node.served_shares import Served
+from jupyter_gpu_node.shares.desk import Terms
+
+BOOT = "6c4ba5e0"
+names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}", fullmatch=True)
+terms = st.builds(Terms, st.integers(1, 250), st.none() | st.integers(0, 2**53 - 1))
+served = st.dictionaries(names, st.dictionaries(names, terms, max_size=4), max_size=4)
+
+
+@given(served)
+def test_what_was_kept_is_found(shares: Served) -> None:
+    """All of it."""
+    assert served_shares.parse(served_shares.serialize(shares, BOOT), BOOT) == shares
+
+
+@given(served, st.binary(max_size=3), st.integers(0), st.integers(0, 200))
+def test_whatever_is_in_the_file(shares: Served, noise: bytes, at: int, cut: int) -> None:
+    """Shares that a GPU can have, or an error that is expected."""
+    text = served_shares.serialize(shares, BOOT)
+    at %= len(text)
+    with contextlib.suppress(ValueError):
+        found = served_shares.parse(text[:at] + noise + text[at + cut :], BOOT)
+        assert all(sum(one.milli for one in pods.values()) <= 1000 for pods in found.values())
+
+
+@pytest.mark.parametrize(
+    "gpus",
+    [
+        {"GPU-0": {"pod": {"milli": 0}}},
+        {"GPU-0": {"pod": {"milli": 1001}}},
+        {"GPU-0": {"pod": {"milli": 250, "limit": -1}}},
+        {"GPU-0": {"pod": {"limit": 5}}},
+        {"GPU-0": {"one": {"milli": 600}, "other": {"milli": 600}}},
+        {"../GPU-0": {"pod": {"milli": 250}}},
+        {"GPU-0": {"../pod": {"milli": 250}}},
+        {"GPU-0": []},
+        [],
+    ],
+)
+def test_what_cannot_have_been_served(tmp_path: Path, gpus: Any) -> None:
+    """Nothing of it is believed, and the file is put aside."""
+    path = tmp_path / "served.json"
+    path.write_text(json.dumps({"version": 1, "boot": BOOT, "gpus": gpus}))
+    assert served_shares.load(path, BOOT) == {}
+    assert [file.name for file in tmp_path.iterdir()] == ["served.broken"]
+
+
+def test_a_file_for_the_next_start_of_the_plugin_only(tmp_path: Path) -> None:
+    """Not for that of the machine: no program of then is there."""
+    path = tmp_path / "state" / "served.json"
+    shares = {"GPU-0": {"one": Terms(250), "other": Terms(500, 2**30)}}
+    assert served_shares.load(path, BOOT) == {}
+    served_shares.save(path, shares, BOOT)
+    assert served_shares.load(path, BOOT) == shares
+    assert served_shares.load(path, "another") == {}
+    assert served_shares.load(path, BOOT) == shares
