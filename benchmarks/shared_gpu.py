@@ -72,7 +72,7 @@ def _figures(hogs: int, runs: dict[str, Calm[_Run]]) -> list[Figure]:
             "%",
             idle,
             _COMMAND,
-            4,
+            4 if hogs < 8 else None,
             100 - 100 * others["quota"].busy,
         )
     )
