@@ -1,6 +1,7 @@
 """What every test may rely on: the Jupyter server fixtures, and honest answers about tests that cannot run here."""
 
 import os
+import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -40,6 +41,9 @@ FIRST = (
 """Groups of tests that take long. The last one to begin should not be one of them: others wait for nothing then."""
 
 
+TIMER = pytest.StashKey[object]()
+
+
 def missing(marker: str) -> bool:
     """Whether what tests with this marker need is not there."""
     if marker == "cluster":
@@ -49,6 +53,12 @@ def missing(marker: str) -> bool:
     if marker == "torch":
         return not os.environ.get("JUPYTER_GPU_TEST_TORCH")
     return not Path("/dev/nvidiactl").exists()
+
+
+def pytest_configure() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would all programs that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
@@ -88,8 +98,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
     return ByGroup(config, log)
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-timeout
+def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> None:
+    """Note how long it may take."""
+    item.stash[TIMER] = settings
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Say what is not run; where CI promises root, a test that needs it fails rather than vanish."""
+    """Say what is not run; where CI promises root, a test that needs it fails rather than vanish.
+
+    Another chance has as much time as the first one, which may have used up the timer that is set for both.
+    """
+    if getattr(item, "execution_count", 1) > 1 and TIMER in item.stash:
+        item.ihook.pytest_timeout_cancel_timer(item=item)
+        item.ihook.pytest_timeout_set_timer(item=item, settings=item.stash[TIMER])
     if item.get_closest_marker("existing") and existing.choice().context:
         return  # no cluster need be made, which is what takes root
     for marker, need in NEEDS.items():
