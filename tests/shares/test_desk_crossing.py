@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,8 +22,6 @@ from jupyter_gpu_node.shares.protocol import (
     Revoke,
 )
 from jupyter_gpu_node.shares.timing import Timing
-
-pytestmark = pytest.mark.uncounted
 
 TIMING = Timing()
 MS = 1_000

@@ -13,8 +13,6 @@ from jupyter_gpu_node.shares.elastic import Elastic, Outcome, Seen, Standing, ad
 from jupyter_gpu_node.shares.ledger import Account, Ledger
 from jupyter_gpu_node.shares.timing import Timing
 
-pytestmark = pytest.mark.uncounted
-
 RULES = Elastic()
 QUICK = Elastic(fade=1, smooth=1)
 """What happened before the last periods hardly counts: cases are short then."""
@@ -79,6 +77,14 @@ def test_donors_give_in_proportion_to_what_they_do_not_use() -> None:
     assert outcome.effective == {"a": 430, "b": 290, "c": 280}  # spare: 100 and 200
     outcome = adjust(before, served(before, {"a": 1000, "b": 50, "c": 100}), Elastic(step=50, shrink=0, fade=1))
     assert outcome.effective == {"a": 450, "b": 267, "c": 283}  # rounded to who gives a part more
+
+
+def test_who_has_hardly_anything_to_spare_gives_nothing() -> None:
+    """Its part is less than a thousandth of the GPU, and it is told nothing."""
+    before = {"a": rested(400, peak=400), "b": rested(500, peak=100), "c": rested(100, peak=49)}
+    outcome = adjust(before, served(before, {"a": 1000, "b": 100, "c": 49}), RULES)
+    assert outcome.effective == {"a": 450, "b": 450, "c": 100}
+    assert reasons(outcome).keys() == {"a", "b"}
 
 
 def test_a_donor_keeps_twice_its_use() -> None:
@@ -435,6 +441,7 @@ def check(before: Standings, seen: Mapping[str, Seen], outcome: Outcome, rules: 
             assert after[name] == one.allocated or after[name] - had <= rules.step
 
 
+@pytest.mark.uncounted
 @given(settings(), allocations(), demands(), st.booleans(), st.lists(demands(), max_size=3))
 def test_nothing_oscillates(
     rules: Elastic, allocated: dict[str, int], wanted: list[int], idle: bool, earlier: list[list[int]]
@@ -455,6 +462,7 @@ def test_nothing_oscillates(
         assert one.effective >= one.allocated or demand[name] <= one.effective, "it does not have its own"
 
 
+@pytest.mark.uncounted
 @given(allocations(), demands())
 def test_what_is_not_used_reaches_who_wants_it(allocated: dict[str, int], wanted: list[int]) -> None:
     """In the end nobody is short of time while others have twice what they use, or while something is free."""
@@ -468,6 +476,7 @@ def test_what_is_not_used_reaches_who_wants_it(allocated: dict[str, int], wanted
             assert demand[name] >= RULES.give * one.effective or one.effective <= keeps
 
 
+@pytest.mark.uncounted
 @given(st.integers(1, 16), st.integers(50, 400), st.integers(0, 15))
 def test_bursts_with_pauses_do_not_make_it_give_and_take(every: int, burst: int, phase: int) -> None:
     """Of a share that wants the GPU now and then, every 1.6 s at least, beside one that always wants it."""

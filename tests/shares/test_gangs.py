@@ -12,8 +12,6 @@ from jupyter_gpu_node.shares.gangs import groups
 from jupyter_gpu_node.shares.protocol import Ask
 from tests.shares.collective import TIMING, Kind, Machine
 
-pytestmark = pytest.mark.uncounted
-
 MS = 1_000
 SECOND = 1_000_000
 MEETS = Kind()
@@ -76,6 +74,7 @@ def test_three_in_a_ring(kind: Kind, gangs: bool) -> None:
         assert not any(done.values())
 
 
+@pytest.mark.uncounted
 @pytest.mark.parametrize("b", [500, 700])
 @pytest.mark.parametrize("kinds", [(MEETS, MEETS), (FREE, FREE), (FREE, MEETS), (TRAINS, TRAINS)])
 def test_shares_of_programs_on_several_gpus_are_exact(b: int, kinds: tuple[Kind, Kind]) -> None:
@@ -87,6 +86,7 @@ def test_shares_of_programs_on_several_gpus_are_exact(b: int, kinds: tuple[Kind,
         assert part(one, "a", gpu) + part(one, "b", gpu) >= 0.97
 
 
+@pytest.mark.uncounted
 @pytest.mark.parametrize("kind", [FREE, TRAINS], ids=["threads", "trains"])
 def test_shares_of_one_gpu_beside_them_are_exact(kind: Kind) -> None:
     """They wait for nobody elsewhere, and get what is theirs."""
@@ -96,6 +96,7 @@ def test_shares_of_one_gpu_beside_them_are_exact(kind: Kind) -> None:
         assert part(one, pod, gpu) == pytest.approx(milli / 1000, abs=0.015)
 
 
+@pytest.mark.uncounted
 @pytest.mark.parametrize("kind", [FREE, TRAINS], ids=["threads", "trains"])
 def test_one_program_beside_shares_of_one_gpu(kind: Kind) -> None:
     """Nobody else needs several: it has all of its GPUs together, and each share what it should."""
@@ -177,6 +178,7 @@ KINDS = st.builds(
 PROGRAMS = st.tuples(st.sets(st.sampled_from("0123"), min_size=1), KINDS, st.integers(0, 300))
 
 
+@pytest.mark.uncounted
 @EXAMPLES
 @given(st.lists(PROGRAMS, min_size=2, max_size=5))
 def test_nobody_starves(programs: Sequence[tuple[set[str], Kind, int]]) -> None:
@@ -195,6 +197,7 @@ def test_nobody_starves(programs: Sequence[tuple[set[str], Kind, int]]) -> None:
     assert not one.late
 
 
+@pytest.mark.uncounted
 @EXAMPLES
 @given(st.lists(st.tuples(st.integers(1, 300), st.sampled_from("012"), st.sampled_from("abc"), st.integers(0, 4))))
 def test_shares_come_go_and_change(changes: Sequence[tuple[int, str, str, int]]) -> None:
