@@ -175,8 +175,16 @@ export class JupyterServer {
         // nothing of the group is left
       }
     }
-    // The arbiter of shares ends, and writes a last time, some seconds after the last server.
-    rmSync(this.folder, { recursive: true, force: true, maxRetries: 20 });
+    // The arbiter of shares ends, and writes a last time, some seconds after the last server. Node's own retries are
+    // for Windows only.
+    await until(`${this.folder} to be removed`, () => {
+      try {
+        rmSync(this.folder, { recursive: true, force: true });
+        return true;
+      } catch {
+        return false;
+      }
+    });
   }
 
   log(): string {
