@@ -133,7 +133,7 @@ struct lane {
     _Atomic uint64_t queued;       /* ns of GPU work that is marked, as far as known */
     _Atomic uint64_t next_at;      /* before that, no second launch; 0: at once */
     uint64_t lead, learnt;         /* ns of a launch that are left then; when that was learnt */
-    _Atomic bool held;             /* a launch had to wait for that since the stream rested last */
+    _Atomic bool held;             /* a launch waited for next_at since the stream rested last */
     uint64_t ended;                /* when the last event was seen to have happened */
     uint64_t lease;                /* of the last launch */
     unsigned first;
