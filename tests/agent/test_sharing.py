@@ -153,6 +153,10 @@ def test_a_plugin_that_starts_while_the_api_server_is_away(scene: Scene) -> None
         scene.node.start(wait=False)
         for program in programs:
             runs_on(program, 200)
+        scene.node.kill()  # what was kept is still there
+        scene.node.start(wait=False)
+        for program in programs:
+            runs_on(program, 200)
         assert first.served(gpu, 250)
         assert second.served(gpu, 500)
         assert "not known" in scene.node.get("/readyz"), "It does nothing else before it knows more."
