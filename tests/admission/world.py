@@ -82,7 +82,13 @@ class World:
             self.plane.namespace(namespace)
             account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
             until(lambda account=account: self.admin("GET", account).ok, what=account)  # type: ignore[misc]
-        for namespace, account in ((NOTEBOOKS, "greedy"), (NOTEBOOKS, "idle"), (HUB, "hub")):
+        for namespace, account in (
+            (NOTEBOOKS, "greedy"),
+            (NOTEBOOKS, "colleague"),
+            (NOTEBOOKS, "controller"),
+            (NOTEBOOKS, "operator"),
+            (HUB, "hub"),
+        ):
             body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
             self.admin.need("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body)
         self.apply_policies()
@@ -94,6 +100,7 @@ class World:
         self._people()
         self._accounts()
         self._may_edit()
+        self._borrowers()
 
     def apply(self, objects: list[dict[str, Any]]) -> None:
         """As an administrator."""
@@ -135,8 +142,8 @@ class World:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def token(self, namespace: str, account: str, pod: dict[str, Any] | None = None) -> str:
-        """A real one, bound to the pod as the kubelet asks for it."""
+    def token(self, namespace: str, account: str, pod: dict[str, Any] | None = None, *, by: Api | None = None) -> str:
+        """A real one, bound to the pod as the kubelet asks for it; made by an administrator if nobody is named."""
         spec: dict[str, Any] = {"audiences": []}
         if pod is not None:
             metadata = pod["metadata"]
@@ -147,7 +154,7 @@ class World:
                 "uid": metadata["uid"],
             }
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-        answer = self.admin.need(
+        answer = (by or self.admin).need(
             "POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         )
         return str(answer["status"]["token"])
@@ -225,11 +232,12 @@ class World:
             "plugin of node2": self.token(SYSTEM, "jupyter-gpu-node", system["plugin2"]),
             "account of plugins": self.token(SYSTEM, "jupyter-gpu-node"),
             "our kube-scheduler": self.token(SYSTEM, "jupyter-gpu-kube-scheduler", system["second"]),
+            "cluster's controller": self.token(NOTEBOOKS, "controller"),
+            "operator of everything": self.token(NOTEBOOKS, "operator"),
         }
         self.identities |= {name: Api(self.plane.kubeconfig, token) for name, token in tokens.items()}
         # As the API server sees the token of a pod that had this name before, for as long as it still accepts it.
-        claims = {"pod-name": "again", "pod-uid": "00000000-0000-4000-8000-000000000000", "node-name": ONE}
-        extra = [(f"Impersonate-Extra-authentication.kubernetes.io%2F{key}", value) for key, value in claims.items()]
+        extra = _claims({"pod-name": "again", "pod-uid": "00000000-0000-4000-8000-000000000000", "node-name": ONE})
         account = ("Impersonate-User", f"system:serviceaccount:{NOTEBOOKS}:default")
         self.identities["notebook of a deleted pod"] = Api(self.plane.kubeconfig, impersonate=[account, *extra])
 
@@ -239,9 +247,31 @@ class World:
         spec = {"resourceAttributes": about}
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        for name in ("editor", "greedy notebook"):
+        self.identities["colleague"] = Api(self.plane.kubeconfig, self.token(NOTEBOOKS, "colleague"))
+        for name in ("editor", "greedy notebook", "colleague"):
             api = self.identities[name]
             until(lambda api=api: api.need("POST", path, body)["status"]["allowed"], what=f"the rights of {name}")  # type: ignore[misc]
+
+    def _borrowers(self) -> None:
+        """Who may edit namespaces, and acts as service accounts of them."""
+        token = self.token(NOTEBOOKS, "colleague")
+        accounts = {"notebook": (NOTEBOOKS, "default"), "greedy notebook": (NOTEBOOKS, "greedy"), "hub": (HUB, "hub")}
+        for name, (namespace, account) in accounts.items():
+            user = ("Impersonate-User", f"system:serviceaccount:{namespace}:{account}")
+            self.identities[f"colleague as {name}"] = Api(self.plane.kubeconfig, token, impersonate=[user])
+        lab = self.pods["lab"]["metadata"]
+        claims = _claims({"pod-name": lab["name"], "pod-uid": lab["uid"], "node-name": ONE})
+        user = ("Impersonate-User", f"system:serviceaccount:{NOTEBOOKS}:default")
+        self.identities["colleague with claims of the pod"] = Api(
+            self.plane.kubeconfig, token, impersonate=[user, *claims]
+        )
+        own = self.token(NOTEBOOKS, "default", self.pods["lab"], by=self.identities["colleague"])
+        self.identities["colleague with a token of the pod"] = Api(self.plane.kubeconfig, own)
+
+
+def _claims(claims: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What the API server knows of a token that is bound to a pod."""
+    return [(f"Impersonate-Extra-authentication.kubernetes.io%2F{key}", value) for key, value in claims.items()]
 
 
 def _roles() -> list[dict[str, Any]]:
@@ -277,8 +307,13 @@ def _roles() -> list[dict[str, Any]]:
     alice = {"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}
     carol = {"kind": "User", "name": "carol", "apiGroup": "rbac.authorization.k8s.io"}
     hub = {"kind": "ServiceAccount", "name": "hub", "namespace": HUB}
+    colleague = {"kind": "ServiceAccount", "name": "colleague", "namespace": NOTEBOOKS}
+    controller = {"kind": "ServiceAccount", "name": "controller", "namespace": NOTEBOOKS}
+    operator = {"kind": "ServiceAccount", "name": "operator", "namespace": NOTEBOOKS}
 
-    def bound(name: str, role: dict[str, Any], *subjects: dict[str, str], cluster: bool = False) -> dict[str, Any]:
+    def bound(
+        name: str, role: dict[str, Any], *subjects: dict[str, str], cluster: bool = False, namespace: str = NOTEBOOKS
+    ) -> dict[str, Any]:
         reference = {
             "apiGroup": "rbac.authorization.k8s.io",
             "kind": role["kind"],
@@ -287,7 +322,7 @@ def _roles() -> list[dict[str, Any]]:
         return {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding" if cluster else "RoleBinding",
-            "metadata": {"name": name, "labels": existing.OURS} | ({} if cluster else {"namespace": NOTEBOOKS}),
+            "metadata": {"name": name, "labels": existing.OURS} | ({} if cluster else {"namespace": namespace}),
             "roleRef": reference,
             "subjects": list(subjects),
         }
@@ -296,8 +331,10 @@ def _roles() -> list[dict[str, Any]]:
         spawn,
         everything,
         nodes,
-        bound("editors", edit, alice, greedy),
-        bound("everything", everything, alice, greedy),
+        bound("editors", edit, alice, greedy, colleague),
+        bound("editors", edit, colleague, namespace=HUB),
+        bound("operators", {**edit, "name": "cluster-admin"}, operator),
+        bound("everything", everything, alice, greedy, controller),
         bound("spawners", spawn, hub),
         bound("jupyter-gpu-test-nodes", nodes, alice, greedy, cluster=True),
         bound("jupyter-gpu-test-admins", {**edit, "name": "cluster-admin"}, carol, cluster=True),
