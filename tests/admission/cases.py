@@ -335,6 +335,39 @@ def _borrowed() -> Iterator[Case]:
     yield Case("colleague as hub", "patch pods/status", "lab", DENIED, FORGERY)
 
 
+def _forgetting() -> Iterator[Case]:
+    """The hook of an installation takes away what was written before it, and can do nothing else."""
+    gone = {"requested": None, "allocated": None, "attached": None}
+    yield Case("hook", "patch pods/status", "lab", DONE, gone)
+    yield Case("hook", "patch pod", "lab", REFUSED, gone)
+    yield Case("hook", "patch node", ONE, DONE, {"inventory": None})
+    count = {"metadata": {"labels": {PREFIX + "gpu.count": None}}}
+    yield Case("hook", "patch node", ONE, DONE, {"inventory": None}, count, note="inventory and count taken away")
+    for change in (WISH, FORGERY, REPORT, {**gone, **FORGERY}):
+        yield Case("hook", "patch pods/status", "lab", DENIED, change)
+    yield Case("hook", "patch node", ONE, DENIED, STOCK)
+    beside: dict[str, dict[str, Any]] = {
+        "labels": {"metadata": {"labels": {"app": "other"}}},
+        "finalizer": {"metadata": {"finalizers": ["example.com/stay"]}},
+        "a foreign annotation": {"metadata": {"annotations": {"example.com/other": "1"}}},
+    }
+    phase: dict[str, Any] = {"status": {"phase": "Succeeded"}}
+    taint: dict[str, Any] = {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}
+    name, model = {"kubernetes.io/hostname": None}, {PREFIX + "gpu.model": "H100"}
+    for note, spec in {**beside, "phase": phase}.items():
+        yield Case("hook", "patch pods/status", "lab", DENIED, spec=spec, note=note)
+        yield Case("hook", "patch pods/status", "lab", DENIED, gone, spec, note=f"takes away and {note}")
+    of_nodes: dict[str, dict[str, Any]] = {
+        "name": {"metadata": {"labels": name}},
+        "model": {"metadata": {"labels": model}},
+        "taint": taint,
+    }
+    for note, spec in {**beside, **of_nodes}.items():
+        yield Case("hook", "patch node", ONE, DENIED, spec=spec, note=note)
+        yield Case("hook", "patch node", ONE, DENIED, {"inventory": None}, spec, note=f"takes away and {note}")
+    yield Case("hook", "create slot pod", "", REFUSED)
+
+
 def _bindings() -> Iterator[Case]:
     """Annotations of a Binding are merged into the pod."""
     for route in ("create pods/binding", "create bindings"):
@@ -460,4 +493,14 @@ def _escapes() -> Iterator[Case]:
     yield Case("editor", "patch pods/ephemeralcontainers", "plain", DONE, spec=spec, note="privileged debugger")
 
 
-CASES = (*_wishes(), *_decisions(), *_reports(), *_side_effects(), *_borrowed(), *_bindings(), *_nodes(), *_escapes())
+CASES = (
+    *_wishes(),
+    *_decisions(),
+    *_reports(),
+    *_side_effects(),
+    *_borrowed(),
+    *_forgetting(),
+    *_bindings(),
+    *_nodes(),
+    *_escapes(),
+)

@@ -108,18 +108,29 @@ class World:
 
     def apply_policies(self, **values: Any) -> str:
         """Runs the chart's own hook against this API server, with some values changed; what it says."""
+        self.write_hook(**values)
+        return self.run_hook("apply")
+
+    def write_hook(self, **values: Any) -> None:
+        """The hook's files, and its account with the rights that it has while it runs."""
         files = chart.hook_files({**VALUES, **values}, namespace=SYSTEM)
         hook = self.folder / "hook"
         hook.mkdir(exist_ok=True)
         for name, text in files.items():
             (hook / name).write_text(text)
-        return self.run_hook("apply")
-
-    def run_hook(self, what: str) -> str:
-        """`apply` or `remove`, with the rights of the chart's hook account."""
         rendered = [item for item in chart.render(VALUES, namespace=SYSTEM) if chart.is_hook(item)]
         kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
         self.apply([item for item in rendered if item["kind"] in kinds])
+
+    def run_hook(self, what: str) -> str:
+        """`apply` or `remove`, with the rights of the chart's hook account, to its end."""
+        with self.start_hook(what) as hook:
+            output, _ = hook.communicate(timeout=120)
+        assert hook.returncode == 0, output
+        return output
+
+    def start_hook(self, what: str) -> "subprocess.Popen[str]":
+        """The same, still running."""
         account = self.folder / "account"
         account.mkdir(exist_ok=True)
         (account / "token").write_text(self.token(SYSTEM, "jupyter-gpu-hook"))
@@ -131,16 +142,13 @@ class World:
             "ACCOUNT": str(account),
             "POD_NAMESPACE": SYSTEM,
         }
-        done = subprocess.run(
+        return subprocess.Popen(
             [sys.executable, str(self.folder / "hook" / "hook.py"), what],
             env={**os.environ, **environment},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            check=False,
-            timeout=120,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
     def token(self, namespace: str, account: str, pod: dict[str, Any] | None = None, *, by: Api | None = None) -> str:
         """A real one, bound to the pod as the kubelet asks for it; made by an administrator if nobody is named."""
@@ -233,6 +241,7 @@ class World:
             "account of plugins": self.token(SYSTEM, "jupyter-gpu-node"),
             "our kube-scheduler": self.token(SYSTEM, "jupyter-gpu-kube-scheduler", system["second"]),
             "cluster's controller": self.token(NOTEBOOKS, "controller"),
+            "hook": self.token(SYSTEM, "jupyter-gpu-hook"),
             "operator of everything": self.token(NOTEBOOKS, "operator"),
         }
         self.identities |= {name: Api(self.plane.kubeconfig, token) for name, token in tokens.items()}
