@@ -18,6 +18,19 @@ from tests.builders import inventory
 
 SECONDS = 60.0
 NODE = {"node": "n1", "simulated": True, "gpus": [gpu.to_json() for gpu in inventory(2)]}
+POD = {
+    "pod": {
+        "metadata": {
+            "namespace": "n",
+            "name": "p",
+            "uid": "u",
+            "resourceVersion": "7",
+            "annotations": {"jupyter-gpu.io/requested": "1"},
+        }
+    },
+    "gone": False,
+    "trouble": "",
+}
 SAMPLE = {
     "loads": {"GPU-0": {"utilisation": 12.5, "memory": 7}, "GPU-1": {"utilisation": None, "memory": None}},
     "holders": {"GPU-0": [{"pid": 3, "command": "python"}]},
@@ -37,7 +50,7 @@ class Plugin:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writers: list[asyncio.StreamWriter] = []
-        self.answers: dict[str, Any] = {"node": NODE, "sample": SAMPLE}
+        self.answers: dict[str, Any] = {"node": NODE, "sample": SAMPLE, "pod": POD}
         self.asked = 0
 
     async def open(self) -> None:
