@@ -18,6 +18,7 @@ from tests.cluster.testbed import binaries
 from tests.cluster.testbed.commands import CommandFailed, run
 from tests.deploy import chart
 
+GUIDE = chart.CHART.parents[2] / "docs" / "cluster-guide.md"
 REAL: dict[str, Any] = {}
 SIMULATED = {"node": {"simulated": {"count": 4, "nodes": {"node2": {"firstMinor": 44}}}}}
 FULL: dict[str, Any] = {
@@ -33,7 +34,9 @@ WORLDS = pytest.mark.parametrize("values", [REAL, SIMULATED, FULL], ids=["real",
 
 def test_helm_lint() -> None:
     """Helm itself finds nothing wrong."""
-    said = run(binaries.path("helm"), "lint", "--strict", "--kube-version", binaries.version(), chart.CHART)
+    said = run(
+        binaries.path("helm"), "lint", "--strict", "--kube-version", binaries.version(), *chart.REGISTRY, chart.CHART
+    )
     assert "[WARNING]" not in said
     assert "[ERROR]" not in said
 
@@ -73,6 +76,22 @@ def test_names_are_used_once(values: dict[str, Any]) -> None:
         (item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in chart.render(values)
     ]
     assert len(set(keys)) == len(keys)
+
+
+def test_where_images_are_pulled_from_must_be_said() -> None:
+    """There is no default that somebody else could take; the refusal says what is missing, and where to read how."""
+    words = ("template", "jupyter-gpu", chart.CHART, "--kube-version", binaries.version())
+    helm = binaries.path("helm")
+    with pytest.raises(
+        CommandFailed, match=r"/image/repository.*registry\.example/gpu \(docs/cluster-guide\.md, Images\)"
+    ):
+        run(helm, *words)
+    with pytest.raises(CommandFailed, match="/image/repository"):
+        run(helm, *words, "--set", "image.node=only/one@sha256:0")
+    whole = ("--set", "image.node=their/node:1,image.scheduler=their/scheduler:2")
+    found = {line.split()[1] for line in run(helm, *words, *whole).splitlines() if line.strip().startswith("image: ")}
+    assert found == {"their/node:1", "their/scheduler:2", f"registry.k8s.io/kube-scheduler:{binaries.version()}"}
+    assert "Images" in [line.strip("# ") for line in GUIDE.read_text().splitlines() if line.startswith("#")]
 
 
 def test_values_and_schema_name_the_same() -> None:
@@ -118,6 +137,7 @@ def test_values_and_schema_name_the_same() -> None:
         ({"policies": {"allowedHostPaths": ["/srv/*/data"]}}, "/policies/allowedHostPaths/0"),
         ({"policies": {"allowedHostPaths": ["/srv'"]}}, "/policies/allowedHostPaths/0"),
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
+        ({"image": {"tag": 1}}, "/image/tag"),
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:

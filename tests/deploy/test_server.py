@@ -1,6 +1,7 @@
 """Chart and examples on a real API server without nodes: every object is valid, upgrades keep what they must."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.cluster.testbed import ControlPlane, binaries, control_plane
 from tests.cluster.testbed.commands import run
 from tests.deploy import chart
 from tests.deploy.test_chart import FULL, REAL, SIMULATED
+from tests.deploy.vendor import vendor
 
 pytestmark = pytest.mark.cluster
 NAMESPACE = "jupyter-gpu"
@@ -62,13 +64,32 @@ def test_an_upgrade_keeps_certificates_and_the_leader(plane: ControlPlane) -> No
         found = [plane.kubectl("get", key, "-n", NAMESPACE, "-o", "json") for key in keys]
         return [str(yaml.safe_load(text).get("data") or yaml.safe_load(text).get("endpoints")) for text in found]
 
-    helm("install", "jupyter-gpu", str(chart.CHART), "--no-hooks")
+    helm("install", "jupyter-gpu", str(chart.CHART), *chart.REGISTRY, "--no-hooks")
     leader = '{"endpoints":[{"addresses":["10.1.2.3"]}]}'
     plane.kubectl("patch", "endpointslice", "jupyter-gpu-scheduler", "-n", NAMESPACE, "--type=merge", "-p", leader)
     before = seen()
     assert "10.1.2.3" in before[2]
-    said = helm("upgrade", "jupyter-gpu", str(chart.CHART), "--no-hooks", "--set", "kubeScheduler.enabled=false")
+    said = helm(
+        "upgrade",
+        "jupyter-gpu",
+        str(chart.CHART),
+        *chart.REGISTRY,
+        "--no-hooks",
+        "--set",
+        "kubeScheduler.enabled=false",
+    )
     assert seen() == before
     assert "percentageOfNodesToScore: 100" in said
     assert "urlPrefix: https://jupyter-gpu-scheduler.jupyter-gpu.svc" in said
     helm("uninstall", "jupyter-gpu", "--no-hooks")
+
+
+@pytest.mark.parametrize("suffix", ["", "-gke.1", "-eks-8cce635", "+k3s1", "+rke2r1"])
+def test_the_second_kube_scheduler_has_a_tag_that_exists(plane: ControlPlane, suffix: str, tmp_path: Path) -> None:
+    """Kubernetes publishes plain versions; what a vendor's API server adds to its own is no tag of theirs."""
+    with vendor(plane, f"v1.31.4{suffix}", tmp_path) as kubeconfig:
+        words = ("install", "jupyter-gpu", chart.CHART, *chart.REGISTRY, "--namespace", NAMESPACE, "--dry-run=server")
+        said = run(binaries.path("helm"), *words, environment={"KUBECONFIG": str(kubeconfig)})
+    assert {line.split("image: ")[1] for line in said.splitlines() if "kube-scheduler:" in line} == {
+        "registry.k8s.io/kube-scheduler:v1.31.4"
+    }

@@ -21,6 +21,12 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- index $context.Values.image $name | default (printf "%s/%s:%s" $context.Values.image.repository $name ($context.Values.image.tag | default $context.Chart.AppVersion)) -}}
 {{- end }}
 
+{{/* The second kube-scheduler's image: Kubernetes' own, whose tags know nothing of a vendor's suffix (v1.31.4-gke.1, v1.31.4+k3s1). */}}
+{{- define "jupyter-gpu.kubeSchedulerImage" -}}
+{{- $version := regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" .Capabilities.KubeVersion.Version -}}
+{{- .Values.kubeScheduler.image | default (printf "registry.k8s.io/kube-scheduler:%s" $version) -}}
+{{- end }}
+
 {{/* Of a pod: how images are pulled with credentials. */}}
 {{- define "jupyter-gpu.pullSecrets" -}}
 {{- with .Values.image.pullSecrets }}
