@@ -1,6 +1,6 @@
 """Make all that a release publishes, in one folder: wheel, source distribution, images, Helm chart, checksums.
 
-The wheel is the very one in the images. The images are those of `scripts/images`, named and tagged as the chart names them.
+The wheel is the very one in the images. The images are those of `scripts/images`, under the chart's names and tags.
 """
 
 from __future__ import annotations

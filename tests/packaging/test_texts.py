@@ -19,9 +19,9 @@ def texts() -> Iterator[tuple[str, str]]:
     words = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
         path = ROOT / name
-        if name.endswith(KINDS) or name.startswith("scripts/"):
-            if path.is_file() and path != Path(__file__) and name != "CHANGELOG.md":
-                yield name, path.read_text()
+        told = name.endswith(KINDS) or name.startswith("scripts/")
+        if told and path.is_file() and path != Path(__file__) and name != "CHANGELOG.md":
+            yield name, path.read_text()
 
 
 def misleading(text: str) -> list[str]:
