@@ -88,6 +88,8 @@ class StatusSettings:
     """To listen on. Default: all addresses."""
     port: int = bounded(8080, least=0, most=65535)
     """To listen on; 0 takes a free one. Default 8080."""
+    metrics: bool = True
+    """Whether ``/metrics`` is served, to whoever reaches the port. The probes always are. Default true."""
 
 
 @dataclass(frozen=True, slots=True)

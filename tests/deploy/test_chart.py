@@ -23,13 +23,33 @@ REAL: dict[str, Any] = {}
 SIMULATED = {"node": {"simulated": {"count": 4, "nodes": {"node2": {"firstMinor": 44}}}}}
 FULL: dict[str, Any] = {
     **SIMULATED,
-    "scheduler": {"replicas": 2, "service": {"clusterIP": "10.96.0.99"}, "policy": {"name": "pack"}},
-    "kubeScheduler": {"replicas": 2},
+    "scheduler": {"service": {"clusterIP": "10.96.0.99"}, "policy": {"name": "pack"}},
+    "kubeScheduler": {"replicas": 1},
     "notebooks": {"namespaces": [{"namespace": "alice"}], "readEvents": True},
     "hubs": [{"namespace": "hub", "serviceAccount": "hub", "notebookNamespaces": ["alice", "bob"]}],
     "image": {"pullSecrets": ["registry"]},
 }
-WORLDS = pytest.mark.parametrize("values", [REAL, SIMULATED, FULL], ids=["real", "simulated", "full"])
+CLUSTER_WIDE = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "FlowSchema",
+    "PriorityLevelConfiguration",
+    "SecurityContextConstraints",
+}
+EVERYTHING: dict[str, Any] = {
+    **FULL,
+    "metrics": {
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "rules": {"enabled": True},
+        "dashboard": {"enabled": True, "annotations": {"grafana_folder": "GPUs"}},
+    },
+    "networkPolicy": {"enabled": True},
+    "openShift": {"enabled": True},
+}
+"""With every switch on."""
+WORLDS = pytest.mark.parametrize(
+    "values", [REAL, SIMULATED, FULL, EVERYTHING], ids=["real", "simulated", "full", "all"]
+)
 
 
 def test_helm_lint() -> None:
@@ -56,7 +76,7 @@ def test_objects_lie_in_the_release_s_namespace(values: dict[str, Any]) -> None:
     named = {"alice", "bob", "hub", "kube-system"}
     for item in objects:
         namespace = item["metadata"].get("namespace")
-        cluster_wide = item["kind"] in ("ClusterRole", "ClusterRoleBinding")
+        cluster_wide = item["kind"] in CLUSTER_WIDE
         assert (namespace is None) == cluster_wide, item["metadata"]
         assert namespace in (None, "elsewhere") or (item["kind"] == "RoleBinding" and namespace in named)
     for subject in _subjects(objects):
@@ -99,16 +119,17 @@ def test_values_and_schema_name_the_same() -> None:
     schema = json.loads((chart.CHART / "values.schema.json").read_text())
     values = yaml.safe_load((chart.CHART / "values.yaml").read_text())
 
-    def keys(schema: dict[str, Any], values: Any, path: str = "") -> Iterator[str]:
-        known = schema.get("properties", {})
+    def keys(part: dict[str, Any], values: Any, path: str = "") -> Iterator[str]:
+        part = schema["definitions"].get(part.get("$ref", "").rpartition("/")[2], part)
+        known = part.get("properties", {})
         if known and isinstance(values, dict):
-            if path not in (".kubeScheduler.resources", ".node.resources", ".scheduler.resources"):
+            if path.rpartition(".")[2] not in ("resources", "affinity", "updateStrategy", "seLinuxOptions"):
                 assert set(known) - {"global"} == set(values), path
             for key, value in values.items():
                 yield f"{path}.{key}"
                 yield from keys(known[key], value, f"{path}.{key}")
 
-    assert len(list(keys(schema, values))) > 50
+    assert len(list(keys(schema, values))) > 130
 
 
 @pytest.mark.parametrize(
@@ -350,10 +371,10 @@ def test_kube_scheduler_understands_its_configuration(values: dict[str, Any], tm
     assert extender["nodeCacheCapable"]
     assert extender["bindVerb"] == "bind"
     assert extender["managedResources"] == [{"name": "jupyter-gpu.io/slot"}]
-    assert seen["leaderElection"]["leaderElect"] == (values is FULL)
+    assert seen["leaderElection"]["leaderElect"] == (values in (REAL, SIMULATED))  # of two replicas one works
     assert seen["leaderElection"]["resourceNamespace"] == "jupyter-gpu"
     assert extender["urlPrefix"] == (
-        "https://10.96.0.99" if values is FULL else "https://jupyter-gpu-scheduler.jupyter-gpu.svc"
+        "https://jupyter-gpu-scheduler.jupyter-gpu.svc" if values in (REAL, SIMULATED) else "https://10.96.0.99"
     )
 
 

@@ -10,12 +10,69 @@ import yaml
 from tests.cluster.testbed import ControlPlane, binaries, control_plane
 from tests.cluster.testbed.commands import run
 from tests.deploy import chart
-from tests.deploy.test_chart import FULL, REAL, SIMULATED
+from tests.deploy.test_chart import EVERYTHING, FULL, REAL, SIMULATED
 from tests.deploy.vendor import vendor
 
 pytestmark = pytest.mark.cluster
 NAMESPACE = "jupyter-gpu"
+FOREIGN = (
+    ("monitoring.coreos.com", "ServiceMonitor", "Namespaced"),
+    ("monitoring.coreos.com", "PrometheusRule", "Namespaced"),
+    ("security.openshift.io", "SecurityContextConstraints", "Cluster"),
+)
+"""Kinds of others, of which this API server knows no more than that they exist."""
+_SHAPE: dict[str, Any] = {
+    "priorityClassName": "system-node-critical",
+    "extraEnv": [{"name": "NODE_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
+    "podLabels": {"team": "gpus"},
+    "podAnnotations": {"sidecar.example/inject": "no"},
+    "nodeSelector": {"pool": "system"},
+    "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "gpus", "effect": "NoSchedule"}],
+}
+_SPREAD: dict[str, Any] = {
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+    "affinity": {"nodeAffinity": {}},
+    "podDisruptionBudget": {"maxUnavailable": "50%"},
+    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+}
+SHAPED: dict[str, Any] = {
+    "scheduler": {**_SHAPE, **_SPREAD},
+    "kubeScheduler": {**_SHAPE, **_SPREAD},
+    "node": {**_SHAPE, "updateStrategy": {"type": "OnDelete"}, "seLinuxOptions": {"type": "spc_t"}},
+    "hooks": _SHAPE,
+    "networkPolicy": {
+        "enabled": True,
+        "extenderFrom": [{"ipBlock": {"cidr": "10.0.0.0/28"}}],
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}, "podSelector": {}}],
+    },
+}
+"""With everything said of pods that can be."""
 EXAMPLE = chart.CHART.parents[1] / "examples" / "notebook.yaml"
+
+
+def crd_name(group: str, kind: str, _: str) -> str:
+    """Plural and group."""
+    return f"{kind.lower().rstrip('s')}s.{group}"
+
+
+def crd(group: str, kind: str, scope: str) -> dict[str, Any]:
+    """A kind whose fields are not looked into."""
+    plural = crd_name(group, kind, scope).partition(".")[0]
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
+        },
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +81,17 @@ def plane() -> Iterator[ControlPlane]:
     with control_plane() as plane:
         for name in (NAMESPACE, "alice", "bob", "hub"):
             plane.namespace(name)
+        foreign = [crd(*words) for words in FOREIGN]
+        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(foreign))
+        plane.kubectl(
+            "wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{crd_name(*words)}" for words in FOREIGN)
+        )
         yield plane
 
 
-@pytest.mark.parametrize("values", [REAL, SIMULATED, FULL], ids=["real", "simulated", "full"])
+@pytest.mark.parametrize(
+    "values", [REAL, SIMULATED, FULL, EVERYTHING, SHAPED], ids=["real", "simulated", "full", "all", "shaped"]
+)
 def test_every_object_is_valid(plane: ControlPlane, values: dict[str, Any]) -> None:
     """The API server would take each of them, hooks, policies and cleaning pods included; no field is unknown to it."""
     files = chart.hook_files(values)
