@@ -58,7 +58,8 @@ class ExtenderSettings:
     client_names: tuple[str, ...] = ()
     """Common names of client certificates that are accepted; empty: every one of that authority."""
     endpoint_slice: str = ""
-    """Of our namespace, into which whoever leads writes its address (``POD_IP``); empty: none."""
+    """Of our namespace, made by whoever leads, with its address (``POD_IP``), for the Service of that name.
+    Empty: none."""
     deadline_seconds: float = bounded(3.0, least=0.1, most=60)
     """For one answer, bind included; stay below kube-scheduler's ``httpTimeout`` (5 s by default). Default 3."""
     body_bytes: int = bounded(16 * 1024**2, least=1024, most=1024**3)

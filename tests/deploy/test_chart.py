@@ -159,6 +159,8 @@ def test_values_and_schema_name_the_same() -> None:
         ({"policies": {"allowedHostPaths": ["/srv'"]}}, "/policies/allowedHostPaths/0"),
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
         ({"image": {"tag": 1}}, "/image/tag"),
+        ({"certificates": {"serverSecret": "mine"}}, "/certificates/clientSecret.*too, as serverSecret is"),
+        ({"certificates": {"clientSecret": "theirs"}}, "/certificates/clientSecret.*serverSecret named too"),
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
@@ -309,7 +311,8 @@ def test_programs_have_the_rights_that_they_use() -> None:
         | nodes
         | told
         | leads
-        | {"patch leases", "create pods/binding", "get endpointslices", "patch endpointslices"},
+        | {"patch leases", "create pods/binding", "get services"}
+        | {"create endpointslices", "get endpointslices", "patch endpointslices"},
         "jupyter-gpu-node": pods | nodes | told | {"patch nodes/status"},
         "jupyter-gpu-kube-scheduler": leads | {"update leases"},
         "jupyter-gpu-notebook": pods | {"update-own pods/requested"},
