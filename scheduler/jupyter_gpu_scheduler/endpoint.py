@@ -1,8 +1,8 @@
 """Leads kube-scheduler to who leads: the leader writes its address into an EndpointSlice of the extender's Service.
 
 And sees to it that it stays there: a write of an earlier leader may come late, and a tool that installs the chart may
-remove what the chart does not have. The object is the leader's alone, and goes with the Service, which owns it. Each write
-has the version that was read as a precondition, so what comes late changes nothing.
+remove what the chart does not have. The object is the leader's alone, and goes with the Service, which owns it. Each
+write has the version that was read as a precondition, so what comes late changes nothing.
 """
 
 from __future__ import annotations

@@ -118,7 +118,9 @@ def test_the_clusters_own_kube_scheduler_asks_our_extender(cluster: Cluster, tmp
     """Configured by what `helm` prints: a pod that names no scheduler gets its place and its GPUs, or hears why not."""
     more = {"node": {"slots": 32}, "kubeScheduler": {"enabled": False}}
     product.install(cluster, notebooks=NOTEBOOKS, **product.merged(LIMITED, more))
-    until(lambda: not [name for name in remains(cluster) if "kube-scheduler" in name], 60, "the second one to end")
+    until(
+        lambda: second(cluster) == ["lease.coordination.k8s.io/jupyter-gpu-kube-scheduler"], 60, "the second one to end"
+    )
     both = [unscheduled("fits", wants=2), unscheduled("large", wants=product.GPUS + 1)]
     try:
         configure_kube_scheduler(cluster, tmp_path)
@@ -299,6 +301,11 @@ def refusal(cluster: Cluster, name: str) -> str:
     """What kube-scheduler said last about a pod that it could not place."""
     words = ("get", "events", "--field-selector", f"involvedObject.name={name},reason=FailedScheduling", "-o", "json")
     return " ".join(each["message"] for each in json.loads(cluster.kubectl(*HERE, *words))["items"])
+
+
+def second(cluster: Cluster) -> list[str]:
+    """What there is of the second kube-scheduler."""
+    return [name for name in remains(cluster) if "kube-scheduler" in name]
 
 
 def remains(cluster: Cluster) -> list[str]:

@@ -36,6 +36,10 @@ class Refused(Exception):
         self.status = status
 
 
+class Gone(Refused):
+    """There is no such object."""
+
+
 def call(method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
     """One request. Raises Refused, and OSError while the API server cannot be reached."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
@@ -52,7 +56,7 @@ def call(method: str, path: str, body: Any = None, kind: str = "application/json
         text = error.read().decode(errors="replace")
         with contextlib.suppress(ValueError, KeyError):
             text = json.loads(text)["message"]
-        raise Refused(error.code, text) from None
+        raise (Gone if error.code == 404 else Refused)(error.code, text) from None
 
 
 def patiently(what: str, done: Callable[[], bool]) -> None:
@@ -139,58 +143,112 @@ def tried(path: str, body: Any) -> str:
     return ""
 
 
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+OURS = "?labelSelector=app.kubernetes.io/name%3Djupyter-gpu,app.kubernetes.io/component%3D"
+
+
 def remove() -> None:
-    """Leaves nothing behind."""
-    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    ours = "?labelSelector=app.kubernetes.io/name%3Djupyter-gpu,app.kubernetes.io/component%3D"
-    patiently("The end of the node plugins", lambda: not call("GET", f"{pods}{ours}node")["items"])
+    """Leaves nothing behind, but on nodes that do not answer: those are named, and nobody waits for them alone."""
+    busy = ended()
     for path, _ in reversed(list(objects())):
         delete(path)
     for lease in ("jupyter-gpu-scheduler", "jupyter-gpu-kube-scheduler"):
         delete(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease}")
-    for left in call("GET", f"{pods}{ours}cleaner")["items"]:  # by an attempt that did not come to its end
-        delete(f"{pods}/{left['metadata']['name']}?gracePeriodSeconds=0")
-    template = json.loads((HERE / "cleaner.json").read_text())
+    for left in call("GET", f"{PODS}{OURS}cleaner")["items"]:  # by an attempt that did not come to its end
+        delete(f"{PODS}/{left['metadata']['name']}?gracePeriodSeconds=0")
+    outcomes = {}
     cleaners = {}
     for node in call("GET", "/api/v1/nodes")["items"]:
         name = node["metadata"]["name"]
-        annotations = [key for key in node["metadata"].get("annotations", {}) if key == PREFIX + "inventory"]
-        labels = [key for key in node["metadata"].get("labels", {}) if key.startswith(PREFIX + "gpu.")]
-        if not annotations:
+        if not forget(node):
             continue
-        template["spec"]["nodeName"] = name
-        cleaners[name] = f"{pods}/{call('POST', pods, template)['metadata']['name']}"
-        patch = {"annotations": dict.fromkeys(annotations), "labels": dict.fromkeys(labels)}
+        if not ready(node):
+            outcomes[name] = "not cleaned, as it is not ready"
+        elif name in busy:
+            outcomes[name] = "not cleaned, as the node plugin has not ended there"
+        else:
+            outcomes[name] = f"not cleaned within {SECONDS:.0f} s"
+            try:
+                cleaners[cleaner(name)] = name
+            except Refused as error:
+                outcomes[name] = f"not cleaned: {error}"
+    outcomes |= cleaned(cleaners)
+    for name, outcome in outcomes.items():
+        print(f"node {name}: {outcome}", flush=True)
+    if any(outcome != CLEANED for outcome in outcomes.values()):
+        print(
+            "What is left there harms nobody: docs/cluster-guide.md, Upgrade, uninstall.", flush=True
+        )
 
-        def forgotten(name: str = name, patch: Any = patch) -> bool:
-            call("PATCH", f"/api/v1/nodes/{name}", {"metadata": patch}, "application/merge-patch+json")
-            return True
 
-        patiently(f"Taking our annotation from node {name}", forgotten)  # the policy is enforced for a second more
-    failed = [name for name, path in cleaners.items() if not cleaned(name, path)]
-    if failed:
-        print(f"Not cleaned: {', '.join(failed)}. What is left there goes with a restart of the node.", flush=True)
+CLEANED = "cleaned"
 
 
-def cleaned(node: str, path: str) -> bool:
-    """Waits for one node's cleaner."""
+def ready(node: Any) -> bool:
+    """Whether its kubelet answers: another's pods never end, and none is started."""
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def ended() -> set[str]:
+    """Waits for the end of the node plugins, but for those of lost nodes; nodes where one has not ended."""
     deadline = time.monotonic() + SECONDS
-    phase = "Pending"
-    while phase not in ("Succeeded", "Failed") and time.monotonic() < deadline:
-        time.sleep(0.2)
-        phase = call("GET", path).get("status", {}).get("phase", "")
-    print(f"node {node}: {phase}", flush=True)
-    delete(f"{path}?gracePeriodSeconds=0")
-    return phase == "Succeeded"
+    while True:
+        there = {pod["spec"].get("nodeName", "") for pod in call("GET", f"{PODS}{OURS}node")["items"]}
+        if not there:
+            return there
+        there &= {node["metadata"]["name"] for node in call("GET", "/api/v1/nodes")["items"] if ready(node)}
+        if not there or time.monotonic() >= deadline:
+            return there
+        time.sleep(0.5)
+
+
+def forget(node: Any) -> bool:
+    """Takes what the node plugin wrote from a Node; whether there was anything."""
+    metadata = node["metadata"]
+    annotations = [key for key in metadata.get("annotations", {}) if key == PREFIX + "inventory"]
+    labels = [key for key in metadata.get("labels", {}) if key.startswith(PREFIX + "gpu.")]
+    if not annotations:
+        return False
+    patch = {"metadata": {"annotations": dict.fromkeys(annotations), "labels": dict.fromkeys(labels)}}
+
+    def forgotten() -> bool:
+        with contextlib.suppress(Gone):
+            call("PATCH", f"/api/v1/nodes/{metadata['name']}", patch, "application/merge-patch+json")
+        return True
+
+    patiently(f"Taking our annotation from node {metadata['name']}", forgotten)  # the policy holds for a second more
+    return True
+
+
+def cleaner(node: str) -> str:
+    """Starts the pod that cleans a node up; its name."""
+    template = json.loads((HERE / "cleaner.json").read_text())
+    template["spec"]["nodeName"] = node
+    name: str = call("POST", PODS, template)["metadata"]["name"]
+    return name
+
+
+def cleaned(cleaners: dict[str, str]) -> dict[str, str]:
+    """Waits for all of them together, by name of the pod and its node; what became of the nodes whose pods ended."""
+    deadline = time.monotonic() + SECONDS
+    outcomes = {}
+    waiting = dict(cleaners)
+    while waiting and time.monotonic() < deadline:
+        time.sleep(0.5)
+        for pod in call("GET", f"{PODS}{OURS}cleaner")["items"]:
+            phase = pod.get("status", {}).get("phase", "")
+            if phase in ("Succeeded", "Failed") and (node := waiting.pop(pod["metadata"]["name"], "")):
+                outcomes[node] = CLEANED if phase == "Succeeded" else "not cleaned: its pod failed"
+    for name in cleaners:
+        delete(f"{PODS}/{name}?gracePeriodSeconds=0")
+    return outcomes
 
 
 def delete(path: str) -> None:
     """Also where it is gone already."""
-    try:
+    with contextlib.suppress(Gone):
         call("DELETE", path)
-    except Refused as error:
-        if error.status != 404:
-            raise
 
 
 if __name__ == "__main__":
