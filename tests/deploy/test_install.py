@@ -3,6 +3,7 @@
 import base64
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]
 HERE = ("--namespace", product.NOTEBOOKS)
 EXAMPLE = product.ROOT / "deploy" / "examples" / "notebook.yaml"
 NOTEBOOKS = {"namespaces": [{"namespace": product.NOTEBOOKS, "serviceAccounts": ["notebook"]}]}
-ENOUGH = {"resources": {"limits": {"cpu": "2"}}}
-LIMITED = {
+ENOUGH: dict[str, Any] = {"resources": {"limits": {"cpu": "2"}}}
+LIMITED: dict[str, Any] = {
     "scheduler": ENOUGH,
     "kubeScheduler": ENOUGH,
     "node": ENOUGH,
@@ -184,6 +185,27 @@ def get_lease(cluster: Cluster, name: str) -> str:
     """Who holds it."""
     found = json.loads(cluster.kubectl("get", "lease", name, "-n", product.NAMESPACE, "-o", "json"))
     return str(found["spec"]["holderIdentity"])
+
+
+def test_uninstall_goes_on_without_a_lost_node(cluster: Cluster) -> None:
+    """A node whose kubelet is silent keeps nobody waiting; when it is back, the plugin there ends too."""
+    product.install(cluster, notebooks=NOTEBOOKS, **LIMITED)
+    one, two = cluster.node_names
+    cluster.stop(f"kubelet@{two}")
+    try:
+        words = ("wait", f"node/{two}", "--for=condition=Ready=Unknown", "--timeout=120s")
+        cluster.kubectl(*words, seconds=130)
+        began = time.monotonic()
+        product.uninstall(cluster)
+        took = time.monotonic() - began
+        left = get(cluster, "pods", "-n", product.NAMESPACE)
+        assert {pod["spec"]["nodeName"] for pod in left} <= {two}
+        assert not [name for name in remains(cluster) if not name.startswith("pod/")]
+        assert "jupyter-gpu" not in cluster.node(one).run("find", "/sys/fs/bpf")
+    finally:
+        cluster.start(f"kubelet@{two}")
+    until(lambda: not remains(cluster), 120, f"the end of {remains(cluster)}")
+    assert took < 120
 
 
 PROBER = Path(__file__).parent / "prober.py"

@@ -16,8 +16,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from jupyter_gpu import settings_file
-from jupyter_gpu.model.annotations import Attached, DrainingShare
-from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.annotations import Attached
+from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu_node import settings as node_settings
 from jupyter_gpu_node.metrics import Metrics as NodeMetrics
 from jupyter_gpu_node.share_metrics import Figures

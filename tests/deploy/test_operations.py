@@ -33,7 +33,8 @@ def of(values: dict[str, Any], part: str) -> list[dict[str, Any]]:
 
 def selects(selector: dict[str, str], template: dict[str, Any]) -> bool:
     """Whether labels are found by a selector."""
-    return selector.items() <= template["metadata"]["labels"].items()
+    labels: dict[str, str] = template["metadata"]["labels"]
+    return selector.items() <= labels.items()
 
 
 @pytest.mark.parametrize("part", SCHEDULERS.values())
@@ -119,7 +120,7 @@ def test_replicas_are_spread_as_it_is_said(name: str, part: str) -> None:
     """Own affinities instead of ours; constraints without a selector are about the replicas."""
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     other = {**constraint, "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
+    affinity: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}
     values = {name: {"affinity": affinity, "topologySpreadConstraints": [constraint, other], "unreachableSeconds": 3}}
     (template,) = of(values, part)
     spec = template["spec"]
@@ -172,7 +173,8 @@ def test_networks_let_in_what_is_needed() -> None:
     ((port, (peer,)),) = [extender]
     assert port == 8443
     assert selects(peer["podSelector"]["matchLabels"], of({}, "kube-scheduler")[0])
-    prometheus, plane = {"namespaceSelector": {}}, {"ipBlock": {"cidr": "10.0.0.0/28"}}
+    prometheus: dict[str, Any] = {"namespaceSelector": {}}
+    plane = {"ipBlock": {"cidr": "10.0.0.0/28"}}
     own = {"metricsFrom": [prometheus], "extenderFrom": [plane]}
     found = policies(networkPolicy=own, kubeScheduler={"enabled": False})
     assert ports(found["scheduler"]) == [(8443, [plane]), (8080, [prometheus])]
