@@ -224,7 +224,8 @@ class GpuExtension(ExtensionApp):
                 from .backends.kubernetes import KubernetesBackend  # only a server needs it, and only now
             except ImportError as error:
                 raise BackendUnavailable(
-                    f"The Kubernetes client is not installed ({error}). Install jupyter-gpu[kubernetes]."
+                    f"The Kubernetes client is not installed ({error}). Install the wheel of jupyter-gpu with what it "
+                    "needs in a cluster: pip install 'jupyter_gpu-….whl[kubernetes]', with the wheel's whole name."
                 ) from None
             return KubernetesBackend(limit=limit, fractions=fractions, priority=self.priority)
         from .backends.local import LocalBackend

@@ -176,8 +176,9 @@ def _without_reason(status: int, body: Any, url: str) -> GpuError:
     """For an answer that did not come from the extension itself."""
     if status == 404:
         return ServerUnreachable(
-            f"The Jupyter server at {url} runs without jupyter-gpu. Install it in the server's environment with "
-            "'pip install jupyter-gpu', see that 'jupyter server extension list' says enabled, and restart the server."
+            f"The Jupyter server at {url} runs without jupyter-gpu. Install its wheel in the server's environment "
+            "('pip install jupyter_gpu-*.whl'), see that 'jupyter server extension list' says enabled, and restart the "
+            "server."
         )
     if status in (301, 302, 303, 307, 308, 401, 403):
         return NotPermitted(

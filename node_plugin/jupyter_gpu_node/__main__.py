@@ -159,7 +159,7 @@ class Plugin:
         )
         self.claims = Claims(settings, lambda: self.agent.pods, self.publisher.fetch)
         self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims, self.gate)
-        self.port = Port(self.metrics, process.alive, self.not_ready, settings.pod_ip, settings.port)
+        self.port = Port(self.metrics, process.alive, self.not_ready, settings.pod_ip, settings.port, settings.metrics)
 
     async def _answer(self, uid: str, what: str) -> Mapping[str, Any]:
         return await self.samples.answer(uid, what)

@@ -131,6 +131,8 @@ class Port:
     ready: Callable[[], str]
     address: str
     port: int
+    figures: bool = True
+    """Whether ``/metrics`` is served; the probes always are."""
     bound: int = 0
     """The port that it listens on, once it does."""
     started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -138,8 +140,8 @@ class Port:
     async def run(self) -> None:
         """Until cancelled."""
         probes = [("/healthz", _Probe, {"wrong": self.alive}), ("/readyz", _Probe, {"wrong": self.ready})]
-        figures = ("/metrics", _Figures, {"registry": self.metrics.registry})
-        server = HTTPServer(Application([*probes, figures], log_function=lambda _: None))
+        figures = [("/metrics", _Figures, {"registry": self.metrics.registry})] if self.figures else []
+        server = HTTPServer(Application([*probes, *figures], log_function=lambda _: None))
         server.listen(self.port, self.address)
         self.bound = next(iter(server._sockets.values())).getsockname()[1]  # noqa: SLF001 - tornado has no other way
         self.started.set()

@@ -128,6 +128,8 @@ class Settings:
     """Of time sharing."""
     port: int = bounded(8081, least=0, most=65535)
     """TCP port of metrics and probes; 0: one that is free."""
+    metrics: bool = True
+    """Whether metrics are served on it, to whoever reaches it."""
     kubeconfig: Path | None = None
     """How to reach the API server; None: as a pod does."""
     node: str = checked(_told, "")

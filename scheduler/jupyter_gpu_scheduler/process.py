@@ -108,7 +108,8 @@ class Process:
         await self._pods.synced.wait()
         await self._nodes.synced.wait()
         name, address = self._settings.extender.endpoint_slice, self._environ.get("POD_IP", "")
-        endpoint = Endpoint(self._kube, self._writer, self._namespace, name, address) if name and address else None
+        where = (self._namespace, name, address, self.extender.port)
+        endpoint = Endpoint(self._kube, self._writer, *where) if name and address else None
         if endpoint:
             await endpoint.publish()
         _log.info("The cluster is known after %.1f s; it leads.", time.monotonic() - self._began)

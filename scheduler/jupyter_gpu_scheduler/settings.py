@@ -58,7 +58,8 @@ class ExtenderSettings:
     client_names: tuple[str, ...] = ()
     """Common names of client certificates that are accepted; empty: every one of that authority."""
     endpoint_slice: str = ""
-    """Of our namespace, into which whoever leads writes its address (``POD_IP``); empty: none."""
+    """Of our namespace, made by whoever leads, with its address (``POD_IP``), for the Service of that name.
+    Empty: none."""
     deadline_seconds: float = bounded(3.0, least=0.1, most=60)
     """For one answer, bind included; stay below kube-scheduler's ``httpTimeout`` (5 s by default). Default 3."""
     body_bytes: int = bounded(16 * 1024**2, least=1024, most=1024**3)
@@ -88,6 +89,8 @@ class StatusSettings:
     """To listen on. Default: all addresses."""
     port: int = bounded(8080, least=0, most=65535)
     """To listen on; 0 takes a free one. Default 8080."""
+    metrics: bool = True
+    """Whether ``/metrics`` is served, to whoever reaches the port. The probes always are. Default true."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,8 +213,8 @@ setup_browser() {
 
 # --- Packaging --------------------------------------------------------------------------------------------------------
 
-# Wheels of all that a user's `pip install jupyterlab jupyter-gpu` brings, and what building it needs, so that the tests
-# of both need no network.
+# Wheels of all that installing JupyterLab and our wheel brings, and what building it needs, so that the tests of both
+# need no network.
 download_wheels() {
   rm -rf "$cache/wheelhouse"
   "$python" scripts/lib/requirements.py build user | xargs -d "\n" "$python" -m pip download --only-binary :all: -d "$cache/wheelhouse"
