@@ -52,6 +52,11 @@ class Claims:
         """Slots whose container got the gate in front of the driver; kept over restarts."""
         return self._record.gated
 
+    @property
+    def devices(self) -> Mapping[str, frozenset[str]]:
+        """By slot, the paths of GPUs that its container was created with; kept over restarts."""
+        return self._record.devices
+
     async def resolve(self, slot: str) -> tuple[PodRef, str]:
         """The pod and the container that have ``slot`` now; raises :class:`.slots.Unresolved`.
 
@@ -69,10 +74,10 @@ class Claims:
         await self._remember(lambda old: replace(old, claims={**old.claims, slot: claim}))
         return claim.pod, claim.container
 
-    async def given(self, slot: str, *, gated: bool = False) -> None:
+    async def given(self, slot: str, *, gated: bool = False, devices: frozenset[str] = frozenset()) -> None:
         """Write down that the kubelet gives ``slot`` away now. To whom, it will not say before the container starts.
 
-        ``gated``: its container gets the gate.
+        ``gated``: its container gets the gate; ``devices``: the paths at which it gets GPUs.
 
         Raises :class:`.slots.Unresolved` if a container that runs has it: a kubelet that lost its checkpoint has
         forgotten that, and the two would share a directory.
@@ -86,7 +91,8 @@ class Claims:
         def change(old: checkpoint.Record) -> checkpoint.Record:
             claims = {name: claim for name, claim in old.claims.items() if name != slot}
             gates = old.gated | {slot} if gated else old.gated - {slot}
-            return checkpoint.Record(claims, {**old.allocated, slot: now}, gates)
+            made = {**old.devices, slot: devices}
+            return checkpoint.Record(claims, {**old.allocated, slot: now}, gates, made)
 
         await self._remember(change)
 

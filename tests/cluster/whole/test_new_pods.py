@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_node import fakes
 from jupyter_gpu_scheduler.snapshot import NOMINATED
 from tests.cluster.testbed import until
 from tests.cluster.whole import pods
 from tests.cluster.whole.faults import processes
 from tests.cluster.whole.world import SECONDS, World
+from tests.deploy import product as chart
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
@@ -182,3 +184,36 @@ def test_a_node_is_deleted_and_comes_back(corner: World) -> None:
     corner.has("waiting", 4000)
     assert corner.pod("waiting").node == corner.two
     assert all(corner.opens("waiting", path) for path in corner.devices(corner.two))
+
+
+@contextmanager
+def driverless(corner: World, node: str) -> Iterator[None]:
+    """The node's driver is not up, and its plugin starts anew; at the end of the block the driver comes up."""
+    state, uuids = corner.cluster.node(node).path("/var/lib/jupyter-gpu/simulated"), [g.uuid for g in corner.gpus[node]]
+    (plugin,) = [pod for pod in corner.product.component("node") if pod["spec"]["nodeName"] == node]
+    try:
+        for uuid in uuids:
+            fakes.unplug(state, uuid, node=node)
+        corner.cluster.kubectl("delete", "pod", "-n", chart.NAMESPACE, plugin["metadata"]["name"])
+        yield
+    finally:
+        for uuid in uuids:
+            fakes.set_health(state, uuid, None, node=node)
+    until(lambda: corner.product.ready, SECONDS, f"{node} to have slots")
+
+
+def test_a_node_whose_driver_is_not_up_attracts_nobody(corner: World) -> None:
+    """It has no slots, so who waits for it waits, and starts there as soon as the driver is up: no pod fails."""
+    gpus = corner.gpus[corner.two]
+    with driverless(corner, corner.two):
+
+        def without_slots() -> bool:
+            return corner.product.slots[corner.two] == 0 and not corner.product.gpus[corner.two]
+
+        until(without_slots, SECONDS, "the node to have no slots")
+        corner.create(pods.pod("early", wants=1, node=corner.two))
+        _no_room(corner, "early")
+        assert not corner.pod("early").node
+    has = corner.has("early", 1000)
+    assert set(has.usable) < {gpu.uuid for gpu in gpus}
+    assert corner.opens("early", corner.path_of(next(iter(has.usable))))
