@@ -51,6 +51,7 @@ from .inventory import Inventory
 from .kubelet.plugin import DevicePlugin, alone
 from .metrics import Metrics, Port
 from .offer import Offer, Topic
+from .openness import Openness
 from .pins import Pins
 from .places import Places
 from .pod_socket import PodSockets
@@ -137,6 +138,7 @@ class Plugin:
             self.metrics,
             self.guarding,
             self.sharing,
+            lambda uid: self.claims.created_with(uid),  # noqa: PLW0108 - the claims come later
         )
         self.agent = Agent(
             settings.node,
@@ -160,6 +162,7 @@ class Plugin:
             settings.audit_seconds,
             begun=(self.agent.ready, self.agent.synced),
         )
+        self.openness = Openness(self.agent.members, self.inventory, settings.open_seconds)
         self.claims = Claims(settings, lambda: self.agent.pods, self.publisher.fetch)
         self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims, self.gate)
         self.inventory.looked = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)
@@ -202,6 +205,7 @@ class Plugin:
                     "sharing": self.sharing.run(),
                     "inventory": self.inventory.run(),
                     "audit": self.audit.run(),
+                    "openness": self.openness.run(),
                     "guarding": self.guarding.run(),
                     "kubelet": self._serve_kubelet(),
                     "claims": self._watch_claims(),
@@ -257,6 +261,8 @@ class Plugin:
             if claim.pod.uid not in self.agent.members:
                 await self.sockets.forget(claim.pod.uid)
         self.metrics.stuck.set(len(result.stuck))
+        if result.devices:
+            self.agent.look_again()
 
 
 async def serve(settings: Settings) -> None:

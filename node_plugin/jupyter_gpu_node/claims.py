@@ -57,6 +57,11 @@ class Claims:
         """By slot, the paths of GPUs that its container was created with; kept over restarts."""
         return self._record.devices
 
+    def created_with(self, uid: str) -> frozenset[str] | None:
+        """Paths of the GPUs that all containers of that pod with a slot were created with; None: not known."""
+        own = [slot for slot, claim in self.known.items() if claim.pod.uid == uid]
+        return slots.common([self.devices[slot] for slot in own if slot in self.devices])
+
     async def resolve(self, slot: str) -> tuple[PodRef, str]:
         """The pod and the container that have ``slot`` now; raises :class:`.slots.Unresolved`.
 
@@ -114,9 +119,15 @@ class Claims:
             raise Unresolved(str(error)) from None
         held = await asyncio.to_thread(self._held)
         result = slots.reconcile(before, listed, held, self._pods(), self._settings.node)
-        if result.learned or result.orphaned:
+        result = replace(result, devices=slots.unrecorded(result.claims, self.devices, held))
+        if result.learned or result.orphaned or result.devices:
             merge = (before, result.orphaned, result.learned)
-            await self._remember(lambda old: replace(old, claims=_merged(old.claims, *merge)))
+
+            def change(old: checkpoint.Record) -> checkpoint.Record:
+                devices = {**result.devices, **old.devices}
+                return replace(old, claims=_merged(old.claims, *merge), devices=devices)
+
+            await self._remember(change)
         await asyncio.to_thread(self._tidy, replace(result, claims={**result.claims, **self.known}))
         return result
 

@@ -120,6 +120,8 @@ class Settings:
     """Namespaces whose pods may have GPUs open, such as that of a metrics exporter."""
     audit_seconds: float = bounded(5.0, least=0, most=3600)
     """Time between two looks at who has GPUs open; 0: never."""
+    open_seconds: float = bounded(5.0, least=0, most=3600)
+    """Time between two looks at which of its GPUs a pod has open; 0: never. What two looks in a row find is told."""
     inventory_seconds: float = bounded(10.0, least=0.1, most=3600)
     """Time between two looks at the GPUs."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)

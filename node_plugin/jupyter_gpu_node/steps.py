@@ -22,7 +22,7 @@ from .guarded_pod import GuardedPod, enclose
 from .guarding import Guarding
 from .holders import Eyes, Sight
 from .inventory import Inventory
-from .member import Member, advance, believed, suspicious, wanted, worth_writing
+from .member import Member, advance, believed, lacking, suspicious, wanted, worth_writing
 from .metrics import Metrics
 from .pins import Pins
 from .places import Places
@@ -49,6 +49,8 @@ class Tools:
     metrics: Metrics
     guarding: Guarding
     sharing: Sharing
+    created_with: Callable[[str], frozenset[str] | None]
+    """By uid of a pod, the paths of GPUs that its containers were created with; None: not known."""
 
 
 class Steps:
@@ -104,6 +106,9 @@ class Steps:
     async def settle(self, member: Member) -> Sight:
         """Rules in force, and a look if something was taken away; then it is known what is so. Under its lock."""
         faults.point("agent:seen")
+        runs = member.view is not None and not member.view.finished
+        devices = self._tools.created_with(member.uid) if runs else None
+        member.lacks = lacking(devices, self._tools.inventory.gpus)
         shares = await self._apply(member)
         sight = await self._look(member, shares)
         await self._end_taken(member, sight)
@@ -124,7 +129,8 @@ class Steps:
         inventory = self._tools.inventory
         allocated = wanted(member)
         taken = self._tools.sharing.taken.of(member.uid)
-        decided = tuple(share for share in allocated.shares if share.uuid not in taken) if allocated else ()
+        never = member.lacks | taken.keys()
+        decided = tuple(share for share in allocated.shares if share.uuid not in never) if allocated else ()
         others = [one.holding for one in self._members.values() if one is not member]
         shares = holdings.permitted(decided, member.holding, others, inventory.seen, inventory.held_back)
         member.waits = len(shares) < len(decided)

@@ -219,6 +219,7 @@ class Node:
             "simulated": {"count": COUNT, "firstMinor": FIRST_MINOR},
             "auditSeconds": 0.3,
             "inventorySeconds": 0.3,
+            "openSeconds": 0.3,
             "port": self.port,
             "kubeconfig": str(plane.kubeconfig),
             **settings,
