@@ -48,6 +48,7 @@ from .gpus import GpuSource
 from .guarding import Guarding
 from .holders import Eyes
 from .inventory import Inventory
+from .joining import Joining
 from .kubelet.plugin import DevicePlugin, alone
 from .metrics import Metrics, Port
 from .offer import Offer, Topic
@@ -109,8 +110,9 @@ class Plugin:
         self.sockets = PodSockets(settings.slot_directory, self._answer)
         pins, places = Pins.at(settings.pins), Places.of_this_machine(settings.cgroup)
         self.offer = Offer(lambda problem: self.plugin.set_problem(problem), self.publisher.about_node)  # noqa: PLW0108
+        self.joining = Joining.of_this_machine(settings.cgroup)
         self.guarding = Guarding(
-            functools.partial(guarding.attempt, pins, places), functools.partial(self.offer.say, Topic.GUARD)
+            functools.partial(self._attempt, pins, places), functools.partial(self.offer.say, Topic.GUARD)
         )
         self.metrics.can_guard.set_function(lambda: not self.guarding.problem)
         self.metrics.slots_offered.set_function(lambda: not self.offer.problem)
@@ -138,6 +140,7 @@ class Plugin:
             self.metrics,
             self.guarding,
             self.sharing,
+            self.joining,
             lambda uid: self.claims.created_with(uid),  # noqa: PLW0108 - the claims come later
         )
         self.agent = Agent(
@@ -177,6 +180,10 @@ class Plugin:
 
     def _helpers(self) -> frozenset[int]:
         return self.stock.helpers() | {self.asker}
+
+    def _attempt(self, pins: Pins, places: Places) -> None:
+        guarding.attempt(pins, places)
+        self.joining.check(tuple(self.agent.members))
 
     def not_ready(self) -> str:
         """Why this node can't serve now, in plain words; empty if it can."""

@@ -139,6 +139,7 @@ class Agent:
             try:
                 member.asked = True
                 await self._steps.enclose(member)
+                await self._steps.joined(member)
             finally:
                 member.lock.release()
             if member.guard is None:

@@ -22,6 +22,7 @@ from .guarded_pod import GuardedPod, enclose
 from .guarding import Guarding
 from .holders import Eyes, Sight
 from .inventory import Inventory
+from .joining import Joining
 from .member import Member, advance, believed, lacking, suspicious, wanted, worth_writing
 from .metrics import Metrics
 from .pins import Pins
@@ -49,6 +50,7 @@ class Tools:
     metrics: Metrics
     guarding: Guarding
     sharing: Sharing
+    joining: Joining
     created_with: Callable[[str], frozenset[str] | None]
     """By uid of a pod, the paths of GPUs that its containers were created with; None: not known."""
 
@@ -64,7 +66,7 @@ class Steps:
 
     async def enclose(self, member: Member) -> bool:
         """See to it that the pod is guarded if it has a group; whether it ran unguarded until now. Under its lock."""
-        if member.guard and not member.guard.in_force():  # two system calls: less than to have a thread do it
+        if member.guard and not (member.guard.in_force() and await self._stays(member)):
             member.guard.close()
             member.guard, member.granted = None, {}
         if member.guard:
@@ -84,6 +86,25 @@ class Steps:
         self.share_groups()
         return new and not member.asked and bool(member.view and member.view.runs)
 
+    async def joined(self, member: Member) -> None:
+        """Raises :class:`OSError` if processes of the pod are not where its rules hold for them."""
+        try:
+            await self.do(self._tools.joining.check_pod, member.uid)
+        except OSError as error:
+            self._tools.guarding.doubt(str(error))
+            raise
+
+    async def _stays(self, member: Member) -> bool:
+        """Whether the pod's group still is the one that is guarded: an empty one may be what its kubelet left behind.
+
+        Some system calls while it is not empty: less than to have a thread do it.
+        """
+        guard = member.guard
+        if guard is None or cgroup.populated(guard.group):
+            return True
+        found = await self.do(self._tools.places.find, member.uid)
+        return found is None or found == guard.group or not cgroup.populated(found)
+
     def _enclose(self, uid: str) -> tuple[GuardedPod, bool, int, bool] | None:
         """With the start of its first process, and whether none of its processes has any GPU open."""
         inventory = self._tools.inventory
@@ -92,6 +113,11 @@ class Steps:
         if made is None:
             return None
         guard, new = made
+        try:
+            self._tools.joining.check_pod(uid)
+        except OSError:
+            guard.close()
+            raise
         pids = guard.processes()
         starts = (start for pid in pids if (start := proc.process_start_time(pid)) is not None)
         seen = proc.scan(proc.targets(gpus), pids, pod=pids) if new else None
