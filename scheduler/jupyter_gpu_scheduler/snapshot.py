@@ -64,6 +64,8 @@ class PodState:
     """Milli that its user may have; ``None``: no limit."""
     busy: frozenset[str] = frozenset()
     """uuids that some process has open now; for the order of shrinking and for what may move."""
+    lacks: frozenset[str] = frozenset()
+    """uuids of GPUs of its node that it can never use: they came after its containers were created."""
     gone: bool = False
     """It is being deleted or it finished: it wants nothing and gets nothing, but holds what it has. While it is being
     deleted its programs run, and what was allocated to it may be opened any moment."""
