@@ -4,6 +4,7 @@ import json
 import ssl
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -215,6 +216,37 @@ def test_killed_while_it_binds(stage: Stage, point: str) -> None:
     stage.pod("b", requested=1)
     stage.until_count("b", 1)
     assert not stage.watcher.decided_twice
+
+
+@pytest.mark.parametrize("gpus", [(8, 8, 8, 8), (14, 8, 8, 2)])
+def test_who_starts_without_a_wish_can_have_one_later(stage: Stage, gpus: tuple[int, ...]) -> None:
+    """32 notebooks at once on 4 nodes: on each as many as it has GPUs, and then each wishes and has one."""
+    nodes = {stage.node(f"n{number}", gpus=count, slots=40): count for number, count in enumerate(gpus)}
+    _start(stage)
+    names = [f"note{number}" for number in range(32)]
+    for name in names:
+        stage.pod(name)
+    until(lambda: all(_node_of(stage, name) for name in names), what="all to have a node")
+    assert Counter(_node_of(stage, name) for name in names) == nodes
+    for name in names:
+        stage.request(name, 1)
+    for name in names:
+        stage.until_count(name, 1)
+    assert not stage.watcher.decided_twice
+
+
+def test_a_node_without_gpus_attracts_nobody(stage: Stage) -> None:
+    """It has slots and tells of no GPU: pods wait, with a reason, and start when its driver has come up."""
+    node = stage.node(gpus=0)
+    _start(stage)
+    stage.pod("note")
+    assert "the node has no GPU" in stage.until_event("note", "FailedScheduling")
+    stage.pod("wants", requested=1)
+    assert "no GPU" in stage.until_event("wants", "FailedScheduling")
+    assert not _node_of(stage, "note")
+    stage.put_inventory(node, 2)
+    until(lambda: _node_of(stage, "note") == node, what="the first to have the node")
+    stage.until_count("wants", 1)
 
 
 def _line(stage: Stage, name: str) -> str:
