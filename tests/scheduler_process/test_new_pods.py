@@ -2,6 +2,7 @@
 
 import json
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -286,6 +287,79 @@ def test_the_node_that_a_pod_waits_for_goes(stage: Stage, how: str) -> None:
     stage.request(owners[left], "0")
     stage.until_count("waits", 2)
     assert _node_of(stage, "waits") == left
+
+
+TAINT = {"key": "example.com/other", "value": "yes", "effect": "NoSchedule"}
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+def _spec(stage: Stage, node: str, **fields: Any) -> None:
+    stage.plane.kubectl("patch", "node", node, "--type=merge", "-p", json.dumps({"spec": fields}))
+
+
+def _affine(stage: Stage, name: str, node: str) -> None:
+    """A pod that wants a GPU and says by its affinity, not by a selector, which node it may go to."""
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    stage.pod(name, requested=1, affinity={"nodeAffinity": rule})
+
+
+def _still(stage: Stage, name: str, seconds: float = 5.0) -> int:
+    """How often what is decided for a pod changes while nothing else does."""
+    before = len(stage.decisions(name))
+    time.sleep(seconds)  # nothing to wait for: what must not happen has that long to happen
+    return len(stage.decisions(name)) - before
+
+
+@pytest.mark.parametrize("why", ["tainted", "not ready", "cordoned", "affinity"])
+def test_a_free_node_that_is_never_offered(stage: Stage, why: str) -> None:
+    """A pod waits where kube-scheduler would put it and is not moved to and fro; no later wish overtakes it there."""
+    full, free = stage.node("n1", gpus=1), stage.node("n2", gpus=1)
+    first = _start(stage)
+    _spec(stage, free, unschedulable=True)
+    stage.pod("owner", requested=1)
+    stage.until_count("owner", 1)
+    stage.pod("later")
+    until(lambda: _node_of(stage, "later") == full, what="a pod without a wish to be there")
+    taints = {"tainted": [TAINT], "not ready": [NOT_READY]}.get(why)
+    _spec(stage, free, unschedulable=True if why == "cordoned" else None, taints=taints)
+    if why == "affinity":
+        _affine(stage, "waits", full)
+    else:
+        stage.pod("waits", requested=1)
+    stage.until_event("waits", "FailedScheduling")
+    stage.until_reason("waits", "Deferred")
+    until(lambda: _line(stage, "waits") == full, what="it to wait for the node that is offered")
+    assert _still(stage, "waits") == 0
+    first.kill()
+    _start(stage)  # knows no offer
+    assert _still(stage, "waits") == 0
+    stage.request("later", 1)
+    stage.until_reason("later", "Deferred")
+    stage.request("owner", "0")
+    stage.until_count("waits", 1)
+    assert stage.has("later") == []
+
+
+@pytest.mark.parametrize("why", ["tainted", "not ready", "cordoned"])
+def test_the_only_node_of_a_waiting_pod_takes_none(stage: Stage, why: str) -> None:
+    """Nothing is written again and again; it keeps its place in line, and starts there when the node is open again."""
+    node = stage.node("n1", gpus=1)
+    stage.node("n2", gpus=0)
+    _start(stage)
+    stage.pod("owner", requested=1)
+    stage.until_count("owner", 1)
+    ticket = _wait(stage, "waits", 1).ticket
+    taints = {"tainted": [TAINT], "not ready": [NOT_READY]}.get(why)
+    _spec(stage, node, unschedulable=True if why == "cordoned" else None, taints=taints)
+    until(lambda: not _line(stage, "waits"), what="it to leave the line")
+    assert _still(stage, "waits") == 0
+    stage.request("owner", "0")
+    stage.until_count("owner", 0)
+    assert _still(stage, "waits") <= 2, "that there is room, and one call for kube-scheduler"
+    assert stage.until_reason("waits", "Deferred").ticket == ticket
+    _spec(stage, node, unschedulable=None, taints=None)
+    stage.until_count("waits", 1)
 
 
 def test_a_waiting_pod_is_deleted_and_made_again(stage: Stage) -> None:
