@@ -18,6 +18,7 @@ from jupyter_gpu.model.annotations import PREFIX, Allocated, Attached, Requested
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
+from .offers import Offer
 from .tickets import Tickets
 
 CPU = "cpu"
@@ -85,6 +86,9 @@ class PodState:
     """Labels that its node must have: it is nominated to no other."""
     blocked: bool = False
     """Pending for something else than GPUs (its condition says so): it keeps its ticket, and keeps nothing back."""
+    offered: Offer | None = field(default=None, hash=False)
+    """The nodes that kube-scheduler would have taken when it asked last: it is nominated to no other. ``None``: not
+    known, as it was not asked for since this process began; then it stays where it is."""
     fault: str = ""
     """Why its wish can't be read, in a sentence; such a pod gets no node, and a running one keeps what it has."""
 

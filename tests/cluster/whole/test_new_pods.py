@@ -57,6 +57,20 @@ def _served(corner: World, names: tuple[str, ...]) -> int:
 
 
 @pytest.mark.existing
+def test_who_starts_without_a_wish_can_have_one_later(corner: World) -> None:
+    """Five notebooks at once, one node with one GPU left and the other with four: each has one when it wants it."""
+    corner.run(pods.pod("rich", wants=3, node=corner.one))
+    names = [f"note{number}" for number in range(5)]
+    corner.create(*(pods.pod(name) for name in names))
+    corner.until(lambda: all(corner.pod(name).node for name in names), "all to have a node")
+    assert [corner.pod(name).node for name in names].count(corner.one) == 1
+    for name in names:
+        corner.ask(name, 1)
+    for name in names:
+        corner.has(name, 1000)
+
+
+@pytest.mark.existing
 def test_without_room_the_event_says_what_is_missing_where(corner: World) -> None:
     """For each node in words; what can never be is said at once too."""
     corner.run(pods.pod("one", wants=3, node=corner.one), pods.pod("two", wants=2, node=corner.two))
