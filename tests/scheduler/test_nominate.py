@@ -8,8 +8,9 @@ from typing import Any
 
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu_scheduler.decide import Decision, decide
-from jupyter_gpu_scheduler.nominate import nominate, review
+from jupyter_gpu_scheduler.nominate import nominate
 from jupyter_gpu_scheduler.policy import Policy
+from jupyter_gpu_scheduler.review import review
 from jupyter_gpu_scheduler.snapshot import NOMINATED, ClusterSnapshot, PodState
 from tests.builders import allocated, apply, cluster, facts, inventory, new, pod, requested
 
