@@ -94,7 +94,7 @@ class Desk:
     def _serve_line(self, waiting: Iterable[PodState]) -> Iterator[None]:
         """Serve those who need more, in order. Nothing that one of them gives back is free before it is closed."""
         kept_back: set[str] = set()
-        in_vain: set[Wish] = set()  # of new pods, since something was given or kept back last
+        in_vain: set[Wish] = set()  # new pods got nothing for them, and room only becomes less
         for number, pod in enumerate(waiting, start=1):
             if not number % STEP:
                 yield
@@ -104,8 +104,6 @@ class Desk:
                 self.owed[pod.uid] = wish.milli
                 continue
             found = arrange(wish, self._spots(pod, kept_back))
-            if found.shares != self.shares[pod.uid] or not found.wanted <= kept_back:
-                in_vain.clear()
             if pod.pending and not found.shares:
                 in_vain.add(wish)
             self._give(pod, found.shares)

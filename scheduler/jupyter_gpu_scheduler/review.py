@@ -110,10 +110,10 @@ class _Review:
 
     def _push(self, source: _Seekers | Line, behind: Rank | None) -> None:
         """The next of these pods, if any is to be looked at."""
-        if isinstance(source, Line):
-            rank = source.after(behind)
-        else:
-            rank = source.line.after(behind) if source.rooms else None
+        if isinstance(source, _Seekers) and not source.rooms:
+            return
+        line = source if isinstance(source, Line) else source.line
+        rank = line.after(behind)
         if rank is not None:
             heapq.heappush(self._queue, (rank, next(self._count), source))
 

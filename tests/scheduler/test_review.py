@@ -13,7 +13,7 @@ from jupyter_gpu_scheduler.decide import Decision
 from jupyter_gpu_scheduler.nominate import fits_at, leave, may_go, must_leave, nominate
 from jupyter_gpu_scheduler.policy import Policy
 from jupyter_gpu_scheduler.review import review, reviewing
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.snapshot import NOMINATED, ClusterSnapshot, PodState
 from tests.builders import cluster, facts, new, pod
 
 POLICY = Policy()
@@ -124,3 +124,12 @@ def test_a_kind_that_goes_while_it_is_looked() -> None:
     assert [next(steps) for _ in range(3)] == [None] * 3, "two kinds where they wait, and the first where room is"
     snapshot.remove_pod("p2")
     assert list(steps) == [None] * 2
+
+
+def test_who_fits_goes_where_there_is_room_until_it_is_taken() -> None:
+    """Past a node that has too little: the first two of three, and the third stays."""
+    line = [new(f"p{number}", wants=1, ticket=number + 1, on="n") for number in range(3)]
+    owners = [pod("a", wants=1, has=[0], node="n"), pod("b", wants="750m", has={10: 750}, node="m")]
+    snapshot = cluster({"n": 1, "m": 1, "k": 2}, (*owners, *line))
+    found = review(snapshot, POLICY, ("m", "k"))
+    assert [(step.uid, step.allocated.extra[NOMINATED]) for step in found] == [("p0", "k"), ("p1", "k")]
