@@ -167,7 +167,8 @@ class Allocated:
     ticket: int | None = None
     """Place in line of what is still owed: lower is earlier. A number, no time: clocks can be set back."""
     position: int | None = None
-    """How many are served up to and with this pod, 1 = next; absent where nothing is owed or not told."""
+    """How many are served up to and with this pod, 1 = next; beyond `~.quantity.EXACT_POSITIONS` about so many.
+    Absent where nothing is owed or not told."""
     revision: int = 0
     """How often something was taken away."""
     revoked: tuple[GpuShare, ...] = ()

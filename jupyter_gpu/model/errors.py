@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from .quantity import count_gpus
+from .quantity import EXACT_POSITIONS, count_gpus
 
 
 class GpuError(Exception):
@@ -127,7 +127,8 @@ class NoCapacity(GpuError):
     http_status = 409
 
     def __init__(self, message: str = "", *, have: int, queue: int | None, **details: Any) -> None:
-        place = f", you are number {queue} in line" if queue else ""
+        about = "about " if queue and queue > EXACT_POSITIONS else ""
+        place = f", you are {about}number {queue} in line" if queue else ""
         super().__init__(
             message
             or f"Not enough GPUs are free: you have {count_gpus(have)}{place}. "

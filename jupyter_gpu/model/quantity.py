@@ -13,6 +13,8 @@ from decimal import Decimal
 from typing import Any
 
 MILLI_PER_GPU = 1000
+EXACT_POSITIONS = 10
+"""Places in line up to this one are exact, those behind it about right."""
 MAX_MILLI = 1_000_000
 """1,000 GPUs: far above any machine, far below what overflows anything."""
 MAX_BYTES = 2**53 - 1

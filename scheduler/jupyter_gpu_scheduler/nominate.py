@@ -21,9 +21,9 @@ from jupyter_gpu.model.quantity import count_gpus
 
 from .candidates import acceptable, filter_nodes, has_resources, selected, unacceptable
 from .decide import Decision, outlook
+from .places import told
 from .policy import Policy
 from .score import rate
-from .shape import shape_of
 from .snapshot import NOMINATED, ClusterSnapshot, PodState
 from .verdict import has_room, standings, verdict, wanted
 
@@ -46,59 +46,38 @@ def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], pol
     return _step(pod, _in_line(snapshot, pod, node))
 
 
-def review(snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | None = None) -> tuple[Decision, ...]:
-    """Nominations that must change, next in line first: the node is gone or can't serve any more, or another can now.
-
-    ``changed``: the nodes where anything changed, also in the pods nominated to them; ``None``: all. To be called after
-    changes and before `decide`, so that what comes free goes to who waits longest, wherever it waits. Deciding again
-    gives nothing.
-    """
-    dirty = set(snapshot.nodes() if changed is None else changed)
-    with_room = sorted(name for name in dirty if any(cell.free for cell in shape_of(snapshot, name) or ()))
-    decisions = []
-    before: list[PodState] = []
-    try:
-        for pod in snapshot.pending():
-            if pod.ticket is None or pod.gone or _untouched(pod, dirty, with_room, everything=changed is None):
-                continue
-            found = _moved(snapshot, pod, with_room, policy)
-            if found is not None:
-                decisions.append(found)
-                before.append(pod)
-                snapshot.put_pod(replace(pod, allocated=found.allocated))  # the next one sees it in its new line
-    finally:
-        for pod in before:
-            snapshot.put_pod(pod)
-    return tuple(decisions)
+def must_leave(snapshot: ClusterSnapshot, pod: PodState) -> bool:
+    """Whether ``pod`` can't stay in line where it is: its node is gone, takes no such pod or can never serve it."""
+    here = pod.nominated
+    if wanted(pod) is None or unacceptable(pod) is not None or not acceptable(pod, snapshot.facts(here)):
+        return True
+    return _lost(snapshot, pod)
 
 
-def _untouched(pod: PodState, dirty: set[str], with_room: Sequence[str], *, everything: bool) -> bool:
-    """Whether nothing can have changed for a pod: neither where it waits, nor is there room elsewhere."""
-    return not everything and not with_room and bool(pod.nominated) and pod.nominated not in dirty
-
-
-def _moved(snapshot: ClusterSnapshot, pod: PodState, with_room: Sequence[str], policy: Policy) -> Decision | None:
+def leave(snapshot: ClusterSnapshot, pod: PodState, policy: Policy) -> Decision | None:
+    """Where ``pod`` goes, which must leave its node's line: in none, if none that was offered can serve it."""
     if wanted(pod) is None or unacceptable(pod) is not None:
         return nominate(snapshot, pod, (), policy)
-    here = pod.nominated
     known = standings(snapshot, pod)
-    now, _ = verdict(snapshot, pod, here, known)
-    lost = snapshot.gpus(here) is None or now.never
-    offered = pod.offered or ()
-    if lost or not acceptable(pod, snapshot.facts(here)):
-        able = [name for name in offered if _open(snapshot, pod, name)]
-        able = [name for name in able if not verdict(snapshot, pod, name, known)[0].never]
-        return nominate(snapshot, pod, able, policy) if able else _step(pod, _in_line(snapshot, pod, None))
-    if now.fits:
-        return None
-    able = [name for name in with_room if name != here and name in offered and _open(snapshot, pod, name)]
-    able = [name for name in able if verdict(snapshot, pod, name, known)[0].fits]
-    return nominate(snapshot, pod, able, policy) if able else None
+    able = [name for name in pod.offered or () if may_go(snapshot, pod, name)]
+    able = [name for name in able if not verdict(snapshot, pod, name, known)[0].never]
+    return nominate(snapshot, pod, able, policy) if able else _step(pod, _in_line(snapshot, pod, None))
 
 
-def _open(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
+def _lost(snapshot: ClusterSnapshot, pod: PodState) -> bool:
+    here = pod.nominated
+    return snapshot.gpus(here) is None or verdict(snapshot, pod, here, standings(snapshot, pod))[0].never
+
+
+def fits_at(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
+    """Whether a node can serve ``pod`` now, as far as GPUs and slots go."""
+    return verdict(snapshot, pod, name, standings(snapshot, pod))[0].fits
+
+
+def may_go(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
+    """Whether kube-scheduler offered a node for ``pod``, and nothing that is known here is in the way."""
     facts = snapshot.facts(name)
-    return acceptable(pod, facts) and has_resources(pod, facts)
+    return name in (pod.offered or ()) and acceptable(pod, facts) and has_resources(pod, facts)
 
 
 def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy: Policy) -> str | None:
@@ -144,7 +123,7 @@ def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allo
         )
     me = replace(pod, allocated=after)
     ahead = sum(other.rank < me.rank for other in snapshot.line(node) if other.uid != pod.uid)
-    return replace(after, message=outlook(me, room=has_room(snapshot, me)), position=ahead + 1)
+    return replace(after, message=outlook(me, room=has_room(snapshot, me)), position=told(ahead + 1, before.position))
 
 
 def _refused(pod: PodState, error: GpuError) -> Allocated:

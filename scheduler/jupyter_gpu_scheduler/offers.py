@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """Names of nodes, sorted."""
+    """Names of nodes, sorted. Compared by identity, as there may be thousands: equal ones are made once."""
 
     names: tuple[str, ...]
 

@@ -106,6 +106,18 @@ class WriteSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LineSettings:
+    """The line of those who wait, and how often one of them is heard and told."""
+
+    place_seconds: float = bounded(10.0, least=0, most=3600)
+    """A pod is told a new place in line, where nothing else is new, at most once in so many seconds. Default 10."""
+    wish_burst: int = bounded(20, least=1, most=10_000)
+    """So many changes of one pod's wish are answered at once, ... Default 20."""
+    wish_seconds: float = bounded(0.2, least=0, most=3600)
+    """... then one in so many seconds; 0: all at once. What is given back is never held up. Default 0.2."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All of them."""
 
@@ -119,6 +131,8 @@ class Settings:
     """Probes and metrics."""
     writes: WriteSettings = WriteSettings()
     """Pressure on the API server."""
+    line: LineSettings = LineSettings()
+    """Who waits."""
     namespaces: tuple[str, ...] = ()
     """Whose pods get GPUs; empty: all."""
     silence_seconds: float = bounded(300.0, least=1, most=3600)

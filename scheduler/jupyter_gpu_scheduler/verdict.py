@@ -17,11 +17,10 @@ from jupyter_gpu.model.annotations import Wish
 from . import shortage
 from .desk import prospect
 from .limits import refuse
+from .line import Rank
 from .placement import Spot, arrange
 from .shape import Grant, Pattern, Shape, gpus_of, pattern, shape_of
 from .snapshot import SLOT, ClusterSnapshot, PodState
-
-Rank = tuple[int, bool, int, float, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -98,9 +98,15 @@ class WaitingPods:
 
         The change that made room woke it, as a rule. But it may have asked before we heard of that change.
         """
-        for pod in self._snapshot.nominated(node):
+        full = set()
+        for pod in self._snapshot.nominated(node):  # of one kind, who comes later has no more room
+            if pod.blocked or pod.kind in full:
+                continue
+            if not self._fits(pod):
+                full.add(pod.kind)
+                continue
             waiting = self._pods.setdefault(pod.uid, _Waiting())
-            if waiting.alarm is None and not pod.blocked and self._fits(pod):
+            if waiting.alarm is None:
                 waiting.alarm = self._alarm(self._wake_seconds, pod.uid)
 
     def begin(self) -> None:

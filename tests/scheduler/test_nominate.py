@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu_scheduler.decide import Decision, decide
-from jupyter_gpu_scheduler.nominate import nominate, review
+from jupyter_gpu_scheduler.nominate import nominate
 from jupyter_gpu_scheduler.policy import Policy
+from jupyter_gpu_scheduler.review import review
 from jupyter_gpu_scheduler.snapshot import NOMINATED, ClusterSnapshot, PodState
 from tests.builders import allocated, apply, cluster, facts, inventory, new, pod, requested
 
@@ -252,8 +253,8 @@ def test_it_does_not_lose_its_place_while_the_right_node_is_not_offered() -> Non
     """A tainted node may come back: that those offered now can never serve it says nothing of later."""
     labelled = facts(labels={"gpu": "yes"})
     snapshot = cluster({"big": 4, "small": 1}, about={"big": labelled, "small": labelled})
-    for fields in ({}, {"selector": {"gpu": "yes"}}):
-        me = new("me", wants=2, ticket=1, on="big", offered=["big", "small"], **fields)
+    for selector in ({}, {"gpu": "yes"}):
+        me = new("me", wants=2, ticket=1, on="big", offered=["big", "small"], selector=selector)
         snapshot.put_pod(me)
         found = waits(snapshot, me, ["small"])
         assert found
