@@ -7,16 +7,16 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as in typing, whose import costs more than this module
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
+    from .blocks import AtLeast
     from .client import Call, Client
     from .model.view import View
     from .progress import Progress
     from .report import GpuDevice, GpuStatus
     from .share_report import GpuUsage
-    from .waiting import Ledger, Patience, Pause, Steps
+    from .waiting import Patience, Pause, Steps
 
 
 class Gpu:
@@ -26,9 +26,8 @@ class Gpu:
     """
 
     def __init__(self, client: Client | None = None, progress: Progress | None = None) -> None:
-        self._runner = _Runner(client)
+        self._runner = Runner(client)
         self._progress = progress
-        self._blocks: Ledger | None = None
         self._widget: Any = None
 
     def resize(
@@ -77,20 +76,14 @@ class Gpu:
     def at_least(self, amount: float | str, *, timeout: float | None = None) -> AtLeast:
         """Context manager, with `with` and with `async with`: inside it, at least ``amount`` GPUs are attached.
 
-        Takes only what is missing and gives back exactly that at the end, also after an exception. Blocks may be
-        nested and may overlap in threads or tasks. If the time is over before all are there, nothing stays taken.
+        The server keeps what each block needs: it takes only what is missing, gives back at the end what no other block
+        needs, whatever happens inside, and does the same when this process ends. Blocks may be nested and may overlap,
+        also those of other notebooks. If the time is over before all are there, nothing stays taken.
         """
-        from .waiting import Ledger, give_back, take
+        from .blocks import AtLeast
 
         milli = _fields(amount)["milli"]
-        if self._blocks is None:
-            self._blocks = Ledger()
-        ledger = self._blocks
-        return AtLeast(
-            self._runner,
-            lambda block: take(milli, block, ledger, self._patience(timeout)),
-            lambda block: give_back(block, ledger),
-        )
+        return AtLeast(self._runner, milli, lambda: self._patience(timeout))
 
     def wait(self, *, timeout: float | None = None) -> GpuStatus:
         """Until the current request is fulfilled, whoever made it; returns and raises like `resize`."""
@@ -177,7 +170,7 @@ class Gpu:
         return Patience(timeout, self._progress or choose(), waits_for_itself)
 
 
-class _Runner:
+class Runner:
     """Does what the generators of `waiting` say, blocking or not."""
 
     def __init__(self, client: Client | None) -> None:
@@ -266,38 +259,6 @@ def _report(view: View) -> GpuStatus:
     from .report import GpuStatus
 
     return GpuStatus(view, cuda.seen(view))
-
-
-class AtLeast:
-    """See :meth:`Gpu.at_least`. One instance can be entered again, also inside itself."""
-
-    def __init__(self, gpu: _Runner, take: Callable[[object], Steps], give_back: Callable[[object], Steps]) -> None:
-        self._gpu = gpu
-        self._take = take
-        self._give_back = give_back
-        self._blocks: list[object] = []
-
-    def __enter__(self) -> GpuStatus:
-        return self._gpu.run(self._begin())
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._gpu.run(self._give_back(self._blocks.pop()))
-
-    async def __aenter__(self) -> GpuStatus:
-        return await self._gpu.arun(self._begin())
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._gpu.arun(self._give_back(self._blocks.pop()))
-
-    def _begin(self) -> Steps:
-        block = object()
-        view = yield from self._take(block)
-        self._blocks.append(block)
-        return view
 
 
 def _fields(

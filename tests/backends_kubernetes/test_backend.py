@@ -118,10 +118,10 @@ def test_a_wish_that_was_not_seen_yet_is_not_overwritten(stage: Stage) -> None:
             who = Identity(stage.namespace, "p")
             writer = Writer(kube, who, lambda: known[-1], lambda pod: known.append(dict(pod)), patience=SECONDS)
             with pytest.raises(StaleGeneration) as caught:
-                await writer.record(Wish(1000), 0)
+                await writer.record(lambda _: Wish(1000), 0)
             assert caught.value.current == 5
             del known[1:]
-            assert (await writer.record(Wish(1000), None)).generation == 6
+            assert (await writer.record(lambda _: Wish(1000), None)).generation == 6
 
     asyncio.run(whole())
 
