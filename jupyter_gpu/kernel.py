@@ -82,8 +82,8 @@ class Gpu:
         """
         from .blocks import AtLeast
 
-        milli = _fields(amount)["milli"]
-        return AtLeast(self._runner, milli, lambda: self._patience(timeout))
+        milli, seconds = _fields(amount)["milli"], _seconds(timeout)
+        return AtLeast(self._runner, milli, lambda: self._patience(seconds))
 
     def wait(self, *, timeout: float | None = None) -> GpuStatus:
         """Until the current request is fulfilled, whoever made it; returns and raises like `resize`."""
@@ -160,14 +160,11 @@ class Gpu:
         return resize(fields, self._patience(timeout) if wait else None)
 
     def _patience(self, timeout: float | None) -> Patience:
-        from .model.errors import InvalidRequest
-        from .ours import waits_for_itself
+        from .ours import own_holders
         from .progress import choose
         from .waiting import Patience
 
-        if timeout is not None and not timeout >= 0:
-            raise InvalidRequest("'timeout' is a number of seconds, 0 or more.", field="timeout")
-        return Patience(timeout, self._progress or choose(), waits_for_itself)
+        return Patience(_seconds(timeout), self._progress or choose(), own_holders)
 
 
 class Runner:
@@ -272,18 +269,18 @@ def _fields(
     """The body of the request, checked here already: an error names the argument, and needs no server."""
     from .model.annotations import Wish
     from .model.errors import InvalidRequest
-    from .model.quantity import parse_bytes, parse_milli
+    from .model.quantity import parse_bytes, parse_milli, plain
     from .model.strict import FieldError
 
     try:
-        fields: dict[str, Any] = {"milli": parse_milli(_plain(amount))}
+        fields: dict[str, Any] = {"milli": parse_milli(amount)}
         if each is not None:
-            fields["each"] = parse_milli(_plain(each))
+            fields["each"] = parse_milli(each)
         if memory is not None:
-            fields["memory"] = parse_bytes(_plain(memory))
+            fields["memory"] = parse_bytes(memory)
         if model is not None:
             fields["model"] = [model] if isinstance(model, str) else list(model)
-        fields |= {k: v for k, v in {"topology": topology, "priority": priority}.items() if v is not None}
+        fields |= {k: v for k, v in {"topology": topology, "priority": plain(priority)}.items() if v is not None}
         return Wish.from_fields(fields).to_json()
     except FieldError as error:
         raise InvalidRequest(str(error), field=error.field) from None
@@ -291,10 +288,14 @@ def _fields(
         raise InvalidRequest(str(error)) from None
 
 
-def _plain(number: object) -> object:
-    """A number of NumPy as one of Python."""
-    item = getattr(number, "item", None)
-    return item() if callable(item) else number
+def _seconds(timeout: object) -> float | None:
+    from .model.errors import InvalidRequest
+    from .model.quantity import parse_seconds
+
+    try:
+        return parse_seconds(timeout)
+    except ValueError as error:
+        raise InvalidRequest(f"'timeout': {error}", field="timeout") from None
 
 
 gpu = Gpu()

@@ -28,6 +28,7 @@ from .model.lease import Owner, own
 from .model.quantity import count_gpus, format_gpus
 from .model.status import Phase
 from .model.view import GpuState, User, View
+from .model.workers import SELF, Worker, describe
 from .progress import Progress
 
 
@@ -44,6 +45,8 @@ _POLL = 25.0
 """Seconds that one question waits at the server where nobody looks at a progress bar."""
 _TICK = 1.0
 """Seconds between updates of the elapsed time that a progress bar shows."""
+_ENDING = 1.0
+"""Seconds in which workers that were told to end are expected to."""
 _RETRY = 30.0
 """Seconds for which a server that was there is expected to come back."""
 
@@ -55,8 +58,12 @@ class Patience:
     timeout: float | None
     """Seconds; None means for ever."""
     progress: Progress
-    waits_for_itself: Callable[[View], bool] = lambda _: False
-    """Whether a GPU that drains is open in this process, which cannot close it while it waits."""
+    own_holders: Callable[[View], tuple[Worker, ...]] = lambda _: ()
+    """Of a GPU that drains, who has it open of this process and of those that it started."""
+    suspected: float | None = None
+    """Since when only workers of this process seem to be waited for; these may be just about to end."""
+    told: bool = False
+    """Whether programs of this process were named."""
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -101,9 +108,31 @@ def settled(view: View, first: View, patience: Patience) -> bool:
     if more and not now.draining and now.phase in (Phase.WAITING, Phase.ATTACHING) and now.attached >= _own(view).milli:
         return True  # only what another block waits for is missing
     raise_refusal(view)
-    if now.phase is Phase.RELEASING and patience.waits_for_itself(view):
-        raise deadlock(view)
+    if now.phase is Phase.RELEASING:
+        _check_own(view, patience)
     return now.settled
+
+
+def _check_own(view: View, patience: Patience) -> None:
+    """Raise if this process waits for itself, or for workers that wait for it; name what else it started."""
+    own = patience.own_holders(view)
+    if any(one.kind == SELF for one in own):
+        raise deadlock(view)
+    waiting = [one for one in own if one.waits]
+    if not waiting:
+        patience.suspected = None
+        if own and not patience.told:
+            patience.told = True
+            patience.progress.say(describe(own))
+        return
+    if patience.suspected is None:
+        patience.suspected = time.monotonic()
+    if time.monotonic() - patience.suspected >= _ENDING:
+        raise Draining(
+            f"{describe(waiting)} They wait for this kernel, so to wait here would not end. The GPU is given back as "
+            f"soon as they end; or keep it with gpu.resize({_kept(view)}).",
+            holders=[user.to_json() for user in holders(view)],
+        )
 
 
 def _own(view: View) -> Wish:
@@ -136,13 +165,16 @@ def deadlock(view: View) -> Draining:
     """The error of a process that waits for itself."""
     leaving = sorted(item.gpu.index for item in view.gpus if item.state is GpuState.DRAINING)
     names = ("GPU " if len(leaving) == 1 else "GPUs ") + ", ".join(map(str, leaving))
-    keep = format_gpus(view.status.requested + view.status.draining)
     return Draining(
         f"This kernel itself still has {names} open, so to wait here would never end. There are two ways out: "
         "restart this kernel (or close what uses the GPU), and it is given back at once; "
-        f"or keep it with gpu.resize({keep}).",
+        f"or keep it with gpu.resize({_kept(view)}).",
         holders=[user.to_json() for user in holders(view)],
     )
+
+
+def _kept(view: View) -> str:
+    return format_gpus(view.status.requested + view.status.draining)
 
 
 def holders(view: View) -> tuple[User, ...]:
@@ -169,6 +201,8 @@ def _newer(view: View, patience: Patience) -> Steps:
     if left == 0.0:
         raise expired(view)
     poll = _TICK if patience.progress.visible else _POLL
+    if patience.suspected is not None:
+        poll = _ENDING / 4
     lost_at: float | None = None
     pause = 0.25
     while True:

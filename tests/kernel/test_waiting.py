@@ -22,6 +22,7 @@ from jupyter_gpu.model.errors import (
 )
 from jupyter_gpu.model.lease import Owner
 from jupyter_gpu.model.view import User, View
+from jupyter_gpu.model.workers import SELF, Started, Worker, worker
 from jupyter_gpu.waiting import Patience, Pause, Steps, holders, resize, settle, take
 
 from .builders import view
@@ -47,7 +48,7 @@ class Recorder:
 
 
 def patience(timeout: float | None = None, itself: bool = False) -> Patience:
-    return Patience(timeout, Recorder(), lambda _: itself)
+    return Patience(timeout, Recorder(), lambda _: (Worker(1, SELF),) if itself else ())
 
 
 def drive(
@@ -135,6 +136,46 @@ def test_waiting_for_itself() -> None:
     user = User(1, "python")
     with pytest.raises(Draining, match=r"itself still has GPU 1 open.*restart this kernel.*gpu\.resize\(2\)"):
         drive(resize({"milli": 1000}, patience(itself=True)), view(1000, generation=2, draining=(1,), users=(user,)))
+
+
+def test_waiting_for_its_own_workers() -> None:
+    """They wait for this process. Those that were just told to end have a moment; then it says what to do."""
+    mine = patience()
+    loader = worker(Started(7, "pt_data_worker", ("python",), forked=True), ())
+    mine.own_holders = lambda _: (loader,)
+    drains = view(0, generation=2, draining=(0,), users=(User(7, "python"),))
+    steps = resize({"milli": 0}, mine)
+    next(steps)
+    again = steps.send(drains)
+    assert isinstance(again, Call)
+    assert again.path.endswith("timeout=0.250")
+    assert mine.suspected is not None
+    mine.suspected -= 2
+    with pytest.raises(Draining, match=r"DataLoader worker \(process 7\).*del loader.*gpu\.resize\(1\)"):
+        steps.send(drains)
+
+
+def test_its_own_workers_end() -> None:
+    """No error where they were just about to."""
+    mine = patience()
+    answers = iter([(worker(Started(7, "python", ("python",), forked=True), ()),), (), ()])
+    mine.own_holders = lambda _: next(answers)
+    drains = view(0, generation=2, draining=(0,))
+    result, _ = drive(resize({"milli": 0}, mine), drains, drains, view(0, generation=2, version=2))
+    assert result.status.draining == 0
+
+
+def test_a_program_of_its_own() -> None:
+    """It may end by itself: it is waited for, and named once."""
+    mine = patience()
+    program = worker(Started(7, "train", ("./train",)), ())
+    mine.own_holders = lambda _: (program,)
+    drains = view(0, generation=2, draining=(0,))
+    drive(resize({"milli": 0}, mine), drains, drains, view(0, generation=2, version=2))
+    assert isinstance(mine.progress, Recorder)
+    (said,) = mine.progress.said
+    assert "a program that you started here (process 7)" in said
+    assert "process.terminate()" in said
 
 
 def test_somebody_else_drains() -> None:
