@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_every_error_in_the_guide_can_be_imported() -> None:
 @pytest.mark.parametrize("name", errors_in_the_guide())
 def test_every_error_travels_between_processes(name: str) -> None:
     """Pickled in a worker, it is the same in the notebook."""
-    details = {
+    details: dict[str, Any] = {
         "LimitExceeded": {"limit": 1000},
         "Infeasible": {"have": 1000},
         "NoCapacity": {"have": 0, "queue": 2},
