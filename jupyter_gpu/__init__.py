@@ -12,18 +12,21 @@ TYPE_CHECKING = False  # as in typing, whose import costs more than this whole m
 if TYPE_CHECKING:
     from typing import Any
 
+    from .cuda_errors import CudaStartedTooEarly, NoGpuAttached
     from .kernel import gpu
     from .model.errors import (
         BackendUnavailable,
         Draining,
         GpuError,
         Infeasible,
+        InvalidAnnotation,
         InvalidRequest,
         LimitExceeded,
         NoCapacity,
         NotPermitted,
         ServerUnreachable,
         StaleGeneration,
+        TooLarge,
         Unhealthy,
     )
 
@@ -39,15 +42,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendUnavailable",
+    "CudaStartedTooEarly",
     "Draining",
     "GpuError",
     "Infeasible",
+    "InvalidAnnotation",
     "InvalidRequest",
     "LimitExceeded",
     "NoCapacity",
+    "NoGpuAttached",
     "NotPermitted",
     "ServerUnreachable",
     "StaleGeneration",
+    "TooLarge",
     "Unhealthy",
     "__version__",
     "aresize",
@@ -76,9 +83,10 @@ def __getattr__(name: str) -> Any:
         globals()[name] = _find_version()
         return globals()[name]
     if name in __all__:
+        from . import cuda_errors
         from .model import errors
 
-        return getattr(errors, name)
+        return getattr(cuda_errors if hasattr(cuda_errors, name) else errors, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

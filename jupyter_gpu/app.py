@@ -16,12 +16,25 @@ from traitlets.config.application import catch_config_error
 from .backend import Backend
 from .backends import choose
 from .events import SCHEMA, SCHEMA_ID, Resizes
+from .leases import Leases
 from .model.errors import BackendUnavailable
 from .model.quantity import MILLI_PER_GPU, parse_milli
 from .model.sentence import sentence
 from .model.view import View
 from .notebooks import Notebooks
-from .routes import PREFIX, RESIZES, STARTING, VIEWERS, NotFoundHandler, RequestHandler, SampleHandler, StatusHandler
+from .owners import Ends
+from .routes import (
+    LEASES,
+    PREFIX,
+    RESIZES,
+    STARTING,
+    VIEWERS,
+    LeaseHandler,
+    NotFoundHandler,
+    RequestHandler,
+    SampleHandler,
+    StatusHandler,
+)
 from .stream import StreamHandler
 from .viewers import Sampler, Viewers
 
@@ -121,6 +134,7 @@ class GpuExtension(ExtensionApp):
 
     _backend: Backend | None = None
     _viewers: Viewers | None = None
+    _leases: Leases | None = None
     _starting: asyncio.Task[None] | None = None
 
     def _config_file_name_default(self) -> str:
@@ -198,6 +212,7 @@ class GpuExtension(ExtensionApp):
                 (rf"{PREFIX}/v1/status", StatusHandler),
                 (rf"{PREFIX}/v1/sample", SampleHandler),
                 (rf"{PREFIX}/v1/request", RequestHandler),
+                (rf"{PREFIX}/v1/leases/([A-Za-z0-9-]{{1,64}})", LeaseHandler),
                 (rf"{PREFIX}/v1/stream", StreamHandler),
                 (rf"{PREFIX}(?:/.*)?", NotFoundHandler),
             ]
@@ -208,8 +223,11 @@ class GpuExtension(ExtensionApp):
         if self._starting:
             await self._starting
         viewers, self._viewers = self._viewers, None
+        leases, self._leases = self._leases, None
         if viewers:
             await viewers.stop()
+        if leases:
+            leases.stop()
         backend, self._backend = self._backend, None
         if backend and self.serverapp:
             # The server ends its kernels only after its extensions. But what a kernel has open cannot be given back.
@@ -287,6 +305,8 @@ class GpuExtension(ExtensionApp):
         view = backend.view()
         self._resizes.see(view, time.monotonic())
         backend.subscribe(self._emit)
+        self._leases = Leases(backend, Ends(app.kernel_manager, app.event_logger))
+        self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
         self._viewers = Viewers(backend, notebooks, sampler)
         self._set(self._viewers)
         self.log.info("GPUs: %s", _summary(view))

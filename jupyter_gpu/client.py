@@ -15,6 +15,7 @@ from . import discover
 from .discover import Server
 from .model import errors, strict
 from .model.errors import GpuError, NotPermitted, ServerUnreachable
+from .model.lease import Owner
 from .model.view import Sample, View
 
 if TYPE_CHECKING:
@@ -50,6 +51,16 @@ def get_status(after: View | None = None, timeout: float = 0.0, patience: float 
 def put_request(fields: Mapping[str, Any], generation: int | None = None) -> Call:
     """Wish for ``fields``; only if the current wish still is ``generation``, if that is given."""
     return Call("PUT", "request", fields if generation is None else {**fields, "generation": generation})
+
+
+def put_lease(key: str, milli: int, owner: Owner) -> Call:
+    """Hold at least ``milli`` until :func:`delete_lease`, or until ``owner`` ends."""
+    return Call("PUT", f"leases/{key}", {"milli": milli, "owner": owner.to_json()})
+
+
+def delete_lease(key: str) -> Call:
+    """Give back what is held under ``key``; no harm is done by saying it twice, or where nothing is held."""
+    return Call("DELETE", f"leases/{key}", patience=10.0)
 
 
 class Client:

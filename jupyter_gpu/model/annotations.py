@@ -20,9 +20,9 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from . import strict
-from .errors import InvalidAnnotation, InvalidRequest, TooLarge
+from .errors import InvalidAnnotation
 from .gpu import MAX_GPUS, DrainingShare, Gpu, GpuShare, pieces, read_uuid
-from .quantity import MAX_MILLI, parse_bytes, parse_milli
+from .quantity import MAX_MILLI, parse_milli
 
 PREFIX = "jupyter-gpu.io/"
 REQUESTED = PREFIX + "requested"
@@ -82,8 +82,11 @@ class Wish:
     """``local`` or ``any``."""
     priority: int | None = None
     """0–9, higher is served first."""
+    base: int | None = None
+    """What of ``milli`` is wanted for itself, where leases (:mod:`.lease`) raise it; less than ``milli``."""
 
-    KNOWN = ("milli", "each", "memory", "model", "topology", "placement", "priority")
+    OPTIONS = ("each", "memory", "model", "topology", "placement", "priority")
+    KNOWN = ("milli", *OPTIONS, "base")
 
     @property
     def pieces(self) -> tuple[int, ...]:
@@ -100,6 +103,7 @@ class Wish:
             "topology": self.topology,
             "placement": self.placement,
             "priority": self.priority,
+            "base": self.base,
         }
         return {key: value for key, value in body.items() if value is not None}
 
@@ -114,7 +118,10 @@ class Wish:
             topology=strict.optional(body, "topology", strict.one_of("any", "island", "switch")),
             placement=strict.optional(body, "placement", strict.one_of("local", "any")),
             priority=strict.optional(body, "priority", strict.integer(0, 9)),
+            base=strict.optional(body, "base", _read_milli),
         )
+        if wish.base is not None and (wish.base >= wish.milli or wish.base % (wish.each or 1)):
+            raise strict.FieldError("'base' must be less than 'milli', and whole shares.", "base")
         try:
             count = len(wish.pieces)
         except ValueError as error:
@@ -330,39 +337,6 @@ def encode(value: Requested | Allocated | Attached | tuple[Gpu, ...]) -> str:
     """Text of an annotation; reading it gives the same value again."""
     body = [gpu.to_json() for gpu in value] if isinstance(value, tuple) else value.to_json()
     return strict.dumps(body)
-
-
-MAX_REQUEST_BYTES = 16 * 1024
-
-
-def decode_wish(body: bytes) -> tuple[Wish, int | None]:
-    """Body of ``PUT request``: a wish, and the generation that it is based on if the client tells it.
-
-    ``gpus`` (``2``, ``0.5``, ``"500m"``) may stand instead of ``milli``, and ``memory`` may be text such as
-    ``"20GiB"``. Unlike annotations, unknown fields are refused: a person misspelt them just now. Raises
-    :class:`~.errors.InvalidRequest` or :class:`~.errors.TooLarge`.
-    """
-    try:
-        fields = dict(strict.an_object(strict.loads(body, MAX_REQUEST_BYTES), "body"))
-        strict.no_unknown(fields, ("gpus", "generation", *Wish.KNOWN))
-        if "gpus" in fields:
-            if "milli" in fields:
-                raise strict.FieldError("'gpus' and 'milli' say the same; give one of them.", "gpus")
-            fields["milli"] = _converted(parse_milli, fields.pop("gpus"), "gpus")
-        if isinstance(fields.get("memory"), str):
-            fields["memory"] = _converted(parse_bytes, fields["memory"], "memory")
-        return Wish.from_fields(fields), strict.optional(fields, "generation", _read_generation)
-    except strict.OversizeError as error:
-        raise TooLarge(str(error)) from None
-    except strict.FieldError as error:
-        raise InvalidRequest(str(error), field=error.field) from None
-
-
-def _converted(convert: Callable[[object], int], value: object, key: str) -> int:
-    try:
-        return convert(value)
-    except ValueError as error:
-        raise strict.FieldError(str(error), key) from None
 
 
 def record(previous: Requested | None, wish: Wish) -> Requested:

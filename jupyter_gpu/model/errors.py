@@ -43,7 +43,7 @@ class GpuError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as JSON: an error raised in a worker process arrives whole in the notebook's."""
-        return from_json, (self.to_json(),)
+        return _made, (type(self), self.message, self.details)
 
 
 class InvalidRequest(GpuError):
@@ -221,7 +221,11 @@ def from_json(body: Any) -> GpuError:
     message = str(body.get("message") or "The server answered with an error.")
     details = body.get("details")
     cls = _BY_REASON.get(str(body.get("reason")), GpuError)
+    return _made(cls, message, details if isinstance(details, Mapping) else {})
+
+
+def _made(cls: type[GpuError], message: str, details: Mapping[str, Any]) -> GpuError:
     try:
-        return cls(message, **(details if isinstance(details, Mapping) else {}))
+        return cls(message, **details)
     except (TypeError, AttributeError):  # details of another version: keep the sentence, which is what people need
         return GpuError(message)

@@ -16,6 +16,7 @@ from typing import TypeVar
 from jupyter_gpu.backend import Listener
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable
+from jupyter_gpu.model.lease import Change
 from jupyter_gpu.model.view import Sample, View
 from jupyter_gpu_node.enforcement import Preference
 
@@ -104,7 +105,7 @@ class LocalBackend:
         self._listeners[key] = listener
         return lambda: self._listeners.pop(key, None) and None
 
-    async def request(self, wish: Wish, generation: int | None = None) -> View:
+    async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
         """Record the wish, decide, attach; the view after that. See :class:`~jupyter_gpu.backend.Backend`."""
         await self._do(lambda: self._pod.request(wish, generation))
         return self._view

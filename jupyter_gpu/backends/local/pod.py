@@ -19,6 +19,7 @@ from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.annotations import record as next_request
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import total
+from jupyter_gpu.model.lease import Change, resolve
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.view import GpuLoad, Mode, View
@@ -137,11 +138,12 @@ class Pod:
         with self._may_fail(), self._store.locked() as session:
             self._join(session)
 
-    def request(self, wish: Wish, generation: int | None) -> None:
+    def request(self, wish: Wish | Change, generation: int | None) -> None:
         """Record a wish and do what can be done about it now."""
         current = self._record.requested.generation if self._record.requested else 0
         if generation is not None and generation != current:
             raise StaleGeneration(current=current)
+        wish = resolve(wish, self._record.requested)
         if wish.priority is None and self._settings.priority:
             wish = replace(wish, priority=self._settings.priority)
         with _plain_errors(self._store):
@@ -484,7 +486,7 @@ def without(record: Record, gpu: str) -> Wish | None:
     if share is None or record.requested is None:
         return None
     milli = max(0, record.requested.milli - share.milli)
-    return replace(record.requested.wish, milli=milli) if milli else Wish(0)
+    return replace(record.requested.wish, milli=milli, base=None) if milli else Wish(0)
 
 
 def _put(environment: Mapping[str, str]) -> None:
