@@ -18,7 +18,7 @@ from typing import Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-from . import attached, preload
+from . import attached
 from .backend import Backend
 
 ARGUMENT = "--IPKernelApp.extra_extensions=jupyter_gpu.startup"
@@ -50,7 +50,7 @@ class GpuProvisioner(LocalProvisioner):
         try:
             if path := attached_file(self._server()):
                 env[attached.VARIABLE] = path
-                env.update(beside(prepared_by(self._server()), env))
+                env.update(await prepared_by(self._server(), env))
             command: list[str] = kwargs["cmd"]
             if self.kernel_spec.language == "python" and runs_ipykernel(command) and await _has_us(command[0], env):
                 kwargs["cmd"] = [*command, ARGUMENT]
@@ -96,16 +96,13 @@ def attached_file(server: Any) -> str | None:
     return str(settings[_SETTING].path)
 
 
-def prepared_by(server: Any) -> dict[str, str]:
-    """What the backend of ``server`` wants its kernels to have in their environment."""
+async def prepared_by(server: Any, env: Mapping[str, str]) -> dict[str, str]:
+    """What the backend of ``server`` wants a kernel with the environment ``env`` to have in it."""
     backend = getattr(server.web_app.settings.get(_VIEWERS), "backend", None)
-    return dict(getattr(backend, "environment", {}))
-
-
-def beside(prepared: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
-    """``prepared`` for a kernel with the environment ``env``: what that preloads is preloaded as well."""
-    library = prepared.get(preload.VARIABLE)
-    return {**prepared, **({preload.VARIABLE: preload.joined(library, env.get(preload.VARIABLE))} if library else {})}
+    prepared = dict(getattr(backend, "environment", {}))
+    if search_path := getattr(backend, "search_path", None):
+        prepared.update(await search_path(env))
+    return prepared
 
 
 _known: dict[str, bool] = {}

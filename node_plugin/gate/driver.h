@@ -116,17 +116,13 @@ void *driver_function(enum driver_function);
 void *driver_real(enum driver_function);
 /* One that a look-up found: the driver may hand out others than it exports. The first one stays. */
 void driver_remember(enum driver_function, void *);
-/* Whether this is an address in the driver, and not in another library that has a function of that name. */
-bool driver_owns(const void *address);
 
 /* Of a function that stands in front of the driver's. */
 #define REAL(symbol) ((__typeof__(&symbol))driver_real(AT_##symbol))
 /* Of a function that the gate calls. */
 #define DRIVER(symbol) ((type_of_##symbol)driver_function(AT_##symbol))
 
-/* The first object of the process that exports `name`; the first one after this library. No call of dlsym, which may be
- * ours; works before constructors have run, and needs no library but the C library. */
+/* The first object of the process that exports `name`. No call of dlsym, which the oldest C libraries have elsewhere. */
 void *process_symbol(const char *name);
-void *next_symbol(const char *name);
 
 #endif

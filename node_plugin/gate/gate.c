@@ -1,7 +1,7 @@
 /* What stands in front of the driver, except for memory: launches, what ends a stream or a context, and look-ups.
  *
- * A program finds these by linking, by dlsym (the shim is the library that it opens; where the gate is preloaded see
- * preload.c) or by cuGetProcAddress, which hands out the gate's functions here. */
+ * A program finds these by linking and by dlsym, as this is the library that it opens, or by cuGetProcAddress, which hands
+ * out the gate's functions here. */
 #include "gate.h"
 
 /* --- launches ----------------------------------------------------------------------------------------------------- */

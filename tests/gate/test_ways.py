@@ -71,7 +71,7 @@ def test_a_library_that_is_to_find_its_own_driver_first_is_gated(either: Place) 
 
 
 def test_a_gate_without_a_directory_lets_everything_pass(place: Place) -> None:
-    """Preloaded where no share is used: the program runs as ever."""
+    """Where no share is used: the program runs as ever."""
     with place.run("dlsym", "kernels:3:10", "alloc:1024", "sync", JUPYTER_GPU_GATE="") as program:
         assert program.lines()[-1] == "done"
     assert place.sums().launches == 3
@@ -90,11 +90,11 @@ def test_an_environment_of_another_machine_gates_nothing(place: Place) -> None:
 
 
 def test_no_variable_takes_the_shim_away(built: Built, short: Path) -> None:
-    """Its directory is built in, and it needs no LD_PRELOAD."""
+    """Its directory is built in, and it stands where the driver is."""
     place = Place(built, short, "shim")
     with (
         place.stub() as stub,
-        place.run("dlsym", "kernels:1:10", JUPYTER_GPU_GATE="/nowhere", LD_PRELOAD="") as program,
+        place.run("dlsym", "kernels:1:10", JUPYTER_GPU_GATE="/nowhere") as program,
     ):
         stub.accept().expect(Ask)
         assert place.sums().launches == 0
