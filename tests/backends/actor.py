@@ -132,7 +132,8 @@ class Actor:
     async def run(self, command: list[str], out: str, env: dict[str, str]) -> int:
         """Start a program that writes to a file, as kernels are started; its pid."""
         env = {**os.environ, **env}
-        env.update(await self.backend.search_path(env))
+        if backend := getattr(self, "backend", None):
+            env.update(await backend.search_path(env))
         with Path(out).open("wb") as file:
             program = subprocess.Popen(command, env=env, stdout=file, stderr=file)
         self.children.append(program)
