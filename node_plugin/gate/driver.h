@@ -14,6 +14,7 @@ enum {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NOT_INITIALIZED = 3,
+    CUDA_ERROR_NO_DEVICE = 100,
     CUDA_ERROR_NOT_READY = 600,
     CUDA_ERROR_NOT_SUPPORTED = 801,
 };
@@ -51,7 +52,7 @@ enum { LOCATION_DEVICE = 1 };
 /* G: gated. Its symbol, what cuGetProcAddress calls it, the first CUDA version that means this form, and whether it is the
  * form of programs whose default stream is one for each thread. */
 #define GATED(G) \
-    G(cuGetProcAddress, "cuGetProcAddress", 11030, 0) G(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0) \
+    G(cuInit, "cuInit", 2000, 0) G(cuGetProcAddress, "cuGetProcAddress", 11030, 0) G(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0) \
     G(cuLaunchKernel, "cuLaunchKernel", 4000, 0) G(cuLaunchKernel_ptsz, "cuLaunchKernel", 7000, 1) \
     G(cuLaunchKernelEx, "cuLaunchKernelEx", 11060, 0) G(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 11060, 1) \
     G(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 9000, 0) \

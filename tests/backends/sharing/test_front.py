@@ -58,6 +58,7 @@ def test_a_server_within_another_finds_the_driver_and_not_the_others_gate(standi
     folder = made(standin)
     assert cache in folder.parents
     assert front.driver_of({"LD_LIBRARY_PATH": f"{folder}:{standin}"}) == standin / "libcuda.so.1"
+    assert set(front._asked) == {str(standin)}  # the loader was not asked what stands behind that folder
 
 
 def test_each_driver_has_a_folder_of_its_own(standin: Path, cache: Path, tmp_path: Path) -> None:

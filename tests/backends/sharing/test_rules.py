@@ -200,6 +200,13 @@ def test_not_every_path_can_be_searched(path: str, can: bool) -> None:
     assert search_path.can_be_named(path) is can
 
 
+@given(st.lists(st.text("ab/. ", max_size=3) | st.just(""), max_size=5))
+def test_taking_it_out_again_changes_nothing(folders: list[str]) -> None:
+    """Whatever the user searches, in the same order."""
+    before = ":".join(folders)
+    assert (search_path.without("/gate", search_path.joined("/gate", before)) or "") == before
+
+
 # --- pauses -----------------------------------------------------------------------------------------------------------
 
 
