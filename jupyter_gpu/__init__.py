@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     aresize = gpu.aresize
     release = gpu.release
     at_least = gpu.at_least
+    connect = gpu.connect
     status = gpu.status
     usage = gpu.usage
     wait = gpu.wait
@@ -59,6 +60,7 @@ __all__ = [
     "__version__",
     "aresize",
     "at_least",
+    "connect",
     "gpu",
     "release",
     "resize",
@@ -67,7 +69,7 @@ __all__ = [
     "wait",
 ]
 
-_METHODS = frozenset({"resize", "aresize", "release", "at_least", "status", "usage", "wait", "devices"})
+_METHODS = frozenset({"resize", "aresize", "release", "at_least", "connect", "status", "usage", "wait", "devices"})
 
 
 def __getattr__(name: str) -> Any:
@@ -122,3 +124,16 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     from .app import GpuExtension
 
     return [{"module": "jupyter_gpu.app", "app": GpuExtension}]
+
+
+def _guard() -> None:
+    """In a program of a notebook whose start could not be prepared: keep CUDA from looking for GPUs too early."""
+    import os
+
+    if os.environ.get("JUPYTER_GPU_ATTACHED"):
+        from . import startup
+
+        startup.install()
+
+
+_guard()

@@ -72,8 +72,7 @@ class Client:
     @property
     def server(self) -> Server:
         """Raises :class:`~.model.errors.ServerUnreachable` where there is none."""
-        if self._server is None:
-            self._server = discover.find()
+        self._server = discover.find() if self._server is None else discover.renewed(self._server)
         return self._server
 
     def send(self, call: Call) -> View:
@@ -143,15 +142,17 @@ def connect(server: Server, patience: float) -> HTTPConnection:
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.settimeout(patience)
         try:
-            connection.sock.connect(server.sock)
+            with discover.short(server.sock) as address:
+                connection.sock.connect(address)
         except OSError as error:
             connection.close()
             raise ServerUnreachable(f"The Jupyter server at {server.url} does not answer ({error}).") from error
         return connection
     if server.secure:
         context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE  # see the module docstring of `discover`
+        if not server.check:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
         return http.client.HTTPSConnection(server.host, server.port, timeout=patience, context=context)
     return http.client.HTTPConnection(server.host, server.port, timeout=patience)
 
@@ -194,7 +195,7 @@ def _without_reason(status: int, body: Any, url: str) -> GpuError:
     if status in (301, 302, 303, 307, 308, 401, 403):
         return NotPermitted(
             f"The Jupyter server at {url} does not accept this process (status {status}). "
-            "It may use a password alone; give it a token, too."
+            "Give it the server's token: gpu.connect(url, token), or JUPYTER_GPU_TOKEN."
         )
     said = str(body.get("message", ""))[:300] if isinstance(body, Mapping) else ""
     return GpuError(f"The Jupyter server at {url} answered with status {status}{f': {said}' if said else ''}.")

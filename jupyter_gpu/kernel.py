@@ -30,6 +30,17 @@ class Gpu:
         self._progress = progress
         self._widget: Any = None
 
+    def connect(self, url: str, token: str | None = None) -> None:
+        """Use the Jupyter server at ``url``, as Jupyter prints it, from now on; ``token`` if it is not in there.
+
+        Needed only where this code was not started by the server; the same can be said by ``JUPYTER_GPU_URL`` and
+        ``JUPYTER_GPU_TOKEN``. Raises InvalidRequest for what is no address.
+        """
+        from . import discover
+        from .client import Client
+
+        self._runner.use(Client(discover.at(url, token)))
+
     def resize(
         self,
         amount: float | str,
@@ -181,6 +192,10 @@ class Runner:
 
             self._client = Client()
         return self._client
+
+    def use(self, client: Client) -> None:
+        """From the next question on."""
+        self._client = client
 
     def run(self, steps: Steps) -> GpuStatus:
         """Blocks until ``steps`` ends."""

@@ -21,6 +21,7 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.extension.handler import ExtensionHandlerMixin
 from tornado import web
 
+from .door import Door, Insider, Insiders
 from .events import Resizes
 from .leases import Leases
 from .model.errors import BackendUnavailable, GpuError, InvalidRequest, NotPermitted, TooLarge
@@ -45,6 +46,12 @@ STARTING = "jupyter_gpu_starting"
 RESIZES = "jupyter_gpu_resizes"
 LEASES = "jupyter_gpu_leases"
 """The :class:`Leases` of the backend; set where :data:`VIEWERS` are."""
+VISIBLE_BY = "jupyter_gpu_visible_by"
+"""How ``CUDA_VISIBLE_DEVICES`` names GPUs in kernels."""
+DOOR = "jupyter_gpu_door"
+"""The :class:`Door` for this server's own kernels and terminals, or ``None``."""
+
+_INSIDER, _INSIDERS = Insider(), Insiders()
 
 _REASONS = {401: NotPermitted, 403: NotPermitted, 413: TooLarge, 503: BackendUnavailable}
 _ADVICE = {
@@ -72,6 +79,20 @@ def describe(status: int, error: BaseException | None) -> dict[str, Any]:
 
 class JsonErrors(ExtensionHandlerMixin, web.RequestHandler):
     """Errors as JSON, and in the log with no more noise than they deserve."""
+
+    @property
+    def identity_provider(self) -> Any:
+        """Who it is: a program with our own secret, or whom the server's way to log in knows."""
+        return _INSIDER if self._is_inside() else super().identity_provider  # type: ignore[misc] # of JupyterHandler
+
+    @property
+    def authorizer(self) -> Any:
+        """Whether they may."""
+        return _INSIDERS if self._is_inside() else super().authorizer  # type: ignore[misc]
+
+    def _is_inside(self) -> bool:
+        door: Door | None = self.settings.get(DOOR)
+        return door is not None and door.admits(self.request.headers.get("Authorization", ""))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:  # noqa: ARG002 # a GpuError knows better
         """The answer for the exception in ``kwargs["exc_info"]``."""

@@ -44,6 +44,7 @@ def test_public_names() -> None:
         "__version__",
         "aresize",
         "at_least",
+        "connect",
         "gpu",
         "release",
         "resize",
@@ -109,6 +110,7 @@ def test_public_methods() -> None:
     assert sorted(name for name in vars(Gpu) if not name.startswith("_")) == [
         "aresize",
         "at_least",
+        "connect",
         "devices",
         "release",
         "resize",

@@ -78,6 +78,10 @@ class LocalBackend:
         """What kernels of this pod must have in their environment; also set in this process's own."""
         return self._pod.environment
 
+    async def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
+        """What a kernel with this environment must have in its search path of libraries, where it has one."""
+        return await asyncio.to_thread(self._pod.search_path, dict(environ))
+
     async def start(self) -> None:
         """Guard the GPUs and join the other servers; what takes long (finding real GPUs) goes on in the background."""
         self._loop = asyncio.get_running_loop()

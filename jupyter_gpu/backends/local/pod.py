@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu import faults, preload
+from jupyter_gpu import faults
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.annotations import record as next_request
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
@@ -110,10 +110,14 @@ class Pod:
     def environment(self) -> Mapping[str, str]:
         """The mark by which processes of the pod are told where there is no control group; where simulated GPUs are.
 
-        And what makes programs take turns on GPUs, to be preloaded beside what else is (:mod:`jupyter_gpu.preload`).
+        And what programs that take turns on GPUs need beside :meth:`search_path`.
         """
         simulated = {fakes.VARIABLE: str(_simulated(self._store))} if self._settings.simulated_gpus else {}
         return {MARK: self.uid, **simulated, **self._seat.environment}
+
+    def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
+        """What makes programs with this environment take turns on GPUs. Blocks; any thread may ask."""
+        return self._seat.search_path(environ)
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
@@ -165,6 +169,8 @@ class Pod:
         with self._may_fail():
             self._stock.take()
             self._advance(None, thorough=self._new)
+            if self._new and self._settings.pid in (None, os.getpid()):
+                self._seat.prepare()
             self._new = False
             self._obey()
 
@@ -187,6 +193,7 @@ class Pod:
         left = not self._leave() or bool(self._draining())
         faults.point("stop:left")
         _remove(self.environment)
+        self._seat.forget()
         with self._may_fail(), self._store.locked() as session:
             if left:
                 self._save(session, ended=True)
@@ -491,15 +498,12 @@ def without(record: Record, gpu: str) -> Wish | None:
 
 def _put(environment: Mapping[str, str]) -> None:
     """Into that of this process: what it starts by itself, such as terminals, has it too."""
-    for name, value in environment.items():
-        os.environ[name] = preload.joined(value, os.environ.get(name)) if name == preload.VARIABLE else value
+    os.environ.update(environment)
 
 
 def _remove(environment: Mapping[str, str]) -> None:
     for name, value in environment.items():
-        if name == preload.VARIABLE and (left := preload.without(value, os.environ.get(name))):
-            os.environ[name] = left
-        elif os.environ.get(name) == value:
+        if os.environ.get(name) == value:
             del os.environ[name]
 
 
