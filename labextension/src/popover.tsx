@@ -14,8 +14,8 @@ export interface IPopoverOptions extends IAmountProps {
 }
 
 /**
- * The widget: in the document only while it is open. The browser shows it above everything, closes it at Escape and
- * at a click elsewhere, and gives the focus back (HTML standard, popover="auto").
+ * The widget: in the document only while it is open. The browser shows it above everything, and closes it at Escape
+ * and at a click elsewhere (HTML standard, popover="auto").
  */
 export class GpuPopover extends ReactWidget {
   constructor(private readonly options: IPopoverOptions) {
@@ -28,9 +28,18 @@ export class GpuPopover extends ReactWidget {
     this.node.setAttribute('role', 'dialog');
     this.node.setAttribute('aria-label', options.trans.__('GPUs'));
     this.node.dataset.lmSuppressShortcuts = 'true';
+    let hadFocus = false;
+    this.node.addEventListener('beforetoggle', () => {
+      hadFocus = this.node.contains(document.activeElement);
+    });
     this.node.addEventListener('toggle', () => {
+      const anchor = this._anchor;
       if (!this.node.matches(':popover-open')) {
         this.close();
+        // The browser gave the focus back, but a toolbar passes it on.
+        if (hadFocus) {
+          anchor?.focus();
+        }
       }
     });
   }
