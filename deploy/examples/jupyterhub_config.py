@@ -4,8 +4,7 @@ Append it to the hub's configuration (with Zero to JupyterHub: `hub.extraConfig`
 be there, and the chart must let it ask:
 `notebooks.namespaces=[{namespace: <namespace of the users' pods>, serviceAccounts: [notebook]}]`.
 
-Users of one namespace can read each other's pods with that account, as Kubernetes has no "only its own". Tokens are
-kept out of the pods below; keep your own secrets out too, or give each user a namespace (`enable_user_namespaces`).
+That account can read nothing: users of one namespace do not see each other's pods.
 """
 
 from kubernetes_asyncio.client import ApiException
@@ -50,7 +49,7 @@ FIELDS = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "P
 OWN = {name: {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in FIELDS.items()}
 c.KubeSpawner.environment = beside("environment", OWN)
 
-# KubeSpawner writes the server's token for the hub into the pod, where other users could read it. A Secret they cannot.
+# KubeSpawner writes the server's token for the hub into the pod, where whoever may read pods reads it. Not in a Secret.
 TOKENS = ("JUPYTERHUB_API_TOKEN", "JPY_API_TOKEN")
 
 

@@ -52,6 +52,7 @@ from .kubelet.plugin import DevicePlugin, alone
 from .metrics import Metrics, Port
 from .pins import Pins
 from .places import Places
+from .pod_news import PodNews
 from .pod_socket import PodSockets
 from .publisher import GUARDED, NOT_GUARDED, Publisher
 from .samples import Samples
@@ -103,7 +104,8 @@ class Plugin:
         self.metrics = Metrics(lambda: self.inventory.gpus)
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
         self.eyes = Eyes(self._helpers)
-        self.sockets = PodSockets(settings.slot_directory, self._answer)
+        news = PodNews()
+        self.sockets = PodSockets(settings.slot_directory, self._answer, news.follow)
         pins, places = Pins.at(settings.pins), Places.of_this_machine(settings.cgroup)
         self.guarding = Guarding(functools.partial(guarding.attempt, pins, places), self._can_guard)
         self.metrics.can_guard.set_function(lambda: not self.guarding.problem)
@@ -131,6 +133,7 @@ class Plugin:
             self.metrics,
             self.guarding,
             self.sharing,
+            news,
         )
         self.agent = Agent(
             settings.node,

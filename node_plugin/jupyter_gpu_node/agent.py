@@ -73,7 +73,12 @@ class Agent:
         self._trusted_namespaces = frozenset(trusted_namespaces)
         # the newest state: an older one could give back what was taken away and given to another pod meanwhile
         self._reflector = Reflector(
-            kube, paths.pods(), fields=f"spec.nodeName={node}", on_change=self._hear, newest=True
+            kube,
+            paths.pods(),
+            fields=f"spec.nodeName={node}",
+            on_change=self._hear,
+            on_trouble=tools.news.trouble,
+            newest=True,
         )
         self._members: dict[str, Member] = {}
         self._steps = Steps(tools, self._members, self.rights)
@@ -189,6 +194,7 @@ class Agent:
             if member:
                 member.view = None
                 member.wake.set()
+                self._tools.news.removed(uid)
             return
         view = roster.read(change.object)
         if member is None:
@@ -200,6 +206,7 @@ class Agent:
         changed = before is None or _matters(before) != _matters(view) or view.attached != member.attached
         if changed or member.guard is None:  # its group may be there by now
             member.wake.set()
+        self._tools.news.tell(change.object)  # after it: its step comes first
 
     def _add(self, uid: str) -> Member:
         member = self._members[uid] = Member(uid)
@@ -267,6 +274,7 @@ class Agent:
                 self._tools.metrics.orphans.labels("program").inc()
             await self._steps.bury(member)
         await self._sockets.forget(member.uid)
+        self._tools.news.forget(member.uid)
         self.look_again()
 
 

@@ -1,14 +1,15 @@
-"""A socket for each slot, by which the Jupyter server in the pod asks about the node and its own GPUs.
+"""A socket for each slot, by which the Jupyter server in the pod asks about the node, its own GPUs and its pod.
 
-JSON lines: ``{"get": "node"}`` or ``{"get": "sample"}``, one answer each. Who asks is known by the slot in whose
-directory the socket lies: nobody can ask for another pod.
+JSON lines: ``{"get": "node"}`` or ``{"get": "sample"}``, one answer each; after ``{"get": "pod"}`` the connection
+brings the state of the pod, now and whenever it is another, and takes no more requests. Who asks is known by the slot
+in whose directory the socket lies: nobody can ask for another pod.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,17 @@ MAX_CONNECTIONS = 8
 
 Answer = Callable[[str, str], Awaitable[Mapping[str, Any]]]
 """Of a pod's uid and what is asked for: the answer."""
+Follow = Callable[[str], AsyncIterator[Mapping[str, Any]]]
+"""Of a pod's uid: its states."""
 
 
 class PodSockets:
     """All sockets of this node. ``directory`` tells where that of a slot lies."""
 
-    def __init__(self, directory: Callable[[str], Path], answer: Answer) -> None:
+    def __init__(self, directory: Callable[[str], Path], answer: Answer, follow: Follow) -> None:
         self._directory = directory
         self._answer = answer
+        self._follow = follow
         self._servers: dict[str, tuple[str, asyncio.Server]] = {}
         self._peers: dict[str, dict[asyncio.StreamWriter, Process]] = {}
         self._one = asyncio.Lock()  # two calls for one slot would leave a server that nobody ends
@@ -96,7 +100,7 @@ class PodSockets:
             server.close()
 
     async def _converse(self, uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(TimeoutError, OSError):
+        try:
             while True:
                 try:
                     line = await reader.readline()  # a connection may be silent for ever: it tells that we live
@@ -105,16 +109,45 @@ class PodSockets:
                     return
                 if not line:
                     return
+                try:
+                    what = _wanted(line)
+                except strict.FieldError as error:
+                    async with asyncio.timeout(DEADLINE):
+                        await _send(writer, {"error": str(error)})
+                    continue
+                if what == "pod":
+                    await self._tell_states(uid, reader, writer)
+                    return
                 async with asyncio.timeout(DEADLINE):
-                    await _send(writer, await self._answered(uid, line))
+                    await _send(writer, await self._answer(uid, what))
+        except (TimeoutError, OSError):
+            writer.transport.abort()  # what it does not read would be kept for it
 
-    async def _answered(self, uid: str, line: bytes) -> Mapping[str, Any]:
+    async def _tell_states(self, uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Until the other end hangs up or says anything more. Raises :class:`TimeoutError` where it does not read."""
+        writer.transport.set_write_buffer_limits(0)  # what is sent is waited for
+        sending = asyncio.ensure_future(self._send_states(uid, writer))
+        ended = asyncio.ensure_future(reader.read(1))
         try:
-            body = strict.an_object(strict.loads(line, MAX_REQUEST), "A request")
-            what = strict.required(body, "get", strict.one_of("node", "sample"))
-        except strict.FieldError as error:
-            return {"error": str(error)}
-        return await self._answer(uid, what)
+            await asyncio.wait((sending, ended), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            for task in (sending, ended):
+                task.cancel()
+            await asyncio.gather(sending, ended, return_exceptions=True)
+
+    async def _send_states(self, uid: str, writer: asyncio.StreamWriter) -> None:
+        async with contextlib.aclosing(self._follow(uid)) as states:  # type: ignore[type-var]
+            async for state in states:
+                async with asyncio.timeout(DEADLINE):
+                    await _send(writer, state)
+
+
+def _wanted(line: bytes) -> str:
+    """What is asked for. Raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    body = strict.an_object(strict.loads(line, MAX_REQUEST), "A request")
+    return strict.required(body, "get", strict.one_of("node", "sample", "pod"))
 
 
 def _peer(writer: asyncio.StreamWriter) -> Process | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from jupyter_gpu.kube import Conflict, Kube, NotFound, Recorder, objects, paths
+from jupyter_gpu.kube import Conflict, Kube, NotFound, Recorder, paths
 from jupyter_gpu.model.annotations import ATTACHED, Attached, encode
 
 from .inventory import Inventory
@@ -25,8 +25,8 @@ class Publisher:
         self._inventory = inventory
         self._written = written
 
-    async def attached(self, pod: PodRef, attached: Attached) -> str | None:
-        """Write ``attached``; the version it has now, None if it was not written. Raises :class:`KubeError`.
+    async def attached(self, pod: PodRef, attached: Attached) -> Mapping[str, Any] | None:
+        """Write ``attached``; the pod as it is now, None if it was not written. Raises :class:`KubeError`.
 
         Not written means that the pod is gone, or another one has its name, or that somebody wrote it at the same
         moment: that write is heard of in an instant, and the next step writes this again.
@@ -37,7 +37,7 @@ class Publisher:
         except (NotFound, Conflict):
             return None
         self._written()
-        return objects.resource_version(after)
+        return after
 
     async def fetch(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """The pod as it is now; None if there is none. Raises :class:`KubeError`."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from jupyter_gpu import faults
+from jupyter_gpu.kube import objects
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 
 from . import cgroup, holdings, killing, proc
@@ -26,6 +27,7 @@ from .member import Member, advance, believed, suspicious, wanted, worth_writing
 from .metrics import Metrics
 from .pins import Pins
 from .places import Places
+from .pod_news import PodNews
 from .publisher import Publisher
 from .sharing import Sharing
 
@@ -49,6 +51,7 @@ class Tools:
     metrics: Metrics
     guarding: Guarding
     sharing: Sharing
+    news: PodNews
 
 
 class Steps:
@@ -180,10 +183,11 @@ class Steps:
             return
         attached = member.attached
         assert attached is not None
-        version = await self._tools.publisher.attached(member.view.ref, attached)
+        after = await self._tools.publisher.attached(member.view.ref, attached)
         faults.point("agent:written")
-        if version is not None:
-            member.recorded, member.version, member.written = attached, version, now
+        if after is not None:
+            self._tools.news.tell(after)
+            member.recorded, member.version, member.written = attached, objects.resource_version(after), now
             self._tools.metrics.attached(member.view.ref, attached)
 
     async def left(self, member: Member) -> bool:

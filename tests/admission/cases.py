@@ -275,7 +275,6 @@ def _side_effects() -> Iterator[Case]:
         yield Case(who, "patch pods/status", "lab", DENIED, spec=labels, note="labels")
         yield Case(who, "patch pods/status", "plain", DENIED, spec=forged_status, note="podIP")
     yield Case("notebook", "patch pods/status", "lab", DENIED, spec=finalizer, note="finalizer")
-    yield Case("account of notebooks", "patch pods/status", "plain", DONE, spec=forged_status, note="has no pod")
     others = {"metadata": {"annotations": {"example.com/other": "1"}}}
     spoilt: dict[str, Any] = {
         "podIP": forged_status,
@@ -292,6 +291,81 @@ def _side_effects() -> Iterator[Case]:
                 yield Case(who, "patch pods/status", "lab", DENIED, {**change, **other})
     yield Case("kubelet", "patch pods/status", "lab", DONE, spec=forged_status, note="podIP")
     yield Case("editor", "patch pod", "lab", DONE, spec=labels, note="labels")
+
+
+def _borrowed() -> Iterator[Case]:
+    """Who may `edit` a namespace acts as its service accounts, and gains nothing by what the chart gave them."""
+    beside: dict[str, dict[str, Any]] = {
+        "podIP": {"status": {"podIP": "10.0.0.9", "podIPs": [{"ip": "10.0.0.9"}]}},
+        "condition": {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+        "phase": {"status": {"phase": "Succeeded"}},
+        "labels": {"metadata": {"labels": {"app": "other"}}},
+        "finalizer": {"metadata": {"finalizers": ["example.com/stay"]}},
+        "a foreign annotation": {"metadata": {"annotations": {"example.com/other": "1"}}},
+    }
+    notebooks = ("colleague as notebook", "colleague as greedy notebook", "account of notebooks")
+    for note, spec in beside.items():
+        for target in ("lab", "plain"):
+            for who in (*notebooks, "colleague as hub", "hub"):
+                yield Case(who, "patch pods/status", target, DENIED, spec=spec, note=note)
+        for who in ("hub", "colleague as hub"):
+            yield Case(who, "patch pods/status", "lab", DENIED, WISH, spec, note=f"a wish and {note}")
+        tokened = "colleague with a token of the pod"
+        yield Case(tokened, "patch pods/status", "lab", DENIED, WISH, spec, note=f"a wish and {note}")
+        for who in ("cluster's controller", "operator of everything"):  # by rights that the chart did not grant
+            yield Case(who, "patch pods/status", "lab", DONE, spec=spec, note=note)
+    for who in notebooks:
+        for target in ("lab", "other", "plain", "waiting"):  # the answer would show the pod
+            yield Case(who, "patch pods/status", target, DENIED, note="nothing")
+        for change in (FORGERY, REPORT):
+            yield Case(who, "patch pods/status", "lab", DENIED, change)
+    for who in notebooks[:2]:
+        yield Case(who, "patch pods/status", "lab", DENIED, WISH)
+    yield Case("colleague as notebook", "patch pod", "lab", REFUSED, WISH)
+    yield Case("colleague", "patch pod", "lab", DENIED, WISH)
+    yield Case("colleague", "patch pods/status", "lab", REFUSED, WISH)
+    # It may act as an account, and not as one with a pod …
+    yield Case("colleague with claims of the pod", "patch pods/status", "lab", REFUSED, WISH)
+    # … but make a token of the pod, as it may read the one that is there by `exec`: good for that pod's wish.
+    yield Case("colleague with a token of the pod", "patch pods/status", "lab", DONE, WISH)
+    yield Case("colleague with a token of the pod", "patch pods/status", "other", DENIED, WISH)
+    yield Case("colleague with a token of the pod", "patch pods/status", "lab", DENIED, FORGERY)
+    # Who may edit a hub's namespace can be the hub.
+    yield Case("colleague as hub", "patch pods/status", "lab", DONE, WISH)
+    yield Case("colleague as hub", "patch pods/status", "lab", DENIED, FORGERY)
+
+
+def _forgetting() -> Iterator[Case]:
+    """The hook of an installation takes away what was written before it, and can do nothing else."""
+    gone = {"requested": None, "allocated": None, "attached": None}
+    yield Case("hook", "patch pods/status", "lab", DONE, gone)
+    yield Case("hook", "patch pod", "lab", REFUSED, gone)
+    yield Case("hook", "patch node", ONE, DONE, {"inventory": None})
+    count = {"metadata": {"labels": {PREFIX + "gpu.count": None}}}
+    yield Case("hook", "patch node", ONE, DONE, {"inventory": None}, count, note="inventory and count taken away")
+    for change in (WISH, FORGERY, REPORT, {**gone, **FORGERY}):
+        yield Case("hook", "patch pods/status", "lab", DENIED, change)
+    yield Case("hook", "patch node", ONE, DENIED, STOCK)
+    beside: dict[str, dict[str, Any]] = {
+        "labels": {"metadata": {"labels": {"app": "other"}}},
+        "finalizer": {"metadata": {"finalizers": ["example.com/stay"]}},
+        "a foreign annotation": {"metadata": {"annotations": {"example.com/other": "1"}}},
+    }
+    phase: dict[str, Any] = {"status": {"phase": "Succeeded"}}
+    taint: dict[str, Any] = {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}
+    name, model = {"kubernetes.io/hostname": None}, {PREFIX + "gpu.model": "H100"}
+    for note, spec in {**beside, "phase": phase}.items():
+        yield Case("hook", "patch pods/status", "lab", DENIED, spec=spec, note=note)
+        yield Case("hook", "patch pods/status", "lab", DENIED, gone, spec, note=f"takes away and {note}")
+    of_nodes: dict[str, dict[str, Any]] = {
+        "name": {"metadata": {"labels": name}},
+        "model": {"metadata": {"labels": model}},
+        "taint": taint,
+    }
+    for note, spec in {**beside, **of_nodes}.items():
+        yield Case("hook", "patch node", ONE, DENIED, spec=spec, note=note)
+        yield Case("hook", "patch node", ONE, DENIED, {"inventory": None}, spec, note=f"takes away and {note}")
+    yield Case("hook", "create slot pod", "", REFUSED)
 
 
 def _bindings() -> Iterator[Case]:
@@ -419,4 +493,14 @@ def _escapes() -> Iterator[Case]:
     yield Case("editor", "patch pods/ephemeralcontainers", "plain", DONE, spec=spec, note="privileged debugger")
 
 
-CASES = (*_wishes(), *_decisions(), *_reports(), *_side_effects(), *_bindings(), *_nodes(), *_escapes())
+CASES = (
+    *_wishes(),
+    *_decisions(),
+    *_reports(),
+    *_side_effects(),
+    *_borrowed(),
+    *_forgetting(),
+    *_bindings(),
+    *_nodes(),
+    *_escapes(),
+)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.admission.api import MERGE
 from tests.admission.test_admission import some_plane
 from tests.admission.world import NOTEBOOKS, ONE, SYSTEM, World
 from tests.cluster.testbed import until
@@ -60,6 +61,18 @@ def test_nobody_reads_single_nodes(world: World) -> None:
         assert api("GET", f"/api/v1/nodes?fieldSelector=metadata.name%3D{ONE}").ok
         assert api("GET", f"/api/v1/namespaces/{NOTEBOOKS}/pods/lab").ok
         assert api("GET", f"/api/v1/nodes/{ONE}").status == 403
+
+
+def test_notebooks_read_nothing(world: World) -> None:
+    """Neither pods, their own included, nor the answer to a change of nothing on another's."""
+    notebook = world.identities["notebook"]
+    pods = f"/api/v1/namespaces/{NOTEBOOKS}/pods"
+    for path in (f"{pods}/lab", f"{pods}/lab/status", pods, f"{pods}?watch=true", "/api/v1/pods", f"{pods}/lab/log"):
+        assert notebook("GET", path).status == 403, path
+    nothing: dict[str, object] = {"metadata": {}}
+    own = notebook.need("PATCH", f"{pods}/lab/status", nothing, MERGE)
+    assert own["metadata"]["name"] == "lab"
+    assert notebook("PATCH", f"{pods}/other/status", nothing, MERGE).status == 403
 
 
 def _of(world: World, name: str) -> dict[str, object]:

@@ -82,7 +82,13 @@ class World:
             self.plane.namespace(namespace)
             account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
             until(lambda account=account: self.admin("GET", account).ok, what=account)  # type: ignore[misc]
-        for namespace, account in ((NOTEBOOKS, "greedy"), (NOTEBOOKS, "idle"), (HUB, "hub")):
+        for namespace, account in (
+            (NOTEBOOKS, "greedy"),
+            (NOTEBOOKS, "colleague"),
+            (NOTEBOOKS, "controller"),
+            (NOTEBOOKS, "operator"),
+            (HUB, "hub"),
+        ):
             body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
             self.admin.need("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body)
         self.apply_policies()
@@ -94,6 +100,7 @@ class World:
         self._people()
         self._accounts()
         self._may_edit()
+        self._borrowers()
 
     def apply(self, objects: list[dict[str, Any]]) -> None:
         """As an administrator."""
@@ -101,18 +108,29 @@ class World:
 
     def apply_policies(self, **values: Any) -> str:
         """Runs the chart's own hook against this API server, with some values changed; what it says."""
+        self.write_hook(**values)
+        return self.run_hook("apply")
+
+    def write_hook(self, **values: Any) -> None:
+        """The hook's files, and its account with the rights that it has while it runs."""
         files = chart.hook_files({**VALUES, **values}, namespace=SYSTEM)
         hook = self.folder / "hook"
         hook.mkdir(exist_ok=True)
         for name, text in files.items():
             (hook / name).write_text(text)
-        return self.run_hook("apply")
-
-    def run_hook(self, what: str) -> str:
-        """`apply` or `remove`, with the rights of the chart's hook account."""
         rendered = [item for item in chart.render(VALUES, namespace=SYSTEM) if chart.is_hook(item)]
         kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
         self.apply([item for item in rendered if item["kind"] in kinds])
+
+    def run_hook(self, what: str) -> str:
+        """`apply` or `remove`, with the rights of the chart's hook account, to its end."""
+        with self.start_hook(what) as hook:
+            output, _ = hook.communicate(timeout=120)
+        assert hook.returncode == 0, output
+        return output
+
+    def start_hook(self, what: str) -> "subprocess.Popen[str]":
+        """The same, still running."""
         account = self.folder / "account"
         account.mkdir(exist_ok=True)
         (account / "token").write_text(self.token(SYSTEM, "jupyter-gpu-hook"))
@@ -124,19 +142,16 @@ class World:
             "ACCOUNT": str(account),
             "POD_NAMESPACE": SYSTEM,
         }
-        done = subprocess.run(
+        return subprocess.Popen(
             [sys.executable, str(self.folder / "hook" / "hook.py"), what],
             env={**os.environ, **environment},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            check=False,
-            timeout=120,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
-    def token(self, namespace: str, account: str, pod: dict[str, Any] | None = None) -> str:
-        """A real one, bound to the pod as the kubelet asks for it."""
+    def token(self, namespace: str, account: str, pod: dict[str, Any] | None = None, *, by: Api | None = None) -> str:
+        """A real one, bound to the pod as the kubelet asks for it; made by an administrator if nobody is named."""
         spec: dict[str, Any] = {"audiences": []}
         if pod is not None:
             metadata = pod["metadata"]
@@ -147,7 +162,7 @@ class World:
                 "uid": metadata["uid"],
             }
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-        answer = self.admin.need(
+        answer = (by or self.admin).need(
             "POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         )
         return str(answer["status"]["token"])
@@ -225,11 +240,13 @@ class World:
             "plugin of node2": self.token(SYSTEM, "jupyter-gpu-node", system["plugin2"]),
             "account of plugins": self.token(SYSTEM, "jupyter-gpu-node"),
             "our kube-scheduler": self.token(SYSTEM, "jupyter-gpu-kube-scheduler", system["second"]),
+            "cluster's controller": self.token(NOTEBOOKS, "controller"),
+            "hook": self.token(SYSTEM, "jupyter-gpu-hook"),
+            "operator of everything": self.token(NOTEBOOKS, "operator"),
         }
         self.identities |= {name: Api(self.plane.kubeconfig, token) for name, token in tokens.items()}
         # As the API server sees the token of a pod that had this name before, for as long as it still accepts it.
-        claims = {"pod-name": "again", "pod-uid": "00000000-0000-4000-8000-000000000000", "node-name": ONE}
-        extra = [(f"Impersonate-Extra-authentication.kubernetes.io%2F{key}", value) for key, value in claims.items()]
+        extra = _claims({"pod-name": "again", "pod-uid": "00000000-0000-4000-8000-000000000000", "node-name": ONE})
         account = ("Impersonate-User", f"system:serviceaccount:{NOTEBOOKS}:default")
         self.identities["notebook of a deleted pod"] = Api(self.plane.kubeconfig, impersonate=[account, *extra])
 
@@ -239,9 +256,31 @@ class World:
         spec = {"resourceAttributes": about}
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        for name in ("editor", "greedy notebook"):
+        self.identities["colleague"] = Api(self.plane.kubeconfig, self.token(NOTEBOOKS, "colleague"))
+        for name in ("editor", "greedy notebook", "colleague"):
             api = self.identities[name]
             until(lambda api=api: api.need("POST", path, body)["status"]["allowed"], what=f"the rights of {name}")  # type: ignore[misc]
+
+    def _borrowers(self) -> None:
+        """Who may edit namespaces, and acts as service accounts of them."""
+        token = self.token(NOTEBOOKS, "colleague")
+        accounts = {"notebook": (NOTEBOOKS, "default"), "greedy notebook": (NOTEBOOKS, "greedy"), "hub": (HUB, "hub")}
+        for name, (namespace, account) in accounts.items():
+            user = ("Impersonate-User", f"system:serviceaccount:{namespace}:{account}")
+            self.identities[f"colleague as {name}"] = Api(self.plane.kubeconfig, token, impersonate=[user])
+        lab = self.pods["lab"]["metadata"]
+        claims = _claims({"pod-name": lab["name"], "pod-uid": lab["uid"], "node-name": ONE})
+        user = ("Impersonate-User", f"system:serviceaccount:{NOTEBOOKS}:default")
+        self.identities["colleague with claims of the pod"] = Api(
+            self.plane.kubeconfig, token, impersonate=[user, *claims]
+        )
+        own = self.token(NOTEBOOKS, "default", self.pods["lab"], by=self.identities["colleague"])
+        self.identities["colleague with a token of the pod"] = Api(self.plane.kubeconfig, own)
+
+
+def _claims(claims: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What the API server knows of a token that is bound to a pod."""
+    return [(f"Impersonate-Extra-authentication.kubernetes.io%2F{key}", value) for key, value in claims.items()]
 
 
 def _roles() -> list[dict[str, Any]]:
@@ -277,8 +316,13 @@ def _roles() -> list[dict[str, Any]]:
     alice = {"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}
     carol = {"kind": "User", "name": "carol", "apiGroup": "rbac.authorization.k8s.io"}
     hub = {"kind": "ServiceAccount", "name": "hub", "namespace": HUB}
+    colleague = {"kind": "ServiceAccount", "name": "colleague", "namespace": NOTEBOOKS}
+    controller = {"kind": "ServiceAccount", "name": "controller", "namespace": NOTEBOOKS}
+    operator = {"kind": "ServiceAccount", "name": "operator", "namespace": NOTEBOOKS}
 
-    def bound(name: str, role: dict[str, Any], *subjects: dict[str, str], cluster: bool = False) -> dict[str, Any]:
+    def bound(
+        name: str, role: dict[str, Any], *subjects: dict[str, str], cluster: bool = False, namespace: str = NOTEBOOKS
+    ) -> dict[str, Any]:
         reference = {
             "apiGroup": "rbac.authorization.k8s.io",
             "kind": role["kind"],
@@ -287,7 +331,7 @@ def _roles() -> list[dict[str, Any]]:
         return {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding" if cluster else "RoleBinding",
-            "metadata": {"name": name, "labels": existing.OURS} | ({} if cluster else {"namespace": NOTEBOOKS}),
+            "metadata": {"name": name, "labels": existing.OURS} | ({} if cluster else {"namespace": namespace}),
             "roleRef": reference,
             "subjects": list(subjects),
         }
@@ -296,8 +340,10 @@ def _roles() -> list[dict[str, Any]]:
         spawn,
         everything,
         nodes,
-        bound("editors", edit, alice, greedy),
-        bound("everything", everything, alice, greedy),
+        bound("editors", edit, alice, greedy, colleague),
+        bound("editors", edit, colleague, namespace=HUB),
+        bound("operators", {**edit, "name": "cluster-admin"}, operator),
+        bound("everything", everything, alice, greedy, controller),
         bound("spawners", spawn, hub),
         bound("jupyter-gpu-test-nodes", nodes, alice, greedy, cluster=True),
         bound("jupyter-gpu-test-admins", {**edit, "name": "cluster-admin"}, carol, cluster=True),

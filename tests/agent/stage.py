@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -37,7 +36,7 @@ from jupyter_gpu.model.annotations import (
 )
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu_node import cgroup, fakes
-from tests.cluster.testbed import ControlPlane, until
+from tests.cluster.testbed import ControlPlane, ports, until
 from tests.devices import EACH, first_minor
 from tests.node.conftest import Child
 
@@ -207,9 +206,7 @@ class Node:
             path.chmod(0o666)
         self.nodes = tuple(self.devices / f"gpu{index}" for index in range(COUNT))
         self.uuids = tuple(fakes.uuid_of(index, self.name) for index in range(COUNT))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        (self.port,) = ports.free(1)
         (self.folder / "kubelet" / "device-plugins").mkdir(parents=True)
         self.settings = {
             "kubelet": str(self.folder / "kubelet"),

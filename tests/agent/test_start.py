@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from jupyter_gpu import faults
-from jupyter_gpu.kube import Kube, kubeconfig
+from jupyter_gpu.kube import Kube, kubeconfig, objects
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED
 from jupyter_gpu_node import settings as settings_module
 from jupyter_gpu_node import uninstall
 from jupyter_gpu_node.__main__ import Plugin
@@ -141,6 +142,51 @@ async def test_the_pod_asks_about_the_node_and_itself(quiet: Node) -> None:
         assert nothing == {"loads": {}, "holders": {}}
         (long,) = await ask(path, b"x" * 10_000)
         assert "at most" in long["error"]
+
+
+async def test_the_pod_hears_how_it_stands(quiet: Node) -> None:
+    """Without asking the API server: what is requested, decided and so; the last when its write is answered."""
+    pod, other = quiet.pod(), quiet.pod()
+    pod.spawn()
+    async with running(quiet) as plugin:
+        await plugin.agent.before_start(ref(pod), "main", SLOT)
+        await plugin.agent.before_start(ref(other), "main", "slot-0001")
+        path = plugin.settings.slot_directory(SLOT) / "node.sock"
+        states = heard(path)
+        await until(states, lambda told: told["uid"] == pod.uid)
+        other.allocate(quiet.uuids[0])
+        pod.allocate(quiet.uuids[1])
+        await until(states, lambda told: quiet.uuids[1] in told["annotations"].get(ALLOCATED, ""))
+        last = await until(states, lambda told: quiet.uuids[1] in told["annotations"].get(ATTACHED, ""))
+        assert quiet.uuids[0] not in str(last)
+        found = await asyncio.to_thread(pod.json)
+        assert (last["resourceVersion"], last["name"]) == (objects.resource_version(found), objects.name(found))
+        again = heard(path)
+        assert await anext(again) == last
+        for each in (states, again):
+            await each.aclose()
+
+
+async def heard(path: Path) -> AsyncGenerator[Any, None]:
+    """Metadata of the pod as its socket tells it."""
+    reader, writer = await asyncio.open_unix_connection(path, limit=2**20)
+    writer.write(b'{"get": "pod"}\n')
+    try:
+        while line := await asyncio.wait_for(reader.readline(), 60):
+            state = json.loads(line)
+            assert (state["gone"], state["trouble"]) == (False, "")
+            if state["pod"]:
+                yield state["pod"]["metadata"]
+    finally:
+        writer.close()
+
+
+async def until(states: AsyncGenerator[Any, None], condition: Callable[[Any], bool]) -> Any:
+    """The first that is so."""
+    async for state in states:
+        if condition(state):
+            return state
+    raise AssertionError("the connection ended")
 
 
 async def test_a_slot_that_goes_to_the_next_pod(quiet: Node) -> None:

@@ -10,8 +10,8 @@ import json
 import tempfile
 import threading
 import uuid
-from collections.abc import Coroutine, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from jupyter_gpu.kube import Change, Conflict, Kube, KubeError, Reflector, in_cl
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Device, Gpu, Holder
 from jupyter_gpu_node.plan import Observation, plan
+from jupyter_gpu_node.pod_news import PodNews
 from jupyter_gpu_scheduler.decide import decide
 from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
 from tests.builders import GIB
@@ -33,10 +34,8 @@ T = TypeVar("T")
 NODE = "n1"
 SECONDS = 60.0
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
-RULES = [
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
-]
+RULES = [{"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}]
+"""All that a notebook may do."""
 EVENTS = {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "watch"]}
 
 
@@ -89,6 +88,8 @@ class PodSocket:
             while line := await reader.readline():
                 what = json.loads(line)["get"]
                 self.asked.append(what)
+                if what == "pod":
+                    await self._follow(writer)
                 answer = self._node() if what == "node" else self._sample()
                 writer.write(self.answers.pop(0) if self.answers else json.dumps(answer).encode() + b"\n")
                 await writer.drain()
@@ -97,6 +98,12 @@ class PodSocket:
         finally:
             writer.transport.abort()
             self._tasks.discard(task)
+
+    async def _follow(self, writer: asyncio.StreamWriter) -> None:
+        async with aclosing(self._stage.news.follow(self._uid)) as states:  # type: ignore[type-var]
+            async for state in states:
+                writer.write(json.dumps(state).encode() + b"\n")
+                await writer.drain()
 
     def _node(self) -> dict[str, Any]:
         shares = {"problem": self._stage.unenforced, "taken": self._stage.taken.get(self._uid, {})}
@@ -130,6 +137,8 @@ class Stage:
         self.attached: dict[str, Attached] = {}
         """What the node plugin made so, told or not yet, by the pod's uid."""
         self.sockets: dict[str, PodSocket] = {}
+        self.news = PodNews()
+        """What the node plugin knows of pods."""
         self._objects: dict[str, dict[str, Any]] = {}
         self.deciding = True
         """Whether the scheduler works."""
@@ -166,6 +175,10 @@ class Stage:
     async def asking(self, work: Coroutine[Any, Any, T]) -> T:
         """The same, for whoever has a loop of their own."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def do_soon(self, work: Callable[[], None]) -> None:
+        """The same for what takes no time; no result."""
+        self._loop.call_soon_threadsafe(work)
 
     def look(self) -> None:
         """Have scheduler and agent look again: something changed that no watch tells."""
@@ -256,12 +269,14 @@ class Stage:
     def _changed(self, change: Change) -> None:
         if change.kind == "removed":
             self.states.pop(objects.uid(change.object), None)
+            self.news.removed(objects.uid(change.object))
         else:
             self._know(change.object)
         self._work.set()
 
     def _know(self, pod: dict[str, Any]) -> None:
         uid = objects.uid(pod)
+        self.news.tell(pod)
         if uid in self._objects and not objects.newer(pod, self._objects[uid]):
             return  # what we wrote ourselves comes by the watch as well
         records = read(pod)

@@ -3,17 +3,18 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jupyter_gpu.backends.kubernetes import KubernetesBackend
+from jupyter_gpu.backends.kubernetes import KubernetesBackend, trouble
 from jupyter_gpu.backends.kubernetes.identity import Identity
+from jupyter_gpu.backends.kubernetes.own_pod import OwnPod
 from jupyter_gpu.backends.kubernetes.writer import Writer
-from jupyter_gpu.kube import Kube, in_cluster, kubeconfig, objects, paths
+from jupyter_gpu.kube import Forbidden, Kube, in_cluster, kubeconfig, objects, paths
 from jupyter_gpu.model.annotations import REQUESTED, Reason, Requested, Wish, decode_requested, encode
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import Holder
@@ -113,10 +114,10 @@ def test_a_wish_that_was_not_seen_yet_is_not_overwritten(stage: Stage) -> None:
     async def whole() -> None:
         _, folder = await stage.asking(stage.pod("p"))
         async with Kube(in_cluster(folder, environment(stage))) as kube:
-            known = [await kube.get(paths.pod(stage.namespace, "p"))]
+            own = OwnPod(kube, Identity(stage.namespace, "p"))
+            known: list[Mapping[str, Any]] = [await own.look()]
             await stage.asking(stage.annotate("p", requested=encode(Requested(5, Wish(3000)))))
-            who = Identity(stage.namespace, "p")
-            writer = Writer(kube, who, lambda: known[-1], lambda pod: known.append(dict(pod)), patience=SECONDS)
+            writer = Writer(own, lambda: known[-1], known.append, patience=SECONDS)
             with pytest.raises(StaleGeneration) as caught:
                 await writer.record(Wish(1000), 0)
             assert caught.value.current == 5
@@ -169,7 +170,7 @@ def test_connections_that_are_cut_while_a_wish_is_on_its_way_do_no_harm(stage: S
 
 
 def test_an_api_server_that_is_away_is_said_and_found_again(stage: Stage) -> None:
-    """Notebooks keep what they have; requests say why they cannot be; afterwards all goes on."""
+    """A request says why it cannot be, and the view while it is so; what the node plugin tells comes all the while."""
 
     async def whole() -> None:
         uid, folder = await stage.asking(stage.pod("p"))
@@ -181,15 +182,54 @@ def test_an_api_server_that_is_away_is_said_and_found_again(stage: Stage) -> Non
                     await asyncio.sleep(0.1)
                 proxy.refusing = True
                 proxy.cut()
-                view = await reaches(backend, lambda view: "ClusterUnreachable" in said(view))
-                assert (view.status.phase, len(view.gpus)) == (Phase.READY, 1)
                 with pytest.raises(BackendUnavailable) as caught:
                     await backend.request(Wish(2000))
                 assert "can't be asked now" in caught.value.message
+                view = await reaches(backend, lambda view: "ClusterUnreachable" in said(view))
+                assert (view.status.phase, len(view.gpus)) == (Phase.READY, 1)
                 await stage.asking(stage.annotate("p", requested="3"))
-                proxy.refusing = False
                 view = await reaches(backend, lambda view: view.status.attached == 3000)
-                assert "ClusterUnreachable" not in said(await reaches(backend, lambda v: len(said(v)) == 1))
+                assert "ClusterUnreachable" in said(view)
+                proxy.refusing = False
+                await reaches(backend, lambda view: "ClusterUnreachable" not in said(view))
+
+    asyncio.run(whole())
+
+
+def test_a_node_plugin_that_cannot_hear_the_cluster_is_said(stage: Stage) -> None:
+    """Then nothing new is seen. What lasts for a moment only is not spoken of."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        seen: list[str] = []
+        stop = backend.subscribe(lambda view: seen.extend(said(view)))
+        stage.do_soon(lambda: stage.news.trouble("a cut"))
+        stage.do_soon(lambda: stage.news.trouble(""))
+        await backend.request(Wish(1000))
+        await asyncio.sleep(2 * trouble.GRACE)
+        stop()
+        assert "ClusterUnreachable" not in seen
+        stage.do_soon(lambda: stage.news.trouble("it is gone"))
+        view = await reaches(backend, lambda view: "ClusterUnreachable" in said(view))
+        assert "(it is gone)" in said(view)["ClusterUnreachable"]
+        stage.do_soon(lambda: stage.news.trouble(""))
+        await reaches(backend, lambda view: "ClusterUnreachable" not in said(view))
+
+    run(stage, play)
+
+
+def test_a_notebook_may_read_no_pod(stage: Stage) -> None:
+    """All that these tests show is done with the right to patch alone: get, list and watch are refused."""
+
+    async def whole() -> None:
+        _, folder = await stage.asking(stage.pod("p"))
+        async with Kube(in_cluster(folder, environment(stage))) as kube:
+            assert objects.name(await OwnPod(kube, Identity(stage.namespace, "p")).look()) == "p"
+            with pytest.raises(Forbidden):
+                await kube.get(paths.pod(stage.namespace, "p"))
+            with pytest.raises(Forbidden):
+                await kube.list(paths.pods(stage.namespace))
+            with pytest.raises(Forbidden):
+                await anext(aiter(kube.watch(paths.pods(stage.namespace), resource_version="")))
 
     asyncio.run(whole())
 
@@ -222,10 +262,13 @@ def test_a_node_plugin_that_dies_is_noticed_at_once_and_found_again(stage: Stage
         await stage.asking(socket.close())
         view = await reaches(backend, lambda view: "NodePluginUnreachable" in said(view))
         assert len(view.gpus) == 1
+        assert "what you see may be old" in said(view)["NodePluginUnreachable"]
+        await stage.asking(stage.annotate("p", requested="2"))
         assert (await backend.sample()).loads == {}
         await stage.asking(socket.open())
         await reaches(backend, lambda view: "NodePluginUnreachable" not in said(view))
-        assert len((await backend.sample()).loads) == 1
+        await reaches(backend, lambda view: view.status.attached == 2000)
+        assert len((await backend.sample()).loads) == 2
 
     run(stage, play)
 
@@ -424,7 +467,7 @@ def test_the_end_asks_for_nothing_any_more(stage: Stage) -> None:
     [
         ({"name": "nobody"}, "there is none of that name"),
         ({"uid": "another"}, "belongs to another pod"),
-        ({"namespace": "default"}, "does not let this pod read itself"),
+        ({"namespace": "default"}, "does not let this pod ask for GPUs"),
     ],
 )
 def test_a_server_that_is_mistaken_about_itself_says_what_to_do(stage: Stage, who: dict[str, str], words: str) -> None:
@@ -451,16 +494,12 @@ def test_who_may_not_write_is_told_that_nothing_was_changed(stage: Stage) -> Non
 
     async def whole() -> None:
         uid, folder = await stage.asking(stage.pod("p"))
-        await stage.asking(
-            stage.kube.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stage.namespace}/roles/notebook")
-        )
-        role = {"metadata": {"name": "notebook"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]}
-        await stage.asking(
-            stage.kube.create(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stage.namespace}/roles", role)
-        )
-        async with Kube(in_cluster(folder, environment(stage))) as kube:
-            await until_forbidden(kube, paths.pod(stage.namespace, "p", "status"))
         async with running(stage.backend("p", uid, folder)) as backend:
+            await stage.asking(
+                stage.kube.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stage.namespace}/roles/notebook")
+            )
+            async with Kube(in_cluster(folder, environment(stage))) as kube:
+                await until_forbidden(kube, paths.pod(stage.namespace, "p", "status"))
             with pytest.raises(BackendUnavailable) as caught:
                 await backend.request(Wish(1000))
             assert "did not accept" in caught.value.message
@@ -477,8 +516,6 @@ def environment(stage: Stage) -> dict[str, str]:
 
 async def until_forbidden(kube: Kube, path: str) -> None:
     """RBAC changes take a moment to be known."""
-    from jupyter_gpu.kube import Forbidden
-
     async with asyncio.timeout(SECONDS):
         while True:
             try:

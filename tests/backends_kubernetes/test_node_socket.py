@@ -12,12 +12,26 @@ import pytest
 
 from jupyter_gpu.backends.kubernetes import node_socket
 from jupyter_gpu.backends.kubernetes.node_socket import NodeSocket, Unreachable
+from jupyter_gpu.backends.kubernetes.told import Told
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Holder
 from tests.builders import inventory
 
 SECONDS = 60.0
 NODE = {"node": "n1", "simulated": True, "gpus": [gpu.to_json() for gpu in inventory(2)]}
+POD: dict[str, Any] = {
+    "pod": {
+        "metadata": {
+            "namespace": "n",
+            "name": "p",
+            "uid": "u",
+            "resourceVersion": "7",
+            "annotations": {"jupyter-gpu.io/requested": "1"},
+        }
+    },
+    "gone": False,
+    "trouble": "",
+}
 SAMPLE = {
     "loads": {"GPU-0": {"utilisation": 12.5, "memory": 7}, "GPU-1": {"utilisation": None, "memory": None}},
     "holders": {"GPU-0": [{"pid": 3, "command": "python"}]},
@@ -37,13 +51,25 @@ class Plugin:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writers: list[asyncio.StreamWriter] = []
-        self.answers: dict[str, Any] = {"node": NODE, "sample": SAMPLE}
+        self.answers: dict[str, Any] = {"node": NODE, "sample": SAMPLE, "pod": POD}
         self.asked = 0
 
     async def open(self) -> None:
         """Begin to serve."""
         self._path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, self._path)
+
+    def tell(self, version: int) -> None:
+        """A new state of the pod, to all."""
+        metadata = {**POD["pod"]["metadata"], "resourceVersion": str(version)}
+        self.answers["pod"] = {**POD, "pod": {"metadata": metadata}}
+        self.say(json.dumps(self.answers["pod"]).encode() + b"\n")
+
+    def say(self, line: bytes) -> None:
+        """To all that are connected."""
+        for writer in self._writers:
+            if not writer.is_closing():
+                writer.write(line)
 
     async def close(self) -> None:
         """All connections end."""
@@ -70,7 +96,17 @@ class Listener:
 
     def __init__(self, path: Path) -> None:
         self._news = asyncio.Event()
-        self.socket = NodeSocket(path, self._news.set)
+        self.states: list[Told] = []
+        self.socket = NodeSocket(path, self._news.set, self._told)
+
+    def _told(self, told: Told) -> None:
+        self.states.append(told)
+        self._news.set()
+
+    @property
+    def versions(self) -> list[str]:
+        """Of the pod, as they were told."""
+        return [told.pod["metadata"]["resourceVersion"] for told in self.states if told.pod]
 
     async def until(self, condition: Callable[[NodeSocket], bool]) -> None:
         """Wait for it."""
@@ -113,6 +149,66 @@ def test_the_node_is_known_and_known_anew(path: Path) -> None:
             await plugin.open()
             await listener.until(lambda socket: not socket.trouble)
             await listener.until(lambda socket: socket.node is not None and len(socket.node.gpus) == 2)
+        await plugin.close()
+
+    asyncio.run(play())
+
+
+def test_states_of_the_pod_come_by_themselves(path: Path) -> None:
+    """One after the other, also from a plugin that came back; what the node is, is not asked again for it."""
+
+    async def play() -> None:
+        plugin = Plugin(path)
+        await plugin.open()
+        async with listening(path) as listener:
+            await listener.until(lambda _: listener.versions == ["7"])
+            for version in (8, 9):
+                plugin.tell(version)
+            await listener.until(lambda _: listener.versions == ["7", "8", "9"])
+            assert plugin.asked == 2
+            await plugin.close()
+            await listener.until(lambda socket: bool(socket.trouble))
+            plugin.tell(12)
+            await plugin.open()
+            await listener.until(lambda socket: listener.versions[-1] == "12" and not socket.trouble)
+        await plugin.close()
+
+    asyncio.run(play())
+
+
+def test_a_state_that_cannot_be_read_ends_the_connection(path: Path) -> None:
+    """It is said, and the next connection begins with the newest."""
+
+    async def play() -> None:
+        plugin = Plugin(path)
+        await plugin.open()
+        async with listening(path) as listener:
+            await listener.until(lambda socket: socket.node is not None and not socket.trouble)
+            plugin.say(b'{"pod": 1}\n')
+            await listener.until(lambda socket: "can't be read" in socket.trouble)
+            await listener.until(lambda socket: not socket.trouble)
+        await plugin.close()
+
+    asyncio.run(play())
+
+
+def test_a_plugin_that_is_older_than_the_server(path: Path) -> None:
+    """It does not tell how the pod stands: that is said, and stays said, as nothing new would be seen."""
+
+    async def play() -> None:
+        plugin = Plugin(path)
+        plugin.answers["pod"] = {"error": "'get' must be one of: node, sample."}
+        await plugin.open()
+        async with listening(path) as listener:
+            for asked in (2, 6):
+                await listener.until(lambda socket: bool(socket.trouble))
+                assert listener.socket.trouble == node_socket.SILENT
+                async with asyncio.timeout(SECONDS):
+                    while plugin.asked < asked:
+                        assert listener.socket.trouble
+                        await asyncio.sleep(0.01)
+            plugin.answers["pod"] = POD
+            await listener.until(lambda socket: not socket.trouble)
         await plugin.close()
 
     asyncio.run(play())

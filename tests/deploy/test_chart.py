@@ -315,7 +315,7 @@ def test_programs_have_the_rights_that_they_use() -> None:
         | {"create endpointslices", "get endpointslices", "patch endpointslices"},
         "jupyter-gpu-node": pods | nodes | told | {"patch nodes/status"},
         "jupyter-gpu-kube-scheduler": leads | {"update leases"},
-        "jupyter-gpu-notebook": pods | {"update-own pods/requested"},
+        "jupyter-gpu-notebook": {"patch pods/status", "update-own pods/requested"},
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from jupyter_gpu_node.fakes import uuid_of
 from tests.cluster.testbed import Cluster, Existing, binaries, until
 from tests.cluster.testbed.commands import CommandFailed
 from tests.cluster.whole import pods
@@ -127,7 +128,7 @@ def test_the_clusters_own_kube_scheduler_asks_our_extender(cluster: Cluster, tmp
     try:
         configure_kube_scheduler(cluster, tmp_path)
         cluster.kubectl(*HERE, "create", "-f", "-", stdin=yaml.safe_dump_all(both))
-        until(lambda: shares(cluster, "fits") == 2, 60, "the pod to have its GPUs")
+        until(lambda: shares_of(cluster, "fits") == 2, 60, "the pod to have its GPUs")
         assert named(cluster, "fits")["spec"]["schedulerName"] == "default-scheduler"
         assert not named(cluster, "large")["spec"].get("nodeName")
         until(lambda: f"only {product.GPUS} GPUs, {product.GPUS + 1} wanted" in refusal(cluster, "large"), 60, "why")
@@ -159,6 +160,32 @@ def test_uninstall_leaves_nothing_on_the_nodes(cluster: Cluster) -> None:
         assert all(path == slots or path.startswith(f"{slots}/") for path in left), left
         assert "jupyter-gpu" not in each.run("find", "/sys/fs/bpf")
         assert "jupyter-gpu" not in each.run("find", "/var/lib/kubelet/device-plugins")
+
+
+def test_what_was_written_between_two_installations_is_not_believed(cluster: Cluster) -> None:
+    """A pod that waits for a slot grants itself GPUs while no policy is there: it begins with none of them."""
+    cluster.helm("uninstall", product.RELEASE, "--namespace", product.NAMESPACE, "--wait", "--ignore-not-found")
+    node = cluster.node_names[0]
+    shares = [{"uuid": uuid_of(index, node), "milli": 1000} for index in range(2)]
+    granted = json.dumps({"observedGeneration": 1, "shares": shares})
+    forged = pods.pod("forged", node=node, wants=2)
+    forged["metadata"]["annotations"] |= {"jupyter-gpu.io/allocated": granted, "jupyter-gpu.io/attached": granted}
+    cluster.kubectl(*HERE, "create", "-f", "-", stdin=yaml.safe_dump(forged))
+    cluster.kubectl("annotate", "node", node, "jupyter-gpu.io/inventory=[]", "--overwrite")
+    try:
+        product.install(cluster, notebooks=NOTEBOOKS)
+        cluster.kubectl(*HERE, "wait", "--for=condition=Ready", "pod/forged", "--timeout=90s", seconds=100)
+        opens = (
+            f"for i in $(seq 0 {product.GPUS - 1}); do (exec 3<>/dev/jupyter-gpu/gpu$i) 2>/dev/null && echo $i; done"
+        )
+        assert cluster.kubectl(*HERE, "exec", "forged", "--", "sh", "-c", f"{opens}; true").split() == []
+        assert "jupyter-gpu.io/requested" not in named(cluster, "forged")["metadata"]["annotations"]
+        cluster.kubectl(*HERE, "annotate", "pod", "forged", "jupyter-gpu.io/requested=1")
+        until(lambda: shares_of(cluster, "forged") == 1, 60, "what it asked for rightfully")
+        assert len(cluster.kubectl(*HERE, "exec", "forged", "--", "sh", "-c", f"{opens}; true").split()) == 1
+    finally:
+        cluster.kubectl(*HERE, "delete", "pod", "forged", "--ignore-not-found", "--wait=true")
+        product.uninstall(cluster)
 
 
 def quota(cluster: Cluster) -> None:
@@ -311,7 +338,7 @@ def unscheduled(name: str, wants: int) -> dict[str, Any]:
     return made
 
 
-def shares(cluster: Cluster, name: str) -> int:
+def shares_of(cluster: Cluster, name: str) -> int:
     """How many GPUs a pod has."""
     return len(
         json.loads(named(cluster, name)["metadata"]["annotations"].get("jupyter-gpu.io/attached", "{}")).get(

@@ -1,13 +1,14 @@
 """The backend of a pod as the server sees it: it records the wish in the pod, and follows what others make of it.
 
 Nothing here decides or enforces. The pod's `requested` is written with the pod's own token; scheduler and node plugin
-answer in `allocated` and `attached`, which a watch on this one pod brings. All of it is asynchronous I/O on the
-server's event loop: there is no thread.
+answer in `allocated` and `attached`, of which the node plugin tells over the pod's socket, so that the pod need not be
+read at the API server. All of it is asynchronous I/O on the server's event loop: there is no thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -26,19 +27,22 @@ from jupyter_gpu.model.annotations import ATTACHED, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
 from jupyter_gpu.model.view import GpuLoad, Sample, View
 
+from . import events
 from . import identity as identities
 from .courtesy import refuse
 from .identity import Identity
 from .node_socket import VARIABLE, NodeSocket, Unreachable
+from .own_pod import OwnPod
 from .settings import Settings
+from .told import Told
+from .trouble import Trouble
 from .views import Records, Sight, answered, compose, read
-from .watch import Watch
 from .writer import Writer
 
 DEADLINE = 5.0
 """Seconds for one call of the API server."""
 FIRST_LOOK = 3.0
-"""Seconds that the start waits for the node plugin's and the watch's first word."""
+"""Seconds that the start waits for the node plugin's first word."""
 PATIENCE = 10.0
 """Seconds that a request waits for scheduler and node plugin; they go on without it."""
 GOODBYE = 4.0
@@ -77,6 +81,8 @@ class KubernetesBackend:
         self._listeners: dict[int, Listener] = {}
         self._subscriptions = 0
         self._moved = asyncio.Event()  # replaced each time the view changes
+        self._known = asyncio.Event()  # set when the pod was seen
+        self._trouble = Trouble(lambda why: self._see(cluster_trouble=why))
         self._writing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._stack = AsyncExitStack()
@@ -89,8 +95,8 @@ class KubernetesBackend:
         credentials, who = self._who()
         try:
             kube = await self._stack.enter_async_context(Kube(credentials, deadline=DEADLINE))
-            watch = Watch(kube, who, self._saw)
-            pod = await watch.find()
+            own = OwnPod(kube, who, lambda why: self._trouble.set("server", why))
+            pod = await own.find()
         except NoCredentials as error:
             raise BackendUnavailable(f"The cluster can't be asked. {error}") from None
         except BaseException:
@@ -98,16 +104,15 @@ class KubernetesBackend:
             raise
         uid = objects.uid(pod) or who.uid
         self._sight = replace(self._sight, instance=f"{uid[:47]}-{secrets.token_hex(8)}".removeprefix("-"))
-        self._node = NodeSocket(path, self._heard)
-        self._writer = Writer(kube, who, lambda: self._sight.pod, self._adopt, self._patience)
+        self._node = NodeSocket(path, self._heard, self._told)
+        self._writer = Writer(own, lambda: self._sight.pod, self._adopt, self._patience)
         if pod is not None:
             self._adopt(pod)
-        for job in (self._node.run(), watch.follow_pod(), watch.follow_events()):
+        for job in (self._node.run(), own.stay_in_touch(self._adopt), self._follow_events(kube, who.namespace)):
             self._run(job)
-        waiting = [asyncio.ensure_future(event.wait()) for event in (self._node.known, watch.synced)]
-        _, late = await asyncio.wait(waiting, timeout=FIRST_LOOK)
-        for task in late:
-            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LOOK):
+                await self._node.known.wait()
         self._publish()
 
     def await_guard(self) -> None:
@@ -179,6 +184,7 @@ class KubernetesBackend:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._trouble.silence()
         await self._stack.aclose()
         self._wake()
 
@@ -208,7 +214,7 @@ class KubernetesBackend:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
             _log.critical("What follows the cluster failed: the GPUs are not looked after any more.", exc_info=error)
-            self._saw(cluster_trouble="an error inside this server, whose log says more; restart it")
+            self._see(cluster_trouble="an error inside this server, whose log says more; restart it")
 
     def _ready(self) -> Writer:
         if self._writer is None:
@@ -238,28 +244,38 @@ class KubernetesBackend:
 
     # -- what is seen --------------------------------------------------------------------------------------------------
 
+    async def _follow_events(self, kube: Kube, namespace: str) -> None:
+        await self._known.wait()
+        await events.follow(kube, namespace, objects.uid(self._sight.pod), lambda found: self._see(events=found))
+
     def _adopt(self, pod: Mapping[str, Any]) -> None:
-        """A state of the pod from a watch, a read or a write. They may come in another order than they happened."""
+        """A state of the pod from the node plugin or of a write. They may come in another order than they happened."""
         known = self._sight.pod
-        if known is None or objects.newer(pod, known):
+        if known is None or (objects.uid(pod) == objects.uid(known) and objects.newer(pod, known)):
             self._sight = replace(self._sight, pod=pod)
+            self._known.set()
             told = objects.annotation(pod, ATTACHED) != objects.annotation(known, ATTACHED)
             if self._node and told:  # by the node plugin; to ask it while it works would only hold it up
                 self._node.refresh()
             self._publish()
 
-    def _saw(self, **changes: Any) -> None:
-        pod = changes.pop("pod", None)
-        if changes:
-            self._sight = replace(self._sight, **changes)
-            self._publish()
-        if pod is not None:
-            self._adopt(pod)
+    def _see(self, **changes: Any) -> None:
+        self._sight = replace(self._sight, **changes)
+        self._publish()
+
+    def _told(self, told: Told) -> None:
+        """By the node plugin, of our pod."""
+        self._trouble.set("node", told.trouble)
+        if told.gone:
+            self._see(gone=True)
+        if told.pod is not None:
+            self._adopt(told.pod)
 
     def _heard(self) -> None:
         assert self._node is not None
-        self._sight = replace(self._sight, node=self._node.node, node_trouble=self._node.trouble)
-        self._publish()
+        if self._node.trouble:  # nobody tells when that is over
+            self._trouble.set("node", "")
+        self._see(node=self._node.node, node_trouble=self._node.trouble)
 
     def _publish(self) -> None:
         view = compose(self._view.version, self._sight, self._settings)

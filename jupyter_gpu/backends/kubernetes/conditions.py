@@ -42,8 +42,8 @@ def node_unreachable(why: str) -> Condition:
     """The node plugin does not answer."""
     return _condition(
         "NodePluginUnreachable",
-        f"The GPU program of this node does not answer ({why}). You keep the GPUs you have; changes wait until it is "
-        "back. It is tried again by itself.",
+        f"The GPU program of this node does not answer ({why}), so what you see may be old. You keep the GPUs you "
+        "have; a request is recorded, and waits until it is back. It is tried again by itself.",
     )
 
 

@@ -1,6 +1,7 @@
-"""Ask the node plugin over the pod's socket: which GPUs the node has, and who uses the pod's own.
+"""Ask the node plugin over the pod's socket: which GPUs the node has, who uses the pod's own, and how the pod stands.
 
-A connection stays open: when the plugin dies it ends, and that is known at once without asking again and again.
+A connection stays open, over which each new state of the pod comes. When the plugin dies it ends, and that is known at
+once without asking again and again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import MAX_GPUS, Gpu, Holder, read_uuid
 from jupyter_gpu.model.view import GpuLoad
 
+from .told import Told, read_told
 from .views import Node
 
 VARIABLE = "JUPYTER_GPU_NODE_SOCKET"
@@ -25,6 +27,7 @@ MAX_ANSWER = 2**20
 DEADLINE = 6.0
 """Seconds for an answer; the plugin has five of its own."""
 OLDER = "the GPU program of this node is older than that"
+SILENT = "it does not tell the state of this pod; it may be older than this server, and has to be upgraded"
 FIRST_PAUSE, LAST_PAUSE = 0.1, 2.0
 """Seconds between attempts to reach a plugin that is away."""
 
@@ -46,11 +49,15 @@ class Use:
 
 
 class NodeSocket:
-    """What the plugin says of its node, kept up to date by :meth:`run`; ``changed`` is called when that changes."""
+    """What the plugin says of its node, kept up to date by :meth:`run`; ``changed`` is called when that changes.
 
-    def __init__(self, path: Path, changed: Callable[[], None]) -> None:
+    ``told`` hears of each state of the pod that the plugin tells of.
+    """
+
+    def __init__(self, path: Path, changed: Callable[[], None], told: Callable[[Told], None] = lambda _: None) -> None:
         self._path = path
         self._changed = changed
+        self._told = told
         self._again = asyncio.Event()
         self.node: Node | None = None
         """The last answer; stays when the plugin is away."""
@@ -69,7 +76,11 @@ class NodeSocket:
         while True:
             try:
                 async with self._connected() as (reader, writer):
-                    await self._learn(reader, writer)
+                    self._again.clear()
+                    node = _read(read_node, await _ask(reader, writer, "node"))
+                    first = _read(read_told, await _asked_for_pod(reader, writer))
+                    self._told(first)
+                    self._tell(node, "")
                     pause = FIRST_PAUSE
                     await self._stay(reader)
             except Unreachable as error:
@@ -88,21 +99,27 @@ class NodeSocket:
 
     async def _stay(self, reader: asyncio.StreamReader) -> None:
         """Until the connection ends. What is asked meanwhile goes another way, so that this one only listens."""
-        ended = asyncio.ensure_future(reader.read(1))
+        listening = asyncio.ensure_future(self._listen(reader))
         try:
-            while not ended.done():
+            while not listening.done():
                 again = asyncio.ensure_future(self._again.wait())
                 try:
-                    await asyncio.wait((ended, again), return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait((listening, again), return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     again.cancel()
                 if self._again.is_set():
                     async with self._connected() as (other, writer):
                         await self._learn(other, writer)
+            listening.result()
         finally:
-            ended.cancel()
-            with contextlib.suppress(OSError, asyncio.CancelledError):
-                await ended
+            listening.cancel()
+            with contextlib.suppress(Unreachable, asyncio.CancelledError):
+                await listening
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        """Each state that comes. Raises :class:`Unreachable` at the end."""
+        while True:
+            self._told(_read(read_told, await _line(reader)))
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> Any:
@@ -133,9 +150,24 @@ async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, what:
         async with asyncio.timeout(DEADLINE):
             writer.write(strict.dumps({"get": what}).encode() + b"\n")
             await writer.drain()
-            line = await reader.readline()
+            return await _line(reader)
     except TimeoutError:
         raise Unreachable("it took too long") from None
+    except OSError as error:
+        raise Unreachable(str(error)) from None
+
+
+async def _asked_for_pod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Any:
+    """The first state of the pod; more follow on this connection."""
+    answer = await _ask(reader, writer, "pod")
+    if isinstance(answer, Mapping) and "error" in answer:
+        raise Unreachable(SILENT)
+    return answer
+
+
+async def _line(reader: asyncio.StreamReader) -> Any:
+    try:
+        line = await reader.readline()
     except (OSError, ValueError) as error:  # ValueError: a line that is too long
         raise Unreachable(str(error)) from None
     if not line:

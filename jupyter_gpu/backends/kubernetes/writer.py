@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jupyter_gpu.kube import Conflict, Forbidden, Invalid, Kube, KubeError, NotFound, Unavailable, objects, paths
+from jupyter_gpu.kube import Conflict, Forbidden, Invalid, KubeError, NotFound, Unavailable, objects
 from jupyter_gpu.model.annotations import REQUESTED, Requested, Wish, encode
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 
-from .identity import Identity
+from .own_pod import OwnPod
 from .views import advance, read
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 2.0
@@ -31,15 +31,13 @@ class Writer:
 
     def __init__(
         self,
-        kube: Kube,
-        who: Identity,
+        own: OwnPod,
         pod: Callable[[], Pod | None],
         adopt: Callable[[Pod], None],
         patience: float,
     ) -> None:
-        self._kube = kube
+        self._own = own
         self._patience = patience
-        self._who = who
         self._pod = pod
         self._adopt = adopt
         self._highest = 0
@@ -57,7 +55,7 @@ class Writer:
             trouble: KubeError | None = None
             try:
                 if self._pod() is None:
-                    await self._look()
+                    self._adopt(await self._own.look())
                 records = read(self._pod())
                 self._highest = max(self._highest, records.newest)
                 if tried is not None and records.requested == tried:
@@ -85,30 +83,18 @@ class Writer:
 
     async def _write(self, requested: Requested) -> None:
         pod = self._pod()
-        body = {
-            "metadata": {
-                "uid": objects.uid(pod),
-                "resourceVersion": objects.resource_version(pod),
-                "annotations": {REQUESTED: encode(requested)},
-            }
-        }
-        self._adopt(await self._kube.patch(paths.pod(self._who.namespace, self._who.name, "status"), body))
-
-    async def _look(self) -> None:
-        pod = await self._kube.get(paths.pod(self._who.namespace, self._who.name))
-        known = self._pod()
-        if objects.uid(pod) != (objects.uid(known) or self._who.uid or objects.uid(pod)):
-            raise NotFound(404, "Replaced", "Another pod has the name of this one.")
-        self._adopt(pod)
+        version = objects.resource_version(pod)
+        annotations = {REQUESTED: encode(requested)}
+        self._adopt(await self._own.patch({"resourceVersion": version, "annotations": annotations}))
 
     async def _look_if_possible(self) -> None:
         """Before the next attempt; where it is not possible, the next attempt finds out."""
         try:
-            await self._look()
+            self._adopt(await self._own.look())
         except NotFound as error:
             _raise_if_final(error)
         except KubeError as error:
-            _log.debug("The pod can't be read: %s", error.message)
+            _log.debug("The pod can't be asked for: %s", error.message)
 
 
 def _raise_if_final(error: KubeError) -> None:

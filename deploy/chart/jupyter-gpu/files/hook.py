@@ -1,7 +1,8 @@
 """What has to happen before the chart grants anything, and after it took everything back.
 
 `apply`: the admission policies are applied in place, and this ends when the API server enforces them, each in its new
-version. `remove`: nodes are cleaned of what the node plugin left, and the policies go. Standard library only; talks to
+version. Where they were not there before, anybody could have written what they guard: all of it is taken away.
+`remove`: nodes are cleaned of what the node plugin left, and the policies go. Standard library only; talks to
 the API server with the token of the hook's service account.
 """
 
@@ -17,6 +18,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 HERE = Path(__file__).parent
 ACCOUNT = Path(os.environ.get("ACCOUNT", "/var/run/secrets/kubernetes.io/serviceaccount"))
@@ -26,6 +28,12 @@ SETTLE = 2.0
 """A policy must be seen in force for so long: behind a load balancer other API servers may be later."""
 PREFIX = "jupyter-gpu.io/"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+GUARDS = ("jupyter-gpu-bindings", "jupyter-gpu-nodes", "jupyter-gpu-pods")
+"""The policies without which anybody could write our records."""
+UNCHECKED = PREFIX + "unchecked"
+"""Annotation of policies that were not in force all the time since records were taken away last."""
+PAGE = 500
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class Refused(Exception):
@@ -40,7 +48,9 @@ class Gone(Refused):
     """There is no such object."""
 
 
-def call(method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
+def call(
+    method: str, path: str, body: Any = None, kind: str = "application/json", accept: str = "application/json"
+) -> Any:
     """One request. Raises Refused, and OSError while the API server cannot be reached."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     server = f"https://{f'[{host}]' if ':' in host else host}:{port}"
@@ -48,6 +58,7 @@ def call(method: str, path: str, body: Any = None, kind: str = "application/json
     request = urllib.request.Request(server + path, data=data, method=method)  # noqa: S310
     request.add_header("Authorization", f"Bearer {(ACCOUNT / 'token').read_text()}")
     request.add_header("Content-Type", kind)
+    request.add_header("Accept", accept)
     trust = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
     try:
         with urllib.request.urlopen(request, timeout=30, context=trust) as answer:  # noqa: S310
@@ -73,23 +84,57 @@ def patiently(what: str, done: Callable[[], bool]) -> None:
     raise SystemExit(f"{what} did not happen within {SECONDS:.0f} s.{trouble}")
 
 
-def objects() -> Iterator[tuple[str, str]]:
-    """Path and text of what is to be applied: policies, then their bindings."""
+def objects() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Path and content of what is to be applied: policies, then their bindings."""
     for file in sorted(HERE.glob("validatingadmission*.yaml")):
         resource, name, _ = file.name.split(".")
-        yield f"{ADMISSION}/{resource}/{name}", file.read_text()
+        yield f"{ADMISSION}/{resource}/{name}", json.loads(file.read_text())
 
 
 def apply() -> None:
-    """Puts the policies into force."""
-    for path, text in objects():
+    """Puts the policies into force. Killed at any point, the next attempt ends in the same state."""
+    unchecked = [UNCHECKED] if unguarded() else []
+    put(unchecked)
+    enforce()
+    if unchecked:
+        forget()
+        put([])
 
-        def applied(path: str = path, text: str = text) -> bool:
-            call("PATCH", f"{path}?fieldManager=jupyter-gpu&force=true", text, "application/apply-patch+yaml")
+
+def unguarded() -> bool:
+    """Whether anybody could write our records: a policy is missing, or was made by an attempt that was cut off."""
+    found: list[bool] = []
+
+    def looked() -> bool:
+        found[:] = [_unchecked(path) for path, body in objects() if body["metadata"]["name"] in GUARDS]
+        return True
+
+    patiently("A look at the policies", looked)
+    return any(found)
+
+
+def _unchecked(path: str) -> bool:
+    try:
+        return UNCHECKED in (call("GET", path)["metadata"].get("annotations") or {})
+    except Gone:
+        return True
+
+
+def put(annotations: list[str]) -> None:
+    """Applies the policies, each with these annotations and no others of ours."""
+    for path, body in objects():
+        body["metadata"]["annotations"] = dict.fromkeys(annotations, "true")
+
+        def applied(path: str = path, body: Any = body) -> bool:
+            call("PATCH", f"{path}?fieldManager=jupyter-gpu&force=true", body, "application/apply-patch+yaml")
             return True
 
         patiently(f"Applying {path}", applied)
         print("applied", path, flush=True)
+
+
+def enforce() -> None:
+    """Waits until the policies are in force."""
     since: list[float] = []
 
     def enforced() -> bool:
@@ -105,8 +150,65 @@ def apply() -> None:
 
 def marks() -> list[str]:
     """Of each policy, the words with which this very version refuses what is only for trying."""
-    found = (re.search(r"jupyter-gpu policy \S+ is in force", text) for _, text in objects())
+    found = (re.search(r"jupyter-gpu policy \S+ is in force", json.dumps(body)) for _, body in objects())
     return [match[0] for match in found if match]
+
+
+def forget() -> None:
+    """Takes every record of ours from all pods and nodes; whoever has the right to writes anew what is so."""
+    taken = {"pods": 0, "nodes": 0}
+    for what, part in (("pods", "/status"), ("nodes", "")):
+        for metadata in list(everything(f"/api/v1/{what}")):
+            if (patch := removal(metadata)) is None:
+                continue
+            inside = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+            strip(f"/api/v1{inside}/{what}/{metadata['name']}{part}", {**patch, "uid": metadata["uid"]})
+            taken[what] += 1
+    print(f"records from before were taken from {taken['pods']} pods and {taken['nodes']} nodes", flush=True)
+
+
+def everything(path: str) -> Iterator[dict[str, Any]]:
+    """Metadata of all objects, page by page."""
+    following = ""
+    while True:
+        page: dict[str, Any] = {}
+
+        def got(page: dict[str, Any] = page, more: str = following) -> bool:
+            page.update(call("GET", f"{path}?limit={PAGE}&continue={quote(more)}", accept=METADATA))
+            return True
+
+        patiently(f"Listing {path}", got)
+        yield from (item["metadata"] for item in page["items"] or ())  # null where there are none
+        following = page["metadata"].get("continue", "")
+        if not following:
+            return
+
+
+def removal(metadata: dict[str, Any]) -> dict[str, Any] | None:
+    """What to merge into the metadata so that nothing of ours is left; None: nothing is there."""
+    annotations = [key for key in metadata.get("annotations") or {} if key.startswith(PREFIX)]
+    labels = [key for key in metadata.get("labels") or {} if key.startswith(PREFIX + "gpu.")]
+    if "namespace" in metadata:  # labels of pods are nobody's record
+        labels = []
+    if not annotations and not labels:
+        return None
+    return {"annotations": dict.fromkeys(annotations), "labels": dict.fromkeys(labels)}
+
+
+def strip(path: str, metadata: dict[str, Any]) -> None:
+    """Merges this into an object, unless it is gone."""
+
+    def stripped() -> bool:
+        try:
+            call("PATCH", path, {"metadata": metadata}, "application/merge-patch+json")
+        except Gone:
+            return True
+        except Refused as error:
+            if "metadata.uid" not in str(error):  # else another one of that name was made while the policies held
+                raise
+        return True
+
+    patiently(f"Taking our annotations from {path}", stripped)
 
 
 PROBE = {PREFIX + "probe": "1"}
@@ -160,8 +262,9 @@ def remove() -> None:
     cleaners = {}
     for node in call("GET", "/api/v1/nodes")["items"]:
         name = node["metadata"]["name"]
-        if not forget(node):
+        if PREFIX + "inventory" not in node["metadata"].get("annotations", {}):
             continue
+        strip(f"/api/v1/nodes/{name}", removal(node["metadata"]) or {})  # the policy holds for a second more
         if not ready(node):
             outcomes[name] = "not cleaned, as it is not ready"
         elif name in busy:
@@ -176,9 +279,7 @@ def remove() -> None:
     for name, outcome in outcomes.items():
         print(f"node {name}: {outcome}", flush=True)
     if any(outcome != CLEANED for outcome in outcomes.values()):
-        print(
-            "What is left there harms nobody: docs/cluster-guide.md, Upgrade, uninstall.", flush=True
-        )
+        print("What is left there harms nobody: docs/cluster-guide.md, Upgrade, uninstall.", flush=True)
 
 
 CLEANED = "cleaned"
@@ -201,24 +302,6 @@ def ended() -> set[str]:
         if not there or time.monotonic() >= deadline:
             return there
         time.sleep(0.5)
-
-
-def forget(node: Any) -> bool:
-    """Takes what the node plugin wrote from a Node; whether there was anything."""
-    metadata = node["metadata"]
-    annotations = [key for key in metadata.get("annotations", {}) if key == PREFIX + "inventory"]
-    labels = [key for key in metadata.get("labels", {}) if key.startswith(PREFIX + "gpu.")]
-    if not annotations:
-        return False
-    patch = {"metadata": {"annotations": dict.fromkeys(annotations), "labels": dict.fromkeys(labels)}}
-
-    def forgotten() -> bool:
-        with contextlib.suppress(Gone):
-            call("PATCH", f"/api/v1/nodes/{metadata['name']}", patch, "application/merge-patch+json")
-        return True
-
-    patiently(f"Taking our annotation from node {metadata['name']}", forgotten)  # the policy holds for a second more
-    return True
 
 
 def cleaner(node: str) -> str:

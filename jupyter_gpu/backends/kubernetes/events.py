@@ -1,0 +1,31 @@
+"""Follow what the cluster tells about our pod, where the pod may read it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jupyter_gpu.kube import Change, Forbidden, Kube, KubeError, Reflector, Unauthorized, paths
+
+_log = logging.getLogger(__name__)
+
+Events = tuple[Mapping[str, Any], ...]
+
+
+async def follow(kube: Kube, namespace: str, uid: str, saw: Callable[[Events], None]) -> None:
+    """Until cancelled, or at once over where this pod may not read events: they are a help, no more."""
+    path, fields = paths.events(namespace), f"involvedObject.uid={uid}"
+    try:
+        await kube.list(path, fields=fields, resource_version="0")
+    except (Forbidden, Unauthorized):
+        _log.info("This pod may not read events: what the cluster says of it is not shown.")
+        return
+    except KubeError:
+        pass  # the reflector goes on trying
+
+    def told(_: Change) -> None:
+        saw(tuple(reflector.objects.values()))
+
+    reflector = Reflector(kube, path, fields=fields, on_change=told)
+    await reflector.run()

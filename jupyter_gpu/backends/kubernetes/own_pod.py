@@ -1,0 +1,101 @@
+"""Our own pod at the API server, by the one right that a notebook has: to patch its status.
+
+The answer to a patch is the pod, also to one that changes nothing: so nothing need be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jupyter_gpu.kube import Conflict, Forbidden, Kube, KubeError, NotFound, Unauthorized, objects, paths
+from jupyter_gpu.kube.errors import Invalid
+from jupyter_gpu.model.errors import BackendUnavailable
+
+from . import identity as identities
+from .identity import Identity
+
+FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
+"""Seconds between attempts while the API server is away."""
+ANSWERS = (Conflict, Forbidden, Invalid, NotFound, Unauthorized)
+"""What shows that the API server is there."""
+
+Pod = Mapping[str, Any]
+
+_log = logging.getLogger(__name__)
+
+
+class OwnPod:
+    """One pod, known by name and, as soon as it was seen, by uid. ``trouble``: why it cannot be reached; "": it can."""
+
+    def __init__(self, kube: Kube, who: Identity, trouble: Callable[[str], None] = lambda _: None) -> None:
+        self._kube = kube
+        self._who = who
+        self._trouble = trouble
+        self._lost = asyncio.Event()
+        self.uid = who.uid
+
+    async def look(self) -> Pod:
+        """The pod now. Raises :class:`KubeError`; :class:`NotFound` also where another pod has its name by now."""
+        try:
+            return await self.patch({})
+        except Conflict as error:
+            if error.status != 422:
+                raise
+            raise NotFound(404, "Replaced", "Another pod has the name of this one.") from None
+
+    async def patch(self, metadata: Mapping[str, Any]) -> Pod:
+        """Merge this into its metadata; the pod afterwards. Raises :class:`KubeError`."""
+        body = {"metadata": {**({"uid": self.uid} if self.uid else {}), **metadata}}
+        try:
+            pod = await self._kube.patch(paths.pod(self._who.namespace, self._who.name, "status"), body)
+        except KubeError as error:
+            if not isinstance(error, ANSWERS):
+                self._trouble(error.message)
+                self._lost.set()
+            raise
+        self._trouble("")
+        self._lost.clear()
+        self.uid = self.uid or objects.uid(pod)
+        return pod
+
+    async def find(self) -> Pod | None:
+        """At the start; ``None`` while the cluster cannot be asked.
+
+        Raises :class:`~jupyter_gpu.model.errors.BackendUnavailable` where waiting would not help.
+        """
+        who = self._who
+        try:
+            return await self.look()
+        except NotFound as error:
+            replaced = error.reason == "Replaced"
+            why = "that name belongs to another pod by now" if replaced else "there is none of that name"
+            raise identities.mistaken(who, why) from None
+        except (Forbidden, Unauthorized) as error:
+            raise BackendUnavailable(
+                f"The cluster does not let this pod ask for GPUs ({error.message}). An administrator can allow it: "
+                "bind the role for notebooks of jupyter-gpu's chart to the service account in namespace "
+                f"{who.namespace!r}."
+            ) from None
+        except KubeError as error:
+            _log.warning("The cluster can't be asked yet: %s", error.message)
+            return None
+
+    async def stay_in_touch(self, adopt: Callable[[Pod], None]) -> None:
+        """Until cancelled: find out by attempts when the API server is back, each time it was lost."""
+        while True:
+            await self._lost.wait()
+            pause = FIRST_PAUSE
+            while self._lost.is_set():
+                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
+                pause = min(pause * 2, LAST_PAUSE)
+                try:
+                    adopt(await self.look())
+                except ANSWERS:
+                    self._trouble("")
+                    self._lost.clear()
+                except KubeError as error:
+                    _log.debug("The cluster can't be asked: %s", error.message)

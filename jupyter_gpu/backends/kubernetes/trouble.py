@@ -1,0 +1,40 @@
+"""Why the cluster cannot be heard, by whom it should be: told when it lasts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+GRACE = 0.5
+"""Seconds that the API server may be away before the user is told: a connection that is cut is nothing to speak of."""
+
+
+class Trouble:
+    """``tell`` is called with the reason after a moment, and with "" at once when all is well."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._reasons: dict[str, str] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+
+    def set(self, whose: str, why: str) -> None:
+        """``why`` is empty where there is none."""
+        before = self._reasons.get(whose, "")
+        self._reasons[whose] = why
+        if why == before:
+            return
+        if not any(self._reasons.values()):
+            self.silence()
+            self._tell("")
+        elif self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(GRACE, self._told)
+
+    def silence(self) -> None:
+        """Nothing is told any more."""
+        if self._alarm:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _told(self) -> None:
+        self._alarm = None
+        self._tell(next(filter(None, self._reasons.values()), ""))

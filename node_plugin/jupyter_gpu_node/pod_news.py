@@ -1,0 +1,96 @@
+"""What the API server told last of this node's pods with a slot, for whoever follows one of them. No I/O.
+
+Level-triggered: who follows gets the newest state whenever it is another one, and not each on the way to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jupyter_gpu.kube import objects
+from jupyter_gpu.model.annotations import PREFIX
+
+
+@dataclass(slots=True)
+class _Known:
+    pod: Mapping[str, Any] | None = None
+    gone: bool = False
+    followers: set[asyncio.Event] = field(default_factory=set)
+
+
+class PodNews:
+    """States of pods by uid; the newest of each, whether it came by a watch or as the answer to a write."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._trouble = ""
+
+    def tell(self, pod: Mapping[str, Any]) -> None:
+        """A state of a pod; an older one than what is known is no news."""
+        known = self._known.setdefault(objects.uid(pod), _Known())
+        if known.pod is None or objects.newer(pod, known.pod):
+            known.pod = summary(pod)
+            _wake(known)
+
+    def removed(self, uid: str) -> None:
+        """The API server knows it no more."""
+        known = self._known.setdefault(uid, _Known())
+        known.gone = True
+        _wake(known)
+
+    def forget(self, uid: str) -> None:
+        """Nothing of the pod is left on this node."""
+        known = self._known.get(uid)
+        if known and known.followers:  # its container ends: nothing new is to be told
+            known.pod = None
+        else:
+            self._known.pop(uid, None)
+
+    def trouble(self, why: str) -> None:
+        """Why the API server cannot be heard now; empty: it can."""
+        self._trouble = why
+        for known in self._known.values():
+            _wake(known)
+
+    async def follow(self, uid: str) -> AsyncIterator[Mapping[str, Any]]:
+        """What is known of the pod, now and whenever it is another; without end."""
+        known = self._known.setdefault(uid, _Known())
+        wake = asyncio.Event()
+        known.followers.add(wake)
+        last: Mapping[str, Any] | None = None
+        try:
+            while True:
+                wake.clear()
+                now = {"pod": known.pod, "gone": known.gone, "trouble": self._trouble}
+                if now != last:
+                    last = now
+                    yield now
+                await wake.wait()
+        finally:
+            known.followers.discard(wake)
+            if not known.followers and known.pod is None:
+                self._known.pop(uid, None)
+
+
+def summary(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """What its Jupyter server needs of it: which it is, its version, our annotations, whether it is on its way out."""
+    metadata = pod["metadata"]
+    annotations = metadata.get("annotations") or {}
+    told = {
+        "namespace": objects.namespace(pod),
+        "name": objects.name(pod),
+        "uid": objects.uid(pod),
+        "resourceVersion": objects.resource_version(pod),
+        "annotations": {key: value for key, value in annotations.items() if key.startswith(PREFIX)},
+    }
+    if objects.deleting(pod):
+        told["deletionTimestamp"] = metadata["deletionTimestamp"]
+    return {"metadata": told}
+
+
+def _wake(known: _Known) -> None:
+    for event in known.followers:
+        event.set()

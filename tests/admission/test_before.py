@@ -1,0 +1,153 @@
+"""What was written before an installation is not believed: the chart's real hook on a real API server."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.admission.api import MERGE
+from tests.admission.cases import FORGED
+from tests.admission.test_admission import NAMES, POLICIES, some_plane
+from tests.admission.world import FOREIGN, GRANTED, NOTEBOOKS, ONE, PODS, PREFIX, TWO, World, slot_pod
+from tests.cluster.testbed import until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.existing]
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+FORGERY = {"metadata": {"annotations": {PREFIX + "allocated": FORGED, "example.com/own": "1"}, "labels": {"app": "a"}}}
+STOCK = {
+    "metadata": {
+        "annotations": {PREFIX + "inventory": '[{"uuid":"GPU-9"}]', "example.com/own": "1"},
+        "labels": {PREFIX + "gpu.count": "8", "example.com/own": "1"},
+    }
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Of these tests alone, as they take policies away."""
+    with some_plane() as plane:
+        world = World(plane, tmp_path_factory.mktemp("before"))
+        world.build()
+        yield world
+        world.close()
+
+
+def forge(world: World) -> None:
+    """By people who may not, while no policy keeps them from it."""
+    editor = world.identities["editor"]
+    until(lambda: editor("PATCH", f"{PODS}/lab", FORGERY, MERGE).ok, 60, "the end of the policies")
+    editor.need("PATCH", f"{PODS}/plain", FORGERY, MERGE)
+    world.admin.need("PATCH", f"/api/v1/namespaces/{FOREIGN}/pods/stranger", FORGERY, MERGE)
+    until(lambda: editor("PATCH", f"/api/v1/nodes/{TWO}", STOCK, MERGE).ok, 60, "the end of the policies")
+
+
+def records(world: World) -> dict[str, set[str]]:
+    """Annotations and labels of ours, by the object that has them."""
+    found: dict[str, set[str]] = {}
+    for path in (PODS, f"/api/v1/namespaces/{FOREIGN}/pods", "/api/v1/nodes"):
+        for item in world.admin.need("GET", path)["items"]:
+            metadata = item["metadata"]
+            keys = (*metadata.get("annotations", {}), *metadata.get("labels", {}))
+            if ours := {key.removeprefix(PREFIX) for key in keys if key.startswith(PREFIX)}:
+                found[metadata["name"]] = ours
+    return found
+
+
+def own(world: World, path: str) -> Any:
+    """What the forger wrote beside it."""
+    return world.admin.need("GET", path)["metadata"]["annotations"].get("example.com/own")
+
+
+def unchecked(world: World) -> set[str]:
+    """Policies and bindings that say that nobody looked since they were made."""
+    found = [item["metadata"] for path in (POLICIES, BINDINGS) for item in world.admin.need("GET", path)["items"]]
+    return {metadata["name"] for metadata in found if PREFIX + "unchecked" in metadata.get("annotations", {})}
+
+
+def lose(world: World, *paths: str) -> None:
+    """Policies or bindings, if they are there."""
+    for path in paths:
+        world.admin("DELETE", path)
+
+
+def test_what_an_upgrade_finds_stays(world: World) -> None:
+    """The policies were there all the time: what running pods and nodes have was written by who may."""
+    before = records(world)
+    assert before["lab"] == set(GRANTED)
+    assert before[ONE] == {"inventory", "gpu.count"}
+    assert "taken from" not in world.apply_policies()
+    assert records(world) == before
+    assert not unchecked(world)
+
+
+@pytest.mark.parametrize("missing", ["all", f"{POLICIES}/jupyter-gpu-nodes", f"{BINDINGS}/jupyter-gpu-pods"])
+def test_what_was_written_before_an_installation_is_taken_away(world: World, missing: str) -> None:
+    """Uninstalled, or a part of it removed by hand, forged, installed again: of our records nothing is left."""
+    lose(world, *([f"{POLICIES}/{name}" for name in NAMES] if missing == "all" else [missing]))
+    if missing == "all":
+        forge(world)
+    else:
+        world.glass.need("PATCH", f"{PODS}/lab", FORGERY, MERGE)
+    assert "lab" in records(world)
+    assert "taken from" in world.apply_policies()
+    assert records(world) == {}
+    assert own(world, f"{PODS}/lab") == own(world, f"/api/v1/nodes/{TWO}") == "1"
+    assert world.admin.need("GET", f"{PODS}/lab")["metadata"]["labels"] == {"app": "a"}
+    assert not unchecked(world)
+    forged = world.identities["editor"]("PATCH", f"{PODS}/lab", FORGERY, MERGE)
+    assert forged.status == 403, forged.message
+
+
+def test_a_hook_that_is_killed_is_made_up_for(world: World) -> None:
+    """Its policies are there, and nobody has looked at what was written before: the next one does."""
+    lose(world, *(f"{POLICIES}/{name}" for name in NAMES))
+    forge(world)
+    world.write_hook()
+    with world.start_hook("apply") as hook:
+        assert hook.stdout is not None
+        assert hook.stdout.readline().startswith("applied")
+        hook.kill()
+    assert unchecked(world)
+    assert {"lab", "plain", "stranger", TWO} <= set(records(world))
+    assert "taken from" in world.apply_policies()
+    assert (records(world), unchecked(world)) == ({}, set())
+
+
+def test_pods_that_are_made_while_records_are_taken_away(world: World) -> None:
+    """One that has the name of a pod that was listed keeps what it was rightfully made with."""
+    lose(world, f"{POLICIES}/jupyter-gpu-pods")
+    world.glass.need("PATCH", f"{PODS}/lab", FORGERY, MERGE)
+    world.write_hook()
+    path = world.folder / "hook" / "hook.py"
+    program = path.read_text()
+    # Stands still between its list and its first patch, until it is told to go on.
+    path.write_text(
+        program.replace("def strip(", "def _strip(").replace("PROBE = {PREFIX", HALT + "PROBE = {PREFIX", 1)
+    )
+    with world.start_hook("apply") as hook:
+        assert hook.stdout is not None
+        while (line := hook.stdout.readline()) != "listed\n":
+            assert line, "the hook ended"
+        world.kill("lab")
+        made = world.identities["hub"].need("POST", PODS, slot_pod("lab", annotations={"requested": "1"}))
+        (world.folder / "go").touch()
+        output, _ = hook.communicate(timeout=60)
+    assert hook.returncode == 0, output
+    assert records(world) == {"lab": {"requested"}}
+    assert (
+        world.admin.need("GET", f"/api/v1/namespaces/{NOTEBOOKS}/pods/lab")["metadata"]["uid"]
+        == made["metadata"]["uid"]
+    )
+
+
+HALT = """
+def strip(path, metadata):
+    go = HERE.parent / "go"
+    if not go.exists():
+        print("listed", flush=True)
+        while not go.exists():
+            time.sleep(0.05)
+    _strip(path, metadata)
+
+
+"""

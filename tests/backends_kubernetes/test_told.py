@@ -1,0 +1,76 @@
+"""What the node plugin tells of a pod is checked like all that comes from outside."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.backends.kubernetes.told import Told, read_told
+from jupyter_gpu.model import strict
+from jupyter_gpu_node.pod_news import summary
+
+METADATA: dict[str, Any] = {
+    "namespace": "n",
+    "name": "p",
+    "uid": "u",
+    "resourceVersion": "7",
+    "annotations": {"a": "b"},
+}
+
+
+def line(**more: Any) -> dict[str, Any]:
+    """A good one but for this."""
+    return {"pod": {"metadata": {**METADATA, **more.pop("metadata", {})}}, "gone": False, "trouble": "", **more}
+
+
+def test_what_the_node_plugin_writes_is_understood() -> None:
+    """Every field comes back; of the pod nothing but what is told."""
+    ending = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    ours = {"jupyter-gpu.io/attached": "{}"}
+    for more in ({}, ending):
+        whole = {"metadata": {**METADATA, "annotations": {**ours, "other": "x"}, "labels": {}, **more}, "spec": {}}
+        told = {"metadata": {**METADATA, "annotations": ours, **more}}
+        assert read_told({"pod": summary(whole), "gone": True, "trouble": "away"}) == Told(told, True, "away")
+    assert read_told({"pod": None, "gone": False, "trouble": ""}) == Told(None, False, "")
+    assert summary({"metadata": {"uid": "u"}})["metadata"]["annotations"] == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [],
+        {},
+        {"pod": None, "gone": False},
+        line(gone="no"),
+        line(trouble=None),
+        line(pod=[]),
+        line(pod={}),
+        line(metadata={"uid": ""}),
+        line(metadata={"resourceVersion": 7}),
+        line(metadata={"annotations": None}),
+        line(metadata={"annotations": {"a": 1}}),
+        line(metadata={"deletionTimestamp": 0}),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(wrong: Any) -> None:
+    """With a sentence, and no other exception."""
+    with pytest.raises(strict.FieldError):
+        read_told(wrong)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*METADATA, "metadata"]), inner),
+)
+
+
+@given(pod=JSON, gone=JSON, trouble=JSON)
+def test_whatever_comes(pod: Any, gone: Any, trouble: Any) -> None:
+    """It is understood or refused."""
+    try:
+        told = read_told({"pod": pod, "gone": gone, "trouble": trouble})
+    except strict.FieldError:
+        return
+    assert told.gone == gone
+    assert told.pod is None or told.pod["metadata"]["uid"]

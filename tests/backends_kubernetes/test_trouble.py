@@ -1,0 +1,33 @@
+"""Why the cluster cannot be heard: told when it lasts, and over at once."""
+
+import asyncio
+
+from jupyter_gpu.backends.kubernetes import trouble
+from jupyter_gpu.backends.kubernetes.trouble import Trouble
+
+
+def test_what_lasts_is_told_and_what_passes_is_not() -> None:
+    """Of two reasons one is told until both are over; a reason that changes is told again."""
+
+    async def play() -> None:
+        told: list[str] = []
+        found = Trouble(told.append)
+        pause = 1.5 * trouble.GRACE
+        found.set("server", "cut")
+        found.set("server", "")
+        await asyncio.sleep(pause)
+        assert told == [""]
+        found.set("node", "away")
+        found.set("node", "away")
+        await asyncio.sleep(pause)
+        found.set("server", "refused")
+        found.set("node", "")
+        await asyncio.sleep(pause)
+        found.set("server", "")
+        assert told == ["", "away", "refused", ""]
+        found.set("server", "late")
+        found.silence()
+        await asyncio.sleep(pause)
+        assert told[-1] == ""
+
+    asyncio.run(play())

@@ -1,0 +1,236 @@
+"""What a pod's Jupyter server is told over its socket: each new state of the pod, and never an older one."""
+
+import asyncio
+import json
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_node import pod_socket
+from jupyter_gpu_node.pod_news import PodNews
+from jupyter_gpu_node.pod_socket import MAX_CONNECTIONS, NAME, PodSockets
+
+SECONDS = 60.0
+SLOT = "slot-0000"
+
+
+def pod(version: int, uid: str = "u", **more: Any) -> dict[str, Any]:
+    """As the API server tells of it."""
+    annotations = {"jupyter-gpu.io/attached": str(version), "example.com/secret": "x", **more.pop("annotations", {})}
+    metadata = {"namespace": "n", "name": "p", "uid": uid, "resourceVersion": str(version), "annotations": annotations}
+    return {"metadata": {**metadata, **more}, "spec": {"containers": []}, "status": {}}
+
+
+@asynccontextmanager
+async def serving(folder: Path, news: PodNews) -> AsyncIterator[Path]:
+    """One slot's socket."""
+
+    async def answer(uid: str, what: str) -> Mapping[str, Any]:
+        return {"asked": what, "uid": uid}
+
+    sockets = PodSockets(lambda slot: folder / slot, answer, news.follow)
+    await sockets.serve(SLOT, "u")
+    try:
+        yield folder / SLOT / NAME
+    finally:
+        await sockets.close()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With a short name, as paths of sockets need."""
+    with tempfile.TemporaryDirectory(prefix="jg-") as made:
+        yield Path(made)
+
+
+class Follower:
+    """A connection that asked for the pod."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def at(cls, path: Path) -> "Follower":
+        """Connects and asks."""
+        follower = cls(*await asyncio.open_unix_connection(path, limit=2**20))
+        follower.writer.write(b'{"get": "pod"}\n')
+        return follower
+
+    async def line(self) -> Any:
+        """The next state; None: it was hung up."""
+        text = await asyncio.wait_for(self.reader.readline(), SECONDS)
+        return json.loads(text) if text else None
+
+    async def version(self) -> int:
+        """Of the pod in the next state."""
+        return int((await self.line())["pod"]["metadata"]["resourceVersion"])
+
+
+def test_each_new_state_is_told_to_all(folder: Path) -> None:
+    """At once what is known, then what is new: version, our annotations, and nothing else of the pod."""
+
+    async def play() -> None:
+        news = PodNews()
+        async with serving(folder, news) as path:
+            one = await Follower.at(path)
+            assert await one.line() == {"pod": None, "gone": False, "trouble": ""}
+            news.tell(pod(5))
+            metadata = {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "5"}
+            known = {"metadata": {**metadata, "annotations": {"jupyter-gpu.io/attached": "5"}}}
+            assert await one.line() == {"pod": known, "gone": False, "trouble": ""}
+            other = await Follower.at(path)
+            assert await other.version() == 5
+            news.tell(pod(4))  # a watch that is behind the answer to a write
+            news.tell(pod(9, "another"))
+            news.tell(pod(6, deletionTimestamp="2026-01-01T00:00:00Z"))
+            for follower in (one, other):
+                told = await follower.line()
+                assert told["pod"]["metadata"]["resourceVersion"] == "6"
+                assert told["pod"]["metadata"]["deletionTimestamp"]
+            news.trouble("the API server is away")
+            assert (await one.line())["trouble"] == "the API server is away"
+            news.trouble("")
+            news.removed("u")
+            states = [await one.line()]
+            if not states[-1]["gone"]:  # or both at once: the newest counts
+                states.append(await one.line())
+            assert (states[-1]["gone"], states[-1]["trouble"]) == (True, "")
+            for follower in (one, other):
+                follower.writer.close()
+
+    asyncio.run(play())
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 2)), max_size=30))
+def test_no_older_state_after_a_newer_one(steps: list[tuple[int, int]]) -> None:
+    """In whatever order watch and writes bring them; in the end everybody has the newest."""
+
+    async def play() -> None:
+        news = PodNews()
+        seen: list[int] = []
+
+        async def follow() -> None:
+            async for state in news.follow("u"):
+                if state["pod"]:
+                    seen.append(int(state["pod"]["metadata"]["resourceVersion"]))  # noqa: PERF401 - it has no end
+
+        task = asyncio.create_task(follow())
+        for version, pauses in steps:
+            news.tell(pod(version))
+            for _ in range(pauses):
+                await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert seen == sorted(set(seen))
+        assert seen[-1:] == ([max(version for version, _ in steps)] if steps else [])
+
+    asyncio.run(play())
+
+
+def test_nothing_is_kept_of_pods_that_are_gone() -> None:
+    """Neither by the last word of a pod nor by the end of who followed it."""
+
+    async def play() -> None:
+        news = PodNews()
+        news.tell(pod(1))
+        news.forget("u")
+        following = news.follow("u")
+        assert (await anext(following))["pod"] is None
+        news.tell(pod(2))
+        news.forget("u")
+        await following.aclose()  # type: ignore[attr-defined]
+        news.forget("nobody")
+        assert not news._known
+
+    asyncio.run(play())
+
+
+def test_who_does_not_read_is_cut_and_holds_nobody_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not read is not kept: a few states, and the connection ends. Others hear all the while."""
+    monkeypatch.setattr(pod_socket, "DEADLINE", 0.3)
+
+    async def play() -> None:
+        news = PodNews()
+        async with serving(folder, news) as path:
+            with closing(socket.socket(socket.AF_UNIX)) as lazy:
+                lazy.connect(str(path))
+                lazy.sendall(b'{"get": "pod"}\n')
+                diligent = await Follower.at(path)
+                await diligent.line()
+                large = {"jupyter-gpu.io/requested": "x" * 100_000}
+                for version in range(1, 21):
+                    news.tell(pod(version, annotations=large))
+                    assert await diligent.version() == version
+                await asyncio.sleep(1)
+                lazy.settimeout(10)
+                read = 0
+                while found := await asyncio.to_thread(_received, lazy):
+                    read += found
+                assert read < 1_000_000
+                news.tell(pod(99))
+                assert await diligent.version() == 99
+                diligent.writer.close()
+
+    asyncio.run(play())
+
+
+def _received(lazy: socket.socket) -> int:
+    try:
+        return len(lazy.recv(2**20))
+    except ConnectionResetError:
+        return 0
+
+
+def test_a_connection_ends_with_who_asked(folder: Path) -> None:
+    """It takes no place of the few that a slot has; whoever says more on it is hung up on."""
+
+    async def play() -> None:
+        news = PodNews()
+        async with serving(folder, news) as path:
+            for _ in range(3 * MAX_CONNECTIONS):
+                follower = await Follower.at(path)
+                assert (await follower.line())["pod"] is None
+                follower.writer.close()
+                await follower.writer.wait_closed()
+            follower = await Follower.at(path)
+            await follower.line()
+            follower.writer.write(b'{"get": "node"}\n')
+            assert await follower.line() is None
+            follower.writer.close()
+            reader, writer = await asyncio.open_unix_connection(path)
+            for question, answer in ((b'{"get": "all"}\n', "error"), (b'{"get": "node"}\n', "asked")):
+                writer.write(question)
+                assert answer in json.loads(await asyncio.wait_for(reader.readline(), SECONDS))
+            writer.close()
+
+    asyncio.run(play())
+
+
+def test_a_state_is_told_in_no_time(folder: Path) -> None:
+    """From the agent's word to the other end of the socket: the best of some, as the machine has more to do."""
+
+    async def play() -> None:
+        news = PodNews()
+        async with serving(folder, news) as path:
+            follower = await Follower.at(path)
+            await follower.line()
+            took = []
+            for version in range(1, 101):
+                begun = time.perf_counter()
+                news.tell(pod(version))
+                assert await follower.version() == version
+                took.append(time.perf_counter() - begun)
+            assert sorted(took)[10] < 0.001
+            follower.writer.close()
+
+    asyncio.run(play())
