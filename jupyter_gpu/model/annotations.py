@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from . import strict
 from .errors import InvalidAnnotation, InvalidRequest, TooLarge
-from .gpu import MAX_GPUS, DrainingShare, Gpu, GpuShare, pieces
+from .gpu import MAX_GPUS, DrainingShare, Gpu, GpuShare, pieces, read_uuid
 from .quantity import MAX_MILLI, parse_bytes, parse_milli
 
 PREFIX = "jupyter-gpu.io/"
@@ -52,6 +52,7 @@ _read_reason = strict.one_of(*Reason)
 _read_generation = strict.integer(0, strict.MAX_GENERATION)
 _read_milli = strict.integer(0, MAX_MILLI)
 _read_shares = strict.list_of(GpuShare.from_json, MAX_GPUS)
+_read_uuids = strict.list_of(read_uuid, MAX_GPUS)
 
 
 def _reason(body: Mapping[str, Any]) -> Reason | None:
@@ -237,9 +238,13 @@ class Attached:
     reason: Reason | None = None
     revision: int = 0
     """Of the ``allocated`` that the rules in force follow: what that had taken away is closed, or among these."""
+    open: tuple[str, ...] = ()
+    """Uuids of those in ``shares`` that some process of the pod has open; told some seconds late."""
+    lacks: tuple[str, ...] = ()
+    """Uuids of GPUs of the node that came after the pod's containers were created: they have no device of them."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision")
+    _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision", "open", "lacks")
 
     def to_json(self) -> dict[str, Any]:
         """Body of the annotation."""
@@ -249,6 +254,8 @@ class Attached:
             **({"draining": [item.to_json() for item in self.draining]} if self.draining else {}),
             **({"reason": self.reason.value} if self.reason else {}),
             **({"revision": self.revision} if self.revision else {}),
+            **({"open": list(self.open)} if self.open else {}),
+            **({"lacks": list(self.lacks)} if self.lacks else {}),
             **self.extra,
         }
 
@@ -261,12 +268,17 @@ class Attached:
         draining = strict.optional(body, "draining", read_draining) or ()
         _distinct("shares", [share.uuid for share in shares])
         _distinct("draining", [share.uuid for share in draining])
+        uuids = {key: strict.optional(body, key, _read_uuids) or () for key in ("open", "lacks")}
+        for key, found in uuids.items():
+            _distinct(key, found)
         return cls(
             observed_generation=strict.required(body, "observedGeneration", _read_generation),
             shares=shares,
             draining=draining,
             reason=_reason(body),
             revision=strict.optional(body, "revision", _read_generation) or 0,
+            open=uuids["open"],
+            lacks=uuids["lacks"],
             extra=strict.unknown(body, cls._KNOWN),
         )
 

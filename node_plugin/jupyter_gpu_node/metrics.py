@@ -78,6 +78,9 @@ class Metrics(Collector):
         self.can_guard = Gauge(
             "jupyter_gpu_can_guard", "Whether device rules can be put in force on this node", registry=self.registry
         )
+        self.slots_offered = Gauge(
+            "jupyter_gpu_slots_offered", "Whether the kubelet is offered slots of this node", registry=self.registry
+        )
         self.registry.register(self)
 
     def _counter(self, name: str, text: str) -> Counter:

@@ -10,7 +10,7 @@ it can be bound only with what is free in the records, not with what somebody is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jupyter_gpu.model.annotations import Allocated
@@ -21,6 +21,11 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from .limits import refuse
 from .placement import Spot, arrange, settled
 from .snapshot import ClusterSnapshot, PodState
+
+CAME_LATER = (
+    "Some GPUs came to this node after this server was started, and a container can't be given their devices. "
+    "Start the server anew, or ask for less."
+)
 
 
 class Desk:
@@ -50,7 +55,9 @@ class Desk:
             return True
         if settled(wish, self.shares[pod.uid], self.gpus) and (pod.limit is None or wish.milli <= pod.limit):
             return True
-        error = refuse(wish, limit=pod.limit, gpus=tuple(self.gpus.values()))
+        error = refuse(wish, limit=pod.limit, gpus=tuple(_usable(pod, self.gpus).values()))
+        if error is not None and pod.lacks and refuse(wish, limit=pod.limit, gpus=tuple(self.gpus.values())) is None:
+            error = Infeasible(CAME_LATER, have=error.details.get("have", 0))
         if error is not None:
             self.refused[pod.uid] = error
             return True
@@ -84,7 +91,7 @@ class Desk:
         closed = frozenset(kept_back)
         has = {share.uuid: (age, share.milli) for age, share in enumerate(self.shares[pod.uid])}
         spots = []
-        for uuid, gpu in self.gpus.items():
+        for uuid, gpu in _usable(pod, self.gpus).items():
             held = self._held[uuid].get(pod.uid, 0)
             room = max(0, MILLI_PER_GPU - sum(self._held[uuid].values()) + held)
             if uuid in closed:
@@ -106,11 +113,16 @@ class Desk:
             self._held[uuid][pod.uid] = held.get(uuid, 0)
 
 
-def _present(pod: PodState, gpus: dict[str, Gpu]) -> tuple[GpuShare, ...]:
-    """The shares of a pod without those on GPUs that vanished; none while it is pending."""
+def _present(pod: PodState, gpus: Mapping[str, Gpu]) -> tuple[GpuShare, ...]:
+    """The shares of a pod without those on GPUs that vanished, or that it cannot use; none while it is pending."""
     if pod.pending or not pod.allocated:
         return ()
-    return tuple(share for share in pod.allocated.shares if share.uuid in gpus)
+    return tuple(share for share in pod.allocated.shares if share.uuid in _usable(pod, gpus))
+
+
+def _usable(pod: PodState, gpus: Mapping[str, Gpu]) -> Mapping[str, Gpu]:
+    """Those that the pod's containers have devices of."""
+    return {uuid: gpu for uuid, gpu in gpus.items() if uuid not in pod.lacks} if pod.lacks else gpus
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from jupyter_gpu.kube import Change, objects
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu
 
+from .offers import Offer
 from .records import NodeRecord, PodRecord, Usage, matters, read_node, read_pod, usage
 from .snapshot import ClusterSnapshot, PodState
 
@@ -46,6 +47,7 @@ class Mirror:
         self._opaque: dict[str, set[str]] = {}  # node → pods whose `attached` can't be read
         self._flights: dict[str, Flight] = {}
         self._blocked: set[str] = set()
+        self._offers: dict[str, Offer] = {}
         self._dirty: dict[str, None] = {}
         self._news: dict[str, None] = {}
 
@@ -189,6 +191,17 @@ class Mirror:
             self._put_pod(uid)
             self._on_change()
 
+    def offer(self, uid: str, offered: Offer | None) -> None:
+        """What kube-scheduler's last question said of a pod that waits; ``None``: nothing that still holds."""
+        if uid not in self._pods or self._offers.get(uid) == offered:
+            return
+        if offered is None:
+            del self._offers[uid]
+        else:
+            self._offers[uid] = offered
+        self._put_pod(uid)
+        self._on_change()
+
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _is_news(self, uid: str, pod: Mapping[str, Any]) -> bool:
@@ -218,6 +231,7 @@ class Mirror:
         del self._pods[uid]
         self._flights.pop(uid, None)
         self._blocked.discard(uid)
+        self._offers.pop(uid, None)
         self._news[uid] = None
         self._veil(uid, "")
         self._mark_places(uid)
@@ -230,6 +244,8 @@ class Mirror:
             state = _overlay(state, flight)
         if uid in self._blocked:
             state = replace(state, blocked=True)
+        if uid in self._offers:
+            state = replace(state, offered=self._offers[uid])
         if state != self.snapshot.pod(uid):
             self._mark_places(uid)
             self.snapshot.put_pod(state)

@@ -3,6 +3,10 @@
 It takes a ticket and stands in the line of exactly one node: the one with the best prospect. There it keeps back what
 it could use from those behind it. It stays there while that node can serve it at all, unless another one can serve it
 now and that one can't. Ticket and nomination are in the pod's own ``allocated``, without shares.
+
+It is nominated only to nodes that kube-scheduler offered for it last: it would be put onto no other. Where its node
+will not do any more and no other that was offered will, it keeps its ticket and stands in no line until kube-scheduler
+asks again; that write has it ask.
 """
 
 from __future__ import annotations
@@ -13,8 +17,9 @@ from dataclasses import replace
 
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu.model.errors import GpuError, Infeasible
+from jupyter_gpu.model.quantity import count_gpus
 
-from .candidates import acceptable, filter_nodes, has_resources, unacceptable
+from .candidates import acceptable, filter_nodes, has_resources, selected, unacceptable
 from .decide import Decision, outlook
 from .policy import Policy
 from .score import rate
@@ -26,9 +31,9 @@ from .verdict import has_room, standings, verdict, wanted
 def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> Decision | None:
     """After no node fitted: the ``allocated`` that ``pod`` waits with, in line on one of ``names``.
 
-    ``None``: no change. ``names`` are the nodes that kube-scheduler would have taken. Where none of them can ever
-    serve it, it stands in no line and its ``allocated`` says why. The ticket is the next one of the cluster, or the
-    one it has.
+    ``None``: no change. ``names`` are the nodes that kube-scheduler would have taken. Where none of them will do now,
+    it stands in no line and keeps its ticket; where none ever will, it loses that and its ``allocated`` says why. The
+    ticket is the next one of the cluster, or the one it has.
     """
     if wanted(pod) is None and not pod.fault:
         return _step(pod, None)  # it waits for something else
@@ -36,7 +41,7 @@ def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], pol
     if error is not None:
         return _step(pod, _refused(pod, error))
     node = _best(snapshot, pod, names, policy)
-    if node is None:
+    if node is None and not _later(snapshot, pod, names):
         return _step(pod, _refused(pod, Infeasible(_nowhere(snapshot, pod, names), have=0)))
     return _step(pod, _in_line(snapshot, pod, node))
 
@@ -79,13 +84,14 @@ def _moved(snapshot: ClusterSnapshot, pod: PodState, with_room: Sequence[str], p
     known = standings(snapshot, pod)
     now, _ = verdict(snapshot, pod, here, known)
     lost = snapshot.gpus(here) is None or now.never
+    offered = pod.offered or ()
     if lost or not acceptable(pod, snapshot.facts(here)):
-        able = [name for name in sorted(snapshot.nodes()) if _open(snapshot, pod, name)]
+        able = [name for name in offered if _open(snapshot, pod, name)]
         able = [name for name in able if not verdict(snapshot, pod, name, known)[0].never]
-        return nominate(snapshot, pod, able, policy) if able or lost else None
+        return nominate(snapshot, pod, able, policy) if able else _step(pod, _in_line(snapshot, pod, None))
     if now.fits:
         return None
-    able = [name for name in with_room if name != here and _open(snapshot, pod, name)]
+    able = [name for name in with_room if name != here and name in offered and _open(snapshot, pod, name)]
     able = [name for name in able if verdict(snapshot, pod, name, known)[0].fits]
     return nominate(snapshot, pod, able, policy) if able else None
 
@@ -104,7 +110,7 @@ def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy
     prospects: dict[tuple[bool, bool, int, int], list[str]] = {}
     for name in names:
         found, place = verdict(snapshot, pod, name, known)
-        if not found.never and snapshot.gpus(name) is not None:
+        if not found.never and snapshot.gpus(name) is not None and acceptable(pod, snapshot.facts(name)):
             rank = (not found.fits, name != pod.nominated, found.owed, place)
             prospects.setdefault(rank, []).append(name)
     if not prospects:
@@ -112,7 +118,15 @@ def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy
     return min(prospects[min(prospects)], key=lambda name: (-rate(snapshot, pod, name, policy), name))
 
 
-def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated:
+def _later(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str]) -> bool:
+    """Whether some node may serve it one day, offered now or not: it may be cordoned, tainted or not known yet."""
+    known = standings(snapshot, pod)
+    others = (name for name in snapshot.nodes() if selected(pod, snapshot.facts(name)))
+    return any(not verdict(snapshot, pod, name, known)[0].never for name in (*names, *others))
+
+
+def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allocated:
+    """With its ticket, in the line of ``node``; in none until kube-scheduler asks again, or a node comes back."""
     assert pod.requested is not None
     before = pod.allocated or Allocated(0)
     after = replace(
@@ -121,8 +135,13 @@ def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated:
         shares=(),
         reason=Reason.DEFERRED,
         ticket=before.ticket if before.ticket is not None else snapshot.last_ticket + 1,
-        extra={**before.extra, NOMINATED: node},
+        extra={**_without_node(before), **({NOMINATED: node} if node else {})},
     )
+    if not node:
+        wants = count_gpus(pod.requested.milli)
+        return replace(
+            after, message=f"Waiting for {wants}; no node that could serve it takes the pod now.", position=None
+        )
     me = replace(pod, allocated=after)
     ahead = sum(other.rank < me.rank for other in snapshot.line(node) if other.uid != pod.uid)
     return replace(after, message=outlook(me, room=has_room(snapshot, me)), position=ahead + 1)

@@ -18,6 +18,7 @@ from jupyter_gpu.model.annotations import PREFIX, Allocated, Attached, Requested
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
+from .offers import Offer
 from .tickets import Tickets
 
 CPU = "cpu"
@@ -64,6 +65,8 @@ class PodState:
     """Milli that its user may have; ``None``: no limit."""
     busy: frozenset[str] = frozenset()
     """uuids that some process has open now; for the order of shrinking and for what may move."""
+    lacks: frozenset[str] = frozenset()
+    """uuids of GPUs of its node that it can never use: they came after its containers were created."""
     gone: bool = False
     """It is being deleted or it finished: it wants nothing and gets nothing, but holds what it has. While it is being
     deleted its programs run, and what was allocated to it may be opened any moment."""
@@ -83,6 +86,9 @@ class PodState:
     """Labels that its node must have: it is nominated to no other."""
     blocked: bool = False
     """Pending for something else than GPUs (its condition says so): it keeps its ticket, and keeps nothing back."""
+    offered: Offer | None = field(default=None, hash=False)
+    """The nodes that kube-scheduler would have taken when it asked last: it is nominated to no other. ``None``: not
+    known, as it was not asked for since this process began; then it stays where it is."""
     fault: str = ""
     """Why its wish can't be read, in a sentence; such a pod gets no node, and a running one keeps what it has."""
 

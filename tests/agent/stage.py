@@ -87,6 +87,7 @@ class Pod:
         self.node = node
         self.name = name
         self.uid = body["metadata"]["uid"]
+        self.namespace = body["metadata"]["namespace"]
         self.group = node.top / "kubepods" / "besteffort" / f"pod{self.uid}"
         self.children: list[Child] = []
 
@@ -119,7 +120,7 @@ class Pod:
 
     @property
     def path(self) -> str:
-        return paths.pod("default", self.name)
+        return paths.pod(self.namespace, self.name)
 
     def json(self) -> dict[str, Any]:
         return self.node.api.run(self.node.api.kube.get(self.path))
@@ -216,6 +217,7 @@ class Node:
             "simulated": {"count": COUNT, "firstMinor": FIRST_MINOR},
             "auditSeconds": 0.3,
             "inventorySeconds": 0.3,
+            "openSeconds": 0.3,
             "port": self.port,
             "kubeconfig": str(plane.kubeconfig),
             **settings,
@@ -290,7 +292,7 @@ class Node:
 
     # -- pods
 
-    def pod(self, *, group: bool = True, slot: bool = True) -> Pod:
+    def pod(self, *, group: bool = True, slot: bool = True, namespace: str = "default", app: str = "") -> Pod:
         """A pod bound to this node, as the kubelet has it right before its first container."""
         self._count += 1
         name = f"{self.name}-{self._count}"
@@ -298,14 +300,14 @@ class Node:
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default"},
+            "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
             "spec": {
                 "nodeName": self.name,
                 "containers": [{"name": "main", "image": "none", "resources": resources}],
                 "tolerations": [{"operator": "Exists"}],
             },
         }
-        made = Pod(self, name, self.api.run(self.api.kube.create(paths.pods("default"), body)))
+        made = Pod(self, name, self.api.run(self.api.kube.create(paths.pods(namespace), body)))
         self.pods.append(made)
         if group:
             made.make_group()
