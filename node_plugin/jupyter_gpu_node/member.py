@@ -62,7 +62,7 @@ class Member:
     lacks: frozenset[str] = frozenset()
     """Uuids of GPUs whose devices its containers were created without."""
     began: int = 0
-    """When its first process started, in clock ticks after boot."""
+    """When its first process started, in clock ticks after boot, or will at the earliest; 0 where that is not known."""
     moved: int = 0
     """Looks in a row during which it did not stand still."""
     moves: float = 0

@@ -83,6 +83,8 @@ class Steps:
         member.loose = False
         if made is None:
             member.settled = True  # nothing runs
+            if not member.began and not await self.do(self._tools.pins.may_have_had, member.uid):
+                member.began = _now()  # nor did since the machine started: what runs already has nothing of it
             return False
         member.guard, new, member.began, clean = made
         member.settled = new and clean

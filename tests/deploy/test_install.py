@@ -224,10 +224,10 @@ def test_uninstall_goes_on_without_a_lost_node(cluster: Cluster) -> None:
         words = ("wait", f"node/{two}", "--for=condition=Ready=Unknown", "--timeout=120s")
         cluster.kubectl(*words, seconds=130)
         began = time.monotonic()
-        uninstall = ("uninstall", product.RELEASE, "--namespace", product.NAMESPACE, "--wait")
+        command = ["uninstall", product.RELEASE, "--namespace", product.NAMESPACE, "--wait"]
         helm, environment = binaries.path("helm"), {**os.environ, **cluster.environment}
         done = subprocess.run(
-            [helm, *uninstall], env=environment, capture_output=True, text=True, check=False, timeout=300
+            [helm, *command], env=environment, capture_output=True, text=True, check=False, timeout=300
         )
         took = time.monotonic() - began
         said = done.stdout + done.stderr

@@ -30,7 +30,13 @@ def settled(corner: World, before: PodState) -> PodState:
     if found.phase != "Failed":
         assert found.granted == before.granted
         opens_its_own(corner, found.name)
+    else:
+        corner.until(lambda: not _has(corner.pod(found.name)), f"{found.name} to have nothing and to hold nothing back")
     return found
+
+
+def _has(state: PodState) -> bool:
+    return bool(state.attached and (state.attached.shares or state.attached.draining))
 
 
 def opens_its_own(corner: World, name: str) -> None:
