@@ -95,6 +95,12 @@ class Gpu:
         """What is so now."""
         return _report(self._look())
 
+    def sentence(self, patience: float = 30.0) -> str:
+        """What is so now, in one line; ``patience`` is how many seconds the server may take."""
+        from .model.sentence import sentence
+
+        return sentence(self._look(patience))
+
     def usage(self) -> GpuUsage:
         """How your time shares are used: slice, bank, time run, waited and throttled. Empty if all GPUs are whole."""
         from .share_report import usage
@@ -267,6 +273,7 @@ def _fields(
     priority: int | None = None,
 ) -> Mapping[str, Any]:
     """The body of the request, checked here already: an error names the argument, and needs no server."""
+    from . import error_box  # noqa: F401 - it has IPython show our errors
     from .model.annotations import Wish
     from .model.errors import InvalidRequest
     from .model.quantity import parse_bytes, parse_milli, plain
@@ -289,6 +296,7 @@ def _fields(
 
 
 def _seconds(timeout: object) -> float | None:
+    from . import error_box  # noqa: F401
     from .model.errors import InvalidRequest
     from .model.quantity import parse_seconds
 

@@ -81,14 +81,17 @@ def test_every_error_in_the_guide_can_be_imported() -> None:
 @pytest.mark.parametrize("name", errors_in_the_guide())
 def test_every_error_travels_between_processes(name: str) -> None:
     """Pickled in a worker, it is the same in the notebook."""
-    details: dict[str, Any] = {
+    known: dict[str, dict[str, Any]] = {
         "LimitExceeded": {"limit": 1000},
         "Infeasible": {"have": 1000},
         "NoCapacity": {"have": 0, "queue": 2},
         "Draining": {"holders": [{"pid": 7}]},
         "Unhealthy": {"gpus": ["GPU-1"]},
         "StaleGeneration": {"current": 3},
-    }.get(name, {"field": "x"} if name in ("InvalidRequest", "TooLarge") else {})
+        "InvalidRequest": {"field": "x"},
+        "TooLarge": {"field": "x"},
+    }
+    details = known.get(name, {})
     error = getattr(jupyter_gpu, name)("What is wrong.", **details)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
@@ -112,6 +115,7 @@ def test_public_methods() -> None:
         "devices",
         "release",
         "resize",
+        "sentence",
         "showing",
         "status",
         "usage",
