@@ -113,6 +113,7 @@ def test_public_methods() -> None:
         "aresize",
         "at_least",
         "devices",
+        "overrule",
         "release",
         "resize",
         "sentence",
