@@ -20,6 +20,8 @@ from .report import GpuStatus
 
 DONE, ERROR, USAGE, WAITING, DRAINING, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
+_OPTIONS = ("each", "memory", "model", "topology", "priority")
+"""Of a request; those that are not named stay as they are."""
 _CODES: tuple[tuple[type[GpuError], int], ...] = (
     (InvalidRequest, USAGE),
     (NoCapacity, WAITING),
@@ -78,7 +80,12 @@ def parser() -> argparse.ArgumentParser:
     waiting.add_argument("--no-wait", action="store_true", help="return at once")
     waiting.add_argument("--timeout", type=float, metavar="SECONDS", help="stop waiting after this time")
     commands.add_parser("status", parents=[output], help="say what is so now")
-    resize = commands.add_parser("resize", parents=[output, waiting], help="have this many GPUs")
+    resize = commands.add_parser(
+        "resize",
+        parents=[output, waiting],
+        help="have this many GPUs",
+        epilog="Options that are not named stay as they were asked for last; release takes all of them back.",
+    )
     resize.add_argument("amount", help="2, 0.5 or 500m")
     resize.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU")
     resize.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB")
@@ -94,16 +101,8 @@ def _do(options: argparse.Namespace, gpu: Gpu) -> GpuStatus:
         return gpu.status()
     if options.command == "release":
         return gpu.release(wait=not options.no_wait, timeout=options.timeout)
-    return gpu.resize(
-        options.amount,
-        each=options.each,
-        memory=options.memory,
-        model=options.model,
-        topology=options.topology,
-        priority=options.priority,
-        wait=not options.no_wait,
-        timeout=options.timeout,
-    )
+    named = {name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None}
+    return gpu.resize(options.amount, **named, wait=not options.no_wait, timeout=options.timeout)
 
 
 def _json(status: GpuStatus) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import discover
+from . import discover, error_box  # noqa: F401 - it has IPython show our errors
 from .discover import Server
 from .model import errors, strict
 from .model.errors import GpuError, NotPermitted, ServerUnreachable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import error_box  # noqa: F401 - it has IPython show our errors
 from .model.errors import GpuError
 
 

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from .waiting import Patience, Pause, Steps
 
 
+class _Keep:
+    def __repr__(self) -> str:
+        return "<as it is>"
+
+
+KEEP: Any = _Keep()
+"""Of an option of `resize`: it stays as it was asked for last."""
+
+
 class Gpu:
     """The GPUs of the Jupyter server that this code belongs to, the same as in its panel.
 
@@ -45,11 +54,11 @@ class Gpu:
         self,
         amount: float | str,
         *,
-        each: float | str | None = None,
-        memory: int | str | None = None,
-        model: str | Iterable[str] | None = None,
-        topology: str | None = None,
-        priority: int | None = None,
+        each: float | str | None = KEEP,
+        memory: int | str | None = KEEP,
+        model: str | Iterable[str] | None = KEEP,
+        topology: str | None = KEEP,
+        priority: int | None = KEEP,
         wait: bool = True,
         timeout: float | None = None,
     ) -> GpuStatus:
@@ -57,7 +66,8 @@ class Gpu:
 
         ``each``: cut into shares of this size, each on another GPU. ``memory``: of each share, bytes or ``"20GiB"``.
         ``model``: acceptable models. ``topology``: ``"island"`` (one NVLink island) or ``"switch"`` (one PCIe switch).
-        ``priority``: 0–9, higher is served first. ``wait=False`` returns at once; ``timeout`` is in seconds.
+        ``priority``: 0–9, higher is served first. What you do not name stays as it is, and None takes it back.
+        ``wait=False`` returns at once; ``timeout`` is in seconds.
 
         Raises InvalidRequest, LimitExceeded or Infeasible, and nothing was changed; or, when the time is over,
         NoCapacity (not enough is free) or Draining (what is given back is still open), and the request stands.
@@ -69,11 +79,11 @@ class Gpu:
         self,
         amount: float | str,
         *,
-        each: float | str | None = None,
-        memory: int | str | None = None,
-        model: str | Iterable[str] | None = None,
-        topology: str | None = None,
-        priority: int | None = None,
+        each: float | str | None = KEEP,
+        memory: int | str | None = KEEP,
+        model: str | Iterable[str] | None = KEEP,
+        topology: str | None = KEEP,
+        priority: int | None = KEEP,
         wait: bool = True,
         timeout: float | None = None,
     ) -> GpuStatus:
@@ -81,8 +91,16 @@ class Gpu:
         return await self._runner.arun(self._resize(amount, each, memory, model, topology, priority, wait, timeout))
 
     def release(self, *, wait: bool = True, timeout: float | None = None) -> GpuStatus:
-        """Give all GPUs back, and cancel what is still waited for."""
-        return self.resize(0, wait=wait, timeout=timeout)
+        """Give all GPUs back, cancel what is still waited for, and take back all options."""
+        return self.resize(
+            0, each=None, memory=None, model=None, topology=None, priority=None, wait=wait, timeout=timeout
+        )
+
+    def overrule(self, amount: float | str) -> GpuStatus:
+        """Have ``amount`` GPUs as the slider does: also what blocks of `at_least` hold is taken back. Does not wait."""
+        from .waiting import resize
+
+        return self._runner.run(resize({**_fields(amount), "overrule": True}, None))
 
     def at_least(self, amount: float | str, *, timeout: float | None = None) -> AtLeast:
         """Context manager, with `with` and with `async with`: inside it, at least ``amount`` GPUs are attached.
@@ -105,6 +123,12 @@ class Gpu:
     def status(self) -> GpuStatus:
         """What is so now."""
         return _report(self._look())
+
+    def sentence(self, patience: float = 30.0) -> str:
+        """What is so now, in one line; ``patience`` is how many seconds the server may take."""
+        from .model.sentence import sentence
+
+        return sentence(self._look(patience))
 
     def usage(self) -> GpuUsage:
         """How your time shares are used: slice, bank, time run, waited and throttled. Empty if all GPUs are whole."""
@@ -167,7 +191,8 @@ class Gpu:
     ) -> Steps:
         from .waiting import resize
 
-        fields = _fields(amount, each, memory, model, topology, priority)
+        options = {"each": each, "memory": memory, "model": model, "topology": topology, "priority": priority}
+        fields = _fields(amount, **options)
         return resize(fields, self._patience(timeout) if wait else None)
 
     def _patience(self, timeout: float | None) -> Patience:
@@ -273,30 +298,25 @@ def _report(view: View) -> GpuStatus:
     return GpuStatus(view, cuda.seen(view))
 
 
-def _fields(
-    amount: object,
-    each: object = None,
-    memory: object = None,
-    model: str | Iterable[str] | None = None,
-    topology: str | None = None,
-    priority: int | None = None,
-) -> Mapping[str, Any]:
+def _fields(amount: object, **options: Any) -> Mapping[str, Any]:
     """The body of the request, checked here already: an error names the argument, and needs no server."""
+    from . import error_box  # noqa: F401 - it has IPython show our errors
     from .model.annotations import Wish
     from .model.errors import InvalidRequest
     from .model.quantity import parse_bytes, parse_milli, plain
     from .model.strict import FieldError
 
+    readers = {
+        "each": parse_milli,
+        "memory": parse_bytes,
+        "model": lambda model: [model] if isinstance(model, str) else list(model),
+        "priority": plain,
+    }
+    named = {name: value for name, value in options.items() if value is not KEEP}
     try:
         fields: dict[str, Any] = {"milli": parse_milli(amount)}
-        if each is not None:
-            fields["each"] = parse_milli(each)
-        if memory is not None:
-            fields["memory"] = parse_bytes(memory)
-        if model is not None:
-            fields["model"] = [model] if isinstance(model, str) else list(model)
-        fields |= {k: v for k, v in {"topology": topology, "priority": plain(priority)}.items() if v is not None}
-        return Wish.from_fields(fields).to_json()
+        fields |= {k: readers.get(k, plain)(value) for k, value in named.items() if value is not None}
+        return {**dict.fromkeys(named), **Wish.from_fields(fields).to_json()}
     except FieldError as error:
         raise InvalidRequest(str(error), field=error.field) from None
     except (TypeError, ValueError) as error:
@@ -304,6 +324,7 @@ def _fields(
 
 
 def _seconds(timeout: object) -> float | None:
+    from . import error_box  # noqa: F401
     from .model.errors import InvalidRequest
     from .model.quantity import parse_seconds
 

@@ -179,7 +179,7 @@ class Stream {
         credentials: 'same-origin',
         cache: 'no-store',
         headers: this.where.headers,
-        body: JSON.stringify({ milli })
+        body: JSON.stringify({ milli, overrule: true })
       });
     } catch {
       throw new Error('The server does not answer. Look whether it still runs.');

@@ -63,7 +63,7 @@ class GpuWidget(anywidget.AnyWidget):
         error = ""
         with self._one:
             try:
-                self.show(self._gpu.resize(format_milli(milli), wait=False).view)
+                self.show(self._gpu.overrule(format_milli(milli)).view)
             except GpuError as problem:
                 error = str(problem)
             self.answer = {"sequence": sequence, "error": error}

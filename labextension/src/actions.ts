@@ -61,7 +61,8 @@ function others(view: IView, trans: TranslationBundle): Action[] {
           view,
           allocated,
           allocated ? trans.__('Keep %1', gpus(allocated, trans)) : trans.__('Withdraw'),
-          trans.__('Ask for what you have')
+          trans.__('Ask for what you have'),
+          true // or what made it impossible would stay
         )
       ];
     case 'Releasing': {
@@ -95,8 +96,15 @@ function others(view: IView, trans: TranslationBundle): Action[] {
   }
 }
 
-function keep(view: IView, milli: number, label: string, title: string): Action {
-  return { kind: 'wish', label, title, wish: { ...based(view), milli } };
+function keep(
+  view: IView,
+  milli: number,
+  label: string,
+  title: string,
+  forget = milli === 0
+): Action {
+  const wish = { ...based(view), milli, ...(forget ? { forget } : {}) };
+  return { kind: 'wish', label, title, wish };
 }
 
 function release(trans: TranslationBundle): Action {
@@ -104,13 +112,11 @@ function release(trans: TranslationBundle): Action {
     kind: 'wish',
     label: trans.__('Release all'),
     title: trans.__('Give every GPU back'),
-    wish: { milli: 0 }
+    wish: { milli: 0, forget: true }
   };
 }
 
 /** The wish as it stands: refused if somebody changed it meanwhile, because the button was about that one. */
-function based(view: IView): Omit<IWish, 'milli'> {
-  return view.requested
-    ? { generation: view.requested.generation, options: view.requested.options }
-    : {};
+function based(view: IView): Pick<IWish, 'generation'> {
+  return view.requested ? { generation: view.requested.generation } : {};
 }

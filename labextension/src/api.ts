@@ -79,8 +79,6 @@ export interface ICondition {
 export interface IRequested {
   readonly generation: number;
   readonly milli: number;
-  /** The other fields of the wish, to be sent again unchanged. */
-  readonly options: Readonly<Record<string, unknown>>;
 }
 
 /** Milli in each of the three states, and on the way out. */
@@ -204,14 +202,7 @@ const condition: Reader<ICondition> = (value, field) => {
 
 const requested: Reader<IRequested> = (value, field) => {
   const body = fields(value, field);
-  const options: Record<string, unknown> = {};
-  for (const key of ['each', 'memory', 'model', 'topology', 'placement', 'priority']) {
-    const option = body.maybe<unknown>(key, any => any);
-    if (option !== null) {
-      options[key] = option;
-    }
-  }
-  return { generation: body.get('generation', count), milli: body.get('milli', milli), options };
+  return { generation: body.get('generation', count), milli: body.get('milli', milli) };
 };
 
 const amounts: Reader<IAmounts> = (value, field) => {

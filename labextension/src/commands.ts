@@ -3,6 +3,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { InputDialog, Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { MILLI_PER_GPU } from './quantity';
+import type { IWish } from './request';
 import { explain, gpus } from './sentence';
 import { IGpuModel } from './tokens';
 
@@ -42,7 +43,7 @@ export function addCommands(
           ? Math.round(args.gpus * MILLI_PER_GPU)
           : await choose(model, trans);
       if (milli !== null) {
-        await request(model, milli, trans);
+        await request(model, { milli }, trans);
       }
     }
   });
@@ -51,7 +52,7 @@ export function addCommands(
     caption: trans.__('Give back every GPU of this server'),
     isEnabled: online,
     describedBy: { args: { type: 'object', properties: {} } },
-    execute: () => request(model, 0, trans)
+    execute: () => request(model, { milli: 0, forget: true }, trans)
   });
   model.changed.connect(() => {
     commands.notifyCommandChanged(CommandIDs.resize);
@@ -76,8 +77,8 @@ async function choose(model: IGpuModel, trans: TranslationBundle): Promise<numbe
   return answer.button.accept && index >= 0 ? view.steps[index] : null;
 }
 
-async function request(model: IGpuModel, milli: number, trans: TranslationBundle): Promise<void> {
-  await model.request({ milli });
+async function request(model: IGpuModel, wish: IWish, trans: TranslationBundle): Promise<void> {
+  await model.request(wish);
   if (model.failure) {
     Notification.error(explain(model.failure.error, trans), { autoClose: false });
   }

@@ -37,12 +37,16 @@ export class BadAnswerError extends Error {
   }
 }
 
-/** A wish as it is sent: `milli`, and the options and `generation` where they matter. */
+/** What the server keeps of the last wish unless it is told: what else was asked for than an amount. */
+const OPTIONS = ['each', 'memory', 'model', 'topology', 'placement', 'priority'];
+
+/** A wish as it is sent. What else was asked for than the amount stays as it is. */
 export interface IWish {
   readonly milli: number;
   /** The generation that it is based on: refused as stale if the wish was changed meanwhile. */
   readonly generation?: number;
-  readonly options?: Readonly<Record<string, unknown>>;
+  /** Take back what else was asked for, too. */
+  readonly forget?: boolean;
 }
 
 /** The view now. Throws one of the errors above. */
@@ -53,17 +57,21 @@ export function getStatus(
   return call(settings, 'status', { method: 'GET', signal });
 }
 
-/** Record `wish`; the view after that. Throws one of the errors above. */
+/**
+ * Record `wish`; the view after that. It is a person's, so blocks of running code that need more are
+ * over. Throws one of the errors above.
+ */
 export function putRequest(
   settings: ServerConnection.ISettings,
   wish: IWish,
   signal?: AbortSignal
 ): Promise<IView> {
-  const { milli, generation, options } = wish;
+  const { milli, generation, forget } = wish;
+  const options = forget ? Object.fromEntries(OPTIONS.map(name => [name, null])) : {};
   return call(settings, 'request', {
     method: 'PUT',
     headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({ ...options, milli, generation }),
+    body: JSON.stringify({ ...options, milli, generation, overrule: true }),
     signal
   });
 }

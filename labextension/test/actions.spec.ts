@@ -51,33 +51,29 @@ test('nothing to do where nothing is', () => {
 test('what is attached can be given back', () => {
   const of = now('Ready', { requested: 2000, allocated: 2000, attached: 2000 });
   expect(labels(of)).toEqual(['Release all']);
-  expect(wishes(of)).toEqual([{ milli: 0 }]);
+  expect(wishes(of)).toEqual([{ milli: 0, forget: true }]);
 });
 
 test('who waits can stop, based on the wish that the button is about', () => {
   const of = now('Waiting', { requested: 2000 });
   expect(labels(of)).toEqual(['Stop waiting']);
-  expect(wishes(of)).toEqual([{ milli: 0, generation: 7, options: {} }]);
+  expect(wishes(of)).toEqual([{ milli: 0, generation: 7, forget: true }]);
 });
 
-test('who has a part can keep it, with the options of the wish', () => {
+test('who has a part can keep it; what else was asked for is the server’s to keep', () => {
   const requested = { generation: 9, milli: 3000, each: 500, model: ['H100'] };
   const of = now('Waiting', { requested: 3000, allocated: 1000, attached: 1000 }, [], {
     requested
   });
   expect(labels(of)).toEqual(['Keep 1 GPU', 'Release all']);
-  expect(wishes(of)[0]).toEqual({
-    milli: 1000,
-    generation: 9,
-    options: { each: 500, model: ['H100'] }
-  });
+  expect(wishes(of)[0]).toEqual({ milli: 1000, generation: 9 });
 });
 
 test('a refused wish can be withdrawn, and what is there kept', () => {
   expect(labels(now('Refused', { requested: 9000 }))).toEqual(['Withdraw']);
-  expect(labels(now('Refused', { requested: 9000, allocated: 2000, attached: 2000 }))[0]).toBe(
-    'Keep 2 GPUs'
-  );
+  const partly = now('Refused', { requested: 9000, allocated: 2000, attached: 2000 });
+  expect(labels(partly)[0]).toBe('Keep 2 GPUs');
+  expect(wishes(partly)[0]).toMatchObject({ milli: 2000, forget: true });
 });
 
 test('the kernel that still has a GPU open can be restarted, once, whatever else is going on', () => {

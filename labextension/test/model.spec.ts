@@ -65,11 +65,11 @@ describe('wishes', () => {
   test('go out one at a time; of those that wait only the newest', async () => {
     const results = [1000, 2000, 3000, 500].map(milli => model.request({ milli }));
     const first = await asked();
-    expect(first.body).toEqual({ milli: 1000 });
+    expect(first.body).toEqual({ milli: 1000, overrule: true });
     expect(server.asked).toHaveLength(0);
     first.answer(200, granted(2, 1000));
     const second = await asked();
-    expect(second.body).toEqual({ milli: 500 });
+    expect(second.body).toEqual({ milli: 500, overrule: true });
     // The answer to the first wish is there, but what the person wants is the last one.
     expect(model.view?.amounts.requested).toBe(1000);
     expect(model.wanted).toBe(500);
@@ -125,7 +125,7 @@ describe('wishes', () => {
     model.retry();
     expect(model.failure).toBeNull();
     const again = await asked();
-    expect(again.body).toEqual({ milli: 2000 });
+    expect(again.body).toEqual({ milli: 2000, overrule: true });
     again.answer(200, granted(2, 2000));
     await until(() => model.wanted === null);
     expect(model.failure).toBeNull();

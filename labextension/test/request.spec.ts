@@ -18,23 +18,31 @@ const asked = () => until(() => server.asked.shift());
 test('a wish goes to our route below the base URL, as JSON, with the token', async () => {
   const answer = putRequest(server.settings(), {
     milli: 500,
-    generation: 3,
-    options: { each: 250 }
+    generation: 3
   });
   const request = await asked();
   expect(request.method).toBe('PUT');
   expect(request.path).toMatch(/^\/a%40b\/jupyter-gpu\/api\/v1\/request(\?\d+)?$/);
   expect(request.headers['content-type']).toBe('application/json');
   expect(request.headers.authorization).toBe('token se cret');
-  expect(request.body).toEqual({ milli: 500, generation: 3, each: 250 });
+  expect(request.body).toEqual({ milli: 500, generation: 3, overrule: true });
   request.answer(200, view({ version: 9 }));
   expect((await answer).version).toBe(9);
 });
 
-test('the amount of a wish is not hidden by its options', async () => {
-  void putRequest(server.settings(), { milli: 500, options: { milli: 4000 } }).catch(() => null);
+test('all that was asked for is taken back by name', async () => {
+  void putRequest(server.settings(), { milli: 0, forget: true }).catch(() => null);
   const request = await asked();
-  expect(request.body).toEqual({ milli: 500 });
+  expect(request.body).toEqual({
+    milli: 0,
+    each: null,
+    memory: null,
+    model: null,
+    topology: null,
+    placement: null,
+    priority: null,
+    overrule: true
+  });
   request.answer(200, view());
 });
 

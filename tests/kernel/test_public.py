@@ -89,8 +89,10 @@ def test_every_error_travels_between_processes(name: str) -> None:
         "Draining": {"holders": [{"pid": 7}]},
         "Unhealthy": {"gpus": ["GPU-1"]},
         "StaleGeneration": {"current": 3},
+        "InvalidRequest": {"field": "x"},
+        "TooLarge": {"field": "x"},
     }
-    details = known.get(name, {"field": "x"} if name in ("InvalidRequest", "TooLarge") else {})
+    details = known.get(name, {})
     error = getattr(jupyter_gpu, name)("What is wrong.", **details)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
@@ -113,8 +115,10 @@ def test_public_methods() -> None:
         "at_least",
         "connect",
         "devices",
+        "overrule",
         "release",
         "resize",
+        "sentence",
         "showing",
         "status",
         "usage",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,32 @@ def test_errors(calm: Kernel, code: str, error: str) -> None:
     with pytest.raises(Failed, match=error):
         calm.run(code)
     assert calm.run("print(gpu.status().requested)") == "0"
+
+
+def test_the_amount_alone(calm: Kernel, server: Server) -> None:
+    """Code, command, panel and widget change the amount and keep the rest; None takes one back, release all of it."""
+
+    def asked() -> Any:
+        return {key: value for key, value in server.status()["requested"].items() if key != "generation"}
+
+    calm.run("gpu.resize(1, memory='1GiB', priority=3, each=0.5)")
+    rest = {"memory": 2**30, "priority": 3, "each": 500}
+    calm.run("gpu.resize(2)")
+    assert asked() == {"milli": 2000, **rest}
+    calm.run("await gpu.aresize(1, topology='any')")
+    assert asked() == {"milli": 1000, **rest, "topology": "any"}
+    assert server.cli("resize", "1.5", "--priority", "4").returncode == 0
+    assert asked() == {"milli": 1500, **rest, "topology": "any", "priority": 4}
+    server.gpus(0.5)
+    calm.run("with gpu.at_least(1): pass")
+    assert asked() == {"milli": 500, **rest, "topology": "any", "priority": 4}
+    calm.run("gpu; widget = gpu._widget or gpu._repr_mimebundle_() and gpu._widget")
+    calm.run("widget._serve(1, 1000)")
+    assert asked() == {"milli": 1000, **rest, "topology": "any", "priority": 4}
+    calm.run("gpu.resize(1, memory=None, each=None)")
+    assert asked() == {"milli": 1000, "topology": "any", "priority": 4}
+    assert server.cli("release").returncode == 0
+    assert asked() == {"milli": 0}
 
 
 def test_limit(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_wish_through_the_kernel() -> None:
     widget.wish = {"sequence": 1, "milli": 2000}
     await_(lambda: widget.view.get("version") == 3)
     assert widget.answer == {"sequence": 1, "error": ""}
-    assert client.calls[0].body == {"milli": 2000}
+    assert client.calls[0].body == {"milli": 2000, "overrule": True}
     assert widget.view["sentence"] == "2 of 4 GPUs attached"
     for thread in threading.enumerate():
         if thread.name == "jupyter-gpu-widget":

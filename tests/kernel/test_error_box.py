@@ -1,0 +1,127 @@
+"""Our errors in a real notebook, a console and a plain Python."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter  # type: ignore[import-untyped,unused-ignore]
+
+from jupyter_gpu.error_box import box
+from jupyter_gpu.model.errors import NoCapacity
+
+from .servers import Server, serve
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for the module."""
+    folder = tmp_path_factory.mktemp("server")
+    with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
+        yield running
+
+
+CELLS = [
+    "from jupyter_gpu import gpu",
+    "wanted = 9\ngpu.resize(wanted)",
+    "%tb",
+    "import sys; print(sys.last_value.have, len(sys.last_value.__traceback__.tb_frame.f_locals) > 0)",
+    "try: gpu.resize(9)\nexcept Exception as error: print('handled', type(error).__name__)",
+    "gpu.resize('lots')",
+    "1/0",
+]
+
+
+@pytest.fixture(scope="module")
+def notebook(server: Server) -> Any:
+    """What a notebook of the user holds after these cells."""
+    book = nbformat.v4.new_notebook(  # type: ignore[no-untyped-call]
+        cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS]  # type: ignore[no-untyped-call]
+    )
+    named = {"JUPYTERHUB_API_TOKEN": server.token, "JUPYTERHUB_SERVICE_URL": server.url}
+    NotebookClient(book, timeout=60, allow_errors=True).execute(env={**server.env, **named})
+    return book
+
+
+def error_of(cell: Any) -> Any:
+    (found,) = [output for output in cell.outputs if output.output_type == "error"]
+    return found
+
+
+def test_a_sentence_not_a_page(notebook: Any) -> None:
+    """What is wrong and what to do, what one has, which line; no line of our own source."""
+    error = error_of(notebook.cells[1])
+    assert (error.ename, error.evalue[:12]) == ("Infeasible", "Only 4 GPUs ")
+    text = "\n".join(error.traceback)
+    assert len(text.splitlines()) <= 6
+    assert "Only 4 GPUs here can serve this, so it can never be granted. Ask for less." in " ".join(text.split())
+    assert "You have: 0 of 4 GPUs attached" in text
+    assert "Line 2: gpu.resize(wanted)" in text
+    assert "jupyter_gpu/" not in text
+
+
+def test_the_whole_traceback_is_a_click_away(notebook: Any) -> None:
+    """In a fold below it, with the button that the extension shows; and for `%tb`, and for who catches it."""
+    (fold,) = [output for output in notebook.cells[1].outputs if output.output_type == "display_data"]
+    assert "<details>" in fold.data["text/html"]
+    assert "jupyter_gpu/kernel.py" in fold.data["text/html"]
+    assert "jupyter-gpu:show-panel" in fold.data["text/html"]
+    assert notebook.cells[1].outputs[-1] == fold, "below the error"
+    assert "kernel.py" in "\n".join(error_of(notebook.cells[2]).traceback)
+    assert notebook.cells[3].outputs[0].text == "4000 True\n"
+    assert notebook.cells[4].outputs[0].text == "handled Infeasible\n"
+    assert len(notebook.cells[4].outputs) == 1
+
+
+def test_errors_that_ask_nobody(notebook: Any) -> None:
+    """A wrong amount has nothing to do with what one has."""
+    text = "\n".join(error_of(notebook.cells[5]).traceback)
+    assert "'lots' is not an amount of GPUs" in text
+    assert "You have" not in text
+
+
+def test_other_errors_look_as_always(notebook: Any) -> None:
+    """Nothing is changed for them, and nothing is shown below them."""
+    assert "ZeroDivisionError" in "\n".join(error_of(notebook.cells[6]).traceback)
+    assert len(notebook.cells[6].outputs) == 1
+
+
+def test_converted(notebook: Any) -> None:
+    """nbconvert shows the sentence, and the fold; the button stays hidden there."""
+    page, _ = HTMLExporter().from_notebook_node(notebook)  # type: ignore[no-untyped-call]
+    assert "never be granted" in page
+    assert "The whole traceback" in page
+    assert re.search(r"<button[^>]* hidden", page)
+
+
+def test_console(server: Server) -> None:
+    """IPython in a terminal: the same lines, and how to see more."""
+    code = "from jupyter_gpu import gpu\ngpu.resize(9)\n"
+    command = [sys.executable, "-m", "IPython", "--colors=nocolor", "--no-banner", "--simple-prompt"]
+    done = subprocess.run(command, input=code, env=server.env, capture_output=True, text=True, check=False, timeout=60)
+    assert "You have: 0 of 4 GPUs attached" in done.stdout
+    assert "%tb shows the whole traceback." in done.stdout
+    assert "jupyter_gpu/kernel.py" not in done.stdout
+
+
+def test_plain_python(server: Server) -> None:
+    """The traceback is Python's own, with the sentence at its end."""
+    command = [sys.executable, "-c", "from jupyter_gpu import gpu\ngpu.resize(9)"]
+    done = subprocess.run(command, env=server.env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stderr.startswith("Traceback (most recent call last)")
+    assert done.stderr.splitlines()[-1].startswith("jupyter_gpu.model.errors.Infeasible: Only 4 GPUs here")
+
+
+def test_lines() -> None:
+    """Long sentences are wrapped; notes are kept."""
+    error = NoCapacity(have=1000, queue=3)
+    error.add_note("A note.")
+    lines = box(error, "1 of 2", "More.")
+    assert max(map(len, lines)) < 110
+    assert lines[-3:] == ["  You have: 1 of 2", "  A note.", "  More."]
