@@ -83,7 +83,7 @@ def test_waiting(server: Server, tmp_path: Path) -> None:
     """Not enough free: 3 with --timeout and with --no-wait, and the wish stands."""
     with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
         other.gpus(3)
-        done = server.cli("resize", "2", "--timeout", "0.2", env={"JPY_PARENT_PID": str(server.process.pid)})
+        done = server.cli("resize", "2", "--timeout", "0.2")
         assert (done.returncode, "request stands" in done.stderr) == (WAITING, True)
         done = server.cli("resize", "3", "--no-wait")
         assert done.returncode == WAITING
@@ -118,8 +118,7 @@ def test_in_a_cell(server: Server) -> None:
 def interrupted(server: Server) -> str:
     """What `resize` says when it is interrupted: nothing before it has heard that its request is recorded."""
     command = [sys.executable, "-m", "jupyter_gpu.cli", "resize", "1"]
-    env = {**server.env, "JPY_PARENT_PID": str(server.process.pid)}
-    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as waiting:
+    with subprocess.Popen(command, env=server.env, stderr=subprocess.PIPE, text=True) as waiting:
         await_(lambda: server.status()["phase"] == "Waiting")
         waiting.send_signal(signal.SIGINT)
         _, said = waiting.communicate(timeout=60)
@@ -158,8 +157,7 @@ def test_progress_in_a_terminal(server: Server, tmp_path: Path) -> None:
         other.gpus(4)
         master, slave = pty.openpty()
         command = [sys.executable, "-m", "jupyter_gpu.cli", "resize", "1", "--timeout", "1.5"]
-        env = {**server.env, "JPY_PARENT_PID": str(server.process.pid)}
-        with subprocess.Popen(command, env=env, stderr=slave, stdout=slave, close_fds=True) as waiting:
+        with subprocess.Popen(command, env=server.env, stderr=slave, stdout=slave, close_fds=True) as waiting:
             os.close(slave)
             assert waiting.wait(60) == WAITING
         shown = everything(master)
@@ -168,7 +166,7 @@ def test_progress_in_a_terminal(server: Server, tmp_path: Path) -> None:
         assert " in line · 0 s" in shown
         assert "· 1 s" in shown
         assert "\x1b[2K" in shown
-        assert "\r" not in server.cli("resize", "1", "--timeout", "0", env=env).stderr
+        assert "\r" not in server.cli("resize", "1", "--timeout", "0").stderr
 
 
 def test_outside_jupyter(tmp_path: Path) -> None:
