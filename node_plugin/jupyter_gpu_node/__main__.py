@@ -53,6 +53,7 @@ from .kubelet.plugin import DevicePlugin, alone
 from .metrics import Metrics, Port
 from .offer import Offer, Topic
 from .openness import Openness
+from .own_gpus import OwnGpus
 from .pins import Pins
 from .places import Places
 from .pod_news import PodNews
@@ -104,7 +105,8 @@ class Plugin:
         self.recorder = Recorder(kube, "jupyter-gpu-node", host=settings.node)
         self.stock = Stock(functools.partial(source, settings), managed(settings))
         check = functools.partial(device_nodes.unusable, settings=settings)
-        self.inventory = Inventory(self.stock, kube, settings.node, settings.inventory_seconds, check=check)
+        own = OwnGpus(settings.own_gpus)
+        self.inventory = Inventory(self.stock, kube, settings.node, settings.inventory_seconds, check=check, own=own)
         self.metrics = Metrics(lambda: self.inventory.gpus)
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
         self.eyes = Eyes(self._helpers)

@@ -203,7 +203,7 @@ class Agent:
                 return
             member = self._add(uid)
         before = member.view
-        member.see(view)
+        member.see(view, self._tools.inventory.foreign(roster.uuids(view.attached)))
         changed = before is None or _matters(before) != _matters(view) or view.attached != member.attached
         if changed or member.guard is None:  # its group may be there by now
             member.wake.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,6 +13,7 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
 from . import inventory_rules, uplink_rules
+from .own_gpus import OwnGpus
 from .stock import NO_ANSWER, Stock
 from .uplink import Uplink
 
@@ -37,12 +38,14 @@ class Inventory:
         uplink: Uplink | None = None,
         *,
         check: Callable[[tuple[Gpu, ...], str], str] = lambda _gpus, _silent: "",
+        own: OwnGpus,
     ) -> None:
         self._stock = stock
         self._kube = kube
         self._name = node
         self._seconds = seconds
         self._check = check
+        self._own = own
         self._uplink = uplink or Uplink()
         self._network: float | None = None
         self._measured = False
@@ -84,6 +87,10 @@ class Inventory:
     def held_back(self) -> frozenset[str]:
         """Uuids of those that somebody has open who should not: they are given to nobody."""
         return frozenset(self._held)
+
+    def foreign(self, uuids: Collection[str]) -> frozenset[str]:
+        """Those of ``uuids`` that this node never had."""
+        return self._own.foreign(uuids)
 
     def hold_back(self, held: Mapping[str, str]) -> None:
         """Give these to nobody, and say why."""
@@ -132,6 +139,7 @@ class Inventory:
 
     def _take(self) -> bool:
         changed = self._stock.take(now=True)
+        self._own.learn(self._stock.seen)
         silent = self._stock.failed or not self._stock.gpus
         self.problem = self._check(self._stock.gpus, (self._stock.note or NO_ANSWER) if silent else "")
         return changed

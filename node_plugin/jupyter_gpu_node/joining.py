@@ -8,21 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from . import cgroup, pod_cgroup
 from .places import Places
-
-
-def astray(groups: Mapping[str, str]) -> str | None:
-    """The pod of a process with these groups by controller (v2 under ``""``) if its v2 group is not of that pod. Pure.
-
-    None: it is where it should be, or in no pod.
-    """
-    inside = pod_cgroup.uid_of(groups.get("", ""))
-    pods = (pod_cgroup.uid_of(path) for controller, path in sorted(groups.items()) if controller)
-    return next((uid for uid in pods if uid and uid != inside), None)
 
 
 class Joining:
@@ -41,7 +31,7 @@ class Joining:
 
     def check(self, uids: Iterable[str]) -> None:
         """Of this process, and of all of these pods. Raises :class:`OSError` in words."""
-        if astray(cgroup.membership()):
+        if pod_cgroup.astray(cgroup.membership()):
             raise _apart("the node plugin's own pod")
         for uid in uids:
             self.check_pod(uid)
@@ -51,7 +41,7 @@ class Joining:
         group = self._legacy.find(uid) if self._legacy else None
         for pid in cgroup.processes(group) if group else ():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-                if pid and astray(cgroup.membership(pid)) == uid:
+                if pid and pod_cgroup.astray(cgroup.membership(pid)) == uid:
                     raise _apart(f"pod {uid}")
 
 

@@ -15,7 +15,7 @@ from .guarded_pod import GuardedPod
 from .holders import Sight, inner_pid
 from .holdings import Holding
 from .plan import Observation, plan
-from .roster import PodView
+from .roster import PodView, without
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 1.0
 """Seconds between two looks at a device that should be closed: few at first, backing off."""
@@ -104,10 +104,13 @@ class Member:
             self.open = found
         return news
 
-    def see(self, view: PodView) -> None:
-        """What the API server tells. Our own record is believed only at first, and if it is newer than our write."""
+    def see(self, view: PodView, foreign: Collection[str] = ()) -> None:
+        """What the API server tells. Our own record is believed only at first, and if it is newer than our write.
+
+        Of GPUs that the node never had, ``foreign``, it is not believed at all.
+        """
         if self.view is None and self.attached is None:
-            self.attached = self.recorded = view.attached
+            self.attached, self.recorded = without(view.attached, foreign), view.attached
         elif not self.version or _newer(view.version, self.version):
             self.recorded = view.attached
         self.view, self.heard = view, True

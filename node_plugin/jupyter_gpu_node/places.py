@@ -57,7 +57,12 @@ class Places:
                 f"Pod {uid} has processes in two control groups ({', '.join(map(str, running))}), "
                 "as the kubelet's cgroup driver was changed while it ran: delete it",
             )
-        return running[0] if running else max(found, key=_made, default=None)
+        return running[0] if running else max(found, key=_number, default=None)
+
+    def newest(self, uid: str) -> Path | None:
+        """The group of the pod that was made last: where the next container goes. Raises as :meth:`find`."""
+        self._tops = list(self._search(self.root, MAX_DEPTH))
+        return max(self._among(self._tops, uid), key=_number, default=None)
 
     def _among(self, tops: list[Path], uid: str) -> list[Path]:
         groups = (top / relative for top in tops for relative in pod_cgroup.candidates(top.name, uid))
@@ -75,10 +80,10 @@ class Places:
                 yield from self._search(directory / name, depth - 1)
 
 
-def _made(group: Path) -> int:
-    """When it was made, or changed last; 0 if it is gone."""
+def _number(group: Path) -> int:
+    """The kernel numbers groups as they are made; their times tell nothing. 0 if it is gone."""
     try:
-        return group.stat().st_ctime_ns
+        return group.stat().st_ino
     except OSError:
         return 0
 

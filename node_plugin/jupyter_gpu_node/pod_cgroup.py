@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
@@ -59,3 +60,13 @@ def uid_of(path: str) -> str | None:
         if parent in _PARENTS and (match := _PLAIN.fullmatch(part)):
             return match["uid"]
     return None
+
+
+def astray(groups: Mapping[str, str]) -> str | None:
+    """The pod of a process with these groups by controller (v2 under ``""``) if its v2 group is not of that pod.
+
+    None: it is where it should be, or in no pod.
+    """
+    inside = uid_of(groups.get("", ""))
+    pods = (uid_of(path) for controller, path in sorted(groups.items()) if controller)
+    return next((uid for uid in pods if uid and uid != inside), None)

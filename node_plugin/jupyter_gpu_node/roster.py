@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from jupyter_gpu.kube import objects
@@ -47,6 +47,24 @@ class PodView:
 def holds(attached: Attached | None) -> bool:
     """Whether anything is attached or draining."""
     return attached is not None and bool(attached.shares or attached.draining)
+
+
+def uuids(attached: Attached | None) -> frozenset[str]:
+    """Of all GPUs that it names as attached or draining."""
+    if attached is None:
+        return frozenset()
+    return frozenset({share.uuid for share in attached.shares} | {item.uuid for item in attached.draining})
+
+
+def without(attached: Attached | None, foreign: Collection[str]) -> Attached | None:
+    """What counts of it on a node that never had the ``foreign`` GPUs."""
+    if attached is None or not foreign:
+        return attached
+    return replace(
+        attached,
+        shares=tuple(share for share in attached.shares if share.uuid not in foreign),
+        draining=tuple(item for item in attached.draining if item.uuid not in foreign),
+    )
 
 
 def read(pod: Mapping[str, Any]) -> PodView:

@@ -184,6 +184,11 @@ class Settings:
         return self.state / "offences.json"
 
     @property
+    def own_gpus(self) -> Path:
+        """Which GPUs this node ever had."""
+        return self.state / "gpus.json"
+
+    @property
     def served(self) -> Path:
         """Which shares the arbiter served last."""
         return self.state / "served.json"

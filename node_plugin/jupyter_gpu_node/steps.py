@@ -6,6 +6,7 @@ What takes away goes: rules, look, record. What gives goes: rules, record. One w
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -92,9 +93,16 @@ class Steps:
         return new and not member.asked and bool(member.view and member.view.runs)
 
     async def joined(self, member: Member) -> None:
-        """Raises :class:`OSError` if processes of the pod are not where its rules hold for them."""
+        """Raises :class:`OSError` if processes of the pod are not where its rules hold for them, or the next is not."""
         try:
             await self.do(self._tools.joining.check_pod, member.uid)
+            newest = await self.do(self._tools.places.newest, member.uid)
+            if member.guard and newest not in (None, member.guard.group):
+                raise OSError(
+                    errno.ENOTUNIQ,
+                    f"Pod {member.uid} runs in {member.guard.group}, and its next container would in {newest}, "
+                    "as the kubelet's cgroup driver was changed: delete it",
+                )
         except OSError as error:
             self._tools.guarding.doubt(str(error))
             raise
@@ -108,7 +116,7 @@ class Steps:
         if guard is None or cgroup.populated(guard.group):
             return True
         found = await self.do(self._tools.places.find, member.uid)
-        return found is None or found == guard.group or not cgroup.populated(found)
+        return found is None or found == guard.group
 
     def _enclose(self, uid: str) -> tuple[GuardedPod, bool, int, bool] | None:
         """With the start of its first process, and whether none of its processes has any GPU open."""

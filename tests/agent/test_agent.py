@@ -2,6 +2,9 @@
 
 import pytest
 
+from jupyter_gpu.model.annotations import ATTACHED, Attached, encode
+from jupyter_gpu.model.gpu import DrainingShare, GpuShare
+from jupyter_gpu_node import fakes
 from tests.agent.stage import Node
 from tests.cluster.testbed import until
 
@@ -218,3 +221,25 @@ def test_many_steps_at_random_end_where_they_should(node: Node) -> None:
         mine = [uuid for uuid in node.uuids if owners[uuid] == number]
         pod.until_has(*mine)
         assert child.probe(*node.nodes) == "".join("+" if uuid in mine else "-" for uuid in node.uuids)
+
+
+def test_what_a_pod_says_of_gpus_of_other_nodes_counts_for_nothing(node: Node) -> None:
+    """It is corrected at the next start. Of an own GPU that the driver does not tell of now it counts."""
+    pod, child = node.running()
+    pod.allocate(node.uuids[0])
+    pod.until_has(node.uuids[0])
+    node.kill()
+    told = Attached(
+        1, (GpuShare(node.uuids[0], 1000), GpuShare("GPU-elsewhere", 1000)),
+        (DrainingShare(node.uuids[3], 1000), DrainingShare("GPU-of-another-node", 1000)),
+    )  # fmt: skip
+    pod.annotate(ATTACHED, encode(told))
+    state = node.folder / "state" / "simulated"
+    fakes.unplug(state, node.uuids[3], node=node.name)
+    try:
+        node.start()
+        pod.until_has(node.uuids[0], draining=(node.uuids[3],))
+        assert child.probe(*node.nodes) == "+---"
+    finally:
+        fakes.set_health(state, node.uuids[3], None, node=node.name)
+    pod.until_has(node.uuids[0])

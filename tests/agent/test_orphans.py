@@ -11,6 +11,7 @@ from jupyter_gpu_node import bpf, fakes, uplink_rules
 from jupyter_gpu_node.device_filter import compile as compile_rules
 from jupyter_gpu_node.device_rules import DeviceRules
 from jupyter_gpu_node.inventory import Inventory
+from jupyter_gpu_node.own_gpus import OwnGpus
 from jupyter_gpu_node.stock import Stock
 from jupyter_gpu_node.uplink import Uplink
 from tests.agent.stage import FIRST_MINOR, PATIENCE, Node
@@ -105,7 +106,9 @@ async def test_the_node_tells_how_much_of_its_uplink_it_uses(
     speed.write_text("1000")
     gpus = fakes.SimulatedGpus(tmp_path / "gpus", 1, node=quiet.name, devices=quiet.devices, first=FIRST_MINOR)
     async with Kube(kubeconfig(quiet.plane.kubeconfig), deadline=10) as kube:
-        inventory = Inventory(Stock(lambda: gpus), kube, quiet.name, 0.2, Uplink(tmp_path))
+        inventory = Inventory(
+            Stock(lambda: gpus), kube, quiet.name, 0.2, Uplink(tmp_path), own=OwnGpus(tmp_path / "gpus.json")
+        )
         await inventory.begin()
         task = asyncio.create_task(inventory.run())
         try:

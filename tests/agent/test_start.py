@@ -26,6 +26,7 @@ from jupyter_gpu_node.shares.offences import Record
 from jupyter_gpu_node.shares.stopping import identified
 from jupyter_gpu_node.slots import PodRef
 from tests.agent.stage import COUNT, Node, Pod
+from tests.cluster.testbed import until
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 SLOT = "slot-0000"
@@ -77,6 +78,27 @@ async def test_a_container_that_would_be_astray_is_not_started(quiet: Node) -> N
             child.end()
             for directory in (group, *group.parents[:3]):
                 directory.rmdir()
+
+
+async def test_a_container_that_would_be_in_another_group_is_not_started(quiet: Node) -> None:
+    """The pod still runs in the group of another cgroup driver; once it does not, the new group is guarded."""
+    pod = quiet.pod()
+    old = pod.spawn()
+    new = quiet.top / "kubepods.slice" / "kubepods-besteffort.slice"
+    new /= f"kubepods-besteffort-pod{pod.uid.replace('-', '_')}.slice"
+    async with running(quiet) as plugin:
+        await plugin.agent.before_start(ref(pod), "main", SLOT)
+        new.mkdir(parents=True)
+        with pytest.raises(CannotGuard, match="its next container would in"):
+            await plugin.agent.before_start(ref(pod), "main", SLOT)
+        old.end()
+        await asyncio.to_thread(until, lambda: not cgroup.populated(pod.group))
+        await plugin.agent.before_start(ref(pod), "main", SLOT)
+        child = pod.spawn(inside=False)
+        cgroup.enter(new, child.pid)
+        assert child.probe(*quiet.nodes) == "----"
+        child.end()
+        await asyncio.to_thread(until, lambda: not cgroup.populated(new))
 
 
 async def ask(path: Path, *questions: Any) -> list[Any]:

@@ -9,7 +9,8 @@ import pytest
 
 from jupyter_gpu_node import cgroup
 from jupyter_gpu_node.cgroup import parse_membership
-from jupyter_gpu_node.joining import Joining, astray
+from jupyter_gpu_node.joining import Joining
+from jupyter_gpu_node.pod_cgroup import astray
 
 UID = "0a1b2c3d-0000-4000-8000-000000000001"
 POD = f"/kubepods/burstable/pod{UID}/0123"

@@ -114,3 +114,13 @@ def test_a_running_slot_is_seen() -> None:
     assert roster.read(pod("lab")).runs
     assert not roster.read(pod("side")).runs
     assert roster.read(json.loads(json.dumps(pod("lab")))).slots == {"lab"}
+
+
+def test_what_counts_of_a_record_on_a_node() -> None:
+    """Not what it says of GPUs that the node never had."""
+    told = Attached(1, (GpuShare("a", 1000), GpuShare("b", 500)), (DrainingShare("c", 1000), DrainingShare("d", 1)))
+    assert roster.uuids(told) == frozenset("abcd")
+    assert roster.uuids(None) == frozenset()
+    assert roster.without(told, ()) is told
+    assert roster.without(None, {"a"}) is None
+    assert roster.without(told, {"b", "c"}) == Attached(1, (GpuShare("a", 1000),), (DrainingShare("d", 1),))

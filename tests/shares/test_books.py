@@ -5,7 +5,7 @@ import pytest
 from jupyter_gpu_node.shares.arbiter import Arbiter
 from jupyter_gpu_node.shares.books import Books
 from jupyter_gpu_node.shares.desk import Client, Desk, Terms
-from jupyter_gpu_node.shares.elastic import Elastic
+from jupyter_gpu_node.shares.elastic import Elastic, Left
 from jupyter_gpu_node.shares.protocol import Ask, Done, Need
 from jupyter_gpu_node.shares.share_file import decode, encode
 from jupyter_gpu_node.shares.timing import Timing
@@ -114,3 +114,17 @@ def test_busy_is_of_the_whole_gpu() -> None:
     assert books.usage(desk, "c", 31 * PERIOD).busy == pytest.approx(0.25, abs=0.01)
     passes(desk, books, 32, 33)
     assert books.usage(desk, "c", 32 * PERIOD).busy == 0
+
+
+def test_shares_go_on_where_an_earlier_server_left_them() -> None:
+    """Only where shares are co-adjusted, and some of these are known from before."""
+    desk, left = a_desk(a=500, b=500), {"a": Left(500, 800, "Because."), "b": Left(500, 150)}
+    assert Books(None, 0).resume(desk, left) == {}
+    books = Books(Elastic(), 0)
+    assert books.resume(desk, {"c": Left(500, 800)}) == {}
+    desk.adjust(books.resume(desk, left), 0)
+    assert {name: books.usage(desk, name, 0).effective for name in "ab"} == {"a": 800, "b": 150}
+    assert books.usage(desk, "a", 0).reason == "Because."
+    hog(desk, "a")
+    passes(desk, books, 1, 10)
+    assert books.usage(desk, "a", 10 * PERIOD).effective >= 800, "it goes on from there"
