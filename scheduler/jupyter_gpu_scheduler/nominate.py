@@ -61,7 +61,7 @@ def review(snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | N
         for pod in snapshot.pending():
             if pod.ticket is None or pod.gone or _untouched(pod, dirty, with_room, everything=changed is None):
                 continue
-            found = _moved(snapshot, pod, with_room, policy)
+            found = _moved(snapshot, pod, dirty, with_room, policy)
             if found is not None:
                 decisions.append(found)
                 before.append(pod)
@@ -77,7 +77,9 @@ def _untouched(pod: PodState, dirty: set[str], with_room: Sequence[str], *, ever
     return not everything and not with_room and bool(pod.nominated) and pod.nominated not in dirty
 
 
-def _moved(snapshot: ClusterSnapshot, pod: PodState, with_room: Sequence[str], policy: Policy) -> Decision | None:
+def _moved(
+    snapshot: ClusterSnapshot, pod: PodState, dirty: set[str], with_room: Sequence[str], policy: Policy
+) -> Decision | None:
     if wanted(pod) is None or unacceptable(pod) is not None:
         return nominate(snapshot, pod, (), policy)
     here = pod.nominated
@@ -86,7 +88,8 @@ def _moved(snapshot: ClusterSnapshot, pod: PodState, with_room: Sequence[str], p
     lost = snapshot.gpus(here) is None or now.never
     offered = pod.offered or ()
     if lost or not acceptable(pod, snapshot.facts(here)):
-        able = [name for name in offered if _open(snapshot, pod, name)]
+        news = offered if here else sorted(name for name in dirty if name in offered)  # the others were looked at
+        able = [name for name in news if _open(snapshot, pod, name)]
         able = [name for name in able if not verdict(snapshot, pod, name, known)[0].never]
         return nominate(snapshot, pod, able, policy) if able else _step(pod, _in_line(snapshot, pod, None))
     if now.fits:

@@ -31,6 +31,8 @@ class _Waiting:
 
     offered: Offer | None = None
     """What kube-scheduler would have taken, at its last question; ``None``: there was room, or it did not ask us."""
+    preempts: bool = False
+    """Others may end for it on one of these."""
     alarm: asyncio.TimerHandle | None = None
     woken: bool = False
     stranger: asyncio.TimerHandle | None = None
@@ -66,11 +68,17 @@ class WaitingPods:
         waiting = self._pods.setdefault(uid, _Waiting())
         waiting.calm()
         waiting.offered = None if fits else offer(nodes)
+        waiting.preempts = False
         if self._mirror.record(uid) is None:  # no watch may ever tell of it, if it is gone already
             waiting.stranger = asyncio.get_running_loop().call_later(STRANGER_SECONDS, self.hear, uid)
         self._mirror.block(uid, False)
         self._mirror.offer(uid, waiting.offered)
         self.enqueue(uid)
+
+    def preempts(self, uid: str, nodes: tuple[str, ...]) -> None:
+        """kube-scheduler may end others for a pod on one of these nodes: it stands in line there for what they free."""
+        self.asked(uid, nodes, fits=False)
+        self._pods[uid].preempts = True
 
     def enqueue(self, uid: str) -> None:
         """Into the line of one of the nodes that were asked for; who is there already stays, and nobody else comes."""
@@ -92,6 +100,8 @@ class WaitingPods:
         elif record.state.allocated is None:  # kube-scheduler was faster than our watch, or the record was lost
             self._mirror.offer(uid, waiting.offered)
             self.enqueue(uid)
+        elif waiting.preempts and waiting.offered and record.chosen in waiting.offered:
+            self.asked(uid, (record.chosen,), fits=False)
 
     def rouse(self, node: str) -> None:
         """See to it that kube-scheduler asks again for a pod in this node's line that fits now.

@@ -252,7 +252,8 @@ def test_it_does_not_lose_its_place_while_the_right_node_is_not_offered() -> Non
     """A tainted node may come back: that those offered now can never serve it says nothing of later."""
     labelled = facts(labels={"gpu": "yes"})
     snapshot = cluster({"big": 4, "small": 1}, about={"big": labelled, "small": labelled})
-    for fields in ({}, {"selector": {"gpu": "yes"}}):
+    both: tuple[dict[str, Any], ...] = ({}, {"selector": {"gpu": "yes"}})
+    for fields in both:
         me = new("me", wants=2, ticket=1, on="big", offered=["big", "small"], **fields)
         snapshot.put_pod(me)
         found = waits(snapshot, me, ["small"])

@@ -84,6 +84,31 @@ def _in_loop(work: Callable[[], None]) -> None:
     asyncio.run(run())
 
 
+def test_it_stands_where_others_may_end_for_it() -> None:
+    """So that nobody takes what they free; once kube-scheduler has said where, there."""
+
+    def work() -> None:
+        line = Line()
+        line.waiting.asked("a", ("n0",), fits=False)
+        assert line.node == "n0"
+        line.waiting.preempts("a", ("n1",))
+        assert line.node == "n1"
+        line.waiting.preempts("a", ("n0", "n1"))
+        assert line.node == "n1"
+        line.status(nominatedNodeName="elsewhere")
+        assert line.node == "n1"
+        line.status(nominatedNodeName="n0")
+        assert line.node == "n0"
+        line.waiting.asked("a", ("n1",), fits=False)
+        assert line.node == "n1", "the newest question counts"
+        line.status(nominatedNodeName="n0", phase="Pending")
+        assert line.node == "n1"
+        assert line.writes == 4
+        line.waiting.stop()
+
+    _in_loop(work)
+
+
 def test_what_was_offered_is_known_until_the_pod_has_a_node() -> None:
     """It is forgotten with the pod, and while there is room: then it is about to be bound."""
 
