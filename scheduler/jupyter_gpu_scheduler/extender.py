@@ -34,6 +34,7 @@ from .records import matters, read_pod
 from .score import prioritize
 from .settings import ExtenderSettings
 from .snapshot import CPU, PodState
+from .verdict import wanted
 from .waiting import WaitingPods
 
 CERTIFICATE_SECONDS = 5.0
@@ -93,6 +94,8 @@ class Extender:
             return "bound", wire.filter_error(f"The pod is bound to {pod.node} already.")
         found = filter_nodes(self._mirror.snapshot, pod, question.nodes)
         self._waiting.asked(pod.uid, question.nodes, bool(found.fitting))
+        if wanted(pod) is None and len(found.fitting) == 1:  # nobody asks which is the best
+            self._waiting.scored(pod.uid, found.fitting)
         return "fits" if found.fitting else "full", wire.filter_result(found.fitting, found.failed, found.never)
 
     async def prioritize(self, body: bytes) -> tuple[str, Any]:
@@ -106,7 +109,10 @@ class Extender:
         pod = self._newest(question.pod)
         if not matters(question.pod) or pod.node:
             return "done", wire.host_priorities(dict.fromkeys(question.nodes, 0))
-        scores = prioritize(self._mirror.snapshot, pod, question.nodes, self._policy)
+        scores = prioritize(self._mirror.snapshot, pod, question.nodes, self._policy, self._waiting.coming(pod.uid))
+        if wanted(pod) is None:
+            most = max(scores.values(), default=0)
+            self._waiting.scored(pod.uid, tuple(name for name, score in scores.items() if score == most))
         return "done", wire.host_priorities(scores)
 
     async def bind(self, body: bytes) -> tuple[str, Any]:
@@ -122,6 +128,7 @@ class Extender:
                 why = await self._binder.bind(question)
         except TimeoutError:
             return "late", wire.bind_result("The API server takes too long; the pod is tried again.")
+        self._waiting.bound(question.uid)
         return "refused" if why else "done", wire.bind_result(why)
 
     async def preempt(self, body: bytes) -> tuple[str, Any]:

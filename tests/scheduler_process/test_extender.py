@@ -54,6 +54,27 @@ def test_the_same_question_has_the_same_answer(stage: Stage) -> None:
     assert len(stage.decisions("much")) == 1
 
 
+def test_a_crowd_whose_bindings_take_long_is_spread(stage: Stage) -> None:
+    """All are asked for before the first is bound, as each needs a volume: still as many on a node as it has GPUs."""
+    nodes = {stage.node(f"n{number}", gpus=count, slots=20): count for number, count in enumerate((7, 4, 4, 1))}
+    asker = _asker(stage.scheduler())
+    pods = []
+    for number in range(16):
+        stage.pod(f"note{number}")
+        pods.append(stage.get(f"note{number}"))
+    chosen: list[str] = []
+    for pod in pods:
+        fitting = asker.filter(pod, list(nodes))["NodeNames"]
+        scores = {item["Host"]: item["Score"] for item in asker.prioritize(pod, fitting)}
+        most = [node for node in fitting if scores[node] == max(scores.values())]
+        chosen.append(min(most, key=lambda node: (chosen.count(node), node)))  # kube-scheduler's plugins spread equals
+    assert {node: chosen.count(node) for node in nodes} == nodes
+    for pod, node in zip(pods, chosen, strict=True):
+        assert asker.bind(pod, node) == ""
+    stage.request("note0", 1)
+    stage.until_count("note0", 1)
+
+
 def test_who_may_end_for_another(stage: Stage) -> None:
     """Only who frees its GPUs; pods that ask for no slot are none of our business; nonsense ends nobody."""
     node = stage.node(gpus=1)

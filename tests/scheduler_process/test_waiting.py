@@ -131,3 +131,29 @@ def test_what_was_offered_is_known_until_the_pod_has_a_node() -> None:
         assert line.waiting.count == 0
 
     _in_loop(work)
+
+
+def test_who_is_on_the_way_is_counted_until_it_has_arrived() -> None:
+    """Bound, asked for again, or gone; never for itself, and in parts where it may go to several nodes."""
+
+    def work() -> None:
+        line = Line()
+        for uid in ("a", "b", "c"):
+            line.waiting.asked(uid, ("n0", "n1"), fits=True)
+        line.waiting.scored("a", ("n0", "n1"))
+        line.waiting.scored("b", ("n0",))
+        line.waiting.scored("nobody asked for it", ("n0",))
+        assert line.waiting.coming("c") == {"n0": 1.5, "n1": 0.5}
+        assert line.waiting.coming("b") == {"n0": 0.5, "n1": 0.5}
+        line.waiting.bound("b")
+        assert line.waiting.coming("c") == {"n0": 0.5, "n1": 0.5}
+        line.mirror.pod_changed(Change("changed", pod("a", 100, "n0")))
+        line.waiting.hear("a")
+        assert line.waiting.coming("c") == {}
+        line.waiting.scored("b", ("n0",))
+        line.waiting.asked("b", ("n0", "n1"), fits=True)
+        assert line.waiting.coming("c") == {}
+        line.waiting.bound("nobody asked for it")
+        line.waiting.stop()
+
+    _in_loop(work)

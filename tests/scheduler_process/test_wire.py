@@ -113,7 +113,8 @@ def test_victims_are_read_and_named_again() -> None:
 
 def test_no_victims_are_no_error() -> None:
     """Maps and lists that are empty, null or missing."""
-    for fields in ({}, {"NodeNameToMetaVictims": None}, {"NodeNameToMetaVictims": {}, "NodeNameToVictims": None}):
+    none: tuple[dict[str, Any], ...] = ({}, {"NodeNameToMetaVictims": None}, {"NodeNameToVictims": None})
+    for fields in none:
         assert _preempt(**fields).victims == {}
     nothing: tuple[Any, ...] = (None, {}, {"Pods": None}, {"Pods": [], "NumPDBViolations": None})
     for victims in nothing:
