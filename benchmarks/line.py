@@ -70,7 +70,7 @@ def _each_in_turn(snapshot: ClusterSnapshot, changed: tuple[str, ...]) -> None:
     with_room = [name for name in changed if any(snapshot.free(gpu.uuid) for gpu in snapshot.gpus(name) or ())]
     for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.ticket or 0, pod.created, pod.uid)):
         if pod.pending and pod.nominated in changed and must_leave(snapshot, pod):
-            assert leave(snapshot, pod, _POLICY) is None
+            assert leave(snapshot, pod, _POLICY, changed) is None
         elif pod.pending and with_room and not fits_at(snapshot, pod, pod.nominated):
             able = [name for name in with_room if may_go(snapshot, pod, name) and fits_at(snapshot, pod, name)]
             assert not able or nominate(snapshot, pod, able, _POLICY) is None

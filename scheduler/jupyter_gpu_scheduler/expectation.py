@@ -6,7 +6,7 @@ nothing is expected to want what a typical wish wants; one that has something, s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from jupyter_gpu.model.annotations import Wish
@@ -32,6 +32,10 @@ class Expectation:
     """What one more pod without GPUs may want."""
     preferred: float = UNKNOWN
     """How much the policy prefers the models of what is free, 0 to 1."""
+
+    def with_more(self, pods: float) -> Expectation:
+        """Once so many more have come that have nothing yet."""
+        return replace(self, demand=self.demand + pods * self.typical)
 
     @property
     def of_one_more(self) -> float:

@@ -1,4 +1,4 @@
-"""Answers kube-scheduler: which nodes, how good, and binds.
+"""Answers kube-scheduler: which nodes, how good, whom to end; and binds.
 
 Whoever may ask may place pods, so only clients with a certificate of the configured authority are heard. A process
 that does not lead or does not know the cluster yet answers with an error: the pod is tried again, nothing is guessed.
@@ -11,7 +11,7 @@ import json
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,12 @@ from .candidates import filter_nodes
 from .metrics import Metrics
 from .mirror import Mirror
 from .policy import Policy
+from .preemption import helpful
 from .records import matters, read_pod
 from .score import prioritize
 from .settings import ExtenderSettings
 from .snapshot import CPU, PodState
+from .verdict import wanted
 from .waiting import WaitingPods
 
 CERTIFICATE_SECONDS = 5.0
@@ -87,11 +89,13 @@ class Extender:
             return "unready", wire.filter_error(why)
         if not matters(question.pod):
             return "fits", wire.filter_result(question.nodes)
-        pod = self._newest(question)
+        pod = self._newest(question.pod)
         if pod.node:
             return "bound", wire.filter_error(f"The pod is bound to {pod.node} already.")
         found = filter_nodes(self._mirror.snapshot, pod, question.nodes)
         self._waiting.asked(pod.uid, question.nodes, bool(found.fitting))
+        if wanted(pod) is None and len(found.fitting) == 1:  # nobody asks which is the best
+            self._waiting.scored(pod.uid, found.fitting)
         return "fits" if found.fitting else "full", wire.filter_result(found.fitting, found.failed, found.never)
 
     async def prioritize(self, body: bytes) -> tuple[str, Any]:
@@ -102,10 +106,13 @@ class Extender:
             return "invalid", None
         if self._unready():
             return "unready", None
-        pod = self._newest(question)
+        pod = self._newest(question.pod)
         if not matters(question.pod) or pod.node:
             return "done", wire.host_priorities(dict.fromkeys(question.nodes, 0))
-        scores = prioritize(self._mirror.snapshot, pod, question.nodes, self._policy)
+        scores = prioritize(self._mirror.snapshot, pod, question.nodes, self._policy, self._waiting.coming(pod.uid))
+        if wanted(pod) is None:
+            most = max(scores.values(), default=0)
+            self._waiting.scored(pod.uid, tuple(name for name, score in scores.items() if score == most))
         return "done", wire.host_priorities(scores)
 
     async def bind(self, body: bytes) -> tuple[str, Any]:
@@ -121,13 +128,31 @@ class Extender:
                 why = await self._binder.bind(question)
         except TimeoutError:
             return "late", wire.bind_result("The API server takes too long; the pod is tried again.")
+        self._waiting.bound(question.uid)
         return "refused" if why else "done", wire.bind_result(why)
 
-    def _newest(self, question: wire.Question) -> PodState:
+    async def preempt(self, body: bytes) -> tuple[str, Any]:
+        """Outcome, and an ``ExtenderPreemptionResult``; ``None`` where there is none: then nobody is ended."""
+        try:
+            question = wire.read_preemption(body, self._settings.body_bytes)
+        except strict.FieldError as error:
+            _log.warning("A question of kube-scheduler about preemption can't be read: %s", error)
+            return "invalid", None
+        if self._unready():
+            return "unready", None
+        nodes = tuple(node for node, victims in question.victims.items() if victims)
+        if matters(question.pod):
+            pod = self._newest(question.pod)
+            nodes = helpful(self._mirror.snapshot, pod, question.victims)
+            if nodes:
+                self._waiting.preempts(pod.uid, nodes)
+        return "helps" if nodes else "in vain", wire.preemption_result(question, nodes)
+
+    def _newest(self, pod: Mapping[str, Any]) -> PodState:
         """The pod, as our watch or as kube-scheduler's knows it, whichever is newer."""
-        uid = objects.uid(question.pod)
-        self._mirror.heard(uid, question.pod)
-        return self._mirror.snapshot.pod(uid) or read_pod(question.pod).state
+        uid = objects.uid(pod)
+        self._mirror.heard(uid, pod)
+        return self._mirror.snapshot.pod(uid) or read_pod(pod).state
 
 
 Answer = Callable[[bytes], Awaitable[tuple[str, Any]]]
@@ -174,6 +199,7 @@ class ExtenderServer:
             "filter": extender.filter,
             "prioritize": extender.prioritize,
             "bind": extender.bind,
+            "preempt": extender.preempt,
         }
         routes: list[Any] = [
             (f"/{verb}", _Handler, {"verb": verb, "answer": answer, "metrics": metrics, "settings": settings})

@@ -54,12 +54,16 @@ def must_leave(snapshot: ClusterSnapshot, pod: PodState) -> bool:
     return _lost(snapshot, pod)
 
 
-def leave(snapshot: ClusterSnapshot, pod: PodState, policy: Policy) -> Decision | None:
-    """Where ``pod`` goes, which must leave its node's line: in none, if none that was offered can serve it."""
+def leave(snapshot: ClusterSnapshot, pod: PodState, policy: Policy, changed: Iterable[str]) -> Decision | None:
+    """Where ``pod`` goes, which must leave its node's line: in none, if none that was offered can serve it.
+
+    Of a pod that is in no line already only the ``changed`` nodes are looked at: the others were before.
+    """
     if wanted(pod) is None or unacceptable(pod) is not None:
         return nominate(snapshot, pod, (), policy)
     known = standings(snapshot, pod)
-    able = [name for name in pod.offered or () if may_go(snapshot, pod, name)]
+    names = (pod.offered or ()) if pod.nominated else sorted(changed)
+    able = [name for name in names if may_go(snapshot, pod, name)]
     able = [name for name in able if not verdict(snapshot, pod, name, known)[0].never]
     return nominate(snapshot, pod, able, policy) if able else _step(pod, _in_line(snapshot, pod, None))
 

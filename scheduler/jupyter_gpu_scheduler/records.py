@@ -47,6 +47,8 @@ class PodRecord:
     resource_version: str
     problem: str = ""
     """What its user must know of the annotations, as a sentence."""
+    chosen: str = ""
+    """The node where kube-scheduler has ended others for it."""
     opaque: bool = False
     """What it holds can't be read: nothing may be given on its node."""
 
@@ -127,7 +129,14 @@ def read_pod(pod: Mapping[str, Any]) -> PodRecord:
         selector=_selector(pod),
         fault=fault,
     )
-    return PodRecord(state, objects.resource_version(pod), problem, bool(unreadable) and bool(state.node))
+    version, opaque = objects.resource_version(pod), bool(unreadable) and bool(state.node)
+    return PodRecord(state, version, problem, _chosen(pod), opaque)
+
+
+def _chosen(pod: Mapping[str, Any]) -> str:
+    status = pod.get("status")
+    found = status.get("nominatedNodeName") if isinstance(status, Mapping) else None
+    return found if isinstance(found, str) else ""
 
 
 def _selector(pod: Mapping[str, Any]) -> dict[str, str]:
@@ -171,7 +180,7 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
             if isinstance(spec.get(key), list):
                 kept["spec"][key] = [_trim_container(item) for item in spec[key] if isinstance(item, Mapping)]
     if isinstance(status, Mapping):
-        kept["status"] = {"phase": status.get("phase")}
+        kept["status"] = {key: status[key] for key in ("phase", "nominatedNodeName") if key in status}
     return kept
 
 

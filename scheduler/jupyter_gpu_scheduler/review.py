@@ -119,7 +119,7 @@ class _Review:
 
     def _step(self, pod: PodState, source: _Seekers | Line) -> Decision | None:
         if isinstance(source, Line):
-            return leave(self._snapshot, pod, self._policy)
+            return leave(self._snapshot, pod, self._policy, self._changed)
         if fits_at(self._snapshot, pod, pod.nominated):
             return None
         source.rooms.discard(pod.nominated)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
@@ -23,6 +24,7 @@ BEST = 10
 """The highest score that kube-scheduler takes from an extender."""
 NEAR = 0.0025
 """Scores that differ by less from the best are equal to kube-scheduler, so that its own plugins decide between them."""
+NOBODY: Mapping[str, float] = MappingProxyType({})
 _RESOURCES = (("cpu_free", CPU), ("memory_free", MEMORY), ("disk_free", DISK))
 
 
@@ -42,13 +44,20 @@ def score(snapshot: ClusterSnapshot, pod: PodState, pair: Pair, policy: Policy) 
     return rater.rate(found, hopes, snapshot.facts(pair.gpu_node), snapshot.facts(pair.pod_node), pair)
 
 
-def prioritize(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> dict[str, int]:
+def prioritize(
+    snapshot: ClusterSnapshot,
+    pod: PodState,
+    names: Sequence[str],
+    policy: Policy,
+    coming: Mapping[str, float] = NOBODY,
+) -> dict[str, int]:
     """0 to 10 for each of ``names``, GPUs on the pod's own node: 10 for the best and for all that are `NEAR` to it.
 
     The others are told apart as far as they differ: a step is a tenth of what is between the best and the worst, and
-    never less than `NEAR`. A node where the wish can't be had now gets 0.
+    never less than `NEAR`. A node where the wish can't be had now gets 0. ``coming``: how many pods without GPUs are on
+    their way to a node, by its name.
     """
-    rates = _rates(snapshot, pod, names, policy)
+    rates = dict(_rated(snapshot, pod, names, policy, coming, fitting=True))
     scores = dict.fromkeys(names, 0)
     if not rates:
         return scores
@@ -62,22 +71,23 @@ def prioritize(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], p
 
 def best(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> str | None:
     """Where ``pod`` is placed best of ``names``, the first by name of equals; ``None`` where it fits nowhere."""
-    rates = _rates(snapshot, pod, names, policy)
+    rates = dict(_rated(snapshot, pod, names, policy, NOBODY, fitting=True))
     return min(rates, key=lambda name: (-rates[name], name)) if rates else None
 
 
 def rate(snapshot: ClusterSnapshot, pod: PodState, name: str, policy: Policy) -> float:
     """The score of a node with its own GPUs, 0 to 1, from what was computed before where it still holds."""
-    return next(found for _, found in _rated(snapshot, pod, (name,), policy, fitting=False))
-
-
-def _rates(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy: Policy) -> dict[str, float]:
-    """The scores of those nodes where the pod fits now."""
-    return dict(_rated(snapshot, pod, names, policy, fitting=True))
+    return next(found for _, found in _rated(snapshot, pod, (name,), policy, NOBODY, fitting=False))
 
 
 def _rated(
-    snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy: Policy, *, fitting: bool
+    snapshot: ClusterSnapshot,
+    pod: PodState,
+    names: Iterable[str],
+    policy: Policy,
+    coming: Mapping[str, float],
+    *,
+    fitting: bool,
 ) -> Iterator[tuple[str, float]]:
     """Names and scores; ``fitting``: only where the pod fits."""
     wish = pod.requested.wish if pod.requested else None
@@ -86,7 +96,10 @@ def _rated(
     answers: dict[str, tuple[Verdict, float]] = snapshot.memo(("score", policy, question))
     rater = _Rater(policy, pod)
     for name, found, _ in verdicts(snapshot, pod, names):
-        if found.fits or not fitting:
+        if name in coming and found.fits:
+            facts, hopes = snapshot.facts(name), expectation(snapshot, name, policy, sought)
+            yield name, rater.rate(found, hopes.with_more(coming[name]), facts, facts)
+        elif found.fits or not fitting:
             known = answers.get(name)
             if known is None or known[0] is not found:  # another verdict where the pod has another place in line
                 facts, hopes = snapshot.facts(name), expectation(snapshot, name, policy, sought)

@@ -31,6 +31,10 @@ class _Waiting:
 
     offered: Offer | None = None
     """What kube-scheduler would have taken, at its last question; ``None``: there was room, or it did not ask us."""
+    preempts: bool = False
+    """Others may end for it on one of these."""
+    ahead: tuple[str, ...] = ()
+    """Where kube-scheduler may be putting it now; it has nothing there yet."""
     alarm: asyncio.TimerHandle | None = None
     woken: bool = False
     stranger: asyncio.TimerHandle | None = None
@@ -66,11 +70,40 @@ class WaitingPods:
         waiting = self._pods.setdefault(uid, _Waiting())
         waiting.calm()
         waiting.offered = None if fits else offer(nodes)
+        waiting.preempts = False
+        waiting.ahead = ()
         if self._mirror.record(uid) is None:  # no watch may ever tell of it, if it is gone already
             waiting.stranger = asyncio.get_running_loop().call_later(STRANGER_SECONDS, self.hear, uid)
         self._mirror.block(uid, False)
         self._mirror.offer(uid, waiting.offered)
         self.enqueue(uid)
+
+    def scored(self, uid: str, best: tuple[str, ...]) -> None:
+        """A pod that wants no GPU yet goes to one of these nodes, if kube-scheduler follows us."""
+        if uid in self._pods:
+            self._pods[uid].ahead = best
+
+    def coming(self, uid: str) -> dict[str, float]:
+        """How many others are on their way to a node, so that a crowd that comes at once is not sent to one.
+
+        The Binding of a pod may take long, as its volume is made before. Where it may go to one of several nodes, it
+        counts in equal parts.
+        """
+        found: dict[str, float] = {}
+        for other, waiting in self._pods.items():
+            for node in waiting.ahead if other != uid else ():
+                found[node] = found.get(node, 0.0) + 1 / len(waiting.ahead)
+        return found
+
+    def bound(self, uid: str) -> None:
+        """It has its node: from now on it is counted there."""
+        if uid in self._pods:
+            self._pods[uid].ahead = ()
+
+    def preempts(self, uid: str, nodes: tuple[str, ...]) -> None:
+        """kube-scheduler may end others for a pod on one of these nodes: it stands in line there for what they free."""
+        self.asked(uid, nodes, fits=False)
+        self._pods[uid].preempts = True
 
     def enqueue(self, uid: str) -> None:
         """Into the line of one of the nodes that were asked for; who is there already stays, and nobody else comes."""
@@ -92,6 +125,8 @@ class WaitingPods:
         elif record.state.allocated is None:  # kube-scheduler was faster than our watch, or the record was lost
             self._mirror.offer(uid, waiting.offered)
             self.enqueue(uid)
+        elif waiting.preempts and waiting.offered and record.chosen in waiting.offered:
+            self.asked(uid, (record.chosen,), fits=False)
 
     def rouse(self, node: str) -> None:
         """See to it that kube-scheduler asks again for a pod in this node's line that fits now.

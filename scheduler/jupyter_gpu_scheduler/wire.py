@@ -17,6 +17,8 @@ from jupyter_gpu.model.annotations import ALLOCATED, Allocated, encode
 from .snapshot import PodState
 
 MAX_NODES = 50_000
+MAX_VICTIMS = 10_000
+"""On one node."""
 _MAX_NAME = 253
 _MOST_DETAILS = 1024
 NAMED = 8
@@ -42,12 +44,22 @@ class BindQuestion:
     node: str
 
 
+@dataclass(frozen=True, slots=True)
+class PreemptQuestion:
+    """Whom to end for this pod?"""
+
+    pod: Mapping[str, Any]
+    """Its JSON."""
+    victims: Mapping[str, tuple[str, ...]]
+    """By node, the uids of those that kube-scheduler would end there."""
+    violations: Mapping[str, int]
+    """By node, how many disruption budgets that would break; said again in the answer."""
+
+
 def read_question(body: bytes, most: int) -> Question:
     """Of an ``ExtenderArgs``; raises :class:`strict.FieldError`."""
     fields = _fields(body, most)
-    pod = strict.an_object(fields.get("pod"), "Pod")
-    if not objects.uid(pod) or not objects.name(pod):
-        raise strict.FieldError("The Pod has no name or no uid.", "Pod")
+    pod = _pod(fields)
     names = fields.get("nodenames")
     if names is None:
         raise strict.FieldError("NodeNames are missing: set nodeCacheCapable: true for this extender.", "NodeNames")
@@ -66,6 +78,59 @@ def read_bind(body: bytes, most: int) -> BindQuestion:
         uid=read(fields.get("poduid"), "PodUID"),
         node=read(fields.get("node"), "Node"),
     )
+
+
+def read_preemption(body: bytes, most: int) -> PreemptQuestion:
+    """Of an ``ExtenderPreemptionArgs``; maps and lists may be empty or missing. Raises :class:`strict.FieldError`."""
+    fields = _fields(body, most)
+    found = fields.get("nodenametometavictims") or {}
+    if not found and fields.get("nodenametovictims"):
+        raise strict.FieldError(
+            "NodeNameToMetaVictims are missing: set nodeCacheCapable: true for this extender.", "NodeNameToMetaVictims"
+        )
+    nodes = strict.an_object(found, "NodeNameToMetaVictims")
+    if len(nodes) > MAX_NODES:
+        raise strict.FieldError(f"NodeNameToMetaVictims names more than {MAX_NODES:,} nodes.", "NodeNameToMetaVictims")
+    chosen = {name: _lower(victims) for name, victims in nodes.items()}
+    violations = {name: victims.get("numpdbviolations") or 0 for name, victims in chosen.items()}
+    if not all(isinstance(count, int) and 0 <= count < 2**31 for count in violations.values()):
+        raise strict.FieldError("NumPDBViolations must be a number that is not negative.", "NumPDBViolations")
+    return PreemptQuestion(
+        _pod(fields), {name: _uids(victims.get("pods")) for name, victims in chosen.items()}, violations
+    )
+
+
+def _lower(found: Any) -> dict[str, Any]:
+    """An object that may be missing, by lower-case name."""
+    return {key.lower(): value for key, value in strict.an_object(found or {}, "NodeNameToMetaVictims").items()}
+
+
+def _uids(pods: Any) -> tuple[str, ...]:
+    if pods is None:
+        return ()
+    if not isinstance(pods, list) or len(pods) > MAX_VICTIMS:
+        raise strict.FieldError(f"Pods must be a list of at most {MAX_VICTIMS:,} victims.", "Pods")
+    return tuple(strict.text(_MAX_NAME)(_lower(pod).get("uid"), "UID") for pod in pods)
+
+
+def _pod(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    pod = strict.an_object(fields.get("pod"), "Pod")
+    if not objects.uid(pod) or not objects.name(pod):
+        raise strict.FieldError("The Pod has no name or no uid.", "Pod")
+    return pod
+
+
+def preemption_result(question: PreemptQuestion, nodes: Iterable[str]) -> dict[str, Any]:
+    """An ``ExtenderPreemptionResult``: what kube-scheduler chose on these nodes, and nothing on the others."""
+    return {
+        "NodeNameToMetaVictims": {
+            node: {
+                "Pods": [{"UID": uid} for uid in question.victims[node]],
+                "NumPDBViolations": question.violations[node],
+            }
+            for node in nodes
+        }
+    }
 
 
 def filter_result(

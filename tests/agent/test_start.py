@@ -196,11 +196,11 @@ async def test_the_pod_hears_how_it_stands(quiet: Node) -> None:
         await plugin.agent.before_start(ref(other), "main", "slot-0001")
         path = plugin.settings.slot_directory(SLOT) / "node.sock"
         states = heard(path)
-        await until(states, lambda told: told["uid"] == pod.uid)
+        await first_told(states, lambda told: told["uid"] == pod.uid)
         other.allocate(quiet.uuids[0])
         pod.allocate(quiet.uuids[1])
-        await until(states, lambda told: quiet.uuids[1] in told["annotations"].get(ALLOCATED, ""))
-        last = await until(states, lambda told: quiet.uuids[1] in told["annotations"].get(ATTACHED, ""))
+        await first_told(states, lambda told: quiet.uuids[1] in told["annotations"].get(ALLOCATED, ""))
+        last = await first_told(states, lambda told: quiet.uuids[1] in told["annotations"].get(ATTACHED, ""))
         assert quiet.uuids[0] not in str(last)
         found = await asyncio.to_thread(pod.json)
         assert (last["resourceVersion"], last["name"]) == (objects.resource_version(found), objects.name(found))
@@ -224,7 +224,7 @@ async def heard(path: Path) -> AsyncGenerator[Any, None]:
         writer.close()
 
 
-async def until(states: AsyncGenerator[Any, None], condition: Callable[[Any], bool]) -> Any:
+async def first_told(states: AsyncGenerator[Any, None], condition: Callable[[Any], bool]) -> Any:
     """The first that is so."""
     async for state in states:
         if condition(state):

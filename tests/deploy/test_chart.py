@@ -373,6 +373,7 @@ def test_kube_scheduler_understands_its_configuration(values: dict[str, Any], tm
     assert not extender.get("ignorable")
     assert extender["nodeCacheCapable"]
     assert extender["bindVerb"] == "bind"
+    assert extender["preemptVerb"] == "preempt"
     assert extender["managedResources"] == [{"name": "jupyter-gpu.io/slot"}]
     assert seen["leaderElection"]["leaderElect"] == (values in (REAL, SIMULATED))  # of two replicas one works
     assert seen["leaderElection"]["resourceNamespace"] == "jupyter-gpu"

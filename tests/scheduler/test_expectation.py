@@ -62,6 +62,17 @@ def test_who_wants_none_goes_to_the_larger_part(policy: str) -> None:
     assert place(snapshot, new("me"), Policy.from_settings({"name": policy})) == "small"
 
 
+def test_who_is_on_the_way_counts() -> None:
+    """kube-scheduler asks for the next before the last is bound; one that may go to either of two counts half."""
+    snapshot = cluster({"a": 4, "b": 3, "c": 3})
+    me, rules = new("me"), Policy()
+    assert prioritize(snapshot, me, list("abc"), rules)["a"] == 10
+    scores = prioritize(snapshot, me, list("abc"), rules, {"a": 1.0, "b": 0.5})
+    assert max(scores, key=lambda name: scores[name]) == "c"
+    assert prioritize(snapshot, new("late", wants=4), list("abc"), rules, {"a": 9.0}) == {"a": 10, "b": 0, "c": 0}
+    assert prioritize(snapshot, me, list("abc"), rules)["a"] == 10, "that was said of this question alone"
+
+
 def expected(gpus: Any, *pods: PodState, policy: Policy = ONE_EACH, **fields: Any) -> tuple[int, float]:
     """What is there and what others may want of it."""
     snapshot = cluster({"n": gpus}, pods)

@@ -37,7 +37,7 @@ def each_in_turn(snapshot: ClusterSnapshot, changed: Iterable[str]) -> list[Deci
 
 def _moved(snapshot: ClusterSnapshot, state: PodState, dirty: set[str], with_room: list[str]) -> Decision | None:
     if state.nominated in dirty and must_leave(snapshot, state):
-        return leave(snapshot, state, POLICY)
+        return leave(snapshot, state, POLICY, dirty)
     if fits_at(snapshot, state, state.nominated):
         return None
     able = [name for name in with_room if name != state.nominated and may_go(snapshot, state, name)]

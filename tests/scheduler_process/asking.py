@@ -35,6 +35,15 @@ class Asker:
         """How good they are."""
         return self.ask("prioritize", {"Pod": pod, "NodeNames": list(nodes)})
 
+    def preempt(self, pod: Mapping[str, Any], victims: Mapping[str, Sequence[str]]) -> Any:
+        """Of the uids by node, those that may end for a pod; ``None`` where there is no answer."""
+        meta = {node: {"Pods": [{"UID": uid} for uid in uids]} for node, uids in victims.items()}
+        answer = self.ask("preempt", {"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": meta})
+        if answer is None:
+            return None
+        found = answer["NodeNameToMetaVictims"]
+        return {node: [one["UID"] for one in chosen["Pods"]] for node, chosen in found.items()}
+
     def bind(self, pod: Mapping[str, Any], node: str) -> str:
         """Have a pod bound; empty when it is."""
         metadata = pod["metadata"]

@@ -56,6 +56,44 @@ def test_the_same_question_has_the_same_answer(stage: Stage) -> None:
     assert len(stage.decisions("much")) == 1
 
 
+def test_a_crowd_whose_bindings_take_long_is_spread(stage: Stage) -> None:
+    """All are asked for before the first is bound, as each needs a volume: still as many on a node as it has GPUs."""
+    nodes = {stage.node(f"n{number}", gpus=count, slots=20): count for number, count in enumerate((7, 4, 4, 1))}
+    asker = _asker(stage.scheduler())
+    pods = []
+    for number in range(16):
+        stage.pod(f"note{number}")
+        pods.append(stage.get(f"note{number}"))
+    chosen: list[str] = []
+    for pod in pods:
+        fitting = asker.filter(pod, list(nodes))["NodeNames"]
+        scores = {item["Host"]: item["Score"] for item in asker.prioritize(pod, fitting)}
+        most = [node for node in fitting if scores[node] == max(scores.values())]
+        chosen.append(min(most, key=lambda node: (chosen.count(node), node)))  # kube-scheduler's plugins spread equals
+    assert {node: chosen.count(node) for node in nodes} == nodes
+    for pod, node in zip(pods, chosen, strict=True):
+        assert asker.bind(pod, node) == ""
+    stage.request("note0", 1)
+    stage.until_count("note0", 1)
+
+
+def test_who_may_end_for_another(stage: Stage) -> None:
+    """Only who frees its GPUs; pods that ask for no slot are none of our business; nonsense ends nobody."""
+    node = stage.node(gpus=1)
+    asker = _asker(stage.scheduler())
+    rich, poor = stage.pod("rich", node, 1), stage.pod("poor", node)
+    stage.until_count("rich", 1)
+    stage.pod("vital", requested=1)
+    vital = stage.get("vital")
+    assert asker.preempt(vital, {node: [poor]}) == {}
+    assert asker.preempt(vital, {node: [rich]}) == {node: [rich]}
+    assert asker.preempt(vital, {node: [rich, poor], "unknown": [poor]}) == {node: [rich, poor]}
+    assert asker.preempt(vital, {}) == asker.preempt(vital, {node: []}) == {}
+    stage.pod("stranger", slots=0)
+    assert asker.preempt(stage.get("stranger"), {node: [poor], "empty": []}) == {node: [poor]}
+    assert asker.ask("preempt", {"Pod": vital, "NodeNameToVictims": {node: {"Pods": []}}}) is None
+
+
 def test_who_is_deleted_is_not_bound(stage: Stage) -> None:
     """Gone, going, or another of the same name: an error, nothing written, and no GPU is lost by it."""
     node = stage.node(gpus=2)
@@ -129,6 +167,7 @@ def _says_no(asker: Asker, pod: dict[str, Any], node: str) -> None:
     assert "does not lead" in filtered["Error"]
     assert not filtered["NodeNames"]
     assert asker.prioritize(pod, [node]) is None
+    assert asker.preempt(pod, {node: ["victim"]}) is None
     assert "does not lead" in asker.bind(pod, node)
 
 

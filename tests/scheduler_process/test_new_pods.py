@@ -46,6 +46,7 @@ def _configuration(plane: ControlPlane) -> dict[str, Any]:
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
         "bindVerb": "bind",
+        "preemptVerb": "preempt",
         "weight": 1,
         "enableHTTPS": True,
         "tlsConfig": {
@@ -248,6 +249,64 @@ def test_a_node_without_gpus_attracts_nobody(stage: Stage) -> None:
     stage.put_inventory(node, 2)
     until(lambda: _node_of(stage, "note") == node, what="the first to have the node")
     stage.until_count("wants", 1)
+
+
+def _important(stage: Stage, name: str, value: int, requested: object = None) -> str:
+    """A pod that asks for half of a node's CPU, of this importance to Kubernetes; others have 0. Its uid."""
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": f"p{value}"}}
+    stage.plane.kubectl("apply", "-f", "-", stdin=json.dumps({**kind, "value": value}))
+    return stage.pod(name, requested=requested, cpu="4", priorityClassName=f"p{value}")
+
+
+def _runs(stage: Stage, name: str) -> None:
+    until(lambda: bool(_node_of(stage, name)), what=f"{name} to be bound")
+
+
+def test_nobody_ends_in_vain_for_a_more_important_pod(stage: Stage) -> None:
+    """kube-scheduler would end for CPU whoever matters least: it ends when a GPU is free, and not before."""
+    stage.node(gpus=1)  # and 8 CPUs
+    _start(stage)
+    _important(stage, "rich", 10, 1)
+    stage.until_count("rich", 1)
+    uid = stage.pod("poor", cpu="4")
+    _runs(stage, "poor")
+    _important(stage, "vital", 1000, 1)
+    assert "no candidate node for preemption" in stage.until_event("vital", "FailedScheduling")
+    _rest(stage, "vital")
+    assert objects.uid(stage.get("poor")) == uid
+    assert stage.has("rich") == ["0"]
+    stage.delete("vital")
+    stage.request("rich", "0")
+    stage.until_count("rich", 0)
+    _important(stage, "vital", 1000, 1)
+    stage.until_count("vital", 1)
+    assert stage.missing("poor")
+    assert not stage.missing("rich")
+
+
+def test_who_has_the_gpu_ends_for_a_more_important_pod(stage: Stage) -> None:
+    """It matters least, and what it frees is kept for the other, however soon somebody else wants it."""
+    stage.node(gpus=1)
+    _start(stage)
+    _important(stage, "poor", 10)
+    _runs(stage, "poor")
+    uid = stage.pod("rich", requested=1, cpu="4")
+    stage.until_count("rich", 1)
+    stage.hold_open(uid, "GPU-" + _node_of(stage, "rich") + "-0")
+    stage.plane.kubectl("patch", "pod", "rich", "-n", stage.namespace, "-p", _finalizers("test.example/wait"))
+    _important(stage, "vital", 1000, 1)
+    until(lambda: objects.deleting(stage.get("rich")), what="it to be told to end")
+    stage.until_reason("vital", "Deferred")
+    stage.request("poor", 1)
+    stage.until_reason("poor", "Deferred")
+    stage.hold_open(uid)
+    stage.plane.kubectl("patch", "pod", "rich", "-n", stage.namespace, "--type=merge", "-p", _finalizers())
+    stage.until_count("vital", 1)
+    assert stage.has("poor") == []
+
+
+def _finalizers(*names: str) -> str:
+    return json.dumps({"metadata": {"finalizers": names}})
 
 
 def _line(stage: Stage, name: str) -> str:

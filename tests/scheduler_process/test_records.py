@@ -152,7 +152,10 @@ def test_trimming_loses_nothing_that_is_read() -> None:
     """And most of what is not."""
     pod = a_pod({REQUESTED: "2", ATTACHED: "x"})
     pod["spec"]["overhead"] = {"cpu": "1"}
+    pod["status"] = {"phase": "Pending", "nominatedNodeName": "n", "conditions": [1]}
+    assert read_pod(pod).chosen == "n"
     assert read_pod(trim_pod(pod)) == read_pod(pod)
+    assert read_pod({**pod, "status": {"nominatedNodeName": 7}}).chosen == ""
     assert usage(trim_pod(pod)) == usage(pod)
     assert len(str(trim_pod({**pod, "managedFields": ["x"] * 1000}))) < 700
     assert trim_pod({}) == {"metadata": {"annotations": {}}}

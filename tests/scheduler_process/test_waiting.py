@@ -84,6 +84,31 @@ def _in_loop(work: Callable[[], None]) -> None:
     asyncio.run(run())
 
 
+def test_it_stands_where_others_may_end_for_it() -> None:
+    """So that nobody takes what they free; once kube-scheduler has said where, there."""
+
+    def work() -> None:
+        line = Line()
+        line.waiting.asked("a", ("n0",), fits=False)
+        assert line.node == "n0"
+        line.waiting.preempts("a", ("n1",))
+        assert line.node == "n1"
+        line.waiting.preempts("a", ("n0", "n1"))
+        assert line.node == "n1"
+        line.status(nominatedNodeName="elsewhere")
+        assert line.node == "n1"
+        line.status(nominatedNodeName="n0")
+        assert line.node == "n0"
+        line.waiting.asked("a", ("n1",), fits=False)
+        assert line.node == "n1", "the newest question counts"
+        line.status(nominatedNodeName="n0", phase="Pending")
+        assert line.node == "n1"
+        assert line.writes == 4
+        line.waiting.stop()
+
+    _in_loop(work)
+
+
 def test_what_was_offered_is_known_until_the_pod_has_a_node() -> None:
     """It is forgotten with the pod, and while there is room: then it is about to be bound."""
 
@@ -104,5 +129,31 @@ def test_what_was_offered_is_known_until_the_pod_has_a_node() -> None:
         line.waiting.hear("a")
         assert offered() is None
         assert line.waiting.count == 0
+
+    _in_loop(work)
+
+
+def test_who_is_on_the_way_is_counted_until_it_has_arrived() -> None:
+    """Bound, asked for again, or gone; never for itself, and in parts where it may go to several nodes."""
+
+    def work() -> None:
+        line = Line()
+        for uid in ("a", "b", "c"):
+            line.waiting.asked(uid, ("n0", "n1"), fits=True)
+        line.waiting.scored("a", ("n0", "n1"))
+        line.waiting.scored("b", ("n0",))
+        line.waiting.scored("nobody asked for it", ("n0",))
+        assert line.waiting.coming("c") == {"n0": 1.5, "n1": 0.5}
+        assert line.waiting.coming("b") == {"n0": 0.5, "n1": 0.5}
+        line.waiting.bound("b")
+        assert line.waiting.coming("c") == {"n0": 0.5, "n1": 0.5}
+        line.mirror.pod_changed(Change("changed", pod("a", 100, "n0")))
+        line.waiting.hear("a")
+        assert line.waiting.coming("c") == {}
+        line.waiting.scored("b", ("n0",))
+        line.waiting.asked("b", ("n0", "n1"), fits=True)
+        assert line.waiting.coming("c") == {}
+        line.waiting.bound("nobody asked for it")
+        line.waiting.stop()
 
     _in_loop(work)

@@ -86,3 +86,69 @@ def test_writes_carry_their_preconditions() -> None:
     assert binding["target"]["name"] == "n"
     assert (binding["metadata"]["uid"], binding["metadata"]["resourceVersion"]) == ("u", "7")
     assert wire.about_pod(STATE, "7")["metadata"]["resourceVersion"] == "7"
+
+
+POD = {"metadata": {"name": "a", "uid": "u"}}
+
+
+def _preempt(**fields: Any) -> wire.PreemptQuestion:
+    return wire.read_preemption(json.dumps({"Pod": POD, **fields}).encode(), 10_000)
+
+
+def test_victims_are_read_and_named_again() -> None:
+    """In any case; of the nodes that are kept all that kube-scheduler chose, as it spells it."""
+    question = _preempt(
+        NodeNameToMetaVictims={
+            "n": {"Pods": [{"UID": "x"}, {"UID": "y"}], "NumPDBViolations": 2},
+            "m": {"pods": [{"uid": "z"}]},
+        }
+    )
+    assert question.pod == POD
+    assert question.victims == {"n": ("x", "y"), "m": ("z",)}
+    assert wire.preemption_result(question, ["n"]) == {
+        "NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "x"}, {"UID": "y"}], "NumPDBViolations": 2}}
+    }
+    assert wire.preemption_result(question, []) == {"NodeNameToMetaVictims": {}}
+
+
+def test_no_victims_are_no_error() -> None:
+    """Maps and lists that are empty, null or missing."""
+    none: tuple[dict[str, Any], ...] = ({}, {"NodeNameToMetaVictims": None}, {"NodeNameToVictims": None})
+    for fields in none:
+        assert _preempt(**fields).victims == {}
+    nothing: tuple[Any, ...] = (None, {}, {"Pods": None}, {"Pods": [], "NumPDBViolations": None})
+    for victims in nothing:
+        question = _preempt(NodeNameToMetaVictims={"n": victims})
+        assert (question.victims, question.violations) == ({"n": ()}, {"n": 0})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"Pod": None},
+        {"Pod": {"metadata": {"name": "a"}}},
+        {"NodeNameToVictims": {"n": {}}},
+        {"NodeNameToMetaVictims": ["n"]},
+        {"NodeNameToMetaVictims": {"n": ["x"]}},
+        {"NodeNameToMetaVictims": {"n": {"Pods": "x"}}},
+        {"NodeNameToMetaVictims": {"n": {"Pods": ["x"]}}},
+        {"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": 1}]}}},
+        {"NodeNameToMetaVictims": {"n": {"Pods": [{}]}}},
+        {"NodeNameToMetaVictims": {"n": {"NumPDBViolations": -1}}},
+        {"NodeNameToMetaVictims": {"n": {"NumPDBViolations": "1"}}},
+    ],
+)
+def test_victims_that_make_no_sense(fields: dict[str, Any]) -> None:
+    """Nobody ends by a question that can't be read."""
+    with pytest.raises(strict.FieldError):
+        _preempt(**fields)
+
+
+def test_too_many_victims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes, and pods of a node, are bounded."""
+    monkeypatch.setattr(wire, "MAX_NODES", 1)
+    monkeypatch.setattr(wire, "MAX_VICTIMS", 1)
+    many: tuple[dict[str, Any], ...] = ({"n": {}, "m": {}}, {"n": {"Pods": [{"UID": "x"}, {"UID": "y"}]}})
+    for nodes in many:
+        with pytest.raises(strict.FieldError, match=r"at most|more than"):
+            _preempt(NodeNameToMetaVictims=nodes)

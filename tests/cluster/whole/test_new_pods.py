@@ -1,14 +1,18 @@
 """New pods beside running ones: who is served first, what is said where there is no room, nodes and pods that go."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jupyter_gpu.kube.objects import finished
 from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu_node import fakes
+from jupyter_gpu_scheduler.resources import amounts, pod_requests
 from jupyter_gpu_scheduler.snapshot import NOMINATED
 from tests.cluster.testbed import until
 from tests.cluster.whole import pods
@@ -140,6 +144,48 @@ def cordoned(corner: World, node: str) -> Iterator[None]:
 
 def _no_room(corner: World, name: str) -> None:
     corner.event(name, "there is no room", lambda reason, _: reason == "FailedScheduling")
+
+
+def _free_cpu(corner: World, node: str) -> int:
+    """Milli of a node's CPU that nobody asked for."""
+    there = json.loads(corner.cluster.kubectl("get", "node", node, "--output", "json"))["status"]["allocatable"]
+    words = ("get", "pods", "--all-namespaces", f"--field-selector=spec.nodeName={node}", "--output", "json")
+    found = json.loads(corner.cluster.kubectl(*words))["items"]
+    return amounts(there)["cpu"] - sum(pod_requests(item).get("cpu", 0) for item in found if not finished(item))
+
+
+def _greedy(name: str, milli: int, *, wants: object = None, node: str = "", importance: int = 0) -> dict[str, Any]:
+    """A pod that asks for so much CPU, more important to Kubernetes than others or not."""
+    made = pods.pod(name, wants=wants, node=node)
+    made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = f"{milli}m"
+    if importance:
+        made["spec"]["priorityClassName"] = f"p{importance}"
+    return made
+
+
+def test_nobody_ends_in_vain_for_a_more_important_pod(corner: World) -> None:
+    """On a node without CPU and GPUs: who has no GPU stays while none is free, and makes room when one is."""
+    for value in (10, 1000):
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": f"p{value}"}}
+        corner.cluster.kubectl("apply", "-f", "-", stdin=json.dumps({**kind, "value": value}))
+    part = _free_cpu(corner, corner.one) * 45 // 100
+    corner.run(_greedy("rich", part, wants=4, node=corner.one, importance=10))
+    corner.run(_greedy("poor", part, node=corner.one))
+    uids = {name: corner.pod(name).uid for name in ("rich", "poor")}
+    for name in ("first", "second"):
+        corner.create(_greedy(name, part, wants=1, node=corner.one, importance=1000))
+        said = corner.event(name, "there is no room", lambda reason, _: reason == "FailedScheduling")
+        assert "no candidate node for preemption" in said, said
+        corner.delete(name)
+    assert {name: corner.pod(name).uid for name in uids} == uids
+    assert not [reason for name in uids for reason, _ in corner.events(name) if reason == "Preempted"]
+    assert len(corner.pod("rich").usable) == 4
+    corner.ask("rich", 3)
+    corner.has("rich", 3000)
+    corner.create(_greedy("third", part, wants=1, node=corner.one, importance=1000))
+    corner.has("third", 1000)
+    assert not corner.history.pods("poor")
+    assert corner.pod("rich").uid == uids["rich"]
 
 
 def _waits_for(corner: World, name: str, node: str) -> None:

@@ -230,6 +230,8 @@ extenders:
   prioritizeVerb: prioritize
   weight: {{ .Values.kubeScheduler.extenderWeight }}
   bindVerb: bind
+  # Nobody is ended for a pod that would not get its GPUs by it.
+  preemptVerb: preempt
   enableHTTPS: true
   tlsConfig:
     serverName: {{ include "jupyter-gpu.extenderName" . }}
