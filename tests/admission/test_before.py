@@ -71,7 +71,11 @@ def lose(world: World, *paths: str) -> None:
 
 
 def test_what_an_upgrade_finds_stays(world: World) -> None:
-    """The policies were there all the time: what running pods and nodes have was written by who may."""
+    """The policies were there all the time: what running pods and nodes have was written by who may.
+
+    One that guards no records may be new.
+    """
+    lose(world, f"{POLICIES}/jupyter-gpu-visible-devices", f"{BINDINGS}/jupyter-gpu-visible-devices")
     before = records(world)
     assert before["lab"] == set(GRANTED)
     assert before[ONE] == {"inventory", "gpu.count"}
