@@ -1,17 +1,16 @@
 """Run benchmarks: `scripts/bench [NAME…] [--json FILE]`. Without names, all of them."""
 
 import argparse
-import importlib
 import json
 import os
 import pkgutil
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from .figures import CannotRunError, Figure, table
+from . import _apart
+from .figures import Figure, table
 
 NOT_BENCHMARKS = {"__main__", "figures"}
 
@@ -23,16 +22,16 @@ def names() -> list[str]:
 
 
 def measure(name: str) -> Sequence[Figure]:
-    """The figures of one benchmark, with a line on the standard error while it runs."""
+    """The figures of one benchmark, with a line on the standard error while it runs. Raises BrokenError."""
     print(f"{name} …", end=" ", file=sys.stderr, flush=True)
     started = time.monotonic()
     try:
-        figures: Sequence[Figure] = importlib.import_module(f"benchmarks.{name}").run()
-    except CannotRunError as error:
-        print(f"NOT RUN: {error}", file=sys.stderr)
-        return ()
-    print(f"{time.monotonic() - started:.0f} s", file=sys.stderr)
-    return figures
+        outcome = _apart.measure(name)
+    except _apart.BrokenError as error:
+        print(f"BROKEN: {error}", file=sys.stderr)
+        raise
+    print(f"NOT RUN: {outcome.missing}" if outcome.missing else f"{time.monotonic() - started:.0f} s", file=sys.stderr)
+    return outcome.figures
 
 
 def main() -> int:
@@ -49,8 +48,7 @@ def main() -> int:
     for name in arguments.names or known:
         try:
             figures += measure(name)
-        except Exception:  # one broken benchmark does not hide the others
-            traceback.print_exc()
+        except _apart.BrokenError:  # one broken benchmark does not hide the others
             broken.append(name)
     load = os.getloadavg()[0]
     print(f"\n{table(figures)}\n\n{os.cpu_count()} CPUs, load {load:.1f}; p50, p90 and p99 in the figure's unit.")

@@ -17,16 +17,11 @@ from typing import Any, Self
 
 from jupyter_client.blocking.client import BlockingKernelClient
 
+from tests.cluster.testbed import ports
+
 TOKEN = "benchmark"
 API = "/jupyter-gpu/api/v1"
 START_SECONDS = 60.0
-
-
-def free_port() -> int:
-    """A port that nobody uses at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:
@@ -37,7 +32,7 @@ class Server:
 
     def __init__(self, home: Path, *options: str, extension: bool = True, via: Sequence[str] = ()) -> None:
         self.home = home
-        self.port = free_port()
+        (self.port,) = ports.free(1)
         self.started = 0.0
         """Seconds from the start of the process to its first answer."""
         self._command = [

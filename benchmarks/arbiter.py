@@ -34,6 +34,8 @@ COMMAND = "scripts/bench arbiter"
 SECONDS = 4.0
 HOLD = 1_000
 """Microseconds of a lease where the time between two is measured: the server has pauses then, as it has in life."""
+PATIENCE = 30.0
+"""Seconds after which a client that hears nothing, or does not end, breaks the benchmark."""
 GPU = "GPU-0"
 _FORM = struct.Struct("<BBHIQQQ")
 _ROOT = Path(__file__).parents[1]
@@ -67,7 +69,7 @@ def _measure(kind: str, shares: int, hold: int) -> tuple[float, float, list[floa
             assert client.stdin is not None
             client.stdin.write(b"go\n")
             client.stdin.flush()
-        said = [client.communicate()[0] for client in clients]
+        said = [client.communicate(timeout=SECONDS + PATIENCE)[0] for client in clients]
         spent = _spent(pid) - before
     leases = sorted((begin, end) for text in said for begin, end in zip(*[iter(array("q", text))] * 2, strict=True))
     gaps = [(begin - end) / 1000 for (_, end), (begin, _) in pairwise(leases)]
@@ -137,9 +139,11 @@ def _fifo(folder: Path, shares: int) -> None:
             data = b""
             with suppress(ConnectionResetError):
                 data = lines[fd].recv(1024)
-            if not data:
+            if not data:  # it may have the GPU, or wait for it
                 poll.unregister(fd)
                 lines.pop(fd).close()
+                waiting = deque(other for other in waiting if other != fd)
+                holder = None if holder == fd else holder
             for _, kind, _, _, _, _, _ in _FORM.iter_unpack(data):
                 holder = None if kind == DONE else holder
                 waiting.append(fd)
@@ -157,6 +161,7 @@ def _client(path: str, seconds: float, hold: int) -> None:
     times = array("q")
     clock = time.monotonic_ns
     with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(PATIENCE)
         line.connect(path)
         print("connected", flush=True)
         sys.stdin.readline()

@@ -8,7 +8,6 @@ virtual machine disturbed is measured again.
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -70,17 +69,19 @@ class _Bench:
     """The driver, the gate and a program, built; two servers' sockets, one of which gives a whole GPU."""
 
     def __init__(self, folder: Path) -> None:
+        from tests.gate.building import build_gate
+
         gate = ROOT / "node_plugin" / "gate"
         self.folder = folder
-        self.driver, self.gate, self.program = folder / "driver", folder / "gate.so", folder / "client"
+        self.driver, self.gate, self.program = folder / "driver", folder / "gate", folder / "client"
         source = ROOT / "tests" / "gate" / "clients" / "client.c"
         commands: tuple[list[str | Path], ...] = (
             ["sh", gate / "standin" / "build.sh", self.driver],
-            [sys.executable, gate / "build.py", "preload", self.gate],
             ["gcc", "-O2", "-w", "-pthread", source, "-o", self.program],
         )
         for command in commands:
             subprocess.run(command, check=True, capture_output=True)
+        build_gate(self.gate, self.driver / "libcuda.so.1")
 
     def rate(self, kind: str | None, launches: int, us: int) -> tuple[float, float]:
         """Nanoseconds of each launch until all are said, and until all have ended."""
@@ -110,7 +111,7 @@ class _Bench:
         time = 2**64 - 1 if kind == "whole" else 3_600_000_000
         with Stub(sockets / f"{GPU}.sock") as stub:
             stub.keep_granting(time, ahead=kind == "alone")
-            return _output(command, own | {"LD_PRELOAD": str(self.gate), "JUPYTER_GPU_GATE": str(sockets)})
+            return _output(command, own | {"LD_LIBRARY_PATH": str(self.gate), "JUPYTER_GPU_GATE": str(sockets)})
 
 
 def _output(command: Sequence[object], own: dict[str, str]) -> str:

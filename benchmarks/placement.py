@@ -1,4 +1,5 @@
-"""How many GPUs stay unused because of where pods were put: each policy on the same stream of new pods.
+"""How many GPUs stay unused because of where pods were put: each policy on the same stream of new pods. And how many
+notebooks that started without a wish have one served at once, where they were put.
 
 `scripts/bench placement` uses a synthetic cluster. On a recorded one, in the form of Alibaba's openb trace
 (`nodes.csv` and `pods_default.csv`):
@@ -12,13 +13,15 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from jupyter_gpu.model.annotations import Requested, Wish
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.fragmentation import workload_of
 from jupyter_gpu_scheduler.policy import PRESETS, Policy
-from jupyter_gpu_scheduler.simulate import Job, Outcome, replay
+from jupyter_gpu_scheduler.simulate import Job, Outcome, at_once, replay
 from jupyter_gpu_scheduler.snapshot import CPU, MEMORY, SLOT, ClusterSnapshot, NodeFacts, PodState
 
 from .figures import Figure
@@ -28,6 +31,7 @@ _MIB = 1024**2
 _GOAL = 10.0  # percent unallocated
 _INFLATION = 1.3  # pods come until they wished for this much of all GPUs
 _SLOTS = 1000
+_EQUAL = "32 notebooks on 4 equal nodes of 8 GPUs"
 Nodes = Mapping[str, tuple[tuple[Gpu, ...], NodeFacts]]
 
 
@@ -46,17 +50,68 @@ def run() -> Sequence[Figure]:
             baseline=packed,
         )
         for name in ("fgd", "spread")
-    ]
+    ] + [figure for name in ("fgd", "pack", "spread") for figure in _later(name)]
+
+
+def _later(name: str) -> Sequence[Figure]:
+    """Percent of the wishes of running notebooks that wait; the baseline looks at nothing that comes later."""
+    blind = {**PRESETS[name], "expected": 0.0, "left_for_others": 0.0}
+    figures = []
+    for what, nodes, wishes in _days():
+        missed = {weights is blind: _missed(nodes, wishes, Policy(name, weights)) for weights in (blind, PRESETS[name])}
+        figures.append(
+            Figure(
+                name=f"placement: later wishes that are not served at once, {name}, {what}",
+                unit="%",
+                value=missed[False],
+                command=_COMMAND,
+                goal=0.0 if what == _EQUAL else None,
+                baseline=missed[True],
+            )
+        )
+    return figures
+
+
+def _missed(nodes: Nodes, wishes: Sequence[Wish], policy: Policy) -> float:
+    """In percent of the wishes. All notebooks start with none."""
+    pods = [PodState(f"pod-{number}", asks={CPU: 1000}, created=float(number)) for number in range(len(wishes))]
+    return 100 * (1 - at_once(_cluster(nodes), pods, wishes, list(nodes), policy) / len(wishes))
+
+
+def _days() -> Iterator[tuple[str, Nodes, Sequence[Wish]]]:
+    """One GPU each on equal nodes, as many as there are; and a mix on mixed nodes, for four fifths of what is there."""
+    names = [f"node-{number}" for number in range(4)]
+    yield (
+        _EQUAL,
+        {name: (_gpus(name, 8, "H100"), _facts(64_000, 512 * 1024 * _MIB)) for name in names},
+        [Wish(1000)] * 32,
+    )
+    mixed = _synthetic(60)
+    chance, left = random.Random(0), 0.8 * _milli(mixed)
+    kinds = [pod.requested.wish for pod in _notebooks() if pod.requested and pod.requested.milli]
+    wishes: list[Wish] = []
+    while left > 0:
+        wishes.append(chance.choice(kinds))
+        left -= wishes[-1].milli
+    yield f"a mix on {len(mixed)} nodes", mixed, wishes
 
 
 def measure(nodes: Nodes, pods: Sequence[PodState], policy: str, seed: int) -> Outcome:
     """Pods drawn from ``pods`` until they wished for more than there is, placed by one policy."""
+    rules = Policy(policy, PRESETS[policy], workload=workload_of(pods))
+    return replay(_cluster(nodes), _stream(pods, _milli(nodes) * _INFLATION, seed), list(nodes), rules)
+
+
+def _cluster(nodes: Nodes) -> ClusterSnapshot:
     snapshot = ClusterSnapshot()
     for name, (gpus, facts) in nodes.items():
         snapshot.put_node(name, gpus, facts)
-    capacity = 1000 * sum(len(gpus) for gpus, _ in nodes.values())
-    rules = Policy(policy, PRESETS[policy], workload=workload_of(pods))
-    return replay(snapshot, _stream(pods, capacity * _INFLATION, seed), list(nodes), rules)
+    return snapshot
+
+
+def _milli(nodes: Nodes) -> int:
+    """Of all GPUs."""
+    return MILLI_PER_GPU * sum(len(gpus) for gpus, _ in nodes.values())
 
 
 def unallocated(outcome: Outcome) -> float:
@@ -70,7 +125,7 @@ def _stream(pods: Sequence[PodState], wished: float, seed: int) -> Iterator[Job]
     while total < wished:
         pod = chance.choice(pods)
         total += pod.requested.milli if pod.requested else 0
-        yield Job(PodState(f"pod-{number}", requested=pod.requested, asks=pod.asks, created=float(number)))
+        yield Job(replace(pod, uid=f"pod-{number}", created=float(number)))
         number += 1
 
 
@@ -127,6 +182,7 @@ def read_pods(file: Path) -> list[PodState]:
             PodState(
                 row["name"],
                 requested=Requested(1, _wish(int(row["num_gpu"]), int(row["gpu_milli"]), row["gpu_spec"])),
+                slots=1 if int(row["num_gpu"]) else 0,
                 asks={CPU: int(row["cpu_milli"]), MEMORY: int(row["memory_mib"]) * _MIB},
             )
             for row in csv.DictReader(lines)

@@ -8,17 +8,17 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from jupyter_gpu import search_path
+
 from .figures import CannotRunError, Figure, percentile
 
 _COMMAND = "scripts/bench real_gpu"
 _PROGRAM = Path(__file__).with_name("_torch_program.py")
-_ROOT = Path(__file__).parents[1]
 _ROUNDS = 3
 _TRAIN, _LONG = 3, 15
 """Seconds of training in each round, and of programs that are on the GPU together."""
@@ -51,9 +51,13 @@ class _Bench:
 
     def __init__(self, python: str, folder: Path) -> None:
         self.python, self.folder, self.runs = python, folder, 0
-        self.gate = folder / "gate.so"
-        build = _ROOT / "node_plugin" / "gate" / "build.py"
-        subprocess.run([sys.executable, build, "preload", self.gate], check=True, capture_output=True)
+        from jupyter_gpu.backends.local.sharing import front
+        from tests.gate.building import build_gate
+
+        driver = front.driver_of(os.environ)
+        if driver is None:
+            raise CannotRunError("no program finds the driver, libcuda.so.1")
+        self.gate = build_gate(folder / "gate", driver)
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
         self.gpu = re.findall(r"UUID: (GPU-[0-9a-f-]+)", listed)[0]
 
@@ -73,7 +77,10 @@ class _Bench:
             for name, words in commands.items():
                 env = {**os.environ, "CUDA_VISIBLE_DEVICES": self.gpu}
                 if gated:
-                    env |= {"LD_PRELOAD": str(self.gate), "JUPYTER_GPU_GATE": str(folder / name / "shares")}
+                    env |= {
+                        "LD_LIBRARY_PATH": search_path.joined(str(self.gate), os.environ.get("LD_LIBRARY_PATH")),
+                        "JUPYTER_GPU_GATE": str(folder / name / "shares"),
+                    }
                 command: list[str | Path] = [self.python, _PROGRAM, *map(str, words)]
                 program = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
                 stack.callback(program.wait)

@@ -115,7 +115,7 @@ def _measure(folder: Path, hogs: int, order: str) -> _Run:
                 "LD_LIBRARY_PATH": str(built.driver),
             }
             if order != "none":
-                env |= {"LD_PRELOAD": str(built.gate), "JUPYTER_GPU_GATE": str(folder / name / "shares")}
+                env |= {"LD_LIBRARY_PATH": str(built.gate), "JUPYTER_GPU_GATE": str(folder / name / "shares")}
             kind = (
                 ["notebook", str(_SECONDS), str(_BURST), str(_EVERY)] if name == "notebook" else ["hog", str(_SECONDS)]
             )

@@ -12,18 +12,21 @@ TYPE_CHECKING = False  # as in typing, whose import costs more than this whole m
 if TYPE_CHECKING:
     from typing import Any
 
+    from .cuda_errors import CudaStartedTooEarly, NoGpuAttached
     from .kernel import gpu
     from .model.errors import (
         BackendUnavailable,
         Draining,
         GpuError,
         Infeasible,
+        InvalidAnnotation,
         InvalidRequest,
         LimitExceeded,
         NoCapacity,
         NotPermitted,
         ServerUnreachable,
         StaleGeneration,
+        TooLarge,
         Unhealthy,
     )
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     aresize = gpu.aresize
     release = gpu.release
     at_least = gpu.at_least
+    connect = gpu.connect
     status = gpu.status
     usage = gpu.usage
     wait = gpu.wait
@@ -39,19 +43,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendUnavailable",
+    "CudaStartedTooEarly",
     "Draining",
     "GpuError",
     "Infeasible",
+    "InvalidAnnotation",
     "InvalidRequest",
     "LimitExceeded",
     "NoCapacity",
+    "NoGpuAttached",
     "NotPermitted",
     "ServerUnreachable",
     "StaleGeneration",
+    "TooLarge",
     "Unhealthy",
     "__version__",
     "aresize",
     "at_least",
+    "connect",
     "gpu",
     "release",
     "resize",
@@ -60,7 +69,7 @@ __all__ = [
     "wait",
 ]
 
-_METHODS = frozenset({"resize", "aresize", "release", "at_least", "status", "usage", "wait", "devices"})
+_METHODS = frozenset({"resize", "aresize", "release", "at_least", "connect", "status", "usage", "wait", "devices"})
 
 
 def __getattr__(name: str) -> Any:
@@ -76,9 +85,10 @@ def __getattr__(name: str) -> Any:
         globals()[name] = _find_version()
         return globals()[name]
     if name in __all__:
+        from . import cuda_errors
         from .model import errors
 
-        return getattr(errors, name)
+        return getattr(cuda_errors if hasattr(cuda_errors, name) else errors, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -114,3 +124,16 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     from .app import GpuExtension
 
     return [{"module": "jupyter_gpu.app", "app": GpuExtension}]
+
+
+def _guard() -> None:
+    """In a program of a notebook whose start could not be prepared: keep CUDA from looking for GPUs too early."""
+    import os
+
+    if os.environ.get("JUPYTER_GPU_ATTACHED"):
+        from . import startup
+
+        startup.install()
+
+
+_guard()

@@ -13,15 +13,32 @@ from jupyter_server.extension.application import ExtensionApp
 from traitlets import CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
 from traitlets.config.application import catch_config_error
 
+from . import discover
 from .backend import Backend
 from .backends import choose
+from .door import Door
 from .events import SCHEMA, SCHEMA_ID, Resizes
+from .leases import Leases
 from .model.errors import BackendUnavailable
 from .model.quantity import MILLI_PER_GPU, parse_milli
 from .model.sentence import sentence
 from .model.view import View
 from .notebooks import Notebooks
-from .routes import PREFIX, RESIZES, STARTING, VIEWERS, NotFoundHandler, RequestHandler, SampleHandler, StatusHandler
+from .owners import Ends
+from .routes import (
+    DOOR,
+    LEASES,
+    PREFIX,
+    RESIZES,
+    STARTING,
+    VIEWERS,
+    VISIBLE_BY,
+    LeaseHandler,
+    NotFoundHandler,
+    RequestHandler,
+    SampleHandler,
+    StatusHandler,
+)
 from .stream import StreamHandler
 from .viewers import Sampler, Viewers
 
@@ -90,6 +107,14 @@ class GpuExtension(ExtensionApp):
         soft: nobody; notebooks are only told which GPUs are theirs.""",
     ).tag(config=True)
 
+    visible_devices_by = CaselessStrEnum(
+        ["uuid", "index"],
+        default_value="uuid",
+        help="""How CUDA_VISIBLE_DEVICES names the GPUs of kernels: by uuid, which always means the same GPU, or by
+        index, for programs that read numbers there, such as vLLM. With indices keep CUDA_DEVICE_ORDER at PCI_BUS_ID.
+        A kernel spec chooses its own with JUPYTER_GPU_VISIBLE_BY in its env.""",
+    ).tag(config=True)
+
     system_holders = List(
         Unicode(),
         help="""Names of programs outside this server that may have a GPU open without keeping it from being
@@ -121,7 +146,9 @@ class GpuExtension(ExtensionApp):
 
     _backend: Backend | None = None
     _viewers: Viewers | None = None
+    _leases: Leases | None = None
     _starting: asyncio.Task[None] | None = None
+    _door: Door | None = None
 
     def _config_file_name_default(self) -> str:
         return "jupyter_gpu_config"
@@ -181,6 +208,7 @@ class GpuExtension(ExtensionApp):
         self._set(BackendUnavailable("GPUs cannot be used yet: the server is starting."))
         self._resizes = Resizes()
         self.settings[RESIZES] = self._resizes
+        self.settings[VISIBLE_BY] = self.serverapp.web_app.settings[VISIBLE_BY] = self.visible_devices_by
         loop: asyncio.AbstractEventLoop = cast("Any", self.serverapp.io_loop).asyncio_loop
         if loop.is_running():  # a server that is embedded in a running program
             self._starting = loop.create_task(self._start())
@@ -190,6 +218,7 @@ class GpuExtension(ExtensionApp):
             self._starting = loop.run_until_complete(self._begin())
             loop.call_soon(self._await_guard)
         self.settings[STARTING] = self._starting
+        self._make_door(loop)
 
     def initialize_handlers(self) -> None:
         """Our routes; the first that fits is taken."""
@@ -198,6 +227,7 @@ class GpuExtension(ExtensionApp):
                 (rf"{PREFIX}/v1/status", StatusHandler),
                 (rf"{PREFIX}/v1/sample", SampleHandler),
                 (rf"{PREFIX}/v1/request", RequestHandler),
+                (rf"{PREFIX}/v1/leases/([A-Za-z0-9-]{{1,64}})", LeaseHandler),
                 (rf"{PREFIX}/v1/stream", StreamHandler),
                 (rf"{PREFIX}(?:/.*)?", NotFoundHandler),
             ]
@@ -208,13 +238,44 @@ class GpuExtension(ExtensionApp):
         if self._starting:
             await self._starting
         viewers, self._viewers = self._viewers, None
+        leases, self._leases = self._leases, None
         if viewers:
             await viewers.stop()
+        if leases:
+            leases.stop()
         backend, self._backend = self._backend, None
         if backend and self.serverapp:
             # The server ends its kernels only after its extensions. But what a kernel has open cannot be given back.
             await self.serverapp.cleanup_kernels()
             await backend.stop()
+        self._close_door()
+
+    def _make_door(self, loop: asyncio.AbstractEventLoop) -> None:
+        """For kernels and terminals; it opens when the loop runs, since the server's port is known then."""
+        assert self.serverapp is not None
+        try:
+            self._door = Door(self.serverapp)
+        except OSError as error:
+            self.log.warning("`gpu` in notebooks and terminals cannot find this server: %s.", error)
+        else:
+            os.environ[discover.FILE] = self._door.file
+            loop.call_soon(self._open_door)
+        self.settings[DOOR] = self.serverapp.web_app.settings[DOOR] = self._door
+
+    def _open_door(self) -> None:
+        try:
+            if self._door:
+                self._door.open()
+        except OSError as error:
+            self.log.warning("`gpu` in notebooks and terminals cannot find this server: %s.", error)
+
+    def _close_door(self) -> None:
+        door, self._door = self._door, None
+        if door and self.serverapp:
+            self.serverapp.web_app.settings[DOOR] = None
+            if os.environ.get(discover.FILE) == door.file:
+                del os.environ[discover.FILE]
+            door.close()
 
     def _make_backend(self) -> Backend:
         limit = parse_milli(self.limit) if self.limit else None
@@ -224,7 +285,8 @@ class GpuExtension(ExtensionApp):
                 from .backends.kubernetes import KubernetesBackend  # only a server needs it, and only now
             except ImportError as error:
                 raise BackendUnavailable(
-                    f"The Kubernetes client is not installed ({error}). Install jupyter-gpu[kubernetes]."
+                    f"The Kubernetes client is not installed ({error}). Install the wheel of jupyter-gpu with what it "
+                    "needs in a cluster: pip install 'jupyter_gpu-….whl[kubernetes]', with the wheel's whole name."
                 ) from None
             return KubernetesBackend(limit=limit, fractions=fractions, priority=self.priority)
         from .backends.local import LocalBackend
@@ -286,6 +348,8 @@ class GpuExtension(ExtensionApp):
         view = backend.view()
         self._resizes.see(view, time.monotonic())
         backend.subscribe(self._emit)
+        self._leases = Leases(backend, Ends(app.kernel_manager, app.event_logger))
+        self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
         self._viewers = Viewers(backend, notebooks, sampler)
         self._set(self._viewers)
         self.log.info("GPUs: %s", _summary(view))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from .model.view import View
 
+NAMED_BY = "JUPYTER_GPU_VISIBLE_BY"
+"""Environment variable of kernels: whether ``CUDA_VISIBLE_DEVICES`` has uuids or indices (``uuid``, ``index``)."""
 VARIABLE = "JUPYTER_GPU_ATTACHED"
 """Environment variable of kernels with the path of the file."""
 _MAX_BYTES = 64 * 1024
@@ -49,14 +51,22 @@ class AttachedGpu:
 
 
 class Hint:
-    """What a kernel needs to know of a view; ``gpus`` are the attached ones, by index."""
+    """What a kernel needs to know of a view; ``gpus`` are the attached ones, by index.
 
-    __slots__ = ("gpus", "instance", "simulated", "version")
+    ``enforced``: no other GPU can be opened, so that CUDA counts these alone.
+    """
 
-    def __init__(self, instance: str, version: int, simulated: bool, gpus: tuple[AttachedGpu, ...] = ()) -> None:
-        if not isinstance(instance, str) or not isinstance(version, int) or not isinstance(simulated, bool):
-            raise TypeError("'instance' is a text, 'version' a number, 'simulated' true or false")
+    __slots__ = ("enforced", "gpus", "instance", "simulated", "version")
+
+    def __init__(
+        self, instance: str, version: int, simulated: bool, gpus: tuple[AttachedGpu, ...] = (), enforced: bool = False
+    ) -> None:
+        if not isinstance(instance, str) or not isinstance(version, int):
+            raise TypeError("'instance' is a text, 'version' a number")
+        if not isinstance(simulated, bool) or not isinstance(enforced, bool):
+            raise TypeError("'simulated' and 'enforced' are true or false")
         self.instance, self.version, self.simulated, self.gpus = instance, version, simulated, gpus
+        self.enforced = enforced
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hint) and self.version == other.version and self.same_gpus(other)
@@ -67,16 +77,17 @@ class Hint:
     @classmethod
     def of(cls, view: View) -> Hint:
         """The part of ``view`` that matters."""
-        from .model.view import GpuState
+        from .model.view import GpuState, Mode
 
         usable = [item.gpu for item in view.gpus if item.state is GpuState.ATTACHED]
         gpus = tuple(AttachedGpu(gpu.uuid, gpu.index, gpu.path) for gpu in sorted(usable, key=lambda gpu: gpu.index))
-        return cls(view.instance, view.version, view.simulated or view.total == 0, gpus)
+        enforced = view.mode is not Mode.SOFT
+        return cls(view.instance, view.version, view.simulated or view.total == 0, gpus, enforced)
 
     def same_gpus(self, other: Hint | None) -> bool:
         """Whether nothing differs but the version."""
-        return other is not None and (self.instance, self.simulated, self.gpus) == (
-            *(other.instance, other.simulated, other.gpus),
+        return other is not None and (self.instance, self.simulated, self.enforced, self.gpus) == (
+            *(other.instance, other.simulated, other.enforced, other.gpus),
         )
 
     def newer_than(self, other: Hint | None) -> bool:
@@ -86,6 +97,7 @@ class Hint:
     def to_text(self) -> str:
         """Content of the file."""
         head = {"instance": self.instance, "version": self.version, "simulated": self.simulated}
+        head["enforced"] = self.enforced
         return json.dumps({**head, "gpus": [gpu.to_json() for gpu in self.gpus]})
 
     @classmethod

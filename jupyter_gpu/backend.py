@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from .model.annotations import Wish
+from .model.lease import Change
 from .model.view import Sample, View
 
 Listener = Callable[[View], None]
@@ -39,8 +40,8 @@ class Backend(Protocol):
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Hear of each new view; the returned function ends it."""
 
-    async def request(self, wish: Wish, generation: int | None = None) -> View:
-        """Record ``wish`` and decide; the view after that.
+    async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
+        """Record ``wish``, or what it makes of the wish as it stands then, and decide; the view after that.
 
         ``generation``: refuse with :class:`~.model.errors.StaleGeneration` unless it is the current one.
         Raises :class:`~.model.errors.LimitExceeded`, :class:`~.model.errors.Infeasible` (nothing recorded)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 
+from . import discover
 from .kernel import Gpu
 from .model.errors import Draining, GpuError, InvalidRequest, NoCapacity, ServerUnreachable
 from .model.status import Phase
@@ -30,7 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     options = parser().parse_args(arguments)
     try:
-        status = _do(options, Gpu())
+        gpu = Gpu()
+        if options.url:
+            gpu.connect(options.url, os.environ.get(discover.TOKEN))
+        status = _do(options, gpu)
     except GpuError as error:
         if options.json:
             print(json.dumps(error.to_json(), ensure_ascii=False))
@@ -63,6 +68,11 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="status | resize | release")
     output = argparse.ArgumentParser(add_help=False)
+    output.add_argument(
+        "--url",
+        metavar="URL",
+        help="of the server, as Jupyter prints it; the token may be in JUPYTER_GPU_TOKEN instead",
+    )
     output.add_argument("--json", action="store_true", help="print JSON, for scripts; errors, too")
     waiting = argparse.ArgumentParser(add_help=False)
     waiting.add_argument("--no-wait", action="store_true", help="return at once")

@@ -15,6 +15,7 @@ from . import discover
 from .discover import Server
 from .model import errors, strict
 from .model.errors import GpuError, NotPermitted, ServerUnreachable
+from .model.lease import Owner
 from .model.view import Sample, View
 
 if TYPE_CHECKING:
@@ -52,6 +53,16 @@ def put_request(fields: Mapping[str, Any], generation: int | None = None) -> Cal
     return Call("PUT", "request", fields if generation is None else {**fields, "generation": generation})
 
 
+def put_lease(key: str, milli: int, owner: Owner) -> Call:
+    """Hold at least ``milli`` until :func:`delete_lease`, or until ``owner`` ends."""
+    return Call("PUT", f"leases/{key}", {"milli": milli, "owner": owner.to_json()})
+
+
+def delete_lease(key: str) -> Call:
+    """Give back what is held under ``key``; no harm is done by saying it twice, or where nothing is held."""
+    return Call("DELETE", f"leases/{key}", patience=10.0)
+
+
 class Client:
     """Asks one server; it is looked for at the first question. Safe to use from several threads."""
 
@@ -61,8 +72,7 @@ class Client:
     @property
     def server(self) -> Server:
         """Raises :class:`~.model.errors.ServerUnreachable` where there is none."""
-        if self._server is None:
-            self._server = discover.find()
+        self._server = discover.find() if self._server is None else discover.renewed(self._server)
         return self._server
 
     def send(self, call: Call) -> View:
@@ -132,15 +142,17 @@ def connect(server: Server, patience: float) -> HTTPConnection:
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.settimeout(patience)
         try:
-            connection.sock.connect(server.sock)
+            with discover.short(server.sock) as address:
+                connection.sock.connect(address)
         except OSError as error:
             connection.close()
             raise ServerUnreachable(f"The Jupyter server at {server.url} does not answer ({error}).") from error
         return connection
     if server.secure:
         context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE  # see the module docstring of `discover`
+        if not server.check:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
         return http.client.HTTPSConnection(server.host, server.port, timeout=patience, context=context)
     return http.client.HTTPConnection(server.host, server.port, timeout=patience)
 
@@ -176,13 +188,14 @@ def _without_reason(status: int, body: Any, url: str) -> GpuError:
     """For an answer that did not come from the extension itself."""
     if status == 404:
         return ServerUnreachable(
-            f"The Jupyter server at {url} runs without jupyter-gpu. Install it in the server's environment with "
-            "'pip install jupyter-gpu', see that 'jupyter server extension list' says enabled, and restart the server."
+            f"The Jupyter server at {url} runs without jupyter-gpu. Install its wheel in the server's environment "
+            "('pip install jupyter_gpu-*.whl'), see that 'jupyter server extension list' says enabled, and restart the "
+            "server."
         )
     if status in (301, 302, 303, 307, 308, 401, 403):
         return NotPermitted(
             f"The Jupyter server at {url} does not accept this process (status {status}). "
-            "It may use a password alone; give it a token, too."
+            "Give it the server's token: gpu.connect(url, token), or JUPYTER_GPU_TOKEN."
         )
     said = str(body.get("message", ""))[:300] if isinstance(body, Mapping) else ""
     return GpuError(f"The Jupyter server at {url} answered with status {status}{f': {said}' if said else ''}.")

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 OURS = "JUPYTER_GPU_CUDA_VISIBLE_DEVICES"
 """Holds the value that we gave to CUDA_VISIBLE_DEVICES: if they differ, somebody chose another and wins."""
+_LOOKED = "/memfd:jupyter-gpu-looked"
+"""What the gate opens when the driver has found no GPU: libraries that nobody guards keep that answer."""
 _NODE = re.compile(r"/dev/nvidia\d+")
+_LOOKED_TOO_EARLY = (
+    "A library of this kernel has looked for GPUs before there were any, and most keep that answer. If it finds none "
+    "now, restart this kernel."
+)
 _WAYS_OUT = "There are two ways out: restart this kernel; or use {it} from worker processes or another notebook."
 
 P = ParamSpec("P")
@@ -64,7 +70,7 @@ class Guard:
         self._hint = hint
         self._changed = True
         if self._is_ours() and not hint.simulated:
-            value = ",".join(self._ordered([gpu.uuid for gpu in hint.gpus]))
+            value = ",".join(self._named(self._ordered(list(hint.gpus)), hint))
             # Also after CUDA started: this process does not look again, but the workers that it starts do.
             self._environ[VISIBLE] = self._environ[OURS] = value
 
@@ -121,11 +127,14 @@ class Guard:
         if self._too_early:
             return self._lost(hint.gpus)
         visible = self._started_with
-        paths = None if visible is not None else cuda_nodes(open_files() if links is None else links)
-        if visible is None and not paths:
-            return ""
-        hidden = [gpu for gpu in hint.gpus if gpu.uuid not in (visible or ()) and gpu.path not in (paths or ())]
-        return self._lost(hidden) if hidden else ""
+        if visible is not None:
+            hidden = [gpu for gpu in hint.gpus if gpu.uuid not in visible]
+            return self._lost(hidden) if hidden else ""
+        links = frozenset(open_files() if links is None else links)
+        if paths := cuda_nodes(links):
+            hidden = [gpu for gpu in hint.gpus if gpu.path not in paths]
+            return self._lost(hidden) if hidden else ""
+        return _LOOKED_TOO_EARLY if any(link.startswith(_LOOKED) for link in links) else ""
 
     def news(self) -> str:
         """The notice, once for each."""
@@ -147,10 +156,18 @@ class Guard:
             + _WAYS_OUT.format(it="it" if len(indices) == 1 else "them")
         )
 
-    def _ordered(self, uuids: list[str]) -> list[str]:
+    def _ordered(self, gpus: list[attached.AttachedGpu]) -> list[attached.AttachedGpu]:
         """Those that CUDA started with first: libraries count devices in this order."""
-        first = [uuid for uuid in self._started_with or () if uuid in uuids]
-        return first + [uuid for uuid in uuids if uuid not in first]
+        known = {gpu.uuid: gpu for gpu in gpus}
+        first = [known[uuid] for uuid in self._started_with or () if uuid in known]
+        return first + [gpu for gpu in gpus if gpu not in first]
+
+    def _named(self, gpus: Iterable[attached.AttachedGpu], hint: Hint) -> list[str]:
+        """As they are to be named in the variable. CUDA counts GPUs that it can open, in the order of the bus."""
+        if self._environ.get(attached.NAMED_BY) != "index":
+            return [gpu.uuid for gpu in gpus]
+        places = {gpu.uuid: place if hint.enforced else gpu.index for place, gpu in enumerate(hint.gpus)}
+        return [str(places[gpu.uuid]) for gpu in gpus]
 
     def _is_ours(self) -> bool:
         return self._environ.get(VISIBLE) == self._environ.get(OURS)

@@ -2,34 +2,47 @@
 
 In this order:
 
-1. under JupyterHub: the variables that the hub gives to every server and its kernels;
-2. the server that started this kernel (``JPY_PARENT_PID``), or a parent process of this one: a terminal of the server,
-   a script started by a kernel. Each server writes ``jpserver-<pid>.json`` into Jupyter's runtime directory;
-3. the only Jupyter server of this user that runs.
+1. what its user says: ``gpu.connect(url)``, ``jupyter gpu --url``, or ``JUPYTER_GPU_URL`` (and ``JUPYTER_GPU_TOKEN``);
+2. the file that the server names to its kernels and terminals (``JUPYTER_GPU_SERVER``): where it listens for them, and
+   their secret. It stays the same when that server is started anew, on whatever port;
+3. under JupyterHub: the variables that the hub gives to every server and its kernels;
+4. the server of a parent process, by the same files; or the only one of this user that runs here.
 
-A server that listens on every address is asked at 127.0.0.1. Its certificate, if it has one, is not checked there:
-the connection stays on this machine, and certificates are made for the names that browsers use.
+So a server without jupyter-gpu is never found, nor one of another machine or container that has the same home.
+`door` is the server's side. Secrets are sent to files of this user and to what the user named, nowhere else.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
-from .model.errors import ServerUnreachable
+from .model.errors import InvalidRequest, ServerUnreachable
 
+FILE = "JUPYTER_GPU_SERVER"
+"""Variable with the path of the file of the server that a process belongs to."""
+URL, TOKEN = "JUPYTER_GPU_URL", "JUPYTER_GPU_TOKEN"
+"""Variables by which a user says which server it is."""
+_NAME = re.compile(r"jupyter-gpu-([0-9a-f]{16})-[0-9a-f]{16}-\d{1,2}\.json")
 _MAX_BYTES = 64 * 1024
-_LOOPBACK = "127.0.0.1"
-_HERE = frozenset({"", "*", "0.0.0.0", "::", "localhost"})  # noqa: S104 - names of "this machine", nothing is bound
+_LOOPBACK = {"": "127.0.0.1", "*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound
+_LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 _NONE = (
-    "No Jupyter server was found. Run this in a notebook or a terminal of a Jupyter server that has jupyter-gpu; "
-    "start one with 'jupyter lab'."
+    "No Jupyter server was found that has jupyter-gpu. Run this in a notebook or a terminal of one, start one with "
+    "'jupyter lab', or say which one it is: gpu.connect(url, token), 'jupyter gpu --url', or JUPYTER_GPU_URL."
+)
+_GONE = (
+    "The Jupyter server that this program was started from does not run any more. Start it again, or say which one to "
+    "use: gpu.connect(url, token), 'jupyter gpu --url', or JUPYTER_GPU_URL."
 )
 
 
@@ -44,14 +57,21 @@ class Server:
     token: str = field(default="", repr=False)
     secure: bool = False
     sock: str = ""
-    """Path of a Unix socket, where the server listens on that instead of a port."""
+    """Path of a Unix socket to use instead of the port."""
+    check: bool = False
+    """Whether its certificate is checked: on this machine it is made for the names that browsers use."""
+    file: str = ""
+    """Where all this was read, and is read again when it changes."""
+    stamp: int = 0
+    """Of that file."""
 
     @property
     def url(self) -> str:
         """For people; holds no token."""
-        if self.sock:
+        if not self.port:
             return f"unix:{self.sock}{self.base}"
-        return f"http{'s' if self.secure else ''}://{self.host}:{self.port}{self.base}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http{'s' if self.secure else ''}://{host}:{self.port}{self.base}"
 
 
 def find(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Server:
@@ -60,7 +80,110 @@ def find(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Se
     Raises :class:`~.model.errors.ServerUnreachable` with what is missing.
     """
     env = os.environ if environ is None else environ
-    return _of_hub(env) or _of_parents(env, os.getpid() if pid is None else pid) or _only_one(env)
+    if url := env.get(URL):
+        return at(url, env.get(TOKEN))
+    if path := env.get(FILE):
+        found = _read(Path(path))
+        if found is None:
+            raise ServerUnreachable(_GONE, path=path)
+        return found[0]
+    return _of_hub(env) or _of_this_machine(env, os.getpid() if pid is None else pid)
+
+
+def at(url: str, token: str | None = None) -> Server:
+    """The server at an address that a user gives: as Jupyter prints it, with its token or without.
+
+    Raises :class:`~.model.errors.InvalidRequest`.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise _no_address(url, str(error)) from None
+    if parts.scheme not in ("http", "https", "http+unix") or not parts.hostname:
+        raise _no_address(url, "it begins with http:// or https://")
+    if parts.username or parts.password:
+        raise _no_address(url, "a name and a password in it are not used; give a token")
+    given = token if token is not None else (parse_qs(parts.query).get("token") or [""])[0]
+    if not given.isprintable() or not given.isascii():
+        raise InvalidRequest("The token may hold only printable ASCII characters.", field="token")
+    base = _slashed(re.sub(r"/(lab|tree|notebooks|doc)(/.*)?$", "", parts.path))
+    if parts.scheme == "http+unix":
+        return Server("localhost", 0, base, given, sock=unquote(parts.netloc))
+    host, secure = _host(parts.hostname), parts.scheme == "https"
+    return Server(host, port or (443 if secure else 80), base, given, secure, check=host not in _LOCAL)
+
+
+def renewed(server: Server) -> Server:
+    """``server`` as its file tells it now: it may have been started anew. Raises ServerUnreachable if it has ended."""
+    if not server.file or _stamp(server.file) == server.stamp:
+        return server
+    found = _read(Path(server.file))
+    if found is None:
+        raise ServerUnreachable(_GONE, path=server.file)
+    return found[0]
+
+
+def runtime_dir(env: Mapping[str, str]) -> Path:
+    """Jupyter's runtime directory by the rules of jupyter_core for Linux."""
+    if given := env.get("JUPYTER_RUNTIME_DIR"):
+        return Path(given)
+    if data := env.get("JUPYTER_DATA_DIR"):
+        return Path(data) / "runtime"
+    home = env.get("XDG_DATA_HOME") or Path(env.get("HOME") or Path.home()) / ".local" / "share"
+    return Path(home) / "jupyter" / "runtime"
+
+
+def here() -> str:
+    """Tells apart machines, their boots, and the containers on them: pids mean the same where this is the same."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        space = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - no file
+    except OSError:
+        boot, space = "", 0
+    return digest(os.uname().nodename, boot, str(space))
+
+
+def digest(*words: str) -> str:
+    """A part of a file's name that is the same for the same words."""
+    return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+@contextmanager
+def short(path: str) -> Iterator[str]:
+    """``path`` as an address of a socket, which has 108 bytes however deep its folder is. Raises :class:`OSError`."""
+    if len(os.fsencode(path)) < 108:
+        yield path
+        return
+    name = os.path.basename(path)  # noqa: PTH119 - an address
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # noqa: PTH120
+    try:
+        yield f"/proc/self/fd/{folder}/{name}"
+    finally:
+        os.close(folder)
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """``pid``, its parent, and so on, as far as ``/proc`` tells."""
+    seen: set[int] = set()
+    while pid > 0 and pid not in seen:
+        seen.add(pid)
+        yield pid
+        pid = _stat(pid)[0]
+
+
+def started(pid: int) -> int:
+    """When that process began, in ticks since the boot: its pid may be another's by now. 0: there is none."""
+    return _stat(pid)[1]
+
+
+def _stat(pid: int) -> tuple[int, int]:
+    try:
+        # The command stands in brackets and may itself hold any character: what follows the last bracket is safe.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return int(fields[1]), int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return 0, 0
 
 
 def _of_hub(env: Mapping[str, str]) -> Server | None:
@@ -76,98 +199,79 @@ def _of_hub(env: Mapping[str, str]) -> Server | None:
     return Server(_host(parts.hostname or ""), port, _slashed(base), token, parts.scheme == "https")
 
 
-def _of_parents(env: Mapping[str, str], pid: int) -> Server | None:
-    directory = runtime_dir(env)
-    word = env.get("JPY_PARENT_PID", "")
-    started_by = [int(word)] if word.isascii() and word.isdigit() else []
-    for candidate in (*started_by, *ancestors(pid)):
-        server = _read(directory / f"jpserver-{candidate}.json")
-        if server is not None:
-            return server
-    return None
-
-
-def _only_one(env: Mapping[str, str]) -> Server:
+def _of_this_machine(env: Mapping[str, str], pid: int) -> Server:
+    place = here()
     try:
-        names = sorted(runtime_dir(env).glob("jpserver-*.json"))
+        names = sorted(runtime_dir(env).glob(f"jupyter-gpu-{place}-*.json"))
     except OSError:
         names = []
-    servers = [server for name in names if (server := _read(name)) is not None]
-    if not servers:
+    found = [_read(name) for name in names if _NAME.fullmatch(name.name)]
+    running = {one[1]: one[0] for one in found if one is not None}
+    for parent in ancestors(pid):
+        if parent in running:
+            return running[parent]
+    if not running:
         raise ServerUnreachable(_NONE)
-    if len(servers) > 1:
-        urls = ", ".join(server.url for server in servers)
+    if len(running) > 1:
+        urls = ", ".join(sorted(server.url for server in running.values()))
         raise ServerUnreachable(
-            f"{len(servers)} Jupyter servers run here ({urls}) and this process belongs to none of them. "
-            "Run it in a notebook or a terminal of the one you mean."
+            f"{len(running)} Jupyter servers with jupyter-gpu run here ({urls}) and this process belongs to none of "
+            "them. Run it in a notebook or a terminal of the one you mean, or name that: gpu.connect(url, token), "
+            "'jupyter gpu --url', or JUPYTER_GPU_URL."
         )
-    return servers[0]
+    return next(iter(running.values()))
 
 
-def runtime_dir(env: Mapping[str, str]) -> Path:
-    """Jupyter's runtime directory by the rules of jupyter_core for Linux."""
-    if given := env.get("JUPYTER_RUNTIME_DIR"):
-        return Path(given)
-    if data := env.get("JUPYTER_DATA_DIR"):
-        return Path(data) / "runtime"
-    home = env.get("XDG_DATA_HOME") or Path(env.get("HOME") or Path.home()) / ".local" / "share"
-    return Path(home) / "jupyter" / "runtime"
-
-
-def ancestors(pid: int) -> Iterator[int]:
-    """``pid``, its parent, and so on, as far as ``/proc`` tells."""
-    seen: set[int] = set()
-    while pid > 0 and pid not in seen:
-        seen.add(pid)
-        yield pid
-        try:
-            # The command stands in brackets and may itself hold any character: what follows the last bracket is safe.
-            fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-            pid = int(fields[1])
-        except (OSError, ValueError, IndexError):
-            return
-
-
-def _read(path: Path) -> Server | None:
-    """The server that ``path`` describes; None unless this user wrote it and it runs."""
+def _read(path: Path) -> tuple[Server, int] | None:
+    """The server that the file tells of, and its pid; None unless this user wrote it and, as far as we see, it runs."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return None
     with open(descriptor, "rb") as file:  # noqa: PTH123 - already open
         about = os.fstat(descriptor)
-        # Whoever writes this file chooses where our token goes.
-        if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode):
+        # Whoever writes this file chooses where our secret goes.
+        if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode) or about.st_mode & 0o022:
             return None
         try:
             info = json.loads(file.read(_MAX_BYTES))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
-    return _server(info) if isinstance(info, dict) and _runs(info.get("pid")) else None
+    server = _server(info) if isinstance(info, dict) else None
+    pid = info.get("pid") if server else None
+    if server is None or not isinstance(pid, int) or isinstance(pid, bool):
+        return None
+    match = _NAME.fullmatch(path.name)
+    if match and match[1] == here() and not (pid > 0 and 0 < started(pid) == info.get("started")):
+        return None
+    return replace(server, file=str(path), stamp=about.st_mtime_ns), pid
 
 
 def _server(info: Mapping[str, Any]) -> Server | None:
-    port, base, token = info.get("port"), info.get("base_url", "/"), info.get("token", "")
-    host, sock = info.get("hostname", ""), info.get("sock") or ""
-    if not all(isinstance(text, str) for text in (base, token, host, sock)) or not isinstance(port, int):
+    host, port, secure = info.get("host"), info.get("port"), info.get("secure")
+    base, token, sock = info.get("base"), info.get("token"), info.get("sock")
+    texts = [word for word in (host, base, token, sock) if isinstance(word, str) and word.isprintable()]
+    if len(texts) != 4 or not isinstance(port, int) or not 0 <= port < 65536 or not isinstance(secure, bool):
         return None
-    return Server(_host(host), port, _slashed(base), token, info.get("secure") is True, sock)
+    assert isinstance(host, str)
+    assert isinstance(base, str)
+    return Server(_host(host), port, _slashed(base), str(token), secure, str(sock))
 
 
-def _runs(pid: object) -> bool:
-    if not isinstance(pid, int) or pid <= 0:
-        return False
+def _stamp(path: str) -> int:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 - at each question
+    except OSError:
+        return -1
+
+
+def _no_address(url: str, why: str) -> InvalidRequest:
+    shown = url.partition("?")[0][:200]
+    return InvalidRequest(f"{shown!r} is not the address of a Jupyter server: {why}.", field="url")
 
 
 def _host(name: str) -> str:
-    return _LOOPBACK if name in _HERE else name
+    return _LOOPBACK.get(name, name)
 
 
 def _slashed(base: str) -> str:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as in typing, whose import costs more than this module
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
+    from .blocks import AtLeast
     from .client import Call, Client
     from .model.view import View
     from .progress import Progress
     from .report import GpuDevice, GpuStatus
     from .share_report import GpuUsage
-    from .waiting import Ledger, Patience, Pause, Steps
+    from .waiting import Patience, Pause, Steps
 
 
 class Gpu:
@@ -26,10 +26,20 @@ class Gpu:
     """
 
     def __init__(self, client: Client | None = None, progress: Progress | None = None) -> None:
-        self._runner = _Runner(client)
+        self._runner = Runner(client)
         self._progress = progress
-        self._blocks: Ledger | None = None
         self._widget: Any = None
+
+    def connect(self, url: str, token: str | None = None) -> None:
+        """Use the Jupyter server at ``url``, as Jupyter prints it, from now on; ``token`` if it is not in there.
+
+        Needed only where this code was not started by the server; the same can be said by ``JUPYTER_GPU_URL`` and
+        ``JUPYTER_GPU_TOKEN``. Raises InvalidRequest for what is no address.
+        """
+        from . import discover
+        from .client import Client
+
+        self._runner.use(Client(discover.at(url, token)))
 
     def resize(
         self,
@@ -77,20 +87,14 @@ class Gpu:
     def at_least(self, amount: float | str, *, timeout: float | None = None) -> AtLeast:
         """Context manager, with `with` and with `async with`: inside it, at least ``amount`` GPUs are attached.
 
-        Takes only what is missing and gives back exactly that at the end, also after an exception. Blocks may be
-        nested and may overlap in threads or tasks. If the time is over before all are there, nothing stays taken.
+        The server keeps what each block needs: it takes only what is missing, gives back at the end what no other block
+        needs, whatever happens inside, and does the same when this process ends. Blocks may be nested and may overlap,
+        also those of other notebooks. If the time is over before all are there, nothing stays taken.
         """
-        from .waiting import Ledger, give_back, take
+        from .blocks import AtLeast
 
-        milli = _fields(amount)["milli"]
-        if self._blocks is None:
-            self._blocks = Ledger()
-        ledger = self._blocks
-        return AtLeast(
-            self._runner,
-            lambda block: take(milli, block, ledger, self._patience(timeout)),
-            lambda block: give_back(block, ledger),
-        )
+        milli, seconds = _fields(amount)["milli"], _seconds(timeout)
+        return AtLeast(self._runner, milli, lambda: self._patience(seconds))
 
     def wait(self, *, timeout: float | None = None) -> GpuStatus:
         """Until the current request is fulfilled, whoever made it; returns and raises like `resize`."""
@@ -167,17 +171,14 @@ class Gpu:
         return resize(fields, self._patience(timeout) if wait else None)
 
     def _patience(self, timeout: float | None) -> Patience:
-        from .model.errors import InvalidRequest
-        from .ours import waits_for_itself
+        from .ours import own_holders
         from .progress import choose
         from .waiting import Patience
 
-        if timeout is not None and not timeout >= 0:
-            raise InvalidRequest("'timeout' is a number of seconds, 0 or more.", field="timeout")
-        return Patience(timeout, self._progress or choose(), waits_for_itself)
+        return Patience(_seconds(timeout), self._progress or choose(), own_holders)
 
 
-class _Runner:
+class Runner:
     """Does what the generators of `waiting` say, blocking or not."""
 
     def __init__(self, client: Client | None) -> None:
@@ -191,6 +192,10 @@ class _Runner:
 
             self._client = Client()
         return self._client
+
+    def use(self, client: Client) -> None:
+        """From the next question on."""
+        self._client = client
 
     def run(self, steps: Steps) -> GpuStatus:
         """Blocks until ``steps`` ends."""
@@ -268,38 +273,6 @@ def _report(view: View) -> GpuStatus:
     return GpuStatus(view, cuda.seen(view))
 
 
-class AtLeast:
-    """See :meth:`Gpu.at_least`. One instance can be entered again, also inside itself."""
-
-    def __init__(self, gpu: _Runner, take: Callable[[object], Steps], give_back: Callable[[object], Steps]) -> None:
-        self._gpu = gpu
-        self._take = take
-        self._give_back = give_back
-        self._blocks: list[object] = []
-
-    def __enter__(self) -> GpuStatus:
-        return self._gpu.run(self._begin())
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._gpu.run(self._give_back(self._blocks.pop()))
-
-    async def __aenter__(self) -> GpuStatus:
-        return await self._gpu.arun(self._begin())
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._gpu.arun(self._give_back(self._blocks.pop()))
-
-    def _begin(self) -> Steps:
-        block = object()
-        view = yield from self._take(block)
-        self._blocks.append(block)
-        return view
-
-
 def _fields(
     amount: object,
     each: object = None,
@@ -311,18 +284,18 @@ def _fields(
     """The body of the request, checked here already: an error names the argument, and needs no server."""
     from .model.annotations import Wish
     from .model.errors import InvalidRequest
-    from .model.quantity import parse_bytes, parse_milli
+    from .model.quantity import parse_bytes, parse_milli, plain
     from .model.strict import FieldError
 
     try:
-        fields: dict[str, Any] = {"milli": parse_milli(_plain(amount))}
+        fields: dict[str, Any] = {"milli": parse_milli(amount)}
         if each is not None:
-            fields["each"] = parse_milli(_plain(each))
+            fields["each"] = parse_milli(each)
         if memory is not None:
-            fields["memory"] = parse_bytes(_plain(memory))
+            fields["memory"] = parse_bytes(memory)
         if model is not None:
             fields["model"] = [model] if isinstance(model, str) else list(model)
-        fields |= {k: v for k, v in {"topology": topology, "priority": priority}.items() if v is not None}
+        fields |= {k: v for k, v in {"topology": topology, "priority": plain(priority)}.items() if v is not None}
         return Wish.from_fields(fields).to_json()
     except FieldError as error:
         raise InvalidRequest(str(error), field=error.field) from None
@@ -330,10 +303,14 @@ def _fields(
         raise InvalidRequest(str(error)) from None
 
 
-def _plain(number: object) -> object:
-    """A number of NumPy as one of Python."""
-    item = getattr(number, "item", None)
-    return item() if callable(item) else number
+def _seconds(timeout: object) -> float | None:
+    from .model.errors import InvalidRequest
+    from .model.quantity import parse_seconds
+
+    try:
+        return parse_seconds(timeout)
+    except ValueError as error:
+        raise InvalidRequest(f"'timeout': {error}", field="timeout") from None
 
 
 gpu = Gpu()

@@ -1,27 +1,58 @@
-"""Whether a wait for GPUs to be closed is a wait for oneself."""
+"""Whether a wait for GPUs to be closed is a wait for oneself: for this process, or for workers that wait for it."""
 
 from __future__ import annotations
 
 import os
 import stat
+import sys
+from pathlib import Path
 
 from .discover import ancestors
 from .model.gpu import Gpu
 from .model.view import GpuState, View
+from .model.workers import SELF, Started, Worker, worker
 
 
-def waits_for_itself(view: View) -> bool:
-    """Whether this process, or one that waits for it such as the kernel of ``!jupyter gpu resize 1``, must close a GPU.
+def own_holders(view: View) -> tuple[Worker, ...]:
+    """Of those that have a GPU open which is given back: this process, one that waits for it such as the kernel of
+    ``!jupyter gpu resize 1``, and what this process started.
 
     The view may be older than a close of a moment ago, so what it says is looked up again.
     """
     family = frozenset(pid for pid in ancestors(os.getpid()) if pid != 1)
-    return any(
-        user.pid in family and has_open(user.pid, item.gpu)
-        for item in view.gpus
-        if item.state is GpuState.DRAINING
-        for user in item.users
-    )
+    found: dict[int, Worker] = {}
+    for item in view.gpus:
+        for user in item.users if item.state is GpuState.DRAINING else ():
+            if user.pid in found or not user.pid:
+                continue
+            if user.pid in family:
+                known: Worker | None = Worker(user.pid, SELF)
+            else:
+                known = _started(user.pid, user.command)
+            if known and has_open(user.pid, item.gpu):
+                found[user.pid] = known
+    return tuple(found.values())
+
+
+def _started(pid: int, command: str) -> Worker | None:
+    """What this process started, or the processes that it started; None for any other.
+
+    A process whose parent ended has another one; where this one leads its session, as a kernel does, that still tells.
+    """
+    me = os.getpid()
+    try:
+        if me not in ancestors(pid) and not (os.getsid(0) == me and os.getsid(pid) == me):
+            return None
+        arguments = _arguments(pid)
+        forked = arguments == _arguments(me)
+        return worker(Started(pid, command, arguments, forked), sys.modules.keys())
+    except OSError:  # it ended meanwhile
+        return None
+
+
+def _arguments(pid: int) -> tuple[str, ...]:
+    text = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    return tuple(text.removesuffix("\0").split("\0"))
 
 
 def has_open(pid: int, gpu: Gpu) -> bool:

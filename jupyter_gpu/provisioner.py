@@ -9,31 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
+import math
 import os
-import re
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-from . import attached, preload
+from . import attached, discover, launching
 from .backend import Backend
 
-ARGUMENT = "--IPKernelApp.extra_extensions=jupyter_gpu.startup"
 ENVIRONMENT = {
     # is_available() asks NVML, which looks again each time, and not CUDA, which looks once.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     # The order of nvidia-smi, of the panel and of `gpu.devices`.
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
-_PYTHON = re.compile(r"python(\d+(\.\d+)?)?(\.exe)?")
 # As ipykernel_launcher does it, without the working directory.
 _PROBE = "import sys; del sys.path[0]; import importlib.util as u; sys.exit(u.find_spec('jupyter_gpu') is None)"
 _PROBE_SECONDS = 10.0
+_SLOW, _NO_SECONDS = 1.0, 300.0
+"""For which it is believed that a Python has not got us, if the question was slow: what is missing may be installed."""
 _SETTING = "jupyter_gpu_attached_file"
-_VIEWERS, _STARTING = "jupyter_gpu_viewers", "jupyter_gpu_starting"
+_VISIBLE_BY = "jupyter_gpu_visible_by"
+_VIEWERS, _STARTING, _DOOR = "jupyter_gpu_viewers", "jupyter_gpu_starting", "jupyter_gpu_door"
 """As in `routes`, which is not imported here: kernels without the extension do not need it."""
 
 
@@ -48,27 +52,37 @@ class GpuProvisioner(LocalProvisioner):
         for name, value in ENVIRONMENT.items():
             env.setdefault(name, value)
         try:
+            if door := door_of(self._server()):
+                env[discover.FILE] = door.file
             if path := attached_file(self._server()):
                 env[attached.VARIABLE] = path
-                env.update(beside(prepared_by(self._server()), env))
-            command: list[str] = kwargs["cmd"]
-            if self.kernel_spec.language == "python" and runs_ipykernel(command) and await _has_us(command[0], env):
-                kwargs["cmd"] = [*command, ARGUMENT]
+                env.setdefault(attached.NAMED_BY, self._server().web_app.settings.get(_VISIBLE_BY, "uuid"))
+                env.update(await prepared_by(self._server(), env))
+            if self.kernel_spec.language == "python":
+                kwargs["cmd"] = await self._guarded(kwargs["cmd"], env)
         except Exception:  # a kernel without the guard is better than no kernel
             self.log.warning("The kernel starts without the CUDA guard of jupyter-gpu.", exc_info=True)
         return kwargs
 
+    async def _guarded(self, command: list[str], env: dict[str, str]) -> list[str]:
+        """``command``, with the guard where that is possible."""
+        launch = launching.read(command)
+        if launch is None:
+            why = "it is not known how its command starts ipykernel"
+        elif await has_us(launch, env):
+            return launch.guarded()
+        else:
+            why = "its Python has no jupyter_gpu"
+        self.log.info(
+            "Kernel %s starts without the CUDA guard: %s. It is set up when jupyter_gpu is imported there.",
+            self.kernel_id,
+            why,
+        )
+        return command
+
     def _server(self) -> Any:
         """The Jupyter server: parent of the kernel manager's parent; None for a kernel outside a server."""
         return getattr(getattr(self.parent, "parent", None), "parent", None)
-
-
-def runs_ipykernel(command: Sequence[str]) -> bool:
-    """Whether ``command`` is ``python … -m ipykernel_launcher …``; options of Python may stand between."""
-    if not command or not _PYTHON.fullmatch(os.path.basename(command[0])):  # noqa: PTH119 - an argument, no path
-        return False
-    after_m = [command[i + 1] for i, word in enumerate(command[:-1]) if word == "-m"]
-    return bool(after_m) and after_m[0] in ("ipykernel_launcher", "ipykernel") and ARGUMENT not in command
 
 
 async def taken_up(server: Any) -> None:
@@ -77,6 +91,11 @@ async def taken_up(server: Any) -> None:
     starting: asyncio.Task[None] | None = settings.get(_STARTING)
     if starting is not None:
         await asyncio.wait([starting])
+
+
+def door_of(server: Any) -> Any:
+    """Where the kernels of ``server`` find it; None: they look for it."""
+    return getattr(getattr(server, "web_app", None), "settings", {}).get(_DOOR)
 
 
 def attached_file(server: Any) -> str | None:
@@ -88,7 +107,9 @@ def attached_file(server: Any) -> str | None:
         backend: Backend | None = getattr(settings.get(_VIEWERS), "backend", None)
         if backend is None:
             return None
-        writer = attached.Writer(Path(server.runtime_dir) / f"jupyter-gpu-{os.getpid()}.json")
+        door = settings.get(_DOOR)
+        alone = Path(server.runtime_dir) / f"jupyter-gpu-{discover.here()}-{os.getpid()}.attached"
+        writer = attached.Writer(door.attached if door else alone)
         writer(backend.view())
         backend.subscribe(writer)
         atexit.register(writer.remove)
@@ -96,37 +117,46 @@ def attached_file(server: Any) -> str | None:
     return str(settings[_SETTING].path)
 
 
-def prepared_by(server: Any) -> dict[str, str]:
-    """What the backend of ``server`` wants its kernels to have in their environment."""
+async def prepared_by(server: Any, env: Mapping[str, str]) -> dict[str, str]:
+    """What the backend of ``server`` wants a kernel with the environment ``env`` to have in it."""
     backend = getattr(server.web_app.settings.get(_VIEWERS), "backend", None)
-    return dict(getattr(backend, "environment", {}))
+    prepared = dict(getattr(backend, "environment", {}))
+    if search_path := getattr(backend, "search_path", None):
+        prepared.update(await search_path(env))
+    return prepared
 
 
-def beside(prepared: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
-    """``prepared`` for a kernel with the environment ``env``: what that preloads is preloaded as well."""
-    library = prepared.get(preload.VARIABLE)
-    return {**prepared, **({preload.VARIABLE: preload.joined(library, env.get(preload.VARIABLE))} if library else {})}
+_known: dict[tuple[str, ...], tuple[bool, float]] = {}
 
 
-_known: dict[str, bool] = {}
-
-
-async def _has_us(python: str, env: dict[str, str]) -> bool:
-    """Whether ``python`` can import this package: kernels of other environments often cannot."""
-    if python == sys.executable:
+async def has_us(launch: launching.Launch, env: dict[str, str]) -> bool:
+    """Whether the Python of ``launch`` can import this package: kernels of other environments often cannot."""
+    if launch.direct == sys.executable:
         return True
-    if not _known.get(python):  # what is missing may be installed later, so only a yes is kept
-        process = await asyncio.create_subprocess_exec(
-            *(python, "-c", _PROBE),
-            env=env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        try:
-            _known[python] = await asyncio.wait_for(process.wait(), _PROBE_SECONDS) == 0
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-            return False
-    return _known[python]
+    question = launch.asking(_PROBE)
+    key = tuple(question)
+    answer, until = _known.get(key, (False, 0.0))
+    if time.monotonic() >= until:
+        began = time.monotonic()
+        answer = await _asked(question, env)
+        now = time.monotonic()
+        _known[key] = (answer, math.inf if answer else now + (_NO_SECONDS if now - began > _SLOW else 0.0))
+    return answer
+
+
+async def _asked(question: list[str], env: dict[str, str]) -> bool:
+    process = await asyncio.create_subprocess_exec(
+        *question,
+        env=env,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        return await asyncio.wait_for(process.wait(), _PROBE_SECONDS) == 0
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it started, too
+        await process.wait()
+        return False

@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import time
+from collections.abc import Awaitable, Callable
 from http.client import responses
 from types import TracebackType
 from typing import Any, NoReturn
@@ -20,10 +21,14 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.extension.handler import ExtensionHandlerMixin
 from tornado import web
 
+from .door import Door, Insider, Insiders
 from .events import Resizes
-from .model.annotations import MAX_REQUEST_BYTES, decode_wish
+from .leases import Leases
 from .model.errors import BackendUnavailable, GpuError, InvalidRequest, NotPermitted, TooLarge
+from .model.lease import decode_lease
+from .model.request import MAX_REQUEST_BYTES, decode_request
 from .model.strict import MAX_GENERATION
+from .model.view import View
 from .viewers import Viewers, view_json
 
 PREFIX = "/jupyter-gpu/api"
@@ -39,6 +44,14 @@ VIEWERS = "jupyter_gpu_viewers"
 STARTING = "jupyter_gpu_starting"
 """The task that takes the pod up, in a server that is embedded in a running program; else ``None``."""
 RESIZES = "jupyter_gpu_resizes"
+LEASES = "jupyter_gpu_leases"
+"""The :class:`Leases` of the backend; set where :data:`VIEWERS` are."""
+VISIBLE_BY = "jupyter_gpu_visible_by"
+"""How ``CUDA_VISIBLE_DEVICES`` names GPUs in kernels."""
+DOOR = "jupyter_gpu_door"
+"""The :class:`Door` for this server's own kernels and terminals, or ``None``."""
+
+_INSIDER, _INSIDERS = Insider(), Insiders()
 
 _REASONS = {401: NotPermitted, 403: NotPermitted, 413: TooLarge, 503: BackendUnavailable}
 _ADVICE = {
@@ -66,6 +79,20 @@ def describe(status: int, error: BaseException | None) -> dict[str, Any]:
 
 class JsonErrors(ExtensionHandlerMixin, web.RequestHandler):
     """Errors as JSON, and in the log with no more noise than they deserve."""
+
+    @property
+    def identity_provider(self) -> Any:
+        """Who it is: a program with our own secret, or whom the server's way to log in knows."""
+        return _INSIDER if self._is_inside() else super().identity_provider  # type: ignore[misc] # of JupyterHandler
+
+    @property
+    def authorizer(self) -> Any:
+        """Whether they may."""
+        return _INSIDERS if self._is_inside() else super().authorizer  # type: ignore[misc]
+
+    def _is_inside(self) -> bool:
+        door: Door | None = self.settings.get(DOOR)
+        return door is not None and door.admits(self.request.headers.get("Authorization", ""))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:  # noqa: ARG002 # a GpuError knows better
         """The answer for the exception in ``kwargs["exc_info"]``."""
@@ -161,9 +188,8 @@ class SampleHandler(ApiHandler):
         self.answer((await viewers.sampler.now()).to_json())
 
 
-@web.stream_request_body
-class RequestHandler(ApiHandler):
-    """The wish. The body is counted while it arrives and kept only as far as a valid one can reach."""
+class BodyHandler(ApiHandler):
+    """Base of those with a body. It is counted while it arrives and kept only as far as a valid one can reach."""
 
     async def prepare(self) -> None:  # type: ignore[override] # as in APIHandler
         """Refuse by the headers alone what no body could make right."""
@@ -184,23 +210,57 @@ class RequestHandler(ApiHandler):
         elif self._received > MAX_DRAINED_BYTES and not self._finished:
             self.send_error(413)  # closes the connection after it, for the body was not read to its end
 
-    @web.authenticated
-    @authorized
-    async def put(self) -> None:
-        """Record the wish of the body; answers the view after that."""
+    def body(self) -> bytes:
+        """All of it, which says that it is JSON."""
         if self._received > MAX_REQUEST_BYTES:
             raise web.HTTPError(413)
         if self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
             raise web.HTTPError(415)
-        wish, generation = decode_wish(bytes(self._body))
-        viewers, resizes = await self.viewers(), self.settings[RESIZES]
+        return bytes(self._body)
+
+    async def carry_out(self, job: Callable[[Leases], Awaitable[View]]) -> None:
+        """Answer with the view after ``job``, which changes the wish."""
+        viewers, resizes, leases = await self.viewers(), self.settings[RESIZES], self.settings[LEASES]
         assert isinstance(resizes, Resizes)
+        assert isinstance(leases, Leases)
         token = resizes.asked(time.monotonic())
         try:
-            view = await viewers.backend.request(wish, generation)
+            view = await job(leases)
         finally:
             resizes.answered(token)
         self.answer(view_json(await viewers.named(view)))
+
+
+@web.stream_request_body
+class RequestHandler(BodyHandler):
+    """The wish."""
+
+    @web.authenticated
+    @authorized
+    async def put(self) -> None:
+        """Record the wish of the body; answers the view after that."""
+        asked = decode_request(self.body())
+        await self.carry_out(lambda to: to.request(asked.after, asked.generation, overrule=asked.overrule))
+
+
+@web.stream_request_body
+class LeaseHandler(BodyHandler):
+    """What a block of code holds until it ends. The client chooses the key, so that it can give back what it has no
+    answer for.
+    """
+
+    @web.authenticated
+    @authorized
+    async def put(self, key: str) -> None:
+        """Hold so much from now on; answers the view after that."""
+        lease = decode_lease(key, self.body())
+        await self.carry_out(lambda leases: leases.begin(lease))
+
+    @web.authenticated
+    @authorized
+    async def delete(self, key: str) -> None:
+        """Give it back, once or more often; answers the view after that."""
+        await self.carry_out(lambda leases: leases.end(key))
 
 
 class NotFoundHandler(ApiHandler):

@@ -1,6 +1,7 @@
 """Loaded into every Python kernel by `provisioner`, as an extension of IPython: puts the CUDA guard up.
 
-Whatever goes wrong here is logged and the kernel goes on as if this were not installed.
+Where that was not possible, importing `jupyter_gpu` does it. Whatever goes wrong here is logged and the kernel goes on
+as if this were not installed.
 """
 
 from __future__ import annotations
@@ -12,13 +13,25 @@ from typing import Any
 from . import cuda, frameworks
 
 log = logging.getLogger(__name__)
+_installed = False
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Called by IPython once in a kernel's life, before the first cell."""
+    install(shell)
+
+
+def install(shell: Any = None) -> None:
+    """Put the guard up in this process, once; ``shell``: IPython's, which tells news before a cell (default: look)."""
+    global _installed  # noqa: PLW0603 - so is CUDA's own state
+    if _installed:
+        return
+    _installed = True
     try:
         guard = cuda.guard()
         frameworks.install(guard)
+        if shell is None and (ipython := sys.modules.get("IPython")) is not None:
+            shell = ipython.get_ipython()
     except Exception:
         log.warning("The CUDA guard of jupyter-gpu could not be set up.", exc_info=True)
         return
@@ -32,4 +45,5 @@ def load_ipython_extension(shell: Any) -> None:
         if news:
             print(news, file=sys.stderr)
 
-    shell.events.register("pre_run_cell", before_cell)
+    if shell is not None:
+        shell.events.register("pre_run_cell", before_cell)

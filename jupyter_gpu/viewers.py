@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from .backend import Backend
 from .model import strict
 from .model.errors import BackendUnavailable
+from .model.lease import held
 from .model.sentence import sentence
 from .model.view import Sample, View
 from .notebooks import Notebooks
@@ -139,8 +140,8 @@ class Viewers:
         self._unsubscribe = backend.subscribe(self._on_view)
 
     async def named(self, view: View) -> View:
-        """``view`` with the notebooks behind its processes."""
-        return await self._notebooks.add_to(view)
+        """``view`` with the notebooks behind its processes, and with what running code holds."""
+        return held(await self._notebooks.add_to(view))
 
     async def now(self) -> dict[str, Any]:
         """Body of the latest view."""

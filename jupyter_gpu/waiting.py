@@ -6,14 +6,13 @@ blocking calls, `await gpu.aresize` without blocking (see `kernel`). So there is
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .client import Call, get_status, put_request
-from .model.annotations import Reason
+from .client import Call, get_status, put_lease, put_request
+from .model.annotations import Reason, Wish
 from .model.errors import (
     BackendUnavailable,
     Draining,
@@ -25,9 +24,11 @@ from .model.errors import (
     StaleGeneration,
     Unhealthy,
 )
+from .model.lease import Owner, own
 from .model.quantity import count_gpus, format_gpus
 from .model.status import Phase
 from .model.view import GpuState, User, View
+from .model.workers import SELF, Worker, describe
 from .progress import Progress
 
 
@@ -44,6 +45,8 @@ _POLL = 25.0
 """Seconds that one question waits at the server where nobody looks at a progress bar."""
 _TICK = 1.0
 """Seconds between updates of the elapsed time that a progress bar shows."""
+_ENDING = 1.0
+"""Seconds in which workers that were told to end are expected to."""
 _RETRY = 30.0
 """Seconds for which a server that was there is expected to come back."""
 
@@ -55,8 +58,12 @@ class Patience:
     timeout: float | None
     """Seconds; None means for ever."""
     progress: Progress
-    waits_for_itself: Callable[[View], bool] = lambda _: False
-    """Whether a GPU that drains is open in this process, which cannot close it while it waits."""
+    own_holders: Callable[[View], tuple[Worker, ...]] = lambda _: ()
+    """Of a GPU that drains, who has it open of this process and of those that it started."""
+    suspected: float | None = None
+    """Since when only workers of this process seem to be waited for; these may be just about to end."""
+    told: bool = False
+    """Whether programs of this process were named."""
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -73,9 +80,9 @@ def resize(fields: Mapping[str, Any], patience: Patience | None) -> Steps:
 
 def settle(view: View, patience: Patience) -> Steps:
     """Until nothing more happens by itself. The wish stands whatever is raised."""
-    generation = view.generation
+    first = view
     try:
-        while not settled(view, generation, patience):
+        while not settled(view, first, patience):
             view = yield from _newer(view, patience)
     except KeyboardInterrupt:
         patience.progress.say(standing(view))
@@ -85,18 +92,51 @@ def settle(view: View, patience: Patience) -> Steps:
     return view
 
 
-def settled(view: View, generation: int, patience: Patience) -> bool:
-    """Whether the wish ``generation`` is fulfilled; raises what stands in the way for good."""
-    if view.generation != generation:
+def settled(view: View, first: View, patience: Patience) -> bool:
+    """Whether the wish of ``first`` is fulfilled; raises what stands in the way for good.
+
+    Blocks of other code that begin and end meanwhile change how much is held, not what was asked for.
+    """
+    if view.generation != first.generation and _own(view) != _own(first):
         raise StaleGeneration(
-            f"The request was changed to {count_gpus(view.status.requested)} meanwhile, in the panel or by "
+            f"The request was changed to {count_gpus(_own(view).milli)} meanwhile, in the panel or by "
             "other code, so this call stopped waiting.",
             current=view.generation,
         )
+    now = view.status
+    more = view.requested is not None and view.requested.wish.base is not None
+    if more and not now.draining and now.phase in (Phase.WAITING, Phase.ATTACHING) and now.attached >= _own(view).milli:
+        return True  # only what another block waits for is missing
     raise_refusal(view)
-    if view.status.phase is Phase.RELEASING and patience.waits_for_itself(view):
+    if now.phase is Phase.RELEASING:
+        _check_own(view, patience)
+    return now.settled
+
+
+def _check_own(view: View, patience: Patience) -> None:
+    """Raise if this process waits for itself, or for workers that wait for it; name what else it started."""
+    own = patience.own_holders(view)
+    if any(one.kind == SELF for one in own):
         raise deadlock(view)
-    return view.status.settled
+    waiting = [one for one in own if one.waits]
+    if not waiting:
+        patience.suspected = None
+        if own and not patience.told:
+            patience.told = True
+            patience.progress.say(describe(own))
+        return
+    if patience.suspected is None:
+        patience.suspected = time.monotonic()
+    if time.monotonic() - patience.suspected >= _ENDING:
+        raise Draining(
+            f"{describe(waiting)} They wait for this kernel, so to wait here would not end. The GPU is given back as "
+            f"soon as they end; or keep it with gpu.resize({_kept(view)}).",
+            holders=[user.to_json() for user in holders(view)],
+        )
+
+
+def _own(view: View) -> Wish:
+    return own(view.requested.wish if view.requested else None)
 
 
 def raise_refusal(view: View) -> None:
@@ -125,13 +165,16 @@ def deadlock(view: View) -> Draining:
     """The error of a process that waits for itself."""
     leaving = sorted(item.gpu.index for item in view.gpus if item.state is GpuState.DRAINING)
     names = ("GPU " if len(leaving) == 1 else "GPUs ") + ", ".join(map(str, leaving))
-    keep = format_gpus(view.status.requested + view.status.draining)
     return Draining(
         f"This kernel itself still has {names} open, so to wait here would never end. There are two ways out: "
         "restart this kernel (or close what uses the GPU), and it is given back at once; "
-        f"or keep it with gpu.resize({keep}).",
+        f"or keep it with gpu.resize({_kept(view)}).",
         holders=[user.to_json() for user in holders(view)],
     )
+
+
+def _kept(view: View) -> str:
+    return format_gpus(view.status.requested + view.status.draining)
 
 
 def holders(view: View) -> tuple[User, ...]:
@@ -158,6 +201,8 @@ def _newer(view: View, patience: Patience) -> Steps:
     if left == 0.0:
         raise expired(view)
     poll = _TICK if patience.progress.visible else _POLL
+    if patience.suspected is not None:
+        poll = _ENDING / 4
     lost_at: float | None = None
     pause = 0.25
     while True:
@@ -172,37 +217,14 @@ def _newer(view: View, patience: Patience) -> Steps:
         pause = min(2 * pause, 4.0)
 
 
-class Ledger:
-    """The `at_least` blocks of one process, so that overlapping ones give back exactly what they took together."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._blocks: dict[object, tuple[int, int]] = {}
-
-    def enter(self, block: object, level: int, took: int) -> None:
-        """``block`` needs ``level`` milli and took ``took`` of them itself."""
-        with self._lock:
-            self._blocks[block] = (level, took)
-
-    def leave(self, block: object, requested: int) -> int:
-        """How much to give back now of ``requested`` milli; the rest passes to a block that still needs it."""
-        with self._lock:
-            _, took = self._blocks.pop(block)
-            needed = max((level for level, _ in self._blocks.values()), default=0)
-            give = max(0, min(took, requested - needed))
-            if self._blocks and took > give:
-                heir = max(self._blocks, key=lambda other: self._blocks[other][0])
-                level, own = self._blocks[heir]
-                self._blocks[heir] = (level, own + took - give)
-            return give
-
-
-def take(milli: int, block: object, ledger: Ledger, patience: Patience) -> Steps:
-    """Until at least ``milli`` are attached; asks for what is missing. What it asked for is withdrawn if it fails."""
-    view, took = yield from _raise_to(milli)
-    ledger.enter(block, milli, took)
+def take(key: str, milli: int, owner: Owner, patience: Patience) -> Steps:
+    """Hold at least ``milli`` under ``key``, until they are attached. Whoever calls gives back, also what it raises."""
+    view = first = yield put_lease(key, milli, owner)
     try:
         while view.status.attached < milli:
+            if view.instance != first.instance:  # a server that started anew knows no leases
+                view = first = yield put_lease(key, milli, owner)
+                continue
             if view.status.requested < milli:
                 raise StaleGeneration(
                     f"The request was changed to {count_gpus(view.status.requested)} meanwhile; "
@@ -211,43 +233,9 @@ def take(milli: int, block: object, ledger: Ledger, patience: Patience) -> Steps
                 )
             raise_refusal(view)
             view = yield from _newer(view, patience)
-    except BaseException as error:
-        yield from give_back(block, ledger)
-        if isinstance(error, KeyboardInterrupt):
-            patience.progress.say("Stopped waiting: what was asked for here is withdrawn.")
+    except KeyboardInterrupt:
+        patience.progress.say("Stopped waiting: what was asked for here is withdrawn.")
         raise
     finally:
         patience.progress.close(view)
     return view
-
-
-def _raise_to(milli: int) -> Generator[Call | Pause, View, tuple[View, int]]:
-    while True:
-        view = yield get_status()
-        missing = milli - view.status.requested
-        if missing <= 0:
-            return view, 0
-        try:
-            return (yield put_request(with_amount(view, milli), view.generation)), missing
-        except StaleGeneration:
-            continue  # somebody changed the wish between look and write: look again
-
-
-def give_back(block: object, ledger: Ledger) -> Steps:
-    """End ``block``: the wish becomes what it was without it. Does not wait until devices are closed."""
-    view = yield get_status()
-    give = ledger.leave(block, view.status.requested)
-    while give and view.status.requested:
-        try:
-            return (yield put_request(with_amount(view, max(0, view.status.requested - give)), view.generation))
-        except StaleGeneration:
-            view = yield get_status()
-    return view
-
-
-def with_amount(view: View, milli: int) -> dict[str, Any]:
-    """The wish of ``view`` with another amount, all else kept."""
-    wish = view.requested.wish.to_json() if view.requested else {}
-    if milli % int(wish.get("each", 1)):
-        del wish["each"]
-    return {**wish, "milli": milli}

@@ -21,6 +21,7 @@ from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import Device, DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.quantity import parse_milli
 from jupyter_gpu_scheduler.decide import Decision, decide
+from jupyter_gpu_scheduler.offers import offer
 from jupyter_gpu_scheduler.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
 
 NODE = "node"
@@ -156,9 +157,11 @@ def new(
     on: str = "",
     created: float = 0.0,
     limit: object | None = None,
+    offered: Iterable[str] | None = None,
     **fields: Any,
 ) -> PodState:
-    """A pending pod that ``wants`` GPUs; with a ``ticket`` it stands in the line of the node ``on``.
+    """A pending pod that ``wants`` GPUs; with a ``ticket`` it stands in the line of the node ``on``. kube-scheduler
+    would put it onto the nodes ``offered``.
 
     ``fields`` are those of the pod (``asks``, ``selector``, ``slots``, ``blocked``, …) or of the wish.
     """
@@ -167,6 +170,7 @@ def new(
         uid=uid,
         requested=None if wants is None else requested(wants, **fields),
         allocated=None if ticket is None else allocated(ticket=ticket, extra={NOMINATED: on} if on else {}),
+        offered=None if offered is None else offer(offered),
         limit=None if limit is None else parse_milli(limit),
         created=created,
         **own,

@@ -20,8 +20,8 @@ def beside(name, more):
     return {**known, **more} if isinstance(known, dict) else more
 
 
-# The image has jupyter-gpu, and jupyterhub in the hub's version: deploy/images/notebook, or your own.
-c.KubeSpawner.image = "ghcr.io/jupyter-gpu/notebook:0.1.0"
+# Of your registry. It has jupyter-gpu, and jupyterhub in the hub's version: deploy/images/notebook, or your own.
+c.KubeSpawner.image = "registry.example/gpu/notebook:0.1.0"
 c.KubeSpawner.cmd = ["jupyterhub-singleuser"]  # the image's own command is a server that knows no hub
 
 # Not a GPU: the right to have this server's GPUs changed. It starts with none.

@@ -20,9 +20,9 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from . import strict
-from .errors import InvalidAnnotation, InvalidRequest, TooLarge
-from .gpu import MAX_GPUS, DrainingShare, Gpu, GpuShare, pieces
-from .quantity import MAX_MILLI, parse_bytes, parse_milli
+from .errors import InvalidAnnotation
+from .gpu import MAX_GPUS, DrainingShare, Gpu, GpuShare, pieces, read_uuid
+from .quantity import MAX_MILLI, parse_milli
 
 PREFIX = "jupyter-gpu.io/"
 REQUESTED = PREFIX + "requested"
@@ -52,6 +52,7 @@ _read_reason = strict.one_of(*Reason)
 _read_generation = strict.integer(0, strict.MAX_GENERATION)
 _read_milli = strict.integer(0, MAX_MILLI)
 _read_shares = strict.list_of(GpuShare.from_json, MAX_GPUS)
+_read_uuids = strict.list_of(read_uuid, MAX_GPUS)
 
 
 def _reason(body: Mapping[str, Any]) -> Reason | None:
@@ -81,8 +82,11 @@ class Wish:
     """``local`` or ``any``."""
     priority: int | None = None
     """0–9, higher is served first."""
+    base: int | None = None
+    """What of ``milli`` is wanted for itself, where leases (:mod:`.lease`) raise it; less than ``milli``."""
 
-    KNOWN = ("milli", "each", "memory", "model", "topology", "placement", "priority")
+    OPTIONS = ("each", "memory", "model", "topology", "placement", "priority")
+    KNOWN = ("milli", *OPTIONS, "base")
 
     @property
     def pieces(self) -> tuple[int, ...]:
@@ -99,6 +103,7 @@ class Wish:
             "topology": self.topology,
             "placement": self.placement,
             "priority": self.priority,
+            "base": self.base,
         }
         return {key: value for key, value in body.items() if value is not None}
 
@@ -113,7 +118,10 @@ class Wish:
             topology=strict.optional(body, "topology", strict.one_of("any", "island", "switch")),
             placement=strict.optional(body, "placement", strict.one_of("local", "any")),
             priority=strict.optional(body, "priority", strict.integer(0, 9)),
+            base=strict.optional(body, "base", _read_milli),
         )
+        if wish.base is not None and (wish.base >= wish.milli or wish.base % (wish.each or 1)):
+            raise strict.FieldError("'base' must be less than 'milli', and whole shares.", "base")
         try:
             count = len(wish.pieces)
         except ValueError as error:
@@ -166,7 +174,8 @@ class Allocated:
     ticket: int | None = None
     """Place in line of what is still owed: lower is earlier. A number, no time: clocks can be set back."""
     position: int | None = None
-    """How many are served up to and with this pod, 1 = next; absent where nothing is owed or not told."""
+    """How many are served up to and with this pod, 1 = next; beyond `~.quantity.EXACT_POSITIONS` about so many.
+    Absent where nothing is owed or not told."""
     revision: int = 0
     """How often something was taken away."""
     revoked: tuple[GpuShare, ...] = ()
@@ -237,9 +246,13 @@ class Attached:
     reason: Reason | None = None
     revision: int = 0
     """Of the ``allocated`` that the rules in force follow: what that had taken away is closed, or among these."""
+    open: tuple[str, ...] = ()
+    """Uuids of those in ``shares`` that some process of the pod has open; told some seconds late."""
+    lacks: tuple[str, ...] = ()
+    """Uuids of GPUs of the node that came after the pod's containers were created: they have no device of them."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision")
+    _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision", "open", "lacks")
 
     def to_json(self) -> dict[str, Any]:
         """Body of the annotation."""
@@ -249,6 +262,8 @@ class Attached:
             **({"draining": [item.to_json() for item in self.draining]} if self.draining else {}),
             **({"reason": self.reason.value} if self.reason else {}),
             **({"revision": self.revision} if self.revision else {}),
+            **({"open": list(self.open)} if self.open else {}),
+            **({"lacks": list(self.lacks)} if self.lacks else {}),
             **self.extra,
         }
 
@@ -261,12 +276,17 @@ class Attached:
         draining = strict.optional(body, "draining", read_draining) or ()
         _distinct("shares", [share.uuid for share in shares])
         _distinct("draining", [share.uuid for share in draining])
+        uuids = {key: strict.optional(body, key, _read_uuids) or () for key in ("open", "lacks")}
+        for key, found in uuids.items():
+            _distinct(key, found)
         return cls(
             observed_generation=strict.required(body, "observedGeneration", _read_generation),
             shares=shares,
             draining=draining,
             reason=_reason(body),
             revision=strict.optional(body, "revision", _read_generation) or 0,
+            open=uuids["open"],
+            lacks=uuids["lacks"],
             extra=strict.unknown(body, cls._KNOWN),
         )
 
@@ -317,39 +337,6 @@ def encode(value: Requested | Allocated | Attached | tuple[Gpu, ...]) -> str:
     """Text of an annotation; reading it gives the same value again."""
     body = [gpu.to_json() for gpu in value] if isinstance(value, tuple) else value.to_json()
     return strict.dumps(body)
-
-
-MAX_REQUEST_BYTES = 16 * 1024
-
-
-def decode_wish(body: bytes) -> tuple[Wish, int | None]:
-    """Body of ``PUT request``: a wish, and the generation that it is based on if the client tells it.
-
-    ``gpus`` (``2``, ``0.5``, ``"500m"``) may stand instead of ``milli``, and ``memory`` may be text such as
-    ``"20GiB"``. Unlike annotations, unknown fields are refused: a person misspelt them just now. Raises
-    :class:`~.errors.InvalidRequest` or :class:`~.errors.TooLarge`.
-    """
-    try:
-        fields = dict(strict.an_object(strict.loads(body, MAX_REQUEST_BYTES), "body"))
-        strict.no_unknown(fields, ("gpus", "generation", *Wish.KNOWN))
-        if "gpus" in fields:
-            if "milli" in fields:
-                raise strict.FieldError("'gpus' and 'milli' say the same; give one of them.", "gpus")
-            fields["milli"] = _converted(parse_milli, fields.pop("gpus"), "gpus")
-        if isinstance(fields.get("memory"), str):
-            fields["memory"] = _converted(parse_bytes, fields["memory"], "memory")
-        return Wish.from_fields(fields), strict.optional(fields, "generation", _read_generation)
-    except strict.OversizeError as error:
-        raise TooLarge(str(error)) from None
-    except strict.FieldError as error:
-        raise InvalidRequest(str(error), field=error.field) from None
-
-
-def _converted(convert: Callable[[object], int], value: object, key: str) -> int:
-    try:
-        return convert(value)
-    except ValueError as error:
-        raise strict.FieldError(str(error), key) from None
 
 
 def record(previous: Requested | None, wish: Wish) -> Requested:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from .quantity import count_gpus
+from .quantity import EXACT_POSITIONS, count_gpus
 
 
 class GpuError(Exception):
@@ -43,7 +43,7 @@ class GpuError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as JSON: an error raised in a worker process arrives whole in the notebook's."""
-        return from_json, (self.to_json(),)
+        return _made, (type(self), self.message, self.details)
 
 
 class InvalidRequest(GpuError):
@@ -127,7 +127,8 @@ class NoCapacity(GpuError):
     http_status = 409
 
     def __init__(self, message: str = "", *, have: int, queue: int | None, **details: Any) -> None:
-        place = f", you are number {queue} in line" if queue else ""
+        about = "about " if queue and queue > EXACT_POSITIONS else ""
+        place = f", you are {about}number {queue} in line" if queue else ""
         super().__init__(
             message
             or f"Not enough GPUs are free: you have {count_gpus(have)}{place}. "
@@ -220,7 +221,11 @@ def from_json(body: Any) -> GpuError:
     message = str(body.get("message") or "The server answered with an error.")
     details = body.get("details")
     cls = _BY_REASON.get(str(body.get("reason")), GpuError)
+    return _made(cls, message, details if isinstance(details, Mapping) else {})
+
+
+def _made(cls: type[GpuError], message: str, details: Mapping[str, Any]) -> GpuError:
     try:
-        return cls(message, **(details if isinstance(details, Mapping) else {}))
+        return cls(message, **details)
     except (TypeError, AttributeError):  # details of another version: keep the sentence, which is what people need
         return GpuError(message)

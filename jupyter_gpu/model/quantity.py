@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 import operator
 import re
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
 MILLI_PER_GPU = 1000
+EXACT_POSITIONS = 10
+"""Places in line up to this one are exact, those behind it about right."""
 MAX_MILLI = 1_000_000
 """1,000 GPUs: far above any machine, far below what overflows anything."""
 MAX_BYTES = 2**53 - 1
@@ -20,22 +23,31 @@ MAX_BYTES = 2**53 - 1
 
 _QUANTITY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<milli>m?)", re.ASCII)
 _BYTES = re.compile(r"(?P<number>\d{1,18}(?:\.\d{1,9})?)\s*(?P<unit>[KMGTP]i?B?|B)?", re.ASCII)
+_DIGITS = 12
+"""Of a number before the point: more are too large for anything."""
 _NO_AMOUNT = "is not an amount of GPUs; use a number such as 2, 0.5 or '500m'."
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def parse_milli(value: object) -> int:
-    """Thousandths of a GPU from ``2``, ``0.5``, ``"2"``, ``"0.25"`` or ``"500m"``; NumPy's integers are fine too.
+    """Thousandths of a GPU from ``2``, ``0.5``, ``"2"``, ``"0.25"`` or ``"500m"``.
+
+    Also from ``Decimal``, ``Fraction`` and the numbers of NumPy and its like.
 
     Raises ``ValueError`` with a sentence that says what is wrong: not a number, negative, not finite,
     finer than a thousandth, or above :data:`MAX_MILLI`.
     """
     milli: Decimal | int
+    value = plain(value)
     if isinstance(value, str):
         milli = _milli_of_text(value)
     elif isinstance(value, float):
         milli = _milli_of_float(value)
+    elif isinstance(value, Decimal):
+        milli = _milli_of_decimal(value)
+    elif (ratio := _ratio(value)) is not None:
+        milli = _milli_of_ratio(value, *ratio)
     else:
         milli = _milli_of_integer(value)
     if milli < 0:
@@ -65,6 +77,49 @@ def _milli_of_float(number: float) -> Decimal:
     return Decimal(float.__repr__(number)) * MILLI_PER_GPU
 
 
+def _milli_of_decimal(number: Decimal) -> Decimal | int:
+    if not number.is_finite():
+        raise ValueError(f"{number} {_NO_AMOUNT}")
+    if number and not -_DIGITS < number.adjusted() < _DIGITS:  # its ratio could have a million digits
+        return number
+    return _milli_of_ratio(number, *number.as_integer_ratio())
+
+
+def _milli_of_ratio(value: object, numerator: int, denominator: int) -> int:
+    milli, rest = divmod(numerator * MILLI_PER_GPU, denominator)
+    if rest and milli >= 0:
+        raise ValueError(f"{_fraction(value)} is finer than a thousandth of a GPU; use steps of 0.001.")
+    return milli
+
+
+def _fraction(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else text[:37] + "…"
+
+
+def _ratio(value: Any) -> tuple[int, int] | None:
+    """Numerator and denominator of a fraction that is no integer."""
+    if isinstance(value, int):
+        return None
+    ratio = getattr(value, "numerator", None), getattr(value, "denominator", None)
+    return ratio if all(type(part) is int for part in ratio) and ratio[1] else None  # type: ignore[return-value]
+
+
+def plain(value: Any) -> Any:
+    """A number of NumPy and its like, which says what it is by ``item()``, as one of Python; anything else as it is.
+
+    A float of less than 64 bits says in its text which number it means: 0.1, and not 0.10000000149.
+    """
+    try:
+        found = value.item()
+    except Exception:  # anything may have an attribute of that name, or many items
+        return value
+    if isinstance(found, float):
+        with suppress(ArithmeticError):
+            return float(Decimal(str(value)))
+    return found
+
+
 def _milli_of_integer(number: Any) -> int:
     try:
         if not isinstance(number, bool):
@@ -91,25 +146,52 @@ def count_gpus(milli: int) -> str:
 
 
 def parse_bytes(value: object) -> int:
-    """Bytes from ``1024``, ``"20GiB"``, ``"20Gi"``, ``"20GB"`` or ``"512M"`` (K/M/G/T/P decimal, Ki… binary).
+    """Bytes from ``1024``, ``2e9``, ``"20GiB"``, ``"20Gi"``, ``"20GB"`` or ``"512M"`` (K/M/G/T/P decimal, Ki… binary).
 
     Raises ``ValueError`` with a sentence.
     """
     wrong = f"{_shown(value)} is not an amount of memory; use bytes or text such as '20GiB'."
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise ValueError(wrong)
-    if isinstance(value, int):
-        amount = value
-    else:
+    value = plain(value)
+    if isinstance(value, str):
         match = _BYTES.fullmatch(value.strip())
         if match is None:
             raise ValueError(wrong)
         unit = (match["unit"] or "").removesuffix("B")
         base = 1024 if unit.endswith("i") else 1000
         amount = int(Decimal(match["number"]) * base ** _POWERS[unit.removesuffix("i")])
+    else:
+        amount = _whole(value, wrong)
     if not 0 < amount <= MAX_BYTES:
         raise ValueError(f"{_shown(value)} of memory is not possible; ask for at least one byte, below 8 PiB.")
     return amount
+
+
+def _whole(value: Any, wrong: str) -> int:
+    """A whole number of whatever type."""
+    try:
+        amount = 0 if isinstance(value, bool) else int(value)
+        if amount == value and not isinstance(value, bool):
+            return amount
+    except Exception:  # noqa: S110 - whatever it is, it is no number
+        pass
+    raise ValueError(wrong)
+
+
+def parse_seconds(value: object) -> float | None:
+    """Seconds from any number or a ``timedelta``; None, and what is infinite, for ever.
+
+    Raises ``ValueError`` with a sentence.
+    """
+    if value is None:
+        return None
+    seconds = math.nan
+    if not isinstance(value, (bool, str, bytes)):
+        measure = getattr(value, "total_seconds", None)
+        with suppress(Exception):  # whatever it is, it is no number
+            seconds = float(measure() if callable(measure) else plain(value))
+    if isinstance(value, bool) or isinstance(plain(value), bool) or not seconds >= 0:
+        raise ValueError(f"{_shown(value)} is not a number of seconds; use 0 or more, a timedelta, or None for ever.")
+    return None if seconds == math.inf else seconds
 
 
 def format_bytes(amount: int) -> str:

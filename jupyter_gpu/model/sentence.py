@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .annotations import Reason
-from .quantity import MILLI_PER_GPU, count_gpus, format_gpus
+from .quantity import EXACT_POSITIONS, MILLI_PER_GPU, count_gpus, format_gpus
 from .status import Phase
 from .view import GpuState, PodGpu, View
 
@@ -66,7 +66,8 @@ def _waiting(view: View) -> str:
     more = f"{_word(missing)} more" if now.allocated else _word(missing)
     when = "when it is free" if missing <= MILLI_PER_GPU else "when they are free"
     place = view.allocated.position if view.allocated else None
-    line = f", you are {_ordinal(place)} in line" if place else ""
+    about = "about " if place and place > EXACT_POSITIONS else ""
+    line = f", you are {about}{_ordinal(place)} in line" if place else ""
     return f"{format_gpus(now.allocated)} of {format_gpus(now.requested)}: {more} {when}{line}"
 
 

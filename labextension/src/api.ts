@@ -109,7 +109,7 @@ export interface IView {
   readonly settled: boolean;
   readonly amounts: IAmounts;
   readonly requested: IRequested | null;
-  /** Place in line of what is still owed; 1 is next. */
+  /** Place in line of what is still owed; 1 is next. Beyond `EXACT_POSITIONS` it is about right. */
   readonly position: number | null;
   readonly gpus: readonly IGpu[];
   readonly conditions: readonly ICondition[];

@@ -5,19 +5,22 @@ import {
   JupyterFrontEnd,
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
-import { ICommandPalette, Notification } from '@jupyterlab/apputils';
+import { ICommandPalette, IToolbarWidgetRegistry, Notification } from '@jupyterlab/apputils';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
-import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import { ITranslator, nullTranslator, TranslationBundle } from '@jupyterlab/translation';
 import { Signal } from '@lumino/signaling';
 import { addCommands, CommandIDs } from './commands';
 import { restartKernel } from './kernels';
 import { GpuModel } from './model';
+import { Restart } from './amount';
 import { GpuPanel } from './panel';
+import { GpuPopover } from './popover';
 import { userName } from './sentence';
 import { GpuSettings } from './settings';
 import { StatusItem } from './status';
 import { IGpuModel, IGpuSettings } from './tokens';
+import { ToolbarItem } from './toolbar';
 
 export { IGpuModel, IGpuSettings };
 
@@ -77,11 +80,7 @@ const panel: JupyterFrontEndPlugin<void> = {
       model: gpus,
       settings: gpuSettings,
       trans,
-      restart: user => {
-        restartKernel(app, user.kernel, userName(user, trans), trans).catch((reason: unknown) =>
-          Notification.error(trans.__('The kernel was not restarted: %1', String(reason)))
-        );
-      }
+      restart: restarts(app, trans)
     });
     app.shell.add(widget, 'right', { rank: 900, type: 'GPUs' });
     restorer?.add(widget, 'jupyter-gpu-panel');
@@ -150,5 +149,49 @@ const commands: JupyterFrontEndPlugin<void> = {
   }
 };
 
-const plugins: JupyterFrontEndPlugin<unknown>[] = [model, settings, panel, status, commands];
+const toolbar: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu:toolbar',
+  description: 'The item in the toolbar of notebooks, which opens the slider.',
+  autoStart: true,
+  requires: [IGpuModel, IGpuSettings],
+  optional: [IToolbarWidgetRegistry, ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    gpus: IGpuModel,
+    gpuSettings: IGpuSettings,
+    toolbars: IToolbarWidgetRegistry | null,
+    translator: ITranslator | null
+  ): void => {
+    const trans = (translator ?? nullTranslator).load(DOMAIN);
+    const popover = new GpuPopover({
+      model: gpus,
+      trans,
+      restart: restarts(app, trans),
+      details: () => void app.commands.execute(CommandIDs.showPanel)
+    });
+    toolbars?.addFactory(
+      'Notebook',
+      'jupyter-gpu',
+      () => new ToolbarItem({ model: gpus, settings: gpuSettings, trans, popover })
+    );
+  }
+};
+
+/** Restarts the kernel that has a GPU open, after a question. */
+function restarts(app: JupyterFrontEnd, trans: TranslationBundle): Restart {
+  return user => {
+    restartKernel(app, user.kernel, userName(user, trans), trans).catch((reason: unknown) =>
+      Notification.error(trans.__('The kernel was not restarted: %1', String(reason)))
+    );
+  };
+}
+
+const plugins: JupyterFrontEndPlugin<unknown>[] = [
+  model,
+  settings,
+  panel,
+  status,
+  toolbar,
+  commands
+];
 export default plugins;

@@ -5,7 +5,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { GpuState, IGpu, IUser, IView } from './api';
 import { BadAnswerError, RefusedError, UnreachableError } from './request';
-import { formatGpus, MILLI_PER_GPU } from './quantity';
+import { EXACT_POSITIONS, formatGpus, MILLI_PER_GPU } from './quantity';
 
 /** The line for `view`. */
 export function sentence(view: IView, trans: TranslationBundle): string {
@@ -132,9 +132,13 @@ class Sentence {
     const more = allocated ? trans.__('%1 more', word) : word;
     const when =
       missing <= MILLI_PER_GPU ? trans.__('when it is free') : trans.__('when they are free');
-    const line = view.position
-      ? trans.__(', you are %1 in line', ordinal(view.position, trans))
-      : '';
+    const { position } = view;
+    const place = position ? ordinal(position, trans) : '';
+    const line = !position
+      ? ''
+      : position > EXACT_POSITIONS
+        ? trans.__(', you are about %1 in line', place)
+        : trans.__(', you are %1 in line', place);
     const [have, want] = [formatGpus(allocated), formatGpus(requested)];
     return trans.__('%1 of %2: %3 %4%5', have, want, more, when, line);
   }

@@ -6,6 +6,7 @@ import { IGpuSettings } from './tokens';
 /** Settings that follow `registry` once it is {@link load}ed. */
 export class GpuSettings implements IGpuSettings {
   showStatusBar = true;
+  showInToolbar = true;
   chartWindow = 120;
   tableInsteadOfCharts = false;
 
@@ -18,6 +19,7 @@ export class GpuSettings implements IGpuSettings {
     this.stored = stored;
     const read = () => {
       this.showStatusBar = stored.get('showStatusBar').composite !== false;
+      this.showInToolbar = stored.get('showInToolbar').composite !== false;
       this.tableInsteadOfCharts = stored.get('tableInsteadOfCharts').composite === true;
       const window = Number(stored.get('chartWindow').composite);
       this.chartWindow = window >= 10 && window <= 3600 ? window : 120;

@@ -48,6 +48,7 @@ export const IGpuModel = new Token<IGpuModel>(
 /** What the user set. */
 export interface IGpuSettings {
   readonly showStatusBar: boolean;
+  readonly showInToolbar: boolean;
   /** Seconds. */
   readonly chartWindow: number;
   readonly tableInsteadOfCharts: boolean;

@@ -1,7 +1,8 @@
-"""Builds the gate: ``build.py preload|shim|both OUTPUT`` (``--help`` says more). Needs a C compiler and nothing else.
+"""Builds the gate: ``build.py local|shim|both OUTPUT`` (``--help`` says more). Needs a C compiler and nothing else.
 
-Both forms come from the same files. The shim stands at the path of ``libcuda.so.1`` and needs the real file by an
-absolute path; the other one is preloaded. ``both`` makes the folder ``lib`` of the node plugin, as wheels have it.
+Both forms come from the same files, are called ``libcuda.so.1`` and need the real one. The shim stands at its path and
+knows the real file by an absolute path; the local form is found before it, and knows it by another name, in the same
+folder (`jupyter_gpu.backends.local.sharing.front`). ``both`` makes the folder ``lib`` of the node plugin, as in wheels.
 """
 
 import argparse
@@ -20,7 +21,9 @@ PARTS = ("driver.c", "table.c", "gate.c", "lease.c", "window.c", "link.c", "memo
 DRIVER = "/run/jupyter-gpu/driver/libcuda.so.1"
 """Where a pod has the real driver, beside the shim."""
 SOCKETS = "/run/jupyter-gpu/shares"
-NAMES = {"preload": "preload/libjupyter_gpu_gate.so", "shim": "shim/libcuda.so.1"}
+BEHIND = "libjupyter_gpu_driver.so.1"
+"""What the local form calls the real driver: a link beside it."""
+NAMES = {"local": "local/libcuda.so.1", "shim": "shim/libcuda.so.1"}
 """Of both forms in the folder ``lib``."""
 GLIBC = (2, 17)
 """Programs of images with a C library as old as this can load the gate. One that it is too new for would not start."""
@@ -50,7 +53,7 @@ def both(folder: Path) -> str:
     try:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".lib-") as work:
             new = Path(work) / "lib"
-            made = [preload(new / NAMES["preload"], flags), shim(new / NAMES["shim"], flags=flags)]
+            made = [local(new / NAMES["local"], flags), shim(new / NAMES["shim"], flags=flags)]
             platforms = {platform(library.read_bytes()) for library in made}
             if folder.exists():
                 folder.rename(new.with_name("old"))
@@ -80,24 +83,24 @@ def platform(library: bytes) -> str:
     return f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{name}.manylinux2014_{name}" if needs else f"linux_{name}"
 
 
-def preload(output: Path, flags: Sequence[str] = ()) -> Path:
-    """The form for LD_PRELOAD; the variable JUPYTER_GPU_GATE names the directory of the sockets."""
-    return _link(output, ["preload.c"], ["-Wl,-soname,libjupyter_gpu_gate.so", *flags])
+def local(output: Path, flags: Sequence[str] = ()) -> Path:
+    """The form for LD_LIBRARY_PATH; the variable JUPYTER_GPU_GATE names the directory of the sockets."""
+    return _link(output, BEHIND, ["-Wl,--enable-new-dtags,-rpath,$ORIGIN", *flags])
 
 
 def shim(output: Path, driver: str = DRIVER, sockets: str = SOCKETS, flags: Sequence[str] = ()) -> Path:
     """The form that stands at the path of libcuda.so.1, in front of the real one at ``driver``."""
+    return _link(output, driver, [f'-DGATE_DIRECTORY="{sockets}"', *flags])
+
+
+def _link(output: Path, driver: str, flags: Sequence[str]) -> Path:
+    sources = [str(HERE / name) for name in PARTS]
+    output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         named = Path(folder) / "named.so"  # to link with: the real one need not be here
         _run(["-shared", "-nostdlib", f"-Wl,-soname,{driver}", "-x", "c", "/dev/null", "-o", str(named)])
         needs = ["-Wl,--no-as-needed", str(named), "-Wl,--as-needed"]
-        return _link(output, [], ["-Wl,-soname,libcuda.so.1", f'-DGATE_DIRECTORY="{sockets}"', *flags], needs)
-
-
-def _link(output: Path, more: Sequence[str], flags: Sequence[str], libraries: Sequence[str] = ()) -> Path:
-    sources = [str(HERE / name) for name in (*PARTS, *more)]
-    output.parent.mkdir(parents=True, exist_ok=True)
-    _run([*FLAGS, *flags, *sources, *libraries, "-o", str(output)])
+        _run([*FLAGS, "-Wl,-soname,libcuda.so.1", *flags, *sources, *needs, "-o", str(output)])
     return output
 
 
@@ -116,7 +119,7 @@ def _run(arguments: Sequence[str]) -> None:
 def main() -> None:
     """Build one form, or both."""
     parser = argparse.ArgumentParser(description="Builds the gate.")
-    parser.add_argument("form", choices=["preload", "shim", "both"])
+    parser.add_argument("form", choices=["local", "shim", "both"])
     parser.add_argument("output", type=Path, help="the file, or the folder for both")
     parser.add_argument("--driver", default=DRIVER, help="the real driver, for the shim (%(default)s)")
     parser.add_argument("--sockets", default=SOCKETS, help="the directory of the sockets, for the shim (%(default)s)")
@@ -125,8 +128,8 @@ def main() -> None:
     try:
         if arguments.form == "both":
             print(both(arguments.output))
-        elif arguments.form == "preload":
-            preload(arguments.output, arguments.flag)
+        elif arguments.form == "local":
+            local(arguments.output, arguments.flag)
         else:
             shim(arguments.output, arguments.driver, arguments.sockets, arguments.flag)
     except BuildError as error:

@@ -74,35 +74,19 @@ static void *by_sysv_hash(const struct object *object, const char *name) {
 }
 
 struct search {
-    const char *name;    /* of the function */
-    const void *address; /* or: is this address in the object? */
-    enum { ANYWHERE, AFTER_SELF, IN_DRIVER } where;
-    bool passed_self;
+    const char *name; /* of the function */
+    enum { ANYWHERE, IN_DRIVER } where;
     void *found;
 };
-
-static bool contains(const struct dl_phdr_info *info, const void *address) {
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        ElfW(Addr) start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-        if (info->dlpi_phdr[i].p_type == PT_LOAD && (ElfW(Addr))address - start < info->dlpi_phdr[i].p_memsz) return true;
-    }
-    return false;
-}
 
 static int look(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
     struct search *search = data;
     struct object object;
     if (!open_object(info, &object)) return 0;
-    if (object.dynamic == _DYNAMIC) {
-        search->passed_self = true;
-        return 0;
-    }
-    if (search->where == AFTER_SELF && !search->passed_self) return 0;
+    if (object.dynamic == _DYNAMIC) return 0;
     if (search->where == IN_DRIVER && !(object.name && strcmp(object.name, "libcuda.so.1") == 0)) return 0;
-    if (search->address)
-        search->found = contains(info, search->address) ? (void *)object.dynamic : NULL;
-    else if (object.gnu_hash)
+    if (object.gnu_hash)
         search->found = by_gnu_hash(&object, search->name);
     else if (object.sysv_hash)
         search->found = by_sysv_hash(&object, search->name);
@@ -115,10 +99,6 @@ static void *run(struct search search) {
 }
 
 void *process_symbol(const char *name) { return run((struct search){.name = name, .where = ANYWHERE}); }
-
-void *next_symbol(const char *name) { return run((struct search){.name = name, .where = AFTER_SELF}); }
-
-bool driver_owns(const void *address) { return run((struct search){.address = address, .where = IN_DRIVER}) != NULL; }
 
 #define NAME_GATED(symbol, name, since, per_thread) #symbol,
 #define NAME_USED(symbol, arguments) #symbol,

@@ -14,6 +14,7 @@ enum {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NOT_INITIALIZED = 3,
+    CUDA_ERROR_NO_DEVICE = 100,
     CUDA_ERROR_NOT_READY = 600,
     CUDA_ERROR_NOT_SUPPORTED = 801,
 };
@@ -51,7 +52,7 @@ enum { LOCATION_DEVICE = 1 };
 /* G: gated. Its symbol, what cuGetProcAddress calls it, the first CUDA version that means this form, and whether it is the
  * form of programs whose default stream is one for each thread. */
 #define GATED(G) \
-    G(cuGetProcAddress, "cuGetProcAddress", 11030, 0) G(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0) \
+    G(cuInit, "cuInit", 2000, 0) G(cuGetProcAddress, "cuGetProcAddress", 11030, 0) G(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0) \
     G(cuLaunchKernel, "cuLaunchKernel", 4000, 0) G(cuLaunchKernel_ptsz, "cuLaunchKernel", 7000, 1) \
     G(cuLaunchKernelEx, "cuLaunchKernelEx", 11060, 0) G(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 11060, 1) \
     G(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 9000, 0) \
@@ -116,17 +117,13 @@ void *driver_function(enum driver_function);
 void *driver_real(enum driver_function);
 /* One that a look-up found: the driver may hand out others than it exports. The first one stays. */
 void driver_remember(enum driver_function, void *);
-/* Whether this is an address in the driver, and not in another library that has a function of that name. */
-bool driver_owns(const void *address);
 
 /* Of a function that stands in front of the driver's. */
 #define REAL(symbol) ((__typeof__(&symbol))driver_real(AT_##symbol))
 /* Of a function that the gate calls. */
 #define DRIVER(symbol) ((type_of_##symbol)driver_function(AT_##symbol))
 
-/* The first object of the process that exports `name`; the first one after this library. No call of dlsym, which may be
- * ours; works before constructors have run, and needs no library but the C library. */
+/* The first object of the process that exports `name`. No call of dlsym, which the oldest C libraries have elsewhere. */
 void *process_symbol(const char *name);
-void *next_symbol(const char *name);
 
 #endif

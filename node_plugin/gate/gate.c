@@ -1,8 +1,14 @@
 /* What stands in front of the driver, except for memory: launches, what ends a stream or a context, and look-ups.
  *
- * A program finds these by linking, by dlsym (the shim is the library that it opens; where the gate is preloaded see
- * preload.c) or by cuGetProcAddress, which hands out the gate's functions here. */
+ * A program finds these by linking and by dlsym, as this is the library that it opens, or by cuGetProcAddress, which hands
+ * out the gate's functions here. */
+#define _GNU_SOURCE
 #include "gate.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { CLOSE_ON_EXEC = 1 }; /* MFD_CLOEXEC, which older headers do not have */
 
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
@@ -186,6 +192,21 @@ EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
 
 EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return primary_ended(device, REAL(cuDevicePrimaryCtxRelease_v2), REAL(cuDevicePrimaryCtxReset_v2));
+}
+
+/* --- the first look for GPUs -------------------------------------------------------------------------------------- */
+
+/* The driver looks again at each call, but most of what stands on it keeps the first answer for ever: who finds no GPU now
+ * uses none that comes later. Nothing else tells that of a process, so it has a file open from then on, by whose name the
+ * guard of a notebook's kernel knows it (jupyter_gpu/cuda.py) and can say why a GPU is not used. */
+EXPORT CUresult cuInit(unsigned flags) {
+    static _Atomic int mark = -1; /* of the process that looked, and of those that it forks; gone with exec */
+    CUresult result = REAL(cuInit)(flags);
+    if (result == CUDA_ERROR_NO_DEVICE && atomic_load(&mark) < 0) {
+        int none = -1, made = (int)syscall(SYS_memfd_create, "jupyter-gpu-looked", CLOSE_ON_EXEC);
+        if (made >= 0 && !atomic_compare_exchange_strong(&mark, &none, made)) close(made);
+    }
+    return result;
 }
 
 /* --- look-ups ----------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* What the parts of the gate share: one `struct share` for each GPU that this process uses.
  *
  *   gate.c     launches, and what ends streams and contexts             lease.c   may launch, must wait, gives back
- *   table.c    what is gated; preload.c: look-ups, if preloaded         window.c  how much work is queued; is it done?
+ *   table.c    what is gated, and what look-ups of it give                  window.c  how much work is queued; is it done?
  *   memory.c   what is allocated, and its limit                         link.c    the socket, and the thread that reads it
  *   allocate.c, physical.c   the functions that allocate                driver.c  finds the driver's functions
  *
@@ -61,11 +61,8 @@ struct share {
 
 /* --- table.c ------------------------------------------------------------------------------------------------------ */
 
-/* The index of a gated symbol, -1: none. What cuGetProcAddress means by a name, a version and flags. */
-int gated_symbol(const char *symbol);
+/* What cuGetProcAddress means by a name, a version and flags: the index of a gated symbol, -1: none. */
 int gated_form(const char *name, int version, uint64_t flags);
-/* Whether this is the gate's own. */
-bool gated_is(int index, const void *found);
 /* What a look-up of a gated function gives in the place of `found`. */
 void *gated_instead(int index, void *found);
 

@@ -15,8 +15,8 @@ static const struct {
     void (*gate)(void);
 } table[GATED_COUNT] = {GATED(ROW)};
 
-int gated_symbol(const char *symbol) {
-    if (!symbol || symbol[0] != 'c' || symbol[1] != 'u') return -1; /* as nearly all are that programs look up */
+static int gated_symbol(const char *symbol) {
+    if (!symbol) return -1;
     for (int i = 0; i < GATED_COUNT; i++)
         if (strcmp(table[i].symbol, symbol) == 0) return i;
     return -1;
@@ -35,10 +35,8 @@ int gated_form(const char *name, int version, uint64_t flags) {
     return best < 0 ? gated_symbol(name) : best;
 }
 
-bool gated_is(int index, const void *found) { return found == (const void *)table[index].gate; }
-
 void *gated_instead(int index, void *found) {
     if (index < 0 || !found) return found;
-    if (!gated_is(index, found)) driver_remember((enum driver_function)index, found);
+    if (found != (const void *)table[index].gate) driver_remember((enum driver_function)index, found);
     return (void *)table[index].gate;
 }

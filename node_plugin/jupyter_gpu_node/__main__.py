@@ -38,7 +38,7 @@ from jupyter_gpu.kube import Kube, Recorder, credentials
 from jupyter_gpu.model.gpu import Device
 from jupyter_gpu.settings_file import SettingsError
 
-from . import fakes, guarding, process
+from . import device_nodes, fakes, guarding, process
 from . import settings as settings_module
 from .agent import Agent
 from .audit import Audit
@@ -48,13 +48,16 @@ from .gpus import GpuSource
 from .guarding import Guarding
 from .holders import Eyes
 from .inventory import Inventory
+from .joining import Joining
 from .kubelet.plugin import DevicePlugin, alone
 from .metrics import Metrics, Port
+from .offer import Offer, Topic
+from .openness import Openness
 from .pins import Pins
 from .places import Places
 from .pod_news import PodNews
 from .pod_socket import PodSockets
-from .publisher import GUARDED, NOT_GUARDED, Publisher
+from .publisher import Publisher
 from .samples import Samples
 from .settings import Settings
 from .shares.usage_by_process import NvmlReader
@@ -100,15 +103,21 @@ class Plugin:
         self.settings = settings
         self.recorder = Recorder(kube, "jupyter-gpu-node", host=settings.node)
         self.stock = Stock(functools.partial(source, settings), managed(settings))
-        self.inventory = Inventory(self.stock, kube, settings.node, settings.inventory_seconds)
+        check = functools.partial(device_nodes.unusable, settings=settings)
+        self.inventory = Inventory(self.stock, kube, settings.node, settings.inventory_seconds, check=check)
         self.metrics = Metrics(lambda: self.inventory.gpus)
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
         self.eyes = Eyes(self._helpers)
         news = PodNews()
         self.sockets = PodSockets(settings.slot_directory, self._answer, news.follow)
         pins, places = Pins.at(settings.pins), Places.of_this_machine(settings.cgroup)
-        self.guarding = Guarding(functools.partial(guarding.attempt, pins, places), self._can_guard)
+        self.offer = Offer(lambda problem: self.plugin.set_problem(problem), self.publisher.about_node)  # noqa: PLW0108
+        self.joining = Joining.of_this_machine(settings.cgroup)
+        self.guarding = Guarding(
+            functools.partial(self._attempt, pins, places), functools.partial(self.offer.say, Topic.GUARD)
+        )
         self.metrics.can_guard.set_function(lambda: not self.guarding.problem)
+        self.metrics.slots_offered.set_function(lambda: not self.offer.problem)
         self.gate = Gate(settings.state)
         self.asker = 0
         self.sharing = Sharing(
@@ -134,6 +143,8 @@ class Plugin:
             self.guarding,
             self.sharing,
             news,
+            self.joining,
+            lambda uid: self.claims.created_with(uid),  # noqa: PLW0108 - the claims come later
         )
         self.agent = Agent(
             settings.node,
@@ -157,9 +168,11 @@ class Plugin:
             settings.audit_seconds,
             begun=(self.agent.ready, self.agent.synced),
         )
+        self.openness = Openness(self.agent.members, self.inventory, settings.open_seconds)
         self.claims = Claims(settings, lambda: self.agent.pods, self.publisher.fetch)
         self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims, self.gate)
-        self.port = Port(self.metrics, process.alive, self.not_ready, settings.pod_ip, settings.port)
+        self.port = Port(self.metrics, process.alive, self.not_ready, settings.pod_ip, settings.port, settings.metrics)
+        self.inventory.looked = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)
 
     async def _answer(self, uid: str, what: str) -> Mapping[str, Any]:
         return await self.samples.answer(uid, what)
@@ -171,23 +184,17 @@ class Plugin:
     def _helpers(self) -> frozenset[int]:
         return self.stock.helpers() | {self.asker}
 
+    def _attempt(self, pins: Pins, places: Places) -> None:
+        guarding.attempt(pins, places)
+        self.joining.check(tuple(self.agent.members))
+
     def not_ready(self) -> str:
         """Why this node can't serve now, in plain words; empty if it can."""
         if not self.agent.ready.is_set():
             return "What earlier processes left is not in our hands yet."
         if not self.agent.synced.is_set():
             return "The pods of this node are not known yet."
-        return self.plugin.not_ready()
-
-    def _can_guard(self, problem: str) -> bool:
-        """Tell everybody; whether the node's Event could be written too."""
-        known = bool(self.plugin.problem)
-        self.plugin.set_problem(problem)
-        if problem:
-            return self.publisher.about_node(NOT_GUARDED, f"{problem} No pod gets a slot until they can.")
-        if known:
-            return self.publisher.about_node(GUARDED, "Pods of this node can be guarded again.", "Normal")
-        return True
+        return self.offer.fault or self.plugin.not_ready()
 
     async def run(self) -> None:
         """Until the process is told to stop. Nothing is touched before a plugin that ran earlier has ended."""
@@ -208,6 +215,7 @@ class Plugin:
                     "sharing": self.sharing.run(),
                     "inventory": self.inventory.run(),
                     "audit": self.audit.run(),
+                    "openness": self.openness.run(),
                     "guarding": self.guarding.run(),
                     "kubelet": self._serve_kubelet(),
                     "claims": self._watch_claims(),
@@ -263,6 +271,8 @@ class Plugin:
             if claim.pod.uid not in self.agent.members:
                 await self.sockets.forget(claim.pod.uid)
         self.metrics.stuck.set(len(result.stuck))
+        if result.devices:
+            self.agent.look_again()
 
 
 async def serve(settings: Settings) -> None:

@@ -22,9 +22,9 @@ from .audit_rules import Rights
 from .endings import Endings
 from .holders import Sight
 from .member import FIRST_PAUSE, LAST_PAUSE, Member
+from .offer import Topic
 from .pod_socket import PodSockets
 from .proc import Process, alive, describe
-from .publisher import NOT_GUARDED
 from .slots import PodRef
 from .steps import Steps, Tools
 
@@ -144,6 +144,7 @@ class Agent:
             try:
                 member.asked = True
                 await self._steps.enclose(member)
+                await self._steps.joined(member)
             finally:
                 member.lock.release()
             if member.guard is None:
@@ -180,7 +181,7 @@ class Agent:
         self._tools.metrics.unguarded.inc()
         self._tools.publisher.about_pod(
             pod,
-            NOT_GUARDED,
+            Topic.GUARD.wrong,
             f"Container {container} was started without the node plugin. It can open no GPU that the pod was not "
             "given, but it may miss the devices of those that it was. Delete the pod to have it made again.",
         )

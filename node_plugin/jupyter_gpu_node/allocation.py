@@ -8,7 +8,7 @@ first GPU that comes. The NVIDIA container runtime must not add anything by itse
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpu.model.gpu import Gpu
@@ -17,6 +17,9 @@ from .settings import Driver, Settings
 
 CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 """Not GPUs: they let a program talk to the driver."""
+OPTIONAL_DEVICES = CONTROL_DEVICES[2:]
+"""CUDA does without them."""
+NOT_KNOWN = "The GPUs of this node are not known now, and a container gets their devices only when it is created."
 SOCKET_DIRECTORY = "/run/jupyter-gpu"
 """Where a container finds what its node tells it."""
 SOCKET = f"{SOCKET_DIRECTORY}/node.sock"
@@ -88,23 +91,57 @@ def one_slot(asked: Sequence[str], slots: Collection[str]) -> str:
 def prepare(
     slot: str, gpus: Iterable[Gpu], present: Collection[str], driver: Sequence[Mount], settings: Settings
 ) -> Preparation:
-    """What the container with ``slot`` gets. ``present``: those of :func:`nodes` and control devices that exist."""
+    """What the container with ``slot`` gets. ``present``: those of :func:`nodes` and control devices that exist.
+
+    What should be there and is not is given all the same: the container waits for it, as :func:`absent` says before
+    its start. Without it, it could never use that GPU. Raises :class:`Refused` while no GPU is known at all.
+    """
+    known = tuple(gpus)
+    if not known:
+        raise Refused(NOT_KNOWN)
+    wanted = {*present, *_expected(known, settings)}
     return Preparation(
         environment=_environment(settings, bool(driver)),
         mounts=(Mount(str(settings.slot_directory(slot)), SOCKET_DIRECTORY), *driver),
-        devices=tuple(node for node in nodes(gpus, settings) if node.host in present),
+        devices=tuple(node for node in nodes(known, settings) if node.host in wanted),
     )
 
 
-def missing(gpus: Iterable[Gpu], present: Collection[str], settings: Settings) -> str:
-    """Why a container started now could never use some GPU, in plain words; empty if it can: its devices are final."""
+def unusable(gpus: Iterable[Gpu], present: Collection[str], settings: Settings, *, silent: str = "") -> str:
+    """Why a container that is created now could use no GPU, in plain words; empty if it can: its devices are final.
+
+    ``silent``: why the driver does not answer.
+    """
     known = tuple(gpus)
     if not known:
-        return "The GPUs of this node are not known now, and a container gets their devices only when it starts."
-    for node in nodes((gpu for gpu in known if gpu.healthy), settings):
-        if node.host not in present and node.host not in CONTROL_DEVICES:
-            return f"The device {node.host} of a GPU of this node is not there, so a container could never use it."
+        return " ".join(filter(None, ("This node has no GPU that its driver tells of.", silent)))
+    if silent:
+        return f"The GPUs of this node cannot be asked now. {silent}"
+    if not any(gpu.device for gpu in known):
+        return " ".join(filter(None, ("No GPU of this node has a device.", known[0].health)))
+    for host in _expected(known, settings):
+        if host not in present:
+            return f"The device {host} is not there, so a container that is created now could not use the GPUs."
     return ""
+
+
+def absent(paths: Collection[str], present: Callable[[str], bool], settings: Settings) -> str:
+    """Why a container that has these devices, as it sees them, cannot be created now; empty if it can."""
+    for path in sorted(paths):
+        if not present(host := _host(path, settings)):
+            return f"The device {host} of a GPU is not there now. The kubelet starts the container as soon as it is."
+    return ""
+
+
+def _host(path: str, settings: Settings) -> str:
+    """Where the host has a device that containers see at ``path``."""
+    return f"{settings.device_directory}/{path.rpartition('/')[2]}" if settings.simulated else path
+
+
+def _expected(gpus: Sequence[Gpu], settings: Settings) -> tuple[str, ...]:
+    """Device nodes of the host that a program needs: of those GPUs that work, of all if none does, and CUDA's own."""
+    found = nodes([gpu for gpu in gpus if gpu.healthy] or gpus, settings)
+    return tuple(node.host for node in found if node.host not in OPTIONAL_DEVICES)
 
 
 def nodes(gpus: Iterable[Gpu], settings: Settings) -> tuple[DeviceNode, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.gpu import MAX_GPUS
 
 from .slots import Claim, PodRef
 
@@ -33,6 +34,8 @@ class Record:
     """By slot, when the kubelet last gave it away, in seconds since 1970."""
     gated: frozenset[str] = frozenset()
     """Slots whose container got the gate in front of the driver."""
+    devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By slot, the paths of GPUs that its container was created with; no entry: not known."""
 
 
 def load(path: Path) -> Record:
@@ -66,15 +69,16 @@ def parse(text: bytes) -> Record:
     strict.required(body, "version", strict.integer(1, 1))
     items = strict.required(body, "slots", strict.list_of(_entry, 4096))
     return Record(
-        {claim.slot: claim for *_, claim in items if claim is not None},
-        {slot: when for slot, when, *_ in items},
-        frozenset(slot for slot, _, gated, _ in items if gated),
+        {item.claim.slot: item.claim for item in items if item.claim is not None},
+        {item.slot: item.when for item in items},
+        frozenset(item.slot for item in items if item.gated),
+        {item.slot: item.devices for item in items if item.devices is not None},
     )
 
 
 def serialize(record: Record) -> bytes:
     """Text of the file."""
-    slots = sorted({*record.claims, *record.allocated, *record.gated})
+    slots = sorted({*record.claims, *record.allocated, *record.gated, *record.devices})
     return strict.dumps({"version": 1, "slots": list(_items(record, slots))}).encode()
 
 
@@ -83,19 +87,34 @@ def _items(record: Record, slots: Iterable[str]) -> Iterable[dict[str, Any]]:
         item: dict[str, Any] = {"slot": slot, "allocated": int(record.allocated.get(slot, 0))}
         if slot in record.gated:
             item["gated"] = True
+        if (devices := record.devices.get(slot)) is not None:
+            item["devices"] = sorted(devices)
         if claim := record.claims.get(slot):
             pod = {"uid": claim.pod.uid, "namespace": claim.pod.namespace, "name": claim.pod.name}
             item |= {"pod": pod, "container": claim.container}
         yield item
 
 
-def _entry(value: Any, key: str) -> tuple[str, float, bool, Claim | None]:
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is remembered of one slot."""
+
+    slot: str
+    when: float
+    gated: bool
+    devices: frozenset[str] | None
+    claim: Claim | None
+
+
+def _entry(value: Any, key: str) -> _Entry:
     body = strict.an_object(value, key)
     slot = strict.required(body, "slot", _text)
     when = strict.required(body, "allocated", strict.integer(0, 2**53 - 1))
     gated = strict.optional(body, "gated", strict.boolean) or False
+    devices = strict.optional(body, "devices", strict.list_of(strict.text(512), MAX_GPUS))
     pod = strict.optional(body, "pod", strict.an_object)
-    if pod is None:
-        return slot, when, gated, None
-    ref = PodRef(*(strict.required(pod, name, _text) for name in ("uid", "namespace", "name")))
-    return slot, when, gated, Claim(slot, ref, strict.required(body, "container", _text))
+    claim = None
+    if pod is not None:
+        ref = PodRef(*(strict.required(pod, name, _text) for name in ("uid", "namespace", "name")))
+        claim = Claim(slot, ref, strict.required(body, "container", _text))
+    return _Entry(slot, when, gated, None if devices is None else frozenset(devices), claim)

@@ -52,6 +52,16 @@ class Claims:
         """Slots whose container got the gate in front of the driver; kept over restarts."""
         return self._record.gated
 
+    @property
+    def devices(self) -> Mapping[str, frozenset[str]]:
+        """By slot, the paths of GPUs that its container was created with; kept over restarts."""
+        return self._record.devices
+
+    def created_with(self, uid: str) -> frozenset[str] | None:
+        """Paths of the GPUs that all containers of that pod with a slot were created with; None: not known."""
+        own = [slot for slot, claim in self.known.items() if claim.pod.uid == uid]
+        return slots.common([self.devices[slot] for slot in own if slot in self.devices])
+
     async def resolve(self, slot: str) -> tuple[PodRef, str]:
         """The pod and the container that have ``slot`` now; raises :class:`.slots.Unresolved`.
 
@@ -69,10 +79,10 @@ class Claims:
         await self._remember(lambda old: replace(old, claims={**old.claims, slot: claim}))
         return claim.pod, claim.container
 
-    async def given(self, slot: str, *, gated: bool = False) -> None:
+    async def given(self, slot: str, *, gated: bool = False, devices: frozenset[str] = frozenset()) -> None:
         """Write down that the kubelet gives ``slot`` away now. To whom, it will not say before the container starts.
 
-        ``gated``: its container gets the gate.
+        ``gated``: its container gets the gate; ``devices``: the paths at which it gets GPUs.
 
         Raises :class:`.slots.Unresolved` if a container that runs has it: a kubelet that lost its checkpoint has
         forgotten that, and the two would share a directory.
@@ -86,7 +96,8 @@ class Claims:
         def change(old: checkpoint.Record) -> checkpoint.Record:
             claims = {name: claim for name, claim in old.claims.items() if name != slot}
             gates = old.gated | {slot} if gated else old.gated - {slot}
-            return checkpoint.Record(claims, {**old.allocated, slot: now}, gates)
+            made = {**old.devices, slot: devices}
+            return checkpoint.Record(claims, {**old.allocated, slot: now}, gates, made)
 
         await self._remember(change)
 
@@ -108,9 +119,15 @@ class Claims:
             raise Unresolved(str(error)) from None
         held = await asyncio.to_thread(self._held)
         result = slots.reconcile(before, listed, held, self._pods(), self._settings.node)
-        if result.learned or result.orphaned:
+        result = replace(result, devices=slots.unrecorded(result.claims, self.devices, held))
+        if result.learned or result.orphaned or result.devices:
             merge = (before, result.orphaned, result.learned)
-            await self._remember(lambda old: replace(old, claims=_merged(old.claims, *merge)))
+
+            def change(old: checkpoint.Record) -> checkpoint.Record:
+                devices = {**result.devices, **old.devices}
+                return replace(old, claims=_merged(old.claims, *merge), devices=devices)
+
+            await self._remember(change)
         await asyncio.to_thread(self._tidy, replace(result, claims={**result.claims, **self.known}))
         return result
 

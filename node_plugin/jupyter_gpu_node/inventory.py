@@ -13,7 +13,7 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
 from . import inventory_rules, uplink_rules
-from .stock import Stock
+from .stock import NO_ANSWER, Stock
 from .uplink import Uplink
 
 FIRST_PAUSE, LAST_PAUSE = 0.2, 10.0
@@ -23,13 +23,26 @@ _log = logging.getLogger(__name__)
 
 
 class Inventory:
-    """What this node has. ``changed`` is called on the event loop when a GPU came, went, fell ill or got well."""
+    """What this node has. ``changed`` is called on the event loop when a GPU came, went, fell ill or got well.
 
-    def __init__(self, stock: Stock, kube: Kube, node: str, seconds: float, uplink: Uplink | None = None) -> None:
+    ``check`` tells of GPUs, and of why their driver does not answer, why a container could use none of them.
+    """
+
+    def __init__(
+        self,
+        stock: Stock,
+        kube: Kube,
+        node: str,
+        seconds: float,
+        uplink: Uplink | None = None,
+        *,
+        check: Callable[[tuple[Gpu, ...], str], str] = lambda _gpus, _silent: "",
+    ) -> None:
         self._stock = stock
         self._kube = kube
         self._name = node
         self._seconds = seconds
+        self._check = check
         self._uplink = uplink or Uplink()
         self._network: float | None = None
         self._measured = False
@@ -41,6 +54,10 @@ class Inventory:
         self.node: Mapping[str, Any] | None = None
         """This Node as the API server told it last; None while it is not known, or gone."""
         self.changed: Callable[[], None] = lambda: None
+        self.looked: Callable[[], object] = lambda: None
+        """Called on the event loop after each look."""
+        self.problem = ""
+        """Why a container that is created now could use no GPU; as of the last look."""
         self.writes = 0
 
     @property
@@ -111,9 +128,13 @@ class Inventory:
     async def _look(self) -> None:
         if await asyncio.get_running_loop().run_in_executor(self._thread, self._take):
             self._tell()
+        self.looked()
 
     def _take(self) -> bool:
-        return self._stock.take(now=True)
+        changed = self._stock.take(now=True)
+        silent = self._stock.failed or not self._stock.gpus
+        self.problem = self._check(self._stock.gpus, (self._stock.note or NO_ANSWER) if silent else "")
+        return changed
 
     def _tell(self) -> None:
         self._wake.set()

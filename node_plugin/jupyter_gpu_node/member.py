@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from jupyter_gpu.model.annotations import Allocated, Attached
-from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
+from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .audit_rules import Rights, holders
@@ -55,8 +55,14 @@ class Member:
     """Whether the API server ever told of it; else only an earlier process knew it."""
     told: bool = False
     """Whether somebody was told that it ran unguarded."""
+    open: frozenset[str] | None = None
+    """Uuids that its processes have open, as two looks in a row found; None: not known yet."""
+    glimpse: frozenset[str] | None = None
+    """The same as the last look found."""
+    lacks: frozenset[str] = frozenset()
+    """Uuids of GPUs whose devices its containers were created without."""
     began: int = 0
-    """When its first process started, in clock ticks after boot."""
+    """When its first process started, in clock ticks after boot, or will at the earliest; 0 where that is not known."""
     moved: int = 0
     """Looks in a row during which it did not stand still."""
     moves: float = 0
@@ -89,6 +95,14 @@ class Member:
     def drains(self) -> bool:
         """Whether something is not proven closed."""
         return bool(self.attached and self.attached.draining)
+
+    def glimpsed(self, found: frozenset[str]) -> bool:
+        """A look found these open; whether that is news: only what two looks in a row find is."""
+        confirmed, self.glimpse = found == self.glimpse, found
+        news = confirmed and found != self.open
+        if news:
+            self.open = found
+        return news
 
     def see(self, view: PodView) -> None:
         """What the API server tells. Our own record is believed only at first, and if it is newer than our write."""
@@ -153,7 +167,7 @@ def advance(
     found = found_holders(member, sight, rights)
     allowed = frozenset(share.uuid for share in shares)
     known = member.attached if member.settled else _with_unrecorded(member, found, allowed | set(claimed))
-    if allocated is None and known is None:
+    if allocated is None and known is None and not member.lacks:
         return None
     held = {s.uuid for s in known.shares} | {d.uuid for d in known.draining} if known else set()
     held |= member.granted.keys()
@@ -163,11 +177,23 @@ def advance(
         Observation(allowed | (held - sight.looked), found),
         unhealthy,
     ).attached
-    if known is None and not after.shares and not after.draining and not after.revision:
-        return None
     if allocated and len(shares) < len(allocated.shares):  # not all of it is done
         after = replace(after, observed_generation=known.observed_generation if known else 0)
-    return after
+    after = replace(after, open=_told_open(member, shares), lacks=tuple(sorted(member.lacks)))
+    return after if known or after.shares or after.draining or after.revision or after.lacks else None
+
+
+def lacking(devices: Collection[str] | None, gpus: Iterable[Gpu]) -> frozenset[str]:
+    """Uuids of ``gpus`` that a container with these devices can never use; None: its devices are not known."""
+    if devices is None:
+        return frozenset()
+    return frozenset(gpu.uuid for gpu in gpus if gpu.path not in devices)
+
+
+def _told_open(member: Member, shares: Iterable[GpuShare]) -> tuple[str, ...]:
+    """Which of ``shares`` are open: as it was seen, else as an earlier process told."""
+    told = member.open if member.open is not None else (member.attached or _NOTHING).open
+    return tuple(sorted({share.uuid for share in shares} & set(told)))
 
 
 def _with_unrecorded(

@@ -78,6 +78,9 @@ class Metrics(Collector):
         self.can_guard = Gauge(
             "jupyter_gpu_can_guard", "Whether device rules can be put in force on this node", registry=self.registry
         )
+        self.slots_offered = Gauge(
+            "jupyter_gpu_slots_offered", "Whether the kubelet is offered slots of this node", registry=self.registry
+        )
         self.registry.register(self)
 
     def _counter(self, name: str, text: str) -> Counter:
@@ -131,6 +134,8 @@ class Port:
     ready: Callable[[], str]
     address: str
     port: int
+    figures: bool = True
+    """Whether ``/metrics`` is served; the probes always are."""
     bound: int = 0
     """The port that it listens on, once it does."""
     started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -138,8 +143,8 @@ class Port:
     async def run(self) -> None:
         """Until cancelled."""
         probes = [("/healthz", _Probe, {"wrong": self.alive}), ("/readyz", _Probe, {"wrong": self.ready})]
-        figures = ("/metrics", _Figures, {"registry": self.metrics.registry})
-        server = HTTPServer(Application([*probes, figures], log_function=lambda _: None))
+        figures = [("/metrics", _Figures, {"registry": self.metrics.registry})] if self.figures else []
+        server = HTTPServer(Application([*probes, *figures], log_function=lambda _: None))
         server.listen(self.port, self.address)
         self.bound = next(iter(server._sockets.values())).getsockname()[1]  # noqa: SLF001 - tornado has no other way
         self.started.set()

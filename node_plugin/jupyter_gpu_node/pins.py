@@ -81,6 +81,12 @@ class Pins:
         """Of the pods that have pins."""
         return frozenset(uid for uid, _ in self._all())
 
+    def may_have_had(self, uid: str) -> bool:
+        """Whether the pod may have run since the machine started. A pin stays until its pod is forgotten, and no bpffs
+        outlives the machine; without pins nobody knows.
+        """
+        return self.directory is None or uid in self.uids()
+
     def adopt(self, uid: str, group: Path) -> Hold | None:
         """What an earlier process has in force on ``group``; None if it left nothing there."""
         there = set(bpf.attached(group))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,25 +41,27 @@ class Places:
         return self._root
 
     def find(self, uid: str) -> Path | None:
-        """The pod's group; None if there is none now.
+        """The pod's group; None if there is none now. Of several the one with processes, else the newest.
 
-        Raises :class:`ValueError` for what is no uid of a pod, and :class:`NoHierarchy`.
+        A kubelet whose cgroup driver was changed leaves empty groups at the old place. Raises :class:`ValueError` for
+        what is no uid of a pod, :class:`NoHierarchy`, and :class:`OSError` where the pod runs in two of them.
         """
         found = self._among(self._tops, uid)
-        if found is None:
-            tops = list(self._search(self.root, MAX_DEPTH))
-            if tops != self._tops:
-                self._tops = tops
-                found = self._among(tops, uid)
-        return found
+        if len(found) != 1 or not cgroup.populated(found[0]):
+            self._tops = list(self._search(self.root, MAX_DEPTH))
+            found = self._among(self._tops, uid)
+        running = [group for group in found if cgroup.populated(group)] if len(found) > 1 else found
+        if len(running) > 1:
+            raise OSError(
+                errno.ENOTUNIQ,
+                f"Pod {uid} has processes in two control groups ({', '.join(map(str, running))}), "
+                "as the kubelet's cgroup driver was changed while it ran: delete it",
+            )
+        return running[0] if running else max(found, key=_made, default=None)
 
-    def _among(self, tops: list[Path], uid: str) -> Path | None:
-        for top in tops:
-            for relative in pod_cgroup.candidates(top.name, uid):
-                group = top / relative
-                if (group / "cgroup.procs").exists() and not group.is_symlink():
-                    return group
-        return None
+    def _among(self, tops: list[Path], uid: str) -> list[Path]:
+        groups = (top / relative for top in tops for relative in pod_cgroup.candidates(top.name, uid))
+        return [group for group in groups if (group / "cgroup.procs").exists() and not group.is_symlink()]
 
     def _search(self, directory: Path, depth: int) -> Iterator[Path]:
         try:
@@ -70,6 +73,14 @@ class Places:
                 yield directory / name
             elif depth > 1:
                 yield from self._search(directory / name, depth - 1)
+
+
+def _made(group: Path) -> int:
+    """When it was made, or changed last; 0 if it is gone."""
+    try:
+        return group.stat().st_ctime_ns
+    except OSError:
+        return 0
 
 
 def _mounted(mount: Path | None) -> Path:

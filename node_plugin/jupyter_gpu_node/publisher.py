@@ -11,7 +11,7 @@ from jupyter_gpu.model.annotations import ATTACHED, Attached, encode
 from .inventory import Inventory
 from .slots import PodRef
 
-NOT_GUARDED, GUARDED, INTRUDER = "GpusNotGuarded", "GpusGuarded", "GpuIntruder"
+INTRUDER = "GpuIntruder"
 
 
 class Publisher:

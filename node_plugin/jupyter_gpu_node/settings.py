@@ -114,12 +114,15 @@ class Settings:
     driver: Driver = field(default_factory=Driver)
     cgroup: Path | None = None
     """Where this process sees the host's ``/sys/fs/cgroup``; None: where the kernel says."""
-    system_holders: tuple[str, ...] = ()
-    """Names of programs outside every pod that may have GPUs open, such as ``nvidia-persiste``."""
-    system_namespaces: tuple[str, ...] = ("kube-system",)
-    """Namespaces whose pods may have GPUs open, such as that of a metrics exporter."""
+    system_holders: tuple[str, ...] = ("nvidia-persiste", "nv-hostengine", "nv-fabricmanage")
+    """Names of programs outside every pod that may have GPUs open, as the kernel cuts them (15 characters)."""
+    system_namespaces: tuple[str, ...] = ("kube-system", "gpu-operator", "nvidia-gpu-operator")
+    """Namespaces whose pods may have GPUs open, such as those of a metrics exporter: only administrators may make pods
+    there."""
     audit_seconds: float = bounded(5.0, least=0, most=3600)
     """Time between two looks at who has GPUs open; 0: never."""
+    open_seconds: float = bounded(5.0, least=0, most=3600)
+    """Time between two looks at which of its GPUs a pod has open; 0: never. What two looks in a row find is told."""
     inventory_seconds: float = bounded(10.0, least=0.1, most=3600)
     """Time between two looks at the GPUs."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)
@@ -128,6 +131,8 @@ class Settings:
     """Of time sharing."""
     port: int = bounded(8081, least=0, most=65535)
     """TCP port of metrics and probes; 0: one that is free."""
+    metrics: bool = True
+    """Whether metrics are served on it, to whoever reaches it."""
     kubeconfig: Path | None = None
     """How to reach the API server; None: as a pod does."""
     node: str = checked(_told, "")

@@ -7,7 +7,7 @@ server (all of it). Here they are compared; what does not fit together is refuse
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,8 @@ class Held:
     uid: str
     container: str
     slots: tuple[str, ...]
+    devices: frozenset[str] | None = field(default=None, compare=False)
+    """Paths of the devices that it was given; None: not told."""
 
 
 class Unresolved(Exception):
@@ -166,6 +168,8 @@ class Reconciled:
     """Those that the kubelet says somebody has."""
     stuck: tuple[str, ...] = ()
     """Those of them that no living pod has. Only the kubelet can free them, as it does when it admits the next pod."""
+    devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By slot, devices of its container that were not known here."""
 
 
 def reconcile(
@@ -216,6 +220,24 @@ def abandoned(present: Iterable[str], found: Reconciled, allocated: Mapping[str,
         for slot in sorted(present)
         if slot not in found.claims and slot not in found.told and now - allocated.get(slot, 0.0) > GRACE
     )
+
+
+def common(found: Sequence[frozenset[str]]) -> frozenset[str] | None:
+    """What all containers of a pod have; None where nothing is known of any."""
+    return frozenset.intersection(*found) if found else None
+
+
+def unrecorded(
+    claims: Mapping[str, Claim], devices: Collection[str], held: Iterable[Held] | None
+) -> Mapping[str, frozenset[str]]:
+    """By slot of which it is not in our own record, which devices its container was given, by the kubelet's."""
+    return {
+        slot: item.devices
+        for item in held or ()
+        if item.devices is not None
+        for slot in item.slots
+        if slot not in devices and slot in claims and claims[slot].pod.uid == item.uid
+    }
 
 
 def _unguarded(

@@ -23,7 +23,8 @@ from .guarded_pod import GuardedPod, enclose
 from .guarding import Guarding
 from .holders import Eyes, Sight
 from .inventory import Inventory
-from .member import Member, advance, believed, suspicious, wanted, worth_writing
+from .joining import Joining
+from .member import Member, advance, believed, lacking, suspicious, wanted, worth_writing
 from .metrics import Metrics
 from .pins import Pins
 from .places import Places
@@ -52,6 +53,9 @@ class Tools:
     guarding: Guarding
     sharing: Sharing
     news: PodNews
+    joining: Joining
+    created_with: Callable[[str], frozenset[str] | None]
+    """By uid of a pod, the paths of GPUs that its containers were created with; None: not known."""
 
 
 class Steps:
@@ -65,7 +69,7 @@ class Steps:
 
     async def enclose(self, member: Member) -> bool:
         """See to it that the pod is guarded if it has a group; whether it ran unguarded until now. Under its lock."""
-        if member.guard and not member.guard.in_force():  # two system calls: less than to have a thread do it
+        if member.guard and not (member.guard.in_force() and await self._stays(member)):
             member.guard.close()
             member.guard, member.granted = None, {}
         if member.guard:
@@ -79,11 +83,32 @@ class Steps:
         member.loose = False
         if made is None:
             member.settled = True  # nothing runs
+            if not member.began and not await self.do(self._tools.pins.may_have_had, member.uid):
+                member.began = _now()  # nor did since the machine started: what runs already has nothing of it
             return False
         member.guard, new, member.began, clean = made
         member.settled = new and clean
         self.share_groups()
         return new and not member.asked and bool(member.view and member.view.runs)
+
+    async def joined(self, member: Member) -> None:
+        """Raises :class:`OSError` if processes of the pod are not where its rules hold for them."""
+        try:
+            await self.do(self._tools.joining.check_pod, member.uid)
+        except OSError as error:
+            self._tools.guarding.doubt(str(error))
+            raise
+
+    async def _stays(self, member: Member) -> bool:
+        """Whether the pod's group still is the one that is guarded: an empty one may be what its kubelet left behind.
+
+        Some system calls while it is not empty: less than to have a thread do it.
+        """
+        guard = member.guard
+        if guard is None or cgroup.populated(guard.group):
+            return True
+        found = await self.do(self._tools.places.find, member.uid)
+        return found is None or found == guard.group or not cgroup.populated(found)
 
     def _enclose(self, uid: str) -> tuple[GuardedPod, bool, int, bool] | None:
         """With the start of its first process, and whether none of its processes has any GPU open."""
@@ -93,6 +118,11 @@ class Steps:
         if made is None:
             return None
         guard, new = made
+        try:
+            self._tools.joining.check_pod(uid)
+        except OSError:
+            guard.close()
+            raise
         pids = guard.processes()
         starts = (start for pid in pids if (start := proc.process_start_time(pid)) is not None)
         seen = proc.scan(proc.targets(gpus), pids, pod=pids) if new else None
@@ -107,6 +137,9 @@ class Steps:
     async def settle(self, member: Member) -> Sight:
         """Rules in force, and a look if something was taken away; then it is known what is so. Under its lock."""
         faults.point("agent:seen")
+        runs = member.view is not None and not member.view.finished
+        devices = self._tools.created_with(member.uid) if runs else None
+        member.lacks = lacking(devices, self._tools.inventory.gpus)
         shares = await self._apply(member)
         sight = await self._look(member, shares)
         await self._end_taken(member, sight)
@@ -127,7 +160,8 @@ class Steps:
         inventory = self._tools.inventory
         allocated = wanted(member)
         taken = self._tools.sharing.taken.of(member.uid)
-        decided = tuple(share for share in allocated.shares if share.uuid not in taken) if allocated else ()
+        never = member.lacks | taken.keys()
+        decided = tuple(share for share in allocated.shares if share.uuid not in never) if allocated else ()
         others = [one.holding for one in self._members.values() if one is not member]
         shares = holdings.permitted(decided, member.holding, others, inventory.seen, inventory.held_back)
         member.waits = len(shares) < len(decided)

@@ -22,6 +22,7 @@ INTERVAL = 10.0
 
 _NODE = re.compile(r"nvidia\d+")
 _VANISHED = "It is not there any more."
+NO_ANSWER = "The driver does not answer."
 
 
 @runtime_checkable
@@ -95,7 +96,7 @@ class Stock:
         # All of them gone at once is the driver, not the GPUs: nothing is taken away because of it, nothing granted.
         self.failed = not found and bool(self.gpus)
         if self.failed:
-            health = self.note or "The driver does not answer."
+            health = self.note or NO_ANSWER
             found = tuple(replace(gpu, healthy=False, health=health) for gpu in self.gpus)
         changed = found != self.gpus
         if changed:

@@ -59,7 +59,12 @@ def unacceptable(pod: PodState) -> GpuError | None:
 
 def acceptable(pod: PodState, facts: NodeFacts) -> bool:
     """Whether ``pod`` may go to a node with these facts, as far as is known here."""
-    return facts.schedulable and all(facts.labels.get(key) == value for key, value in pod.selector.items())
+    return facts.schedulable and selected(pod, facts)
+
+
+def selected(pod: PodState, facts: NodeFacts) -> bool:
+    """Whether a node has the labels that ``pod`` asks for."""
+    return all(facts.labels.get(key) == value for key, value in pod.selector.items())
 
 
 def has_resources(pod: PodState, facts: NodeFacts) -> bool:

@@ -8,21 +8,23 @@ when that write's outcome is known. Nothing is remembered that could not be foun
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterable
 
 from jupyter_gpu.kube import Recorder
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
-from .decide import Decision, decide
+from .decide import Decision, decide, deciding, only_place
 from .metrics import Metrics
 from .mirror import Flight, Mirror
 from .news import announce
-from .nominate import review
 from .policy import Policy
 from .records import PodRecord
 from .repair import repair
+from .review import reviewing
 from .snapshot import PodState
 from .waiting import WaitingPods
 from .wire import about_pod
@@ -30,6 +32,8 @@ from .writer import Outcome, Writer
 
 BREATH = 0.005
 """Seconds of deciding after which others get their turn."""
+TRIES = 3
+"""Of deciding for a node that changes while others have their turn, until it is done in one go."""
 REST = (0.5, 60.0)
 """Seconds before something that was refused is tried again: at first, at most."""
 
@@ -48,6 +52,7 @@ class Controller:
         policy: Policy,
         *,
         wake_seconds: float = 1.0,
+        place_seconds: float = 10.0,
     ) -> None:
         self._mirror = mirror
         self._snapshot = mirror.snapshot
@@ -60,6 +65,9 @@ class Controller:
         self._postponed: set[str] = set()  # nodes to look at again when a write's outcome is known
         self._resting: dict[str, float] = {}  # uid → seconds of its last rest
         self._asleep: set[str] = set()
+        self._place_seconds = place_seconds
+        self._written: dict[str, float] = {}  # uid → when it was told something last
+        self._telling: dict[str, asyncio.TimerHandle] = {}  # nodes whose pods are to be told their places
         self._waiting = WaitingPods(mirror, self._apply, policy, wake_seconds=wake_seconds)
         self._told: dict[str, str] = {}  # uid → problem that its user knows
         self._broken: dict[str, frozenset[str]] = {}  # node → GPUs whose owners know
@@ -67,6 +75,7 @@ class Controller:
     def changed(self) -> None:
         """Something is new; returns at once. Who does not lead forgets it: to lead begins with a look at everything."""
         if self._writes is None:
+            self._mirror.catch_up()
             self._mirror.take_news()
             self._mirror.take_dirty()
         self._changed.set()
@@ -88,12 +97,18 @@ class Controller:
             self._begin(writes)
             try:
                 while True:
-                    await self._changed.wait()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self._mirror.pause()):
+                            await self._changed.wait()
                     self._changed.clear()
+                    self._mirror.catch_up()
                     await self._look()
             finally:
                 self._writes = None
                 self._waiting.stop()
+                for timer in self._telling.values():
+                    timer.cancel()
+                self._telling.clear()
                 self._metrics.leading.set(0)
 
     def _begin(self, writes: asyncio.TaskGroup) -> None:
@@ -115,14 +130,30 @@ class Controller:
             self._apply(repair(self._snapshot, node), "repair", node)
             self._tell_broken(node)
             await breath.take()
-        self._apply(review(self._snapshot, self._policy, dirty), "nominate")
+        for found in reviewing(self._snapshot, self._policy, dirty):
+            if found:
+                self._apply((found,), "nominate")
+            await breath.take()
         for node in dict.fromkeys((*dirty, *self._mirror.take_dirty())):
             with self._metrics.decide_seconds.time():
-                self._apply(decide(self._snapshot, node), "", node)
+                self._apply(await self._decide(node, breath), "", node)
             self._mirror.unmark(node)  # what was just decided is no news
             self._waiting.rouse(node)
             await breath.take()
         self._metrics.waiting.set(self._waiting.count)
+
+    async def _decide(self, node: str, breath: _Breath) -> tuple[Decision, ...]:
+        """For a node; others get their turn while a line is long, unless it changes all the time."""
+        for _ in range(TRIES):
+            version, steps = self._snapshot.version(node), deciding(self._snapshot, node)
+            try:
+                while self._snapshot.version(node) == version:
+                    next(steps)
+                    await breath.take()
+            except StopIteration as done:
+                decisions: tuple[Decision, ...] = done.value
+                return decisions
+        return decide(self._snapshot, node)
 
     def _apply(self, decisions: Iterable[Decision], kind: str, node: str = "") -> None:
         """Have decisions written, those that can be now."""
@@ -134,10 +165,28 @@ class Controller:
             if self._writes is None or self._mirror.in_flight(uid) or uid in self._asleep or not self._safe(decision):
                 self._postponed.update((node, *self._mirror.places(uid)))
                 continue
+            if self._told_just_now(decision):
+                continue
             self._metrics.decisions.labels(kind or _kind(decision)).inc()
             flight = self._mirror.assume(uid, decision.allocated)
+            self._written[uid] = time.monotonic()
             self._writes.create_task(self._carry_out(record, flight))
         self._metrics.in_flight.set(self._mirror.flights)
+
+    def _told_just_now(self, decision: Decision) -> bool:
+        """Whether only a pod's place in line is new, and it must wait: what others do is not a write each time."""
+        pod = self._snapshot.pod(decision.uid)
+        wait = self._written.get(decision.uid, -math.inf) + self._place_seconds - time.monotonic()
+        if pod is None or wait <= 0 or not only_place(pod.allocated, decision.allocated):
+            return False
+        node = pod.node or pod.nominated
+        if node not in self._telling:
+            self._telling[node] = asyncio.get_running_loop().call_later(wait, self._tell_places, node)
+        return True
+
+    def _tell_places(self, node: str) -> None:
+        self._telling.pop(node, None)
+        self._mirror.mark(node)
 
     def _safe(self, decision: Decision) -> bool:
         """Whether all that it takes is free by what is confirmed, and not only by writes on their way."""
@@ -205,6 +254,8 @@ class Controller:
             self._told[uid] = problem
         else:
             self._told.pop(uid, None)
+        if record is None:
+            self._written.pop(uid, None)
 
     def _tell_broken(self, node: str) -> None:
         """Tell who has a GPU that stopped working."""

@@ -9,13 +9,15 @@ Decisions are a function of the snapshot alone. Applied and decided again they c
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu.model.gpu import GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_gpus
 
-from .desk import Desk
+from .desk import STEP, Desk
+from .places import told
 from .snapshot import ClusterSnapshot, PodState
 from .verdict import has_room
 
@@ -39,37 +41,58 @@ class Decision:
         return cls(pod.uid, after, added, removed)
 
 
+def only_place(before: Allocated | None, after: Allocated) -> bool:
+    """Whether nothing is new for a pod but its place in line."""
+    if before is None or before.position is None or after.position is None:
+        return False
+    return before != after and before == replace(after, position=before.position)
+
+
 def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
     """The pods of ``node`` whose ``allocated`` changes: who loses first, then who gains, in line order.
 
     Pending pods nominated to ``node`` are told their place, and when there is room for them. Nothing is decided for a
     node that is not known, nor for pods that are gone.
     """
+    steps = deciding(snapshot, node)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            decisions: tuple[Decision, ...] = done.value
+            return decisions
+
+
+def deciding(snapshot: ClusterSnapshot, node: str) -> Generator[None, None, tuple[Decision, ...]]:
+    """The same in steps, as a line may be long. What changes on the node between two of them makes it void."""
     gpus = snapshot.gpus(node)
     if gpus is None:
         return ()
     desk = Desk(snapshot, gpus, (*snapshot.pods(node), *snapshot.nominated(node)))
-    desk.serve()
-    return _decisions(snapshot, desk)
+    yield from desk.serving()
+    return (yield from _decisions(snapshot, desk))
 
 
-def _decisions(snapshot: ClusterSnapshot, desk: Desk) -> tuple[Decision, ...]:
+def _decisions(snapshot: ClusterSnapshot, desk: Desk) -> Generator[None, None, tuple[Decision, ...]]:
     """What changed, with reasons and places in line."""
     decisions = []
-    last = snapshot.last_ticket
+    last = 0
     line = 0
-    for pod in desk.pods:
+    for number, pod in enumerate(desk.pods, start=1):
+        if not number % STEP:
+            yield
         if pod.pending and pod.uid in desk.refused:
             continue  # another node may serve it: `nominate` knows
         before = pod.allocated or Allocated(0)
         ticket = position = None
         if pod.pending or desk.owed.get(pod.uid):
             line += 1
-            position = line
+            position = told(line, before.position)
+            if _knows(pod, position, desk):
+                continue
             ticket = before.ticket
             if ticket is None:
-                last += 1
-                ticket = last
+                ticket = last = max(last, snapshot.last_ticket) + 1
         reason, message = _reason(snapshot, pod, desk)
         generation = pod.requested.generation if pod.requested else before.observed_generation
         after = replace(
@@ -85,10 +108,27 @@ def _decisions(snapshot: ClusterSnapshot, desk: Desk) -> tuple[Decision, ...]:
     return tuple(sorted(decisions, key=lambda decision: (not decision.removed, not decision.added)))
 
 
+def _knows(pod: PodState, position: int, desk: Desk) -> bool:
+    """Whether a pending pod that still lacks something was told all of it: so it is with most in a long line."""
+    now = pod.allocated
+    return (
+        pod.pending
+        and now is not None
+        and now.position == position
+        and now.ticket is not None
+        and now.reason is Reason.DEFERRED
+        and not now.shares
+        and bool(desk.owed.get(pod.uid))
+        and pod.requested is not None
+        and now.observed_generation == pod.requested.generation
+        and now.message == outlook(pod, room=False)
+    )
+
+
 def _reason(snapshot: ClusterSnapshot, pod: PodState, desk: Desk) -> tuple[Reason | None, str]:
     """Why the pod has less than it wants; only what concerns this pod, so that others' changes do not rewrite it."""
     if pod.pending:
-        return Reason.DEFERRED, outlook(pod, room=has_room(snapshot, pod))
+        return Reason.DEFERRED, outlook(pod, room=not desk.owed.get(pod.uid) and has_room(snapshot, pod))
     error = desk.refused.get(pod.uid)
     if error is not None:
         return Reason(error.reason), error.message

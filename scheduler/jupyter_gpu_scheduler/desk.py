@@ -10,10 +10,12 @@ it can be bound only with what is free in the records, not with what somebody is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
-from jupyter_gpu.model.annotations import Allocated
+from jupyter_gpu.model.annotations import Allocated, Wish
 from jupyter_gpu.model.errors import GpuError, Infeasible
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
@@ -21,6 +23,13 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from .limits import refuse
 from .placement import Spot, arrange, settled
 from .snapshot import ClusterSnapshot, PodState
+
+CAME_LATER = (
+    "Some GPUs came to this node after this server was started, and a container can't be given their devices. "
+    "Start the server anew, or ask for less."
+)
+STEP = 256
+"""Pods that are looked at in one go."""
 
 
 class Desk:
@@ -32,12 +41,23 @@ class Desk:
         self.shares = {pod.uid: _present(pod, self.gpus) for pod in self.pods}
         self.owed: dict[str, int] = {}
         self.refused: dict[str, GpuError] = {}
+        self._refusals: dict[tuple[Wish, int | None, frozenset[str]], GpuError | None] = {}
         self._held = {gpu.uuid: dict(snapshot.holders(gpu.uuid)) for gpu in gpus}
         self._free = {uuid: MILLI_PER_GPU - sum(held.values()) for uuid, held in self._held.items()}
 
     def serve(self) -> None:
         """Decide for all pods."""
-        self._serve_line([pod for pod in self.pods if not self._serve_alone(pod)])
+        deque(self.serving(), maxlen=0)
+
+    def serving(self) -> Iterator[None]:
+        """The same, so many pods at a time: a line may be long."""
+        waiting = []
+        for number, pod in enumerate(self.pods, start=1):
+            if not self._serve_alone(pod):
+                waiting.append(pod)
+            if not number % STEP:
+                yield
+        yield from self._serve_line(waiting)
 
     def _serve_alone(self, pod: PodState) -> bool:
         """Serve a pod that needs nothing but what it holds; False if it needs more."""
@@ -50,15 +70,27 @@ class Desk:
             return True
         if settled(wish, self.shares[pod.uid], self.gpus) and (pod.limit is None or wish.milli <= pod.limit):
             return True
-        error = refuse(wish, limit=pod.limit, gpus=tuple(self.gpus.values()))
+        error = self._refusal(pod, wish)
         if error is not None:
             self.refused[pod.uid] = error
             return True
+        if pod.pending:
+            return False
         found = arrange(wish, self._spots(pod, self.gpus.keys()))
         if found.owed or not self._stays(self.shares[pod.uid], found.shares):
             return False
         self._give(pod, found.shares)
         return True
+
+    def _refusal(self, pod: PodState, wish: Wish) -> GpuError | None:
+        """Why this can never be had here; found out once for all who want the same and can be given the same."""
+        key = (wish, pod.limit, pod.lacks)
+        if key not in self._refusals:
+            error = refuse(wish, limit=pod.limit, gpus=tuple(_usable(pod, self.gpus).values()))
+            if error and pod.lacks and refuse(wish, limit=pod.limit, gpus=tuple(self.gpus.values())) is None:
+                error = Infeasible(CAME_LATER, have=error.details.get("have", 0))
+            self._refusals[key] = error
+        return self._refusals[key]
 
     def _stays(self, before: Sequence[GpuShare], after: Sequence[GpuShare]) -> bool:
         """Whether the room of others could make it no better: nothing moves, nothing changes on a broken GPU."""
@@ -66,15 +98,21 @@ class Desk:
         broken = {share.uuid for share in after if share not in before and not self.gpus[share.uuid].healthy}
         return not broken and (had <= gets or gets <= had)
 
-    def _serve_line(self, waiting: Iterable[PodState]) -> None:
+    def _serve_line(self, waiting: Iterable[PodState]) -> Iterator[None]:
         """Serve those who need more, in order. Nothing that one of them gives back is free before it is closed."""
         kept_back: set[str] = set()
-        for pod in waiting:
+        in_vain: set[Wish] = set()  # new pods got nothing for them, and room only becomes less
+        for number, pod in enumerate(waiting, start=1):
+            if not number % STEP:
+                yield
             assert pod.requested is not None
-            if pod.blocked:
-                self.owed[pod.uid] = pod.requested.milli
+            wish = pod.requested.wish
+            if pod.blocked or (pod.pending and wish in in_vain):
+                self.owed[pod.uid] = wish.milli
                 continue
-            found = arrange(pod.requested.wish, self._spots(pod, kept_back))
+            found = arrange(wish, self._spots(pod, kept_back))
+            if pod.pending and not found.shares:
+                in_vain.add(wish)
             self._give(pod, found.shares)
             self.owed[pod.uid] = found.owed
             kept_back |= found.wanted
@@ -84,7 +122,7 @@ class Desk:
         closed = frozenset(kept_back)
         has = {share.uuid: (age, share.milli) for age, share in enumerate(self.shares[pod.uid])}
         spots = []
-        for uuid, gpu in self.gpus.items():
+        for uuid, gpu in _usable(pod, self.gpus).items():
             held = self._held[uuid].get(pod.uid, 0)
             room = max(0, MILLI_PER_GPU - sum(self._held[uuid].values()) + held)
             if uuid in closed:
@@ -106,11 +144,16 @@ class Desk:
             self._held[uuid][pod.uid] = held.get(uuid, 0)
 
 
-def _present(pod: PodState, gpus: dict[str, Gpu]) -> tuple[GpuShare, ...]:
-    """The shares of a pod without those on GPUs that vanished; none while it is pending."""
+def _present(pod: PodState, gpus: Mapping[str, Gpu]) -> tuple[GpuShare, ...]:
+    """The shares of a pod without those on GPUs that vanished, or that it cannot use; none while it is pending."""
     if pod.pending or not pod.allocated:
         return ()
-    return tuple(share for share in pod.allocated.shares if share.uuid in gpus)
+    return tuple(share for share in pod.allocated.shares if share.uuid in _usable(pod, gpus))
+
+
+def _usable(pod: PodState, gpus: Mapping[str, Gpu]) -> Mapping[str, Gpu]:
+    """Those that the pod's containers have devices of."""
+    return {uuid: gpu for uuid, gpu in gpus.items() if uuid not in pod.lacks} if pod.lacks else gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +171,8 @@ def prospect(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Prospect:
     """How ``pod``, which is pending, fares in the line of ``node``, whose inventory must be known; its limit aside."""
     gpus = snapshot.gpus(node)
     assert gpus is not None, f"{node} is not known"
-    others = (*snapshot.pods(node), *snapshot.nominated(node))
+    ahead = takewhile(lambda other: other.rank < pod.rank, snapshot.nominated(node))  # who comes later takes nothing
+    others = (*snapshot.pods(node), *ahead)
     me = replace(pod, node="", allocated=_waiting(pod), attached=None, limit=None, blocked=False, gone=False)
     desk = Desk(snapshot, gpus, (*(other for other in others if other.uid != pod.uid), me))
     desk.serve()

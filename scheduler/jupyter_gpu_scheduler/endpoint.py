@@ -1,7 +1,8 @@
 """Leads kube-scheduler to who leads: the leader writes its address into an EndpointSlice of the extender's Service.
 
-And sees to it that it stays there: a write of an earlier leader may come late, and an administrator may make the object
-anew. Each write has the version that was read as a precondition, so what comes late changes nothing.
+And sees to it that it stays there: a write of an earlier leader may come late, and a tool that installs the chart may
+remove what the chart does not have. The object is the leader's alone, and goes with the Service, which owns it. Each
+write has the version that was read as a precondition, so what comes late changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from jupyter_gpu.kube import Conflict, Kube, KubeError, objects
+from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, objects
 
 from .writer import PASSING, Writer
 
@@ -23,15 +24,18 @@ _log = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """The EndpointSlice ``name``, as the one whose ``address`` it should be sees it."""
+    """The EndpointSlice ``name`` of the Service of that name, as the one whose ``address`` it should be sees it."""
 
-    def __init__(self, kube: Kube, writer: Writer, namespace: str, name: str, address: str) -> None:
+    def __init__(self, kube: Kube, writer: Writer, namespace: str, name: str, address: str, port: int) -> None:
         self._kube = kube
         self._pauses = writer.pauses
         self._name = name
-        self._path = (
-            f"/apis/discovery.k8s.io/v1/namespaces/{quote(namespace, safe='')}/endpointslices/{quote(name, safe='')}"
-        )
+        there, called = quote(namespace, safe=""), quote(name, safe="")
+        self._slices = f"/apis/discovery.k8s.io/v1/namespaces/{there}/endpointslices"
+        self._path = f"{self._slices}/{called}"
+        self._service = f"/api/v1/namespaces/{there}/services/{called}"
+        self._address_type = "IPv6" if ":" in address else "IPv4"
+        self._port = port
         self._wanted = [{"addresses": [address], "conditions": {"ready": True}}]
         self._trouble = ""
 
@@ -40,9 +44,7 @@ class Endpoint:
         pauses = self._pauses()
         while True:
             try:
-                found = await self._kube.get(self._path)
-                if not self._is_so(found):
-                    await self._write(found)
+                await self._look()
             except (Conflict, *PASSING) as error:
                 _log.warning("The EndpointSlice %s can't be written now: %s", self._name, error)
                 await asyncio.sleep(pauses())
@@ -59,6 +61,15 @@ class Endpoint:
             await asyncio.sleep(LOOK_SECONDS)
             await self.publish()
 
+    async def _look(self) -> None:
+        try:
+            found = await self._kube.get(self._path)
+        except NotFound:
+            await self._make()
+        else:
+            if not self._is_so(found):
+                await self._write(found)
+
     def _is_so(self, found: Mapping[str, Any]) -> bool:
         there = found.get("endpoints")
         short = [
@@ -70,6 +81,24 @@ class Endpoint:
     async def _write(self, found: Mapping[str, Any]) -> None:
         precondition = {"uid": objects.uid(found), "resourceVersion": objects.resource_version(found)}
         await self._kube.patch(self._path, {"metadata": precondition, "endpoints": self._wanted})
+
+    async def _make(self) -> None:
+        """With no other labels: tools that install charts remove what has theirs and no place in the chart."""
+        service = await self._kube.get(self._service)
+        owner = {"apiVersion": "v1", "kind": "Service", "name": self._name, "uid": objects.uid(service)}
+        labels = {
+            "kubernetes.io/service-name": self._name,
+            "endpointslice.kubernetes.io/managed-by": "jupyter-gpu-scheduler",
+        }
+        body = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": self._name, "labels": labels, "ownerReferences": [owner]},
+            "addressType": self._address_type,
+            "ports": [{"name": "extender", "port": self._port, "protocol": "TCP"}],
+            "endpoints": self._wanted,
+        }
+        await self._kube.create(self._slices, body)
 
     def _tell(self, trouble: str) -> None:
         """Once, and again only when it is another."""

@@ -1,7 +1,7 @@
 """Probes and metrics over plain HTTP.
 
 ``/healthz``: this process hears the API server, or did not so long ago that it should be started anew. ``/readyz``: it
-knows the cluster; whether it leads is no part of that. ``/metrics``: for Prometheus.
+knows the cluster; whether it leads is no part of that. ``/metrics``: for Prometheus, unless the settings say no.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class StatusServer:
         routes: list[Any] = [
             ("/healthz", _Probe, {"check": alive}),
             ("/readyz", _Probe, {"check": ready}),
-            ("/metrics", _Metrics, {"metrics": metrics}),
         ]
+        if settings.metrics:
+            routes.append(("/metrics", _Metrics, {"metrics": metrics}))
         self._server = HTTPServer(web.Application(routes, log_function=lambda _: None), max_body_size=1024)
         self._sockets = bind_sockets(settings.port, settings.address)
 

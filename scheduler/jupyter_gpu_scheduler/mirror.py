@@ -6,6 +6,8 @@ takes a GPU, and as not done where it frees one. So nothing is given away twice,
 
 from __future__ import annotations
 
+import heapq
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +16,10 @@ from jupyter_gpu.kube import Change, objects
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu
 
+from .offers import Offer
+from .pace import Asked, Paced, first, paced
 from .records import NodeRecord, PodRecord, Usage, matters, read_node, read_pod, usage
+from .settings import LineSettings
 from .snapshot import ClusterSnapshot, PodState
 
 CLOSED = "What a pod on this node holds cannot be read, so nothing is given here until its node plugin wrote it again."
@@ -31,12 +36,27 @@ class Flight:
 
 
 class Mirror:
-    """Pods and nodes as decisions need them. ``on_change`` is called after each change, on the event loop."""
+    """Pods and nodes as decisions need them. ``on_change`` is called after each change, on the event loop.
 
-    def __init__(self, on_change: Callable[[], None], *, namespaces: Collection[str] = ()) -> None:
+    ``elapsed`` is a clock that never goes back, in seconds.
+    """
+
+    def __init__(
+        self,
+        on_change: Callable[[], None],
+        *,
+        namespaces: Collection[str] = (),
+        line: LineSettings = LineSettings(),  # noqa: B008 it can't be changed
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.snapshot = ClusterSnapshot()
         self._on_change = on_change
         self._namespaces = frozenset(namespaces)
+        self._line = line
+        self._elapsed = elapsed
+        self._paced: dict[str, Paced] = {}
+        self._held_back: set[str] = set()  # pods whose newest wish is not answered yet
+        self._alarms: list[tuple[float, str]] = []  # a heap: when to look at which of them
         self._pods: dict[str, PodRecord] = {}
         self._usage: dict[str, Usage] = {}
         self._nodes: dict[str, NodeRecord] = {}
@@ -46,6 +66,7 @@ class Mirror:
         self._opaque: dict[str, set[str]] = {}  # node → pods whose `attached` can't be read
         self._flights: dict[str, Flight] = {}
         self._blocked: set[str] = set()
+        self._offers: dict[str, Offer] = {}
         self._dirty: dict[str, None] = {}
         self._news: dict[str, None] = {}
 
@@ -143,6 +164,22 @@ class Mirror:
         self._news.update(dict.fromkeys(self._pods))
         self._on_change()
 
+    # --- what comes with time -----------------------------------------------------------------------------------------
+
+    def pause(self) -> float | None:
+        """Seconds until something changes by itself; ``None``: nothing will. See `catch_up`."""
+        return max(0.0, self._alarms[0][0] - self._elapsed()) if self._alarms else None
+
+    def catch_up(self) -> None:
+        """Take note of the time."""
+        now = self._elapsed()
+        while self._alarms and self._alarms[0][0] <= now:
+            _, uid = heapq.heappop(self._alarms)
+            self._held_back.discard(uid)
+            if uid in self._pods:
+                self._pace(uid)
+                self._put_pod(uid)
+
     # --- what is on its way -------------------------------------------------------------------------------------------
 
     def in_flight(self, uid: str) -> bool:
@@ -189,6 +226,17 @@ class Mirror:
             self._put_pod(uid)
             self._on_change()
 
+    def offer(self, uid: str, offered: Offer | None) -> None:
+        """What kube-scheduler's last question said of a pod that waits; ``None``: nothing that still holds."""
+        if uid not in self._pods or self._offers.get(uid) == offered:
+            return
+        if offered is None:
+            del self._offers[uid]
+        else:
+            self._offers[uid] = offered
+        self._put_pod(uid)
+        self._on_change()
+
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _is_news(self, uid: str, pod: Mapping[str, Any]) -> bool:
@@ -203,6 +251,7 @@ class Mirror:
             return
         record = self._pods[uid] = read_pod(pod)
         self._news[uid] = None
+        self._pace(uid)
         flight = self._flights.get(uid)
         if flight and flight.written and record.state.node:
             del self._flights[uid]
@@ -214,10 +263,26 @@ class Mirror:
         if uid in self._pods:
             self._forget_record(uid)
 
+    def _pace(self, uid: str) -> None:
+        """Which wish of a pod is answered now: its newest, unless that changes all the time."""
+        state, known = self._pods[uid].state, self._paced.get(uid)
+        asked, now = Asked(state.requested, state.fault), self._elapsed()
+        if known is None:
+            self._paced[uid] = first(asked, now, self._line.wish_burst)
+            return
+        burst, seconds = self._line.wish_burst, self._line.wish_seconds
+        self._paced[uid], wait = paced(known, asked, now, burst=burst, seconds=seconds)
+        if wait and uid not in self._held_back:
+            self._held_back.add(uid)
+            heapq.heappush(self._alarms, (now + wait, uid))
+            self._on_change()
+
     def _forget_record(self, uid: str) -> None:
         del self._pods[uid]
+        self._paced.pop(uid, None)
         self._flights.pop(uid, None)
         self._blocked.discard(uid)
+        self._offers.pop(uid, None)
         self._news[uid] = None
         self._veil(uid, "")
         self._mark_places(uid)
@@ -225,11 +290,15 @@ class Mirror:
 
     def _put_pod(self, uid: str) -> None:
         """Record and what is on its way, into the snapshot."""
-        state, flight = self._pods[uid].state, self._flights.get(uid)
+        state, flight, asked = self._pods[uid].state, self._flights.get(uid), self._paced[uid].asked
+        if asked.requested != state.requested or asked.fault != state.fault:
+            state = replace(state, requested=asked.requested, fault=asked.fault)
         if flight:
             state = _overlay(state, flight)
         if uid in self._blocked:
             state = replace(state, blocked=True)
+        if uid in self._offers:
+            state = replace(state, offered=self._offers[uid])
         if state != self.snapshot.pod(uid):
             self._mark_places(uid)
             self.snapshot.put_pod(state)

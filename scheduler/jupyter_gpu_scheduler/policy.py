@@ -14,6 +14,11 @@ A score is the weighted mean of what is good about a place, each between 0 and 1
 | ``disk_free``     | all ephemeral storage is, likewise                                                             |
 | ``network_free``  | the network is idle, of the pod's node and of the GPUs'                                        |
 | ``local``         | the GPUs are on the pod's own node                                                             |
+| ``left_for_others`` | the pods that are there and may still grow lose nothing by it (see `expectation`)            |
+| ``expected``      | a pod that wants no GPU yet can expect the most later; used for such pods alone                |
+
+A pod that wants no GPU yet is rated by ``expected``, ``preference``, what is left of CPU, memory, disk and network, and
+``fragmentation`` by the CPU that it takes: what else is said of GPUs means those that it gets, and it gets none.
 
 What is not known counts as one half. A negative weight prefers the opposite: ``gpu_free: -10`` packs.
 """
@@ -28,13 +33,25 @@ from typing import Any, cast
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.quantity import parse_milli
 
+from .placement import named
+
 ATTRIBUTES = (
     *("fragmentation", "together", "preference", "gpu_free", "gpu_memory_free"),
-    *("cpu_free", "memory_free", "disk_free", "network_free", "local"),
+    *("cpu_free", "memory_free", "disk_free", "network_free", "local", "left_for_others", "expected"),
 )
 """Names of all weights."""
+WITHOUT_WISH = frozenset(
+    ("expected", "preference", "fragmentation", "cpu_free", "memory_free", "disk_free", "network_free")
+)
+"""Those that rate a place for a pod that wants no GPU yet."""
+WITHOUT_SLOT = WITHOUT_WISH - {"expected", "preference"}
+"""Those that rate a place for one that can never have any."""
+WITH_WISH = frozenset(ATTRIBUTES) - {"expected"}
+"""Those that rate a place for one that wants some."""
 
-_COMMON = {"together": 2.0, "preference": 2.0, "network_free": 0.5, "local": 5.0}
+_COMMON = {
+    "together": 2.0, "preference": 2.0, "network_free": 0.5, "local": 5.0, "left_for_others": 1.0, "expected": 20.0,
+}  # fmt: skip
 PRESETS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
         "fgd": {**_COMMON, "fragmentation": 10.0, "gpu_free": -0.05, "cpu_free": -0.05},
@@ -67,6 +84,8 @@ TYPICAL = (
     Kind(Wish(8000), 0.03),
 )
 """A mix of notebook wishes, used where the settings tell no other."""
+UNKNOWN = 0.5
+"""What counts for what is not known."""
 MAX_WEIGHT = 1000.0
 MAX_KINDS = 256
 """Kinds of wishes in a mix."""
@@ -105,6 +124,12 @@ class Policy:
         workload = settings.get("workload")
         kinds = TYPICAL if workload is None else _workload(workload)
         return cls(name, MappingProxyType({**PRESETS[name], **own}), MappingProxyType(models), kinds)
+
+
+def preferred(policy: Policy, model: str) -> float:
+    """How much GPUs of ``model`` are preferred, 0 to 1; the highest of the words that match counts."""
+    found = [value for words, value in policy.models.items() if named(model, words)]
+    return max(found) / 10 if found else UNKNOWN
 
 
 def _known(what: str, found: object, known: Sequence[str]) -> None:

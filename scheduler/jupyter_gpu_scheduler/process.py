@@ -39,12 +39,18 @@ class Process:
         self._settings = settings
         self._environ = environ
         self._namespace = settings.lease.namespace or environ.get("POD_NAMESPACE") or kube.namespace or "default"
-        self.mirror = Mirror(self._changed, namespaces=settings.namespaces)
+        self.mirror = Mirror(self._changed, namespaces=settings.namespaces, line=settings.line)
         self.metrics = Metrics(self.mirror.snapshot)
         self._recorder = Recorder(kube, "jupyter-gpu-scheduler", host=environ.get("POD_NAME", ""))
         self._writer = Writer(kube, settings.writes, self.metrics, self._may)
         self.controller = Controller(
-            self.mirror, self._writer, self._recorder, self.metrics, settings.policy, wake_seconds=settings.wake_seconds
+            self.mirror,
+            self._writer,
+            self._recorder,
+            self.metrics,
+            settings.policy,
+            wake_seconds=settings.wake_seconds,
+            place_seconds=settings.line.place_seconds,
         )
         binder = Binder(kube, self.mirror, self._writer, self.metrics)
         self._answers = Extender(
@@ -108,7 +114,8 @@ class Process:
         await self._pods.synced.wait()
         await self._nodes.synced.wait()
         name, address = self._settings.extender.endpoint_slice, self._environ.get("POD_IP", "")
-        endpoint = Endpoint(self._kube, self._writer, self._namespace, name, address) if name and address else None
+        where = (self._namespace, name, address, self.extender.port)
+        endpoint = Endpoint(self._kube, self._writer, *where) if name and address else None
         if endpoint:
             await endpoint.publish()
         _log.info("The cluster is known after %.1f s; it leads.", time.monotonic() - self._began)

@@ -115,6 +115,8 @@ def read_pod(pod: Mapping[str, Any]) -> PodRecord:
         requested=requested,
         allocated=allocated,
         attached=attached,
+        busy=frozenset(attached.open if attached else ()),
+        lacks=frozenset(attached.lacks if attached else ()),
         gone=objects.deleting(pod) or objects.finished(pod),
         finished=objects.finished(pod),
         namespace=objects.namespace(pod),

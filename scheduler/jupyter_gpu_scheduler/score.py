@@ -1,4 +1,7 @@
-"""How good each place is for a pod. A place is a pair: the pod's node and the node of its GPUs."""
+"""How good each place is for a pod. A place is a pair: the pod's node and the node of its GPUs.
+
+A pod that wants no GPU yet is rated by what it can expect there later.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,20 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
+from .expectation import Expectation, expectation
 from .fragmentation import cpu_level, fragmentation
-from .placement import named
-from .policy import Policy
+from .policy import UNKNOWN, WITH_WISH, WITHOUT_SLOT, WITHOUT_WISH, Policy, preferred
 from .shape import Grant, Shape, after
 from .snapshot import CPU, DISK, MEMORY, ClusterSnapshot, NodeFacts, PodState
-from .verdict import Verdict, standings, verdict, verdicts
+from .verdict import Verdict, standings, verdict, verdicts, wanted
 
 BEST = 10
 """The highest score that kube-scheduler takes from an extender."""
-_UNKNOWN = 0.5
+NEAR = 0.0025
+"""Scores that differ by less from the best are equal to kube-scheduler, so that its own plugins decide between them."""
 _RESOURCES = (("cpu_free", CPU), ("memory_free", MEMORY), ("disk_free", DISK))
 
 
@@ -32,22 +37,26 @@ class Pair:
 def score(snapshot: ClusterSnapshot, pod: PodState, pair: Pair, policy: Policy) -> float:
     """How good ``pair`` is, 0 to 1, whatever is free there now."""
     found, _ = verdict(snapshot, pod, pair.gpu_node, standings(snapshot, pod))
-    return _Rater(policy, pod.asks).rate(found, snapshot.facts(pair.gpu_node), snapshot.facts(pair.pod_node), pair)
+    hopes = expectation(snapshot, pair.gpu_node, policy, _sought(pod))
+    rater = _Rater(policy, pod)
+    return rater.rate(found, hopes, snapshot.facts(pair.gpu_node), snapshot.facts(pair.pod_node), pair)
 
 
 def prioritize(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> dict[str, int]:
-    """0 to 10 for each of ``names``, GPUs on the pod's own node: 10 for the best alone, 0 for the worst.
+    """0 to 10 for each of ``names``, GPUs on the pod's own node: 10 for the best and for all that are `NEAR` to it.
 
-    A node where the wish can't be had now gets 0.
+    The others are told apart as far as they differ: a step is a tenth of what is between the best and the worst, and
+    never less than `NEAR`. A node where the wish can't be had now gets 0.
     """
     rates = _rates(snapshot, pod, names, policy)
-    if not rates:
-        return dict.fromkeys(names, 0)
-    high, low = max(rates.values()), min(rates.values())
-    scale = BEST / (high - low) if high > low else 0.0
     scores = dict.fromkeys(names, 0)
+    if not rates:
+        return scores
+    high = max(rates.values())
+    step = max((high - min(rates.values())) / BEST, NEAR)
     for name, found in rates.items():
-        scores[name] = BEST if found == high else min(BEST - 1, int((found - low) * scale))
+        behind = 0 if high - found < NEAR else max(1, int((high - found) / step))
+        scores[name] = max(0, BEST - behind)
     return scores
 
 
@@ -72,47 +81,63 @@ def _rated(
 ) -> Iterator[tuple[str, float]]:
     """Names and scores; ``fitting``: only where the pod fits."""
     wish = pod.requested.wish if pod.requested else None
+    sought = _sought(pod)
     question = (wish, pod.slots, *(pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK)))
     answers: dict[str, tuple[Verdict, float]] = snapshot.memo(("score", policy, question))
-    rater = _Rater(policy, pod.asks)
+    rater = _Rater(policy, pod)
     for name, found, _ in verdicts(snapshot, pod, names):
         if found.fits or not fitting:
             known = answers.get(name)
             if known is None or known[0] is not found:  # another verdict where the pod has another place in line
-                facts = snapshot.facts(name)
-                known = answers[name] = (found, rater.rate(found, facts, facts))
+                facts, hopes = snapshot.facts(name), expectation(snapshot, name, policy, sought)
+                known = answers[name] = (found, rater.rate(found, hopes, facts, facts))
             yield name, known[1]
+
+
+def _sought(pod: PodState) -> Wish | None:
+    """Which GPUs a pod that wants none yet would want; those of who wants some are chosen already."""
+    return pod.requested.wish if pod.requested and wanted(pod) is None else None
 
 
 class _Rater:
     """The weighted mean of all that is good about a place, for one pod; what places share is found out once."""
 
-    def __init__(self, policy: Policy, asks: Mapping[str, int]) -> None:
+    def __init__(self, policy: Policy, pod: PodState) -> None:
         self._policy = policy
-        self._asks = asks
-        self._total = sum(map(abs, policy.weights.values()))
+        self._asks = pod.asks
+        self._wants = wanted(pod) is not None
+        meant = WITH_WISH if self._wants else WITHOUT_WISH if pod.slots else WITHOUT_SLOT
+        self._weights = {name: weight for name, weight in policy.weights.items() if name in meant}
+        self._total = sum(map(abs, self._weights.values()))
         self._of_gpus: dict[Verdict, float] = {}
         self._of_cpu: dict[tuple[Verdict, int | None, int | None], float] = {}
 
-    def rate(self, found: Verdict, there: NodeFacts, here: NodeFacts, pair: Pair | None = None) -> float:
+    def rate(
+        self, found: Verdict, hopes: Expectation, there: NodeFacts, here: NodeFacts, pair: Pair | None = None
+    ) -> float:
         """Of a place: GPUs on a node with the facts ``there``, the pod on one ``here``; no ``pair``: the same node."""
+        if not self._total:
+            return UNKNOWN
         local = pair is None or pair.pod_node == pair.gpu_node
-        gpus = self._of_gpus.get(found)
-        if gpus is None:
-            gpus = self._of_gpus[found] = self._mean(_of_gpus(self._policy, found.shape, found.grants))
-        weights = self._policy.weights
+        weights = self._weights
         rates = {name: _left(here, key, self._asks) for name, key in _RESOURCES if name in weights}
         if "fragmentation" in weights:
             rates["fragmentation"] = self._undamaged(found, there, self._asks.get(CPU, 0) if local else 0)
         if "network_free" in weights:
             rates["network_free"] = _idle(here) if local else min(_idle(here), _idle(there))
+        if not self._wants:
+            return self._mean({**rates, "expected": hopes.of_one_more, "preference": hopes.preferred})
+        gpus = self._of_gpus.get(found)
+        if gpus is None:
+            gpus = self._of_gpus[found] = self._mean(_of_gpus(self._policy, found.shape, found.grants))
         rates["local"] = float(local)
-        return gpus + self._mean(rates) if self._total else _UNKNOWN
+        rates["left_for_others"] = hopes.of_others(sum(milli for _, milli in found.grants))
+        return gpus + self._mean(rates)
 
     def _mean(self, rates: Mapping[str, float]) -> float:
         """What ``rates`` add to the mean."""
-        weights = self._policy.weights
-        return sum(_part(weights[name], found) for name, found in rates.items() if name in weights) / (self._total or 1)
+        weights = self._weights
+        return sum(_part(weights[name], found) for name, found in rates.items() if name in weights) / self._total
 
     def _undamaged(self, found: Verdict, there: NodeFacts, asked: int) -> float:
         """`undamaged`, once for all nodes with such GPUs where the same kinds of wishes have enough CPU."""
@@ -137,10 +162,10 @@ def _of_gpus(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> dict[st
     return {
         "together": _together(shape, grants),
         "preference": _preference(policy, shape, grants),
-        "gpu_free": sum(cell.free for cell in cells) / (MILLI_PER_GPU * len(cells)) if cells else _UNKNOWN,
+        "gpu_free": sum(cell.free for cell in cells) / (MILLI_PER_GPU * len(cells)) if cells else UNKNOWN,
         "gpu_memory_free": sum(cell.memory * cell.free for cell in cells) / (MILLI_PER_GPU * memory)
         if memory
-        else _UNKNOWN,
+        else UNKNOWN,
     }
 
 
@@ -167,23 +192,17 @@ def _together(shape: Shape, grants: tuple[Grant, ...]) -> float:
 def _preference(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> float:
     """How much the models of the granted GPUs are preferred, on average."""
     if not grants:
-        return _UNKNOWN
+        return UNKNOWN
     return sum(preferred(policy, shape[index].model) for index, _ in grants) / len(grants)
-
-
-def preferred(policy: Policy, model: str) -> float:
-    """How much GPUs of ``model`` are preferred, 0 to 1; the highest of the words that match counts."""
-    found = [value for words, value in policy.models.items() if named(model, words)]
-    return max(found) / 10 if found else _UNKNOWN
 
 
 def _left(facts: NodeFacts, name: str, asks: Mapping[str, int]) -> float:
     """What is left of a resource after the pod has come, 0 to 1."""
     there = facts.allocatable.get(name)
     if not there:
-        return _UNKNOWN
+        return UNKNOWN
     return max(0.0, min(1.0, (there - facts.used.get(name, 0) - asks.get(name, 0)) / there))
 
 
 def _idle(facts: NodeFacts) -> float:
-    return _UNKNOWN if facts.network is None else max(0.0, min(1.0, 1 - facts.network))
+    return UNKNOWN if facts.network is None else max(0.0, min(1.0, 1 - facts.network))

@@ -58,7 +58,8 @@ class ExtenderSettings:
     client_names: tuple[str, ...] = ()
     """Common names of client certificates that are accepted; empty: every one of that authority."""
     endpoint_slice: str = ""
-    """Of our namespace, into which whoever leads writes its address (``POD_IP``); empty: none."""
+    """Of our namespace, made by whoever leads, with its address (``POD_IP``), for the Service of that name.
+    Empty: none."""
     deadline_seconds: float = bounded(3.0, least=0.1, most=60)
     """For one answer, bind included; stay below kube-scheduler's ``httpTimeout`` (5 s by default). Default 3."""
     body_bytes: int = bounded(16 * 1024**2, least=1024, most=1024**3)
@@ -88,6 +89,8 @@ class StatusSettings:
     """To listen on. Default: all addresses."""
     port: int = bounded(8080, least=0, most=65535)
     """To listen on; 0 takes a free one. Default 8080."""
+    metrics: bool = True
+    """Whether ``/metrics`` is served, to whoever reaches the port. The probes always are. Default true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,18 @@ class WriteSettings:
     """Before a failed write is tried again; doubles each time up to ``backoffMaxSeconds``. Default 0.25."""
     backoff_max_seconds: float = bounded(10.0, least=0.01, most=600)
     """Default 10."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineSettings:
+    """The line of those who wait, and how often one of them is heard and told."""
+
+    place_seconds: float = bounded(10.0, least=0, most=3600)
+    """A pod is told a new place in line, where nothing else is new, at most once in so many seconds. Default 10."""
+    wish_burst: int = bounded(20, least=1, most=10_000)
+    """So many changes of one pod's wish are answered at once, ... Default 20."""
+    wish_seconds: float = bounded(0.2, least=0, most=3600)
+    """... then one in so many seconds; 0: all at once. What is given back is never held up. Default 0.2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +131,8 @@ class Settings:
     """Probes and metrics."""
     writes: WriteSettings = WriteSettings()
     """Pressure on the API server."""
+    line: LineSettings = LineSettings()
+    """Who waits."""
     namespaces: tuple[str, ...] = ()
     """Whose pods get GPUs; empty: all."""
     silence_seconds: float = bounded(300.0, least=1, most=3600)

@@ -15,13 +15,15 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_bytes, 
 from .placement import fits, islands
 from .shape import Shape, gpus_of
 
+NO_GPU = "the node has no GPU"
+"""Of a node whose inventory is empty; its driver may come up later."""
 _JOINED = {"island": "joined by NVLink", "switch": "on one PCIe switch"}
 
 
 def never(wish: Wish, gpus: Sequence[Gpu]) -> str:
     """Why a node with ``gpus`` can never serve ``wish``, which it can't."""
     if not gpus:
-        return "the node has no GPU"
+        return NO_GPU
     models = sorted({gpu.model for gpu in gpus})
     if not any(fits(gpu, Wish(wish.milli, model=wish.model), 1) for gpu in gpus):
         return f"no GPU of model {' or '.join(wish.model)}, only {', '.join(models)}"

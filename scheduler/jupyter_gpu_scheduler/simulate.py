@@ -1,15 +1,17 @@
-"""What a policy makes of a stream of new pods: the decisions of the cluster, without a cluster."""
+"""What a policy makes of a stream of new pods, and of wishes that come later: the cluster's decisions without one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
+from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .admit import allocate
 from .candidates import filter_nodes, has_resources
+from .decide import decide
 from .fragmentation import fragmentation
 from .policy import Policy
 from .score import best
@@ -79,6 +81,34 @@ def replay(snapshot: ClusterSnapshot, jobs: Iterable[Job], names: Sequence[str],
         ),
         refused=refused,
     )
+
+
+def at_once(
+    snapshot: ClusterSnapshot, pods: Iterable[PodState], wishes: Iterable[Wish], names: Sequence[str], policy: Policy
+) -> int:
+    """How many ``pods`` that start as they are, one after the other, have all of their later wish as soon as it comes.
+
+    ``wishes`` come when all have started, in the order of the pods. Nobody gives anything back.
+    """
+    started = [_place(snapshot, pod, names, policy) for pod in pods]
+    return sum(_resized(snapshot, pod, wish) for pod, wish in zip(started, wishes, strict=True))
+
+
+def _resized(snapshot: ClusterSnapshot, pod: PodState, wish: Wish) -> bool:
+    """Whether a pod has all of a wish at once; what it has not, it waits for."""
+    if pod.pending:
+        return False
+    generation = pod.requested.generation if pod.requested else 0
+    snapshot.put_pod(replace(pod, requested=Requested(generation + 1, wish)))
+    for decision in decide(snapshot, pod.node):
+        state = snapshot.pod(decision.uid)
+        assert state
+        given = decision.allocated
+        snapshot.put_pod(replace(state, allocated=given, attached=Attached(0, given.shares)))
+    after = snapshot.pod(pod.uid)
+    assert after
+    assert after.allocated
+    return total(after.allocated.shares) == wish.milli
 
 
 def _place(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> PodState:

@@ -18,6 +18,8 @@ from jupyter_gpu.model.annotations import PREFIX, Allocated, Attached, Requested
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
+from .line import Line, Rank
+from .offers import Offer
 from .tickets import Tickets
 
 CPU = "cpu"
@@ -31,7 +33,11 @@ SLOT = PREFIX + "slot"
 NOMINATED = "nominated"
 """Key in a pending pod's ``allocated``: the node in whose line it stands."""
 
+Kind = Hashable
+"""Equal for pending pods that only their places in line tell apart; see `PodState.kind`."""
+
 _NOBODY: Mapping[str, int] = MappingProxyType({})
+_NO_LINES: Mapping[Kind, Line] = MappingProxyType({})
 _MEMOS = 256  # kinds of questions whose answers are kept
 
 
@@ -64,6 +70,8 @@ class PodState:
     """Milli that its user may have; ``None``: no limit."""
     busy: frozenset[str] = frozenset()
     """uuids that some process has open now; for the order of shrinking and for what may move."""
+    lacks: frozenset[str] = frozenset()
+    """uuids of GPUs of its node that it can never use: they came after its containers were created."""
     gone: bool = False
     """It is being deleted or it finished: it wants nothing and gets nothing, but holds what it has. While it is being
     deleted its programs run, and what was allocated to it may be opened any moment."""
@@ -83,8 +91,19 @@ class PodState:
     """Labels that its node must have: it is nominated to no other."""
     blocked: bool = False
     """Pending for something else than GPUs (its condition says so): it keeps its ticket, and keeps nothing back."""
+    offered: Offer | None = field(default=None, hash=False)
+    """The nodes that kube-scheduler would have taken when it asked last: it is nominated to no other. ``None``: not
+    known, as it was not asked for since this process began; then it stays where it is."""
     fault: str = ""
     """Why its wish can't be read, in a sentence; such a pod gets no node, and a running one keeps what it has."""
+    rank: Rank = field(init=False, repr=False, compare=False)
+    """Sorts pods into the order in which they are served: priority, then ticket, then age."""
+
+    def __post_init__(self) -> None:
+        """Found out once: a pod is compared with many others."""
+        ticket = self.ticket
+        rank = (-self.priority, ticket is None, ticket or 0, self.created, self.uid)
+        object.__setattr__(self, "rank", rank)
 
     @property
     def pending(self) -> bool:
@@ -110,9 +129,11 @@ class PodState:
         return self.allocated.ticket if self.allocated else None
 
     @property
-    def rank(self) -> tuple[int, bool, int, float, str]:
-        """Sorts pods into the order in which they are served: priority, then ticket, then age."""
-        return (-self.priority, self.ticket is None, self.ticket or 0, self.created, self.uid)
+    def kind(self) -> Kind:
+        """What decides, beside its rank and where it waits, which nodes can serve it while it is pending."""
+        wish = self.requested.wish if self.requested else None
+        asks, selector = frozenset(self.asks.items()), frozenset(self.selector.items())
+        return (wish, self.slots, self.limit, bool(self.fault), asks, selector, self.offered)
 
     @property
     def waits(self) -> bool:
@@ -159,10 +180,15 @@ class ClusterSnapshot:
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[str, PodState] = {}
         self._by_node: dict[str, dict[str, PodState]] = {}  # "" holds the pending ones
-        self._nominated: dict[str, dict[str, PodState]] = {}
+        self._pending = Line()
+        self._nominated: dict[str, Line] = {}
+        self._kinds: dict[Kind, Line] = {}  # of those in line
+        self._kinds_at: dict[str, dict[Kind, Line]] = {}  # the same by the node that they are nominated to
         self._holders: dict[str, dict[str, int]] = {}  # uuid → uid → milli
         self._home: dict[str, str] = {}  # uuid → node
         self._tickets = Tickets()
+        self._versions: dict[str, int] = {}
+        self._count = 0
         self._memos: dict[Hashable, dict[str, Any]] = {}
 
     # --- changes --------------------------------------------------------------------------------------------------
@@ -188,6 +214,7 @@ class ClusterSnapshot:
             if self._home.get(gpu.uuid) == name:
                 del self._home[gpu.uuid]
         self._changed(name)
+        del self._versions[name]  # names come and go
 
     def put_pod(self, pod: PodState) -> None:
         """Add or replace a pod."""
@@ -196,8 +223,10 @@ class ClusterSnapshot:
         self.remove_pod(pod.uid)
         self._pods[pod.uid] = pod
         self._by_node.setdefault(pod.node, {})[pod.uid] = pod
-        if pod.nominated:
-            self._nominated.setdefault(pod.nominated, {})[pod.uid] = pod
+        if pod.pending:
+            for index, key in self._lines(pod):
+                index.setdefault(key, Line()).add(pod.rank)
+            self._pending.add(pod.rank)
         if pod.ticket is not None:
             self._tickets.take(pod.ticket)
         for uuid, milli in pod.held.items():
@@ -212,17 +241,34 @@ class ClusterSnapshot:
         for uuid in pod.held:
             _discard(self._holders, uuid, uid)
         _discard(self._by_node, pod.node, uid)
-        if pod.nominated:
-            _discard(self._nominated, pod.nominated, uid)
+        if pod.pending:
+            self._pending.remove(pod.rank)
+            for index, key in self._lines(pod):
+                index[key].remove(pod.rank)
+                if not index[key]:
+                    del index[key]
+            if not self._kinds_at.get(pod.nominated, True):
+                del self._kinds_at[pod.nominated]
         if pod.ticket is not None:
             self._tickets.give_back(pod.ticket)
         self._touched(pod)
+
+    def _lines(self, pod: PodState) -> Iterator[tuple[dict[Any, Line], Kind]]:
+        """The lines that a pending pod stands in: by which index and key."""
+        if pod.nominated:
+            yield self._nominated, pod.nominated
+        if pod.ticket is not None and not pod.gone:
+            kind = pod.kind
+            yield self._kinds, kind
+            yield self._kinds_at.setdefault(pod.nominated, {}), kind
 
     def _touched(self, pod: PodState) -> None:
         for name in {pod.node, pod.nominated, *(self._home.get(uuid, "") for uuid in pod.held)}:
             self._changed(name)
 
     def _changed(self, node: str) -> None:
+        self._count += 1
+        self._versions[node] = self._count
         for answers in self._memos.values():
             answers.pop(node, None)
 
@@ -239,12 +285,15 @@ class ClusterSnapshot:
 
     def pending(self) -> tuple[PodState, ...]:
         """The pods that have no node yet, next first: in line or not."""
-        return tuple(sorted(self._by_node.get("", {}).values(), key=lambda pod: pod.rank))
+        return tuple(map(self._pods.__getitem__, self._pending))
 
     def nominated(self, node: str) -> tuple[PodState, ...]:
-        """The pending pods that stand in the line of a node, by uid."""
-        found = self._nominated.get(node, {})
-        return tuple(found[uid] for uid in sorted(found))
+        """The pending pods that stand in the line of a node, next first."""
+        return tuple(map(self._pods.__getitem__, self._nominated.get(node, ())))
+
+    def kinds(self, node: str | None = None) -> Mapping[Kind, Line]:
+        """The pending pods that have a ticket, by kind; with ``node`` those nominated there, with "" those nowhere."""
+        return self._kinds if node is None else self._kinds_at.get(node, _NO_LINES)
 
     def line(self, node: str) -> tuple[PodState, ...]:
         """Who is owed something, next first: priority, then ticket; pending pods nominated to the node too."""
@@ -295,6 +344,10 @@ class ClusterSnapshot:
     def contested(self, node: str) -> tuple[str, ...]:
         """GPUs of a node of which more than all is held: records that contradict each other."""
         return tuple(gpu.uuid for gpu in self.gpus(node) or () if sum(self.holders(gpu.uuid).values()) > MILLI_PER_GPU)
+
+    def version(self, node: str) -> int:
+        """Another one whenever anything changed on a node or in its line."""
+        return self._versions.get(node, 0)
 
     # --- answers that are kept ------------------------------------------------------------------------------------
 

@@ -17,11 +17,10 @@ from jupyter_gpu.model.annotations import Wish
 from . import shortage
 from .desk import prospect
 from .limits import refuse
+from .line import Rank
 from .placement import Spot, arrange
 from .shape import Grant, Pattern, Shape, gpus_of, pattern, shape_of
 from .snapshot import SLOT, ClusterSnapshot, PodState
-
-Rank = tuple[int, bool, int, float, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +163,7 @@ def _calm(there: _Place, wish: Wish | None, slots: int, seen: dict[Pattern, Verd
         return Verdict(why="the GPUs of the node are not known: no node plugin has reported them", fits=False)
     found = seen.get(there.pattern)
     if found is None:
-        found = seen[there.pattern] = _of_pattern(wish, there.pattern)
+        found = seen[there.pattern] = _of_pattern(wish, there.pattern, bool(slots))
     return found if found.never or there.left >= slots else _without_slot(found, there.why)
 
 
@@ -192,8 +191,12 @@ def wanted(pod: PodState) -> Wish | None:
 
 
 @lru_cache(maxsize=32768)
-def _of_pattern(wish: Wish | None, known: Pattern) -> Verdict:
-    return Verdict(known.shape) if wish is None else _of_shape(wish, known.shape)
+def _of_pattern(wish: Wish | None, known: Pattern, slot: bool) -> Verdict:
+    if wish is not None:
+        return _of_shape(wish, known.shape)
+    if slot and not known.shape:  # whoever has a slot there could never have anything
+        return Verdict(why=shortage.NO_GPU, never=True, fits=False)
+    return Verdict(known.shape)
 
 
 def _of_shape(wish: Wish, shape: Shape) -> Verdict:

@@ -10,6 +10,7 @@ from .candidates import filter_nodes
 from .decide import Decision
 from .mirror import Mirror
 from .nominate import nominate
+from .offers import Offer, offer
 from .policy import Policy
 from .snapshot import PodState
 
@@ -28,8 +29,8 @@ Apply = Callable[[Iterable[Decision], str], None]
 class _Waiting:
     """One of them."""
 
-    nodes: tuple[str, ...] = ()
-    """What kube-scheduler would have taken, at its last question; empty: there was room."""
+    offered: Offer | None = None
+    """What kube-scheduler would have taken, at its last question; ``None``: there was room, or it did not ask us."""
     alarm: asyncio.TimerHandle | None = None
     woken: bool = False
     stranger: asyncio.TimerHandle | None = None
@@ -64,17 +65,18 @@ class WaitingPods:
         """kube-scheduler asked for a pod: where it found no room it is put in line."""
         waiting = self._pods.setdefault(uid, _Waiting())
         waiting.calm()
-        waiting.nodes = () if fits else nodes
+        waiting.offered = None if fits else offer(nodes)
         if self._mirror.record(uid) is None:  # no watch may ever tell of it, if it is gone already
             waiting.stranger = asyncio.get_running_loop().call_later(STRANGER_SECONDS, self.hear, uid)
         self._mirror.block(uid, False)
+        self._mirror.offer(uid, waiting.offered)
         self.enqueue(uid)
 
     def enqueue(self, uid: str) -> None:
         """Into the line of one of the nodes that were asked for; who is there already stays, and nobody else comes."""
         waiting, state = self._pods.get(uid), self._snapshot.pod(uid)
-        if waiting and waiting.nodes and state and state.pending and not state.gone:
-            decision = nominate(self._snapshot, state, waiting.nodes, self._policy)
+        if waiting and waiting.offered and state and state.pending and not state.gone:
+            decision = nominate(self._snapshot, state, waiting.offered.names, self._policy)
             if decision is not None:
                 self._apply((decision,), "nominate")
 
@@ -85,8 +87,10 @@ class WaitingPods:
             return
         if record is None or record.state.node or record.state.gone:
             waiting.calm()
+            self._mirror.offer(uid, None)
             del self._pods[uid]
         elif record.state.allocated is None:  # kube-scheduler was faster than our watch, or the record was lost
+            self._mirror.offer(uid, waiting.offered)
             self.enqueue(uid)
 
     def rouse(self, node: str) -> None:
@@ -94,9 +98,15 @@ class WaitingPods:
 
         The change that made room woke it, as a rule. But it may have asked before we heard of that change.
         """
-        for pod in self._snapshot.nominated(node):
+        full = set()
+        for pod in self._snapshot.nominated(node):  # of one kind, who comes later has no more room
+            if pod.blocked or pod.kind in full:
+                continue
+            if not self._fits(pod):
+                full.add(pod.kind)
+                continue
             waiting = self._pods.setdefault(pod.uid, _Waiting())
-            if waiting.alarm is None and not pod.blocked and self._fits(pod):
+            if waiting.alarm is None:
                 waiting.alarm = self._alarm(self._wake_seconds, pod.uid)
 
     def begin(self) -> None:

@@ -133,7 +133,7 @@ has_compiler() { command -v "${CC:-gcc}" >/dev/null && echo '#include <stdlib.h>
 
 build_gate() {
   local lib=node_plugin/jupyter_gpu_node/lib
-  [ -f $lib/preload/libjupyter_gpu_gate.so ] && [ -f $lib/shim/libcuda.so.1 ] || rm -f "$cache/stamps/Gate"
+  [ -f $lib/local/libcuda.so.1 ] && [ -f $lib/shim/libcuda.so.1 ] || rm -f "$cache/stamps/Gate"
   once "Gate" node_plugin/gate/*.[ch] node_plugin/gate/build.py "$("${CC:-gcc}" --version)" -- \
     "$python" node_plugin/gate/build.py both $lib
 }
@@ -213,8 +213,8 @@ setup_browser() {
 
 # --- Packaging --------------------------------------------------------------------------------------------------------
 
-# Wheels of all that a user's `pip install jupyterlab jupyter-gpu` brings, and what building it needs, so that the tests
-# of both need no network.
+# Wheels of all that installing JupyterLab and our wheel brings, and what building it needs, so that the tests of both
+# need no network.
 download_wheels() {
   rm -rf "$cache/wheelhouse"
   "$python" scripts/lib/requirements.py build user | xargs -d "\n" "$python" -m pip download --only-binary :all: -d "$cache/wheelhouse"

@@ -29,7 +29,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def test_the_scheduler_runs_with_its_own_rights(world: World, tmp_path: Path) -> None:
     """It hears pods and nodes, is elected, tells where it is, keeps the lease, and decides."""
-    world.apply([item for item in chart.render(namespace=SYSTEM) if item["kind"] == "EndpointSlice"])
+    world.apply([item for item in chart.render(namespace=SYSTEM) if item["kind"] == "Service"])
     config = yaml.safe_load(Path(world.plane.kubeconfig).read_text())
     for user in config["users"]:
         user["user"] = {"token": world.token(SYSTEM, "jupyter-gpu-scheduler", _of(world, "scheduler"))}
@@ -44,7 +44,7 @@ def test_the_scheduler_runs_with_its_own_rights(world: World, tmp_path: Path) ->
     scheduler = Scheduler(tmp_path, path, settings, POD_IP="10.0.0.9", POD_NAMESPACE=SYSTEM)
     try:
         scheduler.until_leading()
-        until(lambda: bool(world.admin.need("GET", SLICE).get("endpoints")), what="its address to be told")
+        until(lambda: bool(world.admin("GET", SLICE).body.get("endpoints")), what="its address to be told")
         before = _renewed(world)
         until(lambda: _renewed(world) != before, what="the lease to be kept")
         until(lambda: scheduler.metric("jupyter_gpu_scheduler_decisions_total") > 0, what="a decision")

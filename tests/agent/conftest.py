@@ -39,6 +39,7 @@ def machine(plane: ControlPlane, api: Api) -> Iterator[Node]:
 @pytest.fixture
 def node(machine: Node) -> Iterator[Node]:
     """The same, without pods and with its plugin running before and after each test."""
+    machine.plane.restore()
     if machine.process is None or machine.process.poll() is not None:
         machine.start()
     yield machine
@@ -60,6 +61,7 @@ def resting(plane: ControlPlane, api: Api) -> Iterator[Node]:
 @pytest.fixture
 def quiet(resting: Node) -> Iterator[Node]:
     """The node, with no plugin of its own running."""
+    resting.plane.restore()
     yield resting
     resting.stop()
     resting.clear()

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from jupyter_gpu_node import cgroup, checkpoint
 from jupyter_gpu_node.slots import Claim, PodRef
 from tests.agent.stage import PATIENCE, Node, Pod
 from tests.cluster.testbed import until
-from tests.gate.building import GATE, ROOT, Built, command
+from tests.gate.building import GATE, ROOT, Built, build_gate, command
 from tests.gate.standin.board import Board
 from tests.node.conftest import Child
 
@@ -43,7 +42,7 @@ def gate_and_driver(folder: Path) -> Built:
     """Built; without the programs of the gate's own tests."""
     built = Built(folder)
     command("sh", GATE / "standin" / "build.sh", built.driver)
-    command(sys.executable, GATE / "build.py", "preload", built.gate)
+    build_gate(built.gate, built.driver / "libcuda.so.1")
     return built
 
 
@@ -83,8 +82,7 @@ class Sharer:
         child = Child(
             {
                 "PYTHONPATH": f"{ROOT}",
-                "LD_LIBRARY_PATH": str(built.driver),
-                "LD_PRELOAD": str(built.gate),
+                "LD_LIBRARY_PATH": str(built.gate),
                 "JUPYTER_GPU_GATE": str(self.directory(slot) / "shares"),
                 "JUPYTER_GPU_STANDIN": str(self.scene.boards),
                 "JUPYTER_GPU_STANDIN_GPUS": f"{gpu}:1024",

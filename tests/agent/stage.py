@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -37,7 +36,7 @@ from jupyter_gpu.model.annotations import (
 )
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu_node import cgroup, fakes
-from tests.cluster.testbed import ControlPlane, until
+from tests.cluster.testbed import ControlPlane, ports, until
 from tests.devices import EACH, first_minor
 from tests.node.conftest import Child
 
@@ -88,6 +87,7 @@ class Pod:
         self.node = node
         self.name = name
         self.uid = body["metadata"]["uid"]
+        self.namespace = body["metadata"]["namespace"]
         self.group = node.top / "kubepods" / "besteffort" / f"pod{self.uid}"
         self.children: list[Child] = []
 
@@ -120,7 +120,7 @@ class Pod:
 
     @property
     def path(self) -> str:
-        return paths.pod("default", self.name)
+        return paths.pod(self.namespace, self.name)
 
     def json(self) -> dict[str, Any]:
         return self.node.api.run(self.node.api.kube.get(self.path))
@@ -207,9 +207,7 @@ class Node:
             path.chmod(0o666)
         self.nodes = tuple(self.devices / f"gpu{index}" for index in range(COUNT))
         self.uuids = tuple(fakes.uuid_of(index, self.name) for index in range(COUNT))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        (self.port,) = ports.free(1)
         (self.folder / "kubelet" / "device-plugins").mkdir(parents=True)
         self.settings = {
             "kubelet": str(self.folder / "kubelet"),
@@ -219,6 +217,7 @@ class Node:
             "simulated": {"count": COUNT, "firstMinor": FIRST_MINOR},
             "auditSeconds": 0.3,
             "inventorySeconds": 0.3,
+            "openSeconds": 0.3,
             "port": self.port,
             "kubeconfig": str(plane.kubeconfig),
             **settings,
@@ -293,7 +292,7 @@ class Node:
 
     # -- pods
 
-    def pod(self, *, group: bool = True, slot: bool = True) -> Pod:
+    def pod(self, *, group: bool = True, slot: bool = True, namespace: str = "default", app: str = "") -> Pod:
         """A pod bound to this node, as the kubelet has it right before its first container."""
         self._count += 1
         name = f"{self.name}-{self._count}"
@@ -301,14 +300,14 @@ class Node:
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default"},
+            "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
             "spec": {
                 "nodeName": self.name,
                 "containers": [{"name": "main", "image": "none", "resources": resources}],
                 "tolerations": [{"operator": "Exists"}],
             },
         }
-        made = Pod(self, name, self.api.run(self.api.kube.create(paths.pods("default"), body)))
+        made = Pod(self, name, self.api.run(self.api.kube.create(paths.pods(namespace), body)))
         self.pods.append(made)
         if group:
             made.make_group()

@@ -1,5 +1,6 @@
 """Processes that got past the rules: told, ended, and their GPU given to nobody meanwhile."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu.kube import KubeError
 from jupyter_gpu_node import cgroup
 from tests.agent.stage import Node, Pod
 from tests.cluster.testbed import until
@@ -113,3 +115,46 @@ def test_a_pod_without_a_slot_is_not_given_anything(node: Node) -> None:
     child.process.stdin.flush()  # type: ignore[union-attr]
     until(lambda: dead(child), what="it to be ended")
     until(lambda: "GpuIntruder" in pod.events(), what="the event")
+
+
+def test_the_gpu_operators_own_pods_are_known(node: Node) -> None:
+    """By their namespace, where only administrators make pods, and by no name or label that any pod can take."""
+    with contextlib.suppress(KubeError):
+        node.api.run(node.api.kube.create("/api/v1/namespaces", {"metadata": {"name": "gpu-operator"}}))
+    exporter = node.pod(slot=False, namespace="gpu-operator", app="nvidia-dcgm-exporter")
+    keeper, pretender = exporter.spawn(), node.pod(slot=False, app="nvidia-dcgm-exporter").spawn()
+    for child in (keeper, pretender):
+        child.run("libc.prctl(15, b'nvidia-persiste', 0, 0, 0)")
+    for child in (keeper, pretender):
+        child.run(f"global held; held = open_device({str(node.nodes[3])!r})")
+    until(lambda: dead(pretender), what="the other to be ended")
+    count = audits(node)
+    until(lambda: audits(node) > count + 5, what="some looks")
+    assert not dead(keeper)
+
+
+def test_a_daemon_of_the_machine_is_known_by_its_name(node: Node) -> None:
+    """Outside of every pod; it holds up no release although it opened the GPU after the pod began. Others do."""
+    pod, child = node.running()
+    daemon, other = Child(), Child()
+    try:
+        pod.allocate(*node.uuids[:2])
+        pod.until_has(*node.uuids[:2])
+        for one, name, path in ((daemon, "nvidia-persiste", node.nodes[0]), (other, "something", node.nodes[1])):
+            one.run(f"libc.prctl(15, {name.encode()!r}, 0, 0, 0)")
+            one.run(f"global held; held = open_device({str(path)!r})")
+        pod.allocate(generation=2)
+        pod.until_has(draining=(node.uuids[1],))
+        assert child.probe(*node.nodes) == "----"
+        other.end()
+        pod.until_has()
+        assert not dead(daemon)
+    finally:
+        daemon.end()
+        other.end()
+
+
+def audits(node: Node) -> float:
+    """How often the plugin has looked."""
+    lines = node.get("/metrics").splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("jupyter_gpu_audits_total "))

@@ -15,7 +15,7 @@ from jupyter_gpu_node import cgroup, guarding
 from jupyter_gpu_node.pins import Pins
 from jupyter_gpu_node.places import Places
 from tests.agent import stage
-from tests.agent.stage import PATIENCE, Api, Node
+from tests.agent.stage import PATIENCE, Api, Node, Pod
 from tests.cluster.testbed import ControlPlane, until
 from tests.kube.proxy import Proxy
 from tests.node.conftest import Child
@@ -206,3 +206,92 @@ def test_a_plugin_that_starts_slowly_ends_nobody(plane: ControlPlane, api: Api) 
 def ended(child: Child) -> bool:
     """Whether it runs no more."""
     return child.process.poll() is not None
+
+
+def slice_of(pod: Pod) -> Path:
+    """Where a kubelet with the systemd driver has the pod."""
+    name = f"kubepods-besteffort-pod{pod.uid.replace('-', '_')}.slice"
+    return pod.node.top / "kubepods.slice" / "kubepods-besteffort.slice" / name
+
+
+def remove(group: Path) -> None:
+    """An empty group and those below it."""
+    until(lambda: not cgroup.populated(group), what="the group to be empty", every=0.01)
+    for directory in [*sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True), group]:
+        directory.rmdir()
+
+
+def restarted_elsewhere(pod: Pod, wanted: str, *given: str) -> None:
+    """Its container starts anew at the new place, with what it was given."""
+    for child in pod.children:
+        child.end()
+    until(lambda: not cgroup.populated(pod.group), what="the old group to be empty", every=0.01)
+    new = slice_of(pod) / "cri-containerd-1.scope"
+    new.mkdir(parents=True)
+    child = pod.spawn(inside=False)
+    cgroup.enter(new, child.pid)
+    pod.allocate(*given, generation=2)  # as good a reason for a step as the start of a container
+    until(lambda: child.probe(*pod.node.nodes) == wanted, PATIENCE, f"{pod.name} to be {wanted}")
+    assert pod.group.exists()
+
+
+def test_a_group_that_was_left_behind_hides_none_with_processes(node: Node) -> None:
+    """The kubelet's cgroup driver was changed: from the start, and while the pod was guarded at its old place."""
+    early, late = node.pod(), node.running()[0]
+    late.allocate(node.uuids[1])
+    late.until_has(node.uuids[1])
+    try:
+        restarted_elsewhere(early, "----")
+        restarted_elsewhere(late, "-+--", node.uuids[1])
+    finally:
+        for pod in (early, late):
+            for child in pod.children:
+                child.end()
+            if slice_of(pod).exists():
+                remove(slice_of(pod))
+
+
+def test_a_pod_in_two_groups_cannot_be_guarded(node: Node) -> None:
+    """Rules on one would not hold for the other: it is told to be deleted."""
+    pod, _ = node.running()
+    new = slice_of(pod) / "cri-containerd-1.scope"
+    new.mkdir(parents=True)
+    child = pod.spawn(inside=False)
+    cgroup.enter(new, child.pid)
+    try:
+        with pytest.raises(OSError, match="has processes in two control groups"):
+            Places(node.top).find(pod.uid)
+    finally:
+        child.end()
+        remove(slice_of(pod))
+
+
+@pytest.fixture
+def legacy(quiet: Node) -> Iterator[Path]:
+    """The node's top in the v1 tree."""
+    devices = cgroup.mounts().devices
+    if devices is None:
+        pytest.skip("this machine has no cgroup v1")
+    top = Path(devices.mount) / quiet.top.name
+    top.mkdir()
+    yield top
+    for directory in [*sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True), top]:
+        directory.rmdir()
+
+
+def test_a_runtime_that_knows_v1_alone(quiet: Node, legacy: Path) -> None:
+    """Nothing would be guarded: the node offers nothing, and says why, until its runtime is another."""
+    quiet.start()
+    pod = quiet.pod()
+    group = legacy / "kubepods" / "besteffort" / f"pod{pod.uid}" / "1"
+    group.mkdir(parents=True)
+    child = pod.spawn(inside=False)
+    cgroup.enter(group, child.pid)
+    pod.annotate("jupyter-gpu.io/test", "go")
+    until(lambda: cannot(quiet), PATIENCE, "the figure to tell")
+    assert f"keeps the processes of pod {pod.uid} out of the cgroup v2 tree" in quiet.get("/readyz")
+    until(lambda: "GpusNotGuarded" in quiet.events(), PATIENCE, "the node's event")
+    assert "jupyter_gpu_slots_offered 0.0" in quiet.get("/metrics")
+    child.end()
+    until(lambda: not cannot(quiet), PATIENCE, "the figure to tell")
+    assert "jupyter_gpu_slots_offered" in quiet.get("/metrics")

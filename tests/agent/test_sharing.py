@@ -148,8 +148,7 @@ def test_a_plugin_that_starts_while_the_api_server_is_away(scene: Scene) -> None
     for program in programs:
         runs_on(program)
     scene.node.kill()
-    scene.node.plane.kill("apiserver")
-    try:
+    with scene.node.plane.without("apiserver"):
         scene.node.start(wait=False)
         for program in programs:
             runs_on(program, 200)
@@ -160,8 +159,6 @@ def test_a_plugin_that_starts_while_the_api_server_is_away(scene: Scene) -> None
         assert first.served(gpu, 250)
         assert second.served(gpu, 500)
         assert "not known" in scene.node.get("/readyz"), "It does nothing else before it knows more."
-    finally:
-        scene.node.plane.start("apiserver")
     until(scene.node.synced, PATIENCE, "the plugin to know its pods")
     second.pod.allocate((gpu, 250), generation=2)
     until(lambda: second.served(gpu, 250), PATIENCE, "the next decision")

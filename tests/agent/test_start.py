@@ -17,8 +17,8 @@ import pytest
 from jupyter_gpu import faults
 from jupyter_gpu.kube import Kube, kubeconfig, objects
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED
+from jupyter_gpu_node import cgroup, uninstall
 from jupyter_gpu_node import settings as settings_module
-from jupyter_gpu_node import uninstall
 from jupyter_gpu_node.__main__ import Plugin
 from jupyter_gpu_node.agent import CannotGuard
 from jupyter_gpu_node.shares import stopping
@@ -56,6 +56,27 @@ async def running(node: Node) -> AsyncIterator[Plugin]:
 
 def ref(pod: Pod) -> PodRef:
     return PodRef(pod.uid, "default", pod.name)
+
+
+async def test_a_container_that_would_be_astray_is_not_started(quiet: Node) -> None:
+    """Its pod is guarded, and its first process is in the v1 tree alone: the rules would not hold for it."""
+    devices = cgroup.mounts().devices
+    if devices is None:
+        pytest.skip("this machine has no cgroup v1")
+    pod = quiet.pod()
+    group = Path(devices.mount) / quiet.top.name / "kubepods" / "besteffort" / f"pod{pod.uid}"
+    async with running(quiet) as plugin:
+        await plugin.agent.before_start(ref(pod), "main", SLOT)
+        group.mkdir(parents=True)
+        child = pod.spawn(inside=False)
+        try:
+            cgroup.enter(group, child.pid)
+            with pytest.raises(CannotGuard, match=r"out of the cgroup v2 tree.*So its container main is not started"):
+                await plugin.agent.before_start(ref(pod), "main", SLOT)
+        finally:
+            child.end()
+            for directory in (group, *group.parents[:3]):
+                directory.rmdir()
 
 
 async def ask(path: Path, *questions: Any) -> list[Any]:

@@ -129,10 +129,13 @@ class Actor:
         os.close(channel)
         return self.children[-1].pid
 
-    def run(self, command: list[str], out: str, env: dict[str, str]) -> int:
-        """Start a program that writes to a file; its pid."""
+    async def run(self, command: list[str], out: str, env: dict[str, str]) -> int:
+        """Start a program that writes to a file, as kernels are started; its pid."""
+        env = {**os.environ, **env}
+        if backend := getattr(self, "backend", None):
+            env.update(await backend.search_path(env))
         with Path(out).open("wb") as file:
-            program = subprocess.Popen(command, env={**os.environ, **env}, stdout=file, stderr=file)
+            program = subprocess.Popen(command, env=env, stdout=file, stderr=file)
         self.children.append(program)
         return program.pid
 
@@ -144,7 +147,7 @@ class Actor:
         """As if the package had been built where there is no compiler."""
         from jupyter_gpu_node.shares import gate_files
 
-        gate_files.preload = lambda: None
+        gate_files.local = lambda: None
 
     # -- like a server ------------------------------------------------------------------------------------------------
 

@@ -119,10 +119,10 @@ def test_a_wish_that_was_not_seen_yet_is_not_overwritten(stage: Stage) -> None:
             await stage.asking(stage.annotate("p", requested=encode(Requested(5, Wish(3000)))))
             writer = Writer(own, lambda: known[-1], known.append, patience=SECONDS)
             with pytest.raises(StaleGeneration) as caught:
-                await writer.record(Wish(1000), 0)
+                await writer.record(lambda _: Wish(1000), 0)
             assert caught.value.current == 5
             del known[1:]
-            assert (await writer.record(Wish(1000), None)).generation == 6
+            assert (await writer.record(lambda _: Wish(1000), None)).generation == 6
 
     asyncio.run(whole())
 

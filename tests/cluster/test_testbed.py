@@ -5,6 +5,7 @@ import ipaddress
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -25,6 +26,7 @@ from tests.cluster.testbed import (
     control_plane,
     images,
     network,
+    ports,
     services,
     shims,
     temporary_cluster,
@@ -124,13 +126,11 @@ def test_users_are_who_their_files_say(plane: ControlPlane) -> None:
 def test_objects_outlive_a_crash_of_the_control_plane(plane: ControlPlane) -> None:
     """What was written is there again when etcd and the API server were killed and started."""
     plane.namespace("kept")
-    for part in ("apiserver", "etcd"):
-        plane.kill(part)
-        assert not plane.running(part)
-    with pytest.raises(ClusterError):
-        plane.kubectl("get", "namespace", "kept")
-    for part in ("etcd", "apiserver"):
-        plane.start(part)
+    with plane.without("apiserver", "etcd"):
+        assert not plane.running("apiserver")
+        assert not plane.running("etcd")
+        with pytest.raises(ClusterError):
+            plane.kubectl("get", "namespace", "kept")
     assert "kept" in plane.kubectl("get", "namespaces")
 
 
@@ -165,6 +165,66 @@ def test_no_such_cluster_is_said() -> None:
     assert not nothing.exists
     with pytest.raises(ClusterError, match="no cluster t-never-made"):
         nothing.start("etcd")
+
+
+WITHOUT_ITS_FIRST_THREAD = """
+import ctypes, socket, sys, threading, time
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+threading.Thread(target=time.sleep, args=(float(sys.argv[2]),)).start()
+print("listens", flush=True)
+ctypes.CDLL(None).syscall(60 if sys.argv[3] == "x86_64" else 93, 0)  # exit(2): of this thread alone
+"""
+
+
+def test_a_process_lives_until_its_last_thread_is_gone(tmp_path: Path) -> None:
+    """Its sockets stay open that long, so who started anew on its port before would find it in use."""
+    (port,) = ports.free(1)
+    words = (sys.executable, "-c", WITHOUT_ITS_FIRST_THREAD, str(port), "60", os.uname().machine)
+    process = spawn(words, tmp_path / "log")
+    until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    assert process.alive
+    process.end(grace=0)
+    assert not process.alive
+    socket.create_server(("127.0.0.1", port), reuse_port=False).close()
+
+
+def test_free_ports_are_not_those_that_clients_are_given() -> None:
+    """A client of anybody could have the port when a server that was stopped wants it back."""
+    found = ports.free(20)
+    assert len(set(found)) == 20
+    lowest, highest = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert not [port for port in found if lowest <= port <= highest or port < 1024]
+    with socket.create_server(("127.0.0.1", found[0])), pytest.raises(OSError, match="in use"):
+        socket.create_server(("127.0.0.1", found[0]))
+
+
+@pytest.mark.cluster
+def test_what_a_test_took_away_is_given_back_when_it_fails(plane: ControlPlane) -> None:
+    """The tests after it find the API server as it was."""
+
+    def fails() -> None:
+        with plane.without("apiserver"):
+            assert not plane.running("apiserver")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert plane.kubectl("get", "--raw", "/readyz") == "ok"
+
+
+@pytest.mark.cluster
+def test_a_part_that_cannot_start_says_why_once() -> None:
+    """What kept it from starting is in the first error; those of the tests that follow say only that it does not."""
+    with control_plane() as broken:
+        broken.kill("apiserver")
+        broken.restore()
+        assert broken.running("apiserver")
+        broken.kill("apiserver")
+        with socket.create_server(broken.endpoint):
+            with pytest.raises(ClusterError, match="address already in use"):
+                broken.restore()
+            with pytest.raises(ClusterError, match=r"as was said before\.$"):
+                broken.restore()
 
 
 def test_a_process_is_not_taken_for_a_later_one(tmp_path: Path) -> None:

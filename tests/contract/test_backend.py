@@ -1,14 +1,16 @@
 """What every backend promises, whatever is behind it: the same tests on each."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpu.backend import Backend
+from jupyter_gpu.leases import Leases
 from jupyter_gpu.model.annotations import Reason, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, LimitExceeded, StaleGeneration
+from jupyter_gpu.model.lease import Lease, Owner
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, Mode, View
 
@@ -74,6 +76,34 @@ def test_each_new_wish_is_a_generation_and_the_same_one_is_not(make: Make) -> No
         assert (await backend.request(Wish(1000))).generation == 1
         assert (await backend.request(Wish(1000))).generation == 1
         assert (await backend.request(Wish(2000), generation=1)).generation == 2
+
+    run(make, play)
+
+
+def test_leases_on_top(make: Make) -> None:
+    """Blocks and what is asked for beside them, on every kind: what is recorded keeps the base and all else."""
+
+    class Seen:
+        async def check(self, owner: Owner) -> None:
+            pass
+
+        def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
+            pass
+
+    async def play(backend: Backend) -> None:
+        leases, owner = Leases(backend, Seen()), Owner(1, 1, 1)
+        await leases.request(lambda _: Wish(1000, priority=3), None)
+        await leases.begin(Lease("a", 2000, owner))
+        view = await leases.begin(Lease("b", 3000, owner))
+        assert view.requested
+        assert view.requested.wish == Wish(3000, priority=3, base=1000)
+        assert view.status.attached == 3000
+        await leases.end("b")
+        await reaches(backend, lambda view: view.status.attached == 2000)
+        await leases.request(lambda _: Wish(0), None)
+        view = await leases.end("a")
+        await reaches(backend, lambda view: view.status.phase is Phase.IDLE)
+        leases.stop()
 
     run(make, play)
 

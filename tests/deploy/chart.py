@@ -11,6 +11,8 @@ import yaml
 from tests.cluster.testbed import binaries
 from tests.cluster.testbed.commands import run
 
+REGISTRY = ("--set", "image.repository=registry.example/gpu")
+"""What has no default."""
 CHART = Path(__file__).parents[2] / "deploy" / "chart" / "jupyter-gpu"
 
 
@@ -26,7 +28,7 @@ def text(values: Mapping[str, Any] | None = None, *, namespace: str = "jupyter-g
 
 @cache
 def _template(values: str, namespace: str) -> str:
-    flags = ("--namespace", namespace, "--kube-version", binaries.version(), "--values", "-")
+    flags = ("--namespace", namespace, "--kube-version", binaries.version(), *REGISTRY, "--values", "-")
     return run(binaries.path("helm"), "template", "jupyter-gpu", CHART, *flags, stdin=values)
 
 

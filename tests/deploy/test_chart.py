@@ -18,22 +18,45 @@ from tests.cluster.testbed import binaries
 from tests.cluster.testbed.commands import CommandFailed, run
 from tests.deploy import chart
 
+GUIDE = chart.CHART.parents[2] / "docs" / "cluster-guide.md"
 REAL: dict[str, Any] = {}
 SIMULATED = {"node": {"simulated": {"count": 4, "nodes": {"node2": {"firstMinor": 44}}}}}
 FULL: dict[str, Any] = {
     **SIMULATED,
-    "scheduler": {"replicas": 2, "service": {"clusterIP": "10.96.0.99"}, "policy": {"name": "pack"}},
-    "kubeScheduler": {"replicas": 2},
+    "scheduler": {"service": {"clusterIP": "10.96.0.99"}, "policy": {"name": "pack"}},
+    "kubeScheduler": {"replicas": 1},
     "notebooks": {"namespaces": [{"namespace": "alice"}], "readEvents": True},
     "hubs": [{"namespace": "hub", "serviceAccount": "hub", "notebookNamespaces": ["alice", "bob"]}],
     "image": {"pullSecrets": ["registry"]},
 }
-WORLDS = pytest.mark.parametrize("values", [REAL, SIMULATED, FULL], ids=["real", "simulated", "full"])
+CLUSTER_WIDE = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "FlowSchema",
+    "PriorityLevelConfiguration",
+    "SecurityContextConstraints",
+}
+EVERYTHING: dict[str, Any] = {
+    **FULL,
+    "metrics": {
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "rules": {"enabled": True},
+        "dashboard": {"enabled": True, "annotations": {"grafana_folder": "GPUs"}},
+    },
+    "networkPolicy": {"enabled": True},
+    "openShift": {"enabled": True},
+}
+"""With every switch on."""
+WORLDS = pytest.mark.parametrize(
+    "values", [REAL, SIMULATED, FULL, EVERYTHING], ids=["real", "simulated", "full", "all"]
+)
 
 
 def test_helm_lint() -> None:
     """Helm itself finds nothing wrong."""
-    said = run(binaries.path("helm"), "lint", "--strict", "--kube-version", binaries.version(), chart.CHART)
+    said = run(
+        binaries.path("helm"), "lint", "--strict", "--kube-version", binaries.version(), *chart.REGISTRY, chart.CHART
+    )
     assert "[WARNING]" not in said
     assert "[ERROR]" not in said
 
@@ -53,7 +76,7 @@ def test_objects_lie_in_the_release_s_namespace(values: dict[str, Any]) -> None:
     named = {"alice", "bob", "hub", "kube-system"}
     for item in objects:
         namespace = item["metadata"].get("namespace")
-        cluster_wide = item["kind"] in ("ClusterRole", "ClusterRoleBinding")
+        cluster_wide = item["kind"] in CLUSTER_WIDE
         assert (namespace is None) == cluster_wide, item["metadata"]
         assert namespace in (None, "elsewhere") or (item["kind"] == "RoleBinding" and namespace in named)
     for subject in _subjects(objects):
@@ -75,21 +98,38 @@ def test_names_are_used_once(values: dict[str, Any]) -> None:
     assert len(set(keys)) == len(keys)
 
 
+def test_where_images_are_pulled_from_must_be_said() -> None:
+    """There is no default that somebody else could take; the refusal says what is missing, and where to read how."""
+    words = ("template", "jupyter-gpu", chart.CHART, "--kube-version", binaries.version())
+    helm = binaries.path("helm")
+    with pytest.raises(
+        CommandFailed, match=r"/image/repository.*registry\.example/gpu \(docs/cluster-guide\.md, Images\)"
+    ):
+        run(helm, *words)
+    with pytest.raises(CommandFailed, match="/image/repository"):
+        run(helm, *words, "--set", "image.node=only/one@sha256:0")
+    whole = ("--set", "image.node=their/node:1,image.scheduler=their/scheduler:2")
+    found = {line.split()[1] for line in run(helm, *words, *whole).splitlines() if line.strip().startswith("image: ")}
+    assert found == {"their/node:1", "their/scheduler:2", f"registry.k8s.io/kube-scheduler:{binaries.version()}"}
+    assert "Images" in [line.strip("# ") for line in GUIDE.read_text().splitlines() if line.startswith("#")]
+
+
 def test_values_and_schema_name_the_same() -> None:
     """Every value is checked, and what is checked is documented by a default."""
     schema = json.loads((chart.CHART / "values.schema.json").read_text())
     values = yaml.safe_load((chart.CHART / "values.yaml").read_text())
 
-    def keys(schema: dict[str, Any], values: Any, path: str = "") -> Iterator[str]:
-        known = schema.get("properties", {})
+    def keys(part: dict[str, Any], values: Any, path: str = "") -> Iterator[str]:
+        part = schema["definitions"].get(part.get("$ref", "").rpartition("/")[2], part)
+        known = part.get("properties", {})
         if known and isinstance(values, dict):
-            if path not in (".kubeScheduler.resources", ".node.resources", ".scheduler.resources"):
+            if path.rpartition(".")[2] not in ("resources", "affinity", "updateStrategy", "seLinuxOptions"):
                 assert set(known) - {"global"} == set(values), path
             for key, value in values.items():
                 yield f"{path}.{key}"
                 yield from keys(known[key], value, f"{path}.{key}")
 
-    assert len(list(keys(schema, values))) > 50
+    assert len(list(keys(schema, values))) > 130
 
 
 @pytest.mark.parametrize(
@@ -123,6 +163,9 @@ def test_values_and_schema_name_the_same() -> None:
             "/policies/visibleDevices/exceptNamespaces/0",
         ),
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
+        ({"image": {"tag": 1}}, "/image/tag"),
+        ({"certificates": {"serverSecret": "mine"}}, "/certificates/clientSecret.*too, as serverSecret is"),
+        ({"certificates": {"clientSecret": "theirs"}}, "/certificates/clientSecret.*serverSecret named too"),
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
@@ -273,7 +316,8 @@ def test_programs_have_the_rights_that_they_use() -> None:
         | nodes
         | told
         | leads
-        | {"patch leases", "create pods/binding", "get endpointslices", "patch endpointslices"},
+        | {"patch leases", "create pods/binding", "get services"}
+        | {"create endpointslices", "get endpointslices", "patch endpointslices"},
         "jupyter-gpu-node": pods | nodes | told | {"patch nodes/status"},
         "jupyter-gpu-kube-scheduler": leads | {"update leases"},
         "jupyter-gpu-notebook": {"patch pods/status", "update-own pods/requested"},
@@ -335,10 +379,10 @@ def test_kube_scheduler_understands_its_configuration(values: dict[str, Any], tm
     assert extender["nodeCacheCapable"]
     assert extender["bindVerb"] == "bind"
     assert extender["managedResources"] == [{"name": "jupyter-gpu.io/slot"}]
-    assert seen["leaderElection"]["leaderElect"] == (values is FULL)
+    assert seen["leaderElection"]["leaderElect"] == (values in (REAL, SIMULATED))  # of two replicas one works
     assert seen["leaderElection"]["resourceNamespace"] == "jupyter-gpu"
     assert extender["urlPrefix"] == (
-        "https://10.96.0.99" if values is FULL else "https://jupyter-gpu-scheduler.jupyter-gpu.svc"
+        "https://jupyter-gpu-scheduler.jupyter-gpu.svc" if values in (REAL, SIMULATED) else "https://10.96.0.99"
     )
 
 

@@ -2,7 +2,9 @@
 
 import base64
 import json
+import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import yaml
 
 from jupyter_gpu_node.fakes import uuid_of
-from tests.cluster.testbed import Cluster, binaries, until
+from tests.cluster.testbed import Cluster, Existing, binaries, until
 from tests.cluster.testbed.commands import CommandFailed
 from tests.cluster.whole import pods
 from tests.deploy import product
@@ -20,9 +22,20 @@ pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]
 HERE = ("--namespace", product.NOTEBOOKS)
 EXAMPLE = product.ROOT / "deploy" / "examples" / "notebook.yaml"
 NOTEBOOKS = {"namespaces": [{"namespace": product.NOTEBOOKS, "serviceAccounts": ["notebook"]}]}
+ENOUGH: dict[str, Any] = {"resources": {"limits": {"cpu": "2"}}}
+LIMITED: dict[str, Any] = {
+    "scheduler": ENOUGH,
+    "kubeScheduler": ENOUGH,
+    "node": ENOUGH,
+    "hooks": {**ENOUGH, "priorityClassName": "system-cluster-critical"},
+    "metrics": {"dashboard": {"enabled": True}},
+    "networkPolicy": {"enabled": True},
+}
+"""What a namespace with a strict quota demands of every pod; and switches that every cluster knows."""
 OURS = (
     "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,deployments,daemonsets,"
-    "pods,jobs,services,endpointslices,secrets,configmaps,serviceaccounts,roles,rolebindings,leases"
+    "pods,jobs,services,endpointslices,secrets,configmaps,serviceaccounts,roles,rolebindings,leases,"
+    "poddisruptionbudgets,networkpolicies,flowschemas,prioritylevelconfigurations"
 )
 
 
@@ -31,7 +44,8 @@ def cluster() -> Iterator[Cluster]:
     """Two nodes with the product and one notebook, the one of the examples. The tests come in their order."""
     with product.some_cluster() as cluster:
         cluster.namespace(product.NOTEBOOKS)
-        product.install(cluster, notebooks=NOTEBOOKS)
+        quota(cluster)
+        product.install(cluster, notebooks=NOTEBOOKS, **LIMITED)
         node = cluster.node_names[0]
         notebook = product.load(cluster, "notebook", node=node)["notebook"]
         objects = list(yaml.safe_load_all(EXAMPLE.read_text()))
@@ -51,8 +65,11 @@ def test_what_is_installed_runs(cluster: Cluster) -> None:
     pods = get(cluster, "pods", "-n", product.NAMESPACE)
     assert {ready(pod) for pod in pods} == {True}
     assert len([pod for pod in pods if "node" in pod["metadata"]["labels"]["app.kubernetes.io/component"]]) == 2
-    (leader,) = [pod for pod in pods if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "scheduler"]
-    assert leader_address(cluster) == leader["status"]["podIP"]
+    for part in ("scheduler", "kube-scheduler"):
+        both = [pod for pod in pods if pod["metadata"]["labels"]["app.kubernetes.io/component"] == part]
+        assert len({pod["spec"]["nodeName"] for pod in both}) == len(both) == 2
+    leads = get_lease(cluster, "jupyter-gpu-scheduler")
+    assert {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods}[leads] == leader_address(cluster)
     name = notebook(cluster)["metadata"]["name"]
     with pytest.raises(CommandFailed, match="written by the jupyter-gpu scheduler only"):
         cluster.kubectl(*HERE, "annotate", "pod", name, "jupyter-gpu.io/allocated={}", "--overwrite")
@@ -82,7 +99,7 @@ def test_upgrade_while_the_notebook_runs(cluster: Cluster) -> None:
     words += ["python", "/tmp/prober.py", str(product.GPUS), "/tmp/stop"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as prober:
         try:
-            product.install(cluster, notebooks=NOTEBOOKS, node={"slots": 32}, scheduler={"replicas": 2})
+            product.install(cluster, notebooks=NOTEBOOKS, **product.merged(LIMITED, {"node": {"slots": 32}}))
         finally:
             python(cluster, "open('/tmp/stop', 'w')")
         output, _ = prober.communicate(timeout=60)
@@ -102,10 +119,11 @@ def test_upgrade_while_the_notebook_runs(cluster: Cluster) -> None:
 
 def test_the_clusters_own_kube_scheduler_asks_our_extender(cluster: Cluster, tmp_path: Path) -> None:
     """Configured by what `helm` prints: a pod that names no scheduler gets its place and its GPUs, or hears why not."""
-    product.install(
-        cluster, notebooks=NOTEBOOKS, node={"slots": 32}, scheduler={"replicas": 2}, kubeScheduler={"enabled": False}
+    more = {"node": {"slots": 32}, "kubeScheduler": {"enabled": False}}
+    product.install(cluster, notebooks=NOTEBOOKS, **product.merged(LIMITED, more))
+    until(
+        lambda: second(cluster) == ["lease.coordination.k8s.io/jupyter-gpu-kube-scheduler"], 60, "the second one to end"
     )
-    until(lambda: not [name for name in remains(cluster) if "kube-scheduler" in name], 60, "the second one to end")
     both = [unscheduled("fits", wants=2), unscheduled("large", wants=product.GPUS + 1)]
     try:
         configure_kube_scheduler(cluster, tmp_path)
@@ -168,6 +186,62 @@ def test_what_was_written_between_two_installations_is_not_believed(cluster: Clu
     finally:
         cluster.kubectl(*HERE, "delete", "pod", "forged", "--ignore-not-found", "--wait=true")
         product.uninstall(cluster)
+
+
+def quota(cluster: Cluster) -> None:
+    """In the product's namespace no pod may run that does not say all that it needs, nor one without a class."""
+    if isinstance(cluster, Existing):
+        return  # it has its own rules
+    cluster.namespace(product.NAMESPACE)
+    said = {f"{kind}.{what}": "100" for kind in ("requests", "limits") for what in ("cpu", "memory")}
+    said = {key: "100Gi" if key.endswith("memory") else value for key, value in said.items()}
+    classes = ["system-cluster-critical", "system-node-critical"]
+    only = {"scopeName": "PriorityClass", "operator": "NotIn", "values": classes}
+    quotas = [
+        ("whole", {"hard": said}),
+        ("unclassed", {"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [only]}}),
+    ]
+    for name, spec in quotas:
+        body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": spec}
+        cluster.kubectl("-n", product.NAMESPACE, "apply", "-f", "-", stdin=json.dumps(body))
+    until(lambda: len(get(cluster, "resourcequotas", "-n", product.NAMESPACE)) == 2, 60, "the quotas")
+    with pytest.raises(CommandFailed, match="failed quota"):
+        cluster.kubectl("-n", product.NAMESPACE, "run", "greedy", "--image=none", "--dry-run=server")
+
+
+def get_lease(cluster: Cluster, name: str) -> str:
+    """Who holds it."""
+    found = json.loads(cluster.kubectl("get", "lease", name, "-n", product.NAMESPACE, "-o", "json"))
+    return str(found["spec"]["holderIdentity"])
+
+
+def test_uninstall_goes_on_without_a_lost_node(cluster: Cluster) -> None:
+    """A node whose kubelet is silent keeps nobody waiting; when it is back, the plugin there ends too."""
+    product.install(cluster, notebooks=NOTEBOOKS, **LIMITED)
+    one, two = cluster.node_names
+    cluster.stop(f"kubelet@{two}")
+    try:
+        words = ("wait", f"node/{two}", "--for=condition=Ready=Unknown", "--timeout=120s")
+        cluster.kubectl(*words, seconds=130)
+        began = time.monotonic()
+        command = ["uninstall", product.RELEASE, "--namespace", product.NAMESPACE, "--wait"]
+        helm, environment = binaries.path("helm"), {**os.environ, **cluster.environment}
+        done = subprocess.run(
+            [helm, *command], env=environment, capture_output=True, text=True, check=False, timeout=300
+        )
+        took = time.monotonic() - began
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said
+        assert f"node {one}: cleaned" in said
+        assert f"node {two}: not cleaned, as it is not ready" in said
+        left = get(cluster, "pods", "-n", product.NAMESPACE)
+        assert {pod["spec"]["nodeName"] for pod in left} <= {two}
+        assert not [name for name in remains(cluster) if not name.startswith("pod/")]
+        assert "jupyter-gpu" not in cluster.node(one).run("find", "/sys/fs/bpf")
+    finally:
+        cluster.start(f"kubelet@{two}")
+    until(lambda: not remains(cluster), 120, f"the end of {remains(cluster)}")
+    assert took < 120
 
 
 PROBER = Path(__file__).parent / "prober.py"
@@ -285,6 +359,11 @@ def refusal(cluster: Cluster, name: str) -> str:
     """What kube-scheduler said last about a pod that it could not place."""
     words = ("get", "events", "--field-selector", f"involvedObject.name={name},reason=FailedScheduling", "-o", "json")
     return " ".join(each["message"] for each in json.loads(cluster.kubectl(*HERE, *words))["items"])
+
+
+def second(cluster: Cluster) -> list[str]:
+    """What there is of the second kube-scheduler."""
+    return [name for name in remains(cluster) if "kube-scheduler" in name]
 
 
 def remains(cluster: Cluster) -> list[str]:

@@ -1,6 +1,7 @@
 """Chart and examples on a real API server without nodes: every object is valid, upgrades keep what they must."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +10,69 @@ import yaml
 from tests.cluster.testbed import ControlPlane, binaries, control_plane
 from tests.cluster.testbed.commands import run
 from tests.deploy import chart
-from tests.deploy.test_chart import FULL, REAL, SIMULATED
+from tests.deploy.test_chart import EVERYTHING, FULL, REAL, SIMULATED
+from tests.deploy.vendor import vendor
 
 pytestmark = pytest.mark.cluster
 NAMESPACE = "jupyter-gpu"
+FOREIGN = (
+    ("monitoring.coreos.com", "ServiceMonitor", "Namespaced"),
+    ("monitoring.coreos.com", "PrometheusRule", "Namespaced"),
+    ("security.openshift.io", "SecurityContextConstraints", "Cluster"),
+)
+"""Kinds of others, of which this API server knows no more than that they exist."""
+_SHAPE: dict[str, Any] = {
+    "priorityClassName": "system-node-critical",
+    "extraEnv": [{"name": "NODE_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
+    "podLabels": {"team": "gpus"},
+    "podAnnotations": {"sidecar.example/inject": "no"},
+    "nodeSelector": {"pool": "system"},
+    "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "gpus", "effect": "NoSchedule"}],
+}
+_SPREAD: dict[str, Any] = {
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+    "affinity": {"nodeAffinity": {}},
+    "podDisruptionBudget": {"maxUnavailable": "50%"},
+    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+}
+SHAPED: dict[str, Any] = {
+    "scheduler": {**_SHAPE, **_SPREAD},
+    "kubeScheduler": {**_SHAPE, **_SPREAD},
+    "node": {**_SHAPE, "updateStrategy": {"type": "OnDelete"}, "seLinuxOptions": {"type": "spc_t"}},
+    "hooks": _SHAPE,
+    "networkPolicy": {
+        "enabled": True,
+        "extenderFrom": [{"ipBlock": {"cidr": "10.0.0.0/28"}}],
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}, "podSelector": {}}],
+    },
+}
+"""With everything said of pods that can be."""
 EXAMPLE = chart.CHART.parents[1] / "examples" / "notebook.yaml"
+
+
+def crd_name(group: str, kind: str, _: str) -> str:
+    """Plural and group."""
+    return f"{kind.lower().rstrip('s')}s.{group}"
+
+
+def crd(group: str, kind: str, scope: str) -> dict[str, Any]:
+    """A kind whose fields are not looked into."""
+    plural = crd_name(group, kind, scope).partition(".")[0]
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
+        },
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +81,17 @@ def plane() -> Iterator[ControlPlane]:
     with control_plane() as plane:
         for name in (NAMESPACE, "alice", "bob", "hub"):
             plane.namespace(name)
+        foreign = [crd(*words) for words in FOREIGN]
+        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(foreign))
+        plane.kubectl(
+            "wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{crd_name(*words)}" for words in FOREIGN)
+        )
         yield plane
 
 
-@pytest.mark.parametrize("values", [REAL, SIMULATED, FULL], ids=["real", "simulated", "full"])
+@pytest.mark.parametrize(
+    "values", [REAL, SIMULATED, FULL, EVERYTHING, SHAPED], ids=["real", "simulated", "full", "all", "shaped"]
+)
 def test_every_object_is_valid(plane: ControlPlane, values: dict[str, Any]) -> None:
     """The API server would take each of them, hooks, policies and cleaning pods included; no field is unknown to it."""
     files = chart.hook_files(values)
@@ -48,27 +114,47 @@ def test_the_example_is_valid(plane: ControlPlane) -> None:
 
 
 def test_an_upgrade_keeps_certificates_and_the_leader(plane: ControlPlane) -> None:
-    """What the first installation made, and what the leader wrote, is not made again."""
+    """What the first installation made is not made again; what the leader made is none of the chart's business."""
 
     def helm(*words: str) -> str:
         return run(binaries.path("helm"), "--kubeconfig", plane.kubeconfig, *words, "--namespace", NAMESPACE)
 
     def seen() -> list[str]:
-        keys = (
-            "secret/jupyter-gpu-extender",
-            "secret/jupyter-gpu-extender-client",
-            "endpointslice/jupyter-gpu-scheduler",
-        )
+        keys = ("secret/jupyter-gpu-extender", "secret/jupyter-gpu-extender-client")
         found = [plane.kubectl("get", key, "-n", NAMESPACE, "-o", "json") for key in keys]
-        return [str(yaml.safe_load(text).get("data") or yaml.safe_load(text).get("endpoints")) for text in found]
+        return [str(yaml.safe_load(text)["data"]) for text in found]
 
-    helm("install", "jupyter-gpu", str(chart.CHART), "--no-hooks")
-    leader = '{"endpoints":[{"addresses":["10.1.2.3"]}]}'
-    plane.kubectl("patch", "endpointslice", "jupyter-gpu-scheduler", "-n", NAMESPACE, "--type=merge", "-p", leader)
+    assert not [item for item in chart.render(EVERYTHING) if item["kind"] in ("EndpointSlice", "Endpoints")]
+    helm("install", "jupyter-gpu", str(chart.CHART), *chart.REGISTRY, "--no-hooks")
     before = seen()
-    assert "10.1.2.3" in before[2]
-    said = helm("upgrade", "jupyter-gpu", str(chart.CHART), "--no-hooks", "--set", "kubeScheduler.enabled=false")
+    plane.kubectl("create", "-n", NAMESPACE, "-f", "-", stdin=yaml.safe_dump(LEADER))
+    no_other = ("--set", "kubeScheduler.enabled=false")
+    said = helm("upgrade", "jupyter-gpu", str(chart.CHART), *chart.REGISTRY, "--no-hooks", *no_other)
     assert seen() == before
+    slices = yaml.safe_load(plane.kubectl("get", "endpointslices", "-n", NAMESPACE, "-o", "json"))["items"]
+    assert [each["endpoints"] for each in slices] == [LEADER["endpoints"]]
     assert "percentageOfNodesToScore: 100" in said
     assert "urlPrefix: https://jupyter-gpu-scheduler.jupyter-gpu.svc" in said
     helm("uninstall", "jupyter-gpu", "--no-hooks")
+    plane.kubectl("delete", "endpointslice", "jupyter-gpu-scheduler", "-n", NAMESPACE)
+
+
+LEADER: dict[str, Any] = {
+    "apiVersion": "discovery.k8s.io/v1",
+    "kind": "EndpointSlice",
+    "metadata": {"name": "jupyter-gpu-scheduler"},
+    "addressType": "IPv4",
+    "endpoints": [{"addresses": ["10.1.2.3"], "conditions": {}}],
+    "ports": [{"port": 8443}],
+}
+
+
+@pytest.mark.parametrize("suffix", ["", "-gke.1", "-eks-8cce635", "+k3s1", "+rke2r1"])
+def test_the_second_kube_scheduler_has_a_tag_that_exists(plane: ControlPlane, suffix: str, tmp_path: Path) -> None:
+    """Kubernetes publishes plain versions; what a vendor's API server adds to its own is no tag of theirs."""
+    with vendor(plane, f"v1.31.4{suffix}", tmp_path) as kubeconfig:
+        words = ("install", "jupyter-gpu", chart.CHART, *chart.REGISTRY, "--namespace", NAMESPACE, "--dry-run=server")
+        said = run(binaries.path("helm"), *words, environment={"KUBECONFIG": str(kubeconfig)})
+    assert {line.split("image: ")[1] for line in said.splitlines() if "kube-scheduler:" in line} == {
+        "registry.k8s.io/kube-scheduler:v1.31.4"
+    }

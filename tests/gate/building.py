@@ -31,8 +31,8 @@ class Built:
 
     @property
     def gate(self) -> Path:
-        """The form that is preloaded."""
-        return self.folder / "libjupyter_gpu_gate.so"
+        """The folder of the local form, with links to the driver."""
+        return self.folder / "gate"
 
     @property
     def shim(self) -> Path:
@@ -52,14 +52,12 @@ class Built:
 def build(folder: Path, flags: Sequence[str] = ()) -> Built:
     """All of it; `flags` for the gate and the programs, such as those of a sanitizer.
 
-    Of the program there are one that looks for the driver, one that is linked with it (`linked`), and one that is
-    linked with the gate before it (`first`).
+    Of the program there are one that looks for the driver, and one that is linked with it (`linked`).
     """
     built = Built(folder)
     command("sh", GATE / "standin" / "build.sh", built.driver)
     option = [f"--flag={flag}" for flag in flags]
-    linked_with = ["--flag=-DGATE_IS_LINKED"] if flags else []
-    command(sys.executable, GATE / "build.py", "preload", built.gate, *option, *linked_with)
+    build_gate(built.gate, built.driver / "libcuda.so.1", option)
     driver = built.driver / "libcuda.so.1"
     command(sys.executable, GATE / "build.py", "shim", built.shim / "libcuda.so.1", "--driver", driver,
             "--sockets", built.sockets, *option)  # fmt: skip
@@ -67,6 +65,12 @@ def build(folder: Path, flags: Sequence[str] = ()) -> Built:
     client, linked = PROGRAMS / "client.c", "-l:libcuda.so.1"
     command(*cc, client, "-o", built.program("client"))
     command(*cc, "-DLINKED", client, "-o", built.program("linked"), "-L", built.driver, linked)
-    first: list[str | Path] = ["-Wl,--no-as-needed", "-Wl,-rpath," + str(built.folder), built.gate]
-    command(*cc, "-DLINKED", client, "-o", built.program("first"), *first, "-L", built.driver, linked)
     return built
+
+
+def build_gate(folder: Path, driver: Path, option: Sequence[str] = ()) -> Path:
+    """The local form, in front of ``driver`` as the product puts it there: the folder again."""
+    command(sys.executable, GATE / "build.py", "local", folder / "libcuda.so.1", *option)
+    (folder / "libcuda.so").symlink_to("libcuda.so.1")
+    (folder / "libjupyter_gpu_driver.so.1").symlink_to(driver)
+    return folder

@@ -25,11 +25,11 @@ def short() -> Iterator[Path]:
 
 @pytest.fixture
 def place(built: Built, short: Path) -> Place:
-    """Where the gate is preloaded."""
+    """With the gate of one machine."""
     return Place(built, short)
 
 
-@pytest.fixture(params=["preload", "shim"])
+@pytest.fixture(params=["local", "shim"])
 def either(built: Built, short: Path, request: pytest.FixtureRequest) -> Place:
     """In both forms."""
     return Place(built, short, request.param)

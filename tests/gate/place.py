@@ -60,7 +60,7 @@ class Program:
 class Place:
     """A folder with the board of the GPU and with the sockets."""
 
-    def __init__(self, built: Built, folder: Path, form: str = "preload", memory: int = 1024) -> None:
+    def __init__(self, built: Built, folder: Path, form: str = "local", memory: int = 1024) -> None:
         self.built, self.folder, self.form = built, folder, form
         self.memory = memory
         (folder / "boards").mkdir()
@@ -92,8 +92,8 @@ class Place:
             self.built.sockets.unlink(missing_ok=True)
             self.built.sockets.symlink_to(sockets or self.sockets)
             return own | {"LD_LIBRARY_PATH": str(self.built.shim)}
-        gate = {"LD_PRELOAD": str(self.built.gate), "JUPYTER_GPU_GATE": str(sockets or self.sockets)}
-        return own | gate | {"LD_LIBRARY_PATH": str(self.built.driver)}
+        gate = {"LD_LIBRARY_PATH": str(self.built.gate), "JUPYTER_GPU_GATE": str(sockets or self.sockets)}
+        return own | gate
 
     def run(self, *arguments: str, owner: str = "one", sockets: Path | None = None, **env: str) -> Program:
         """The test program: the way to the driver and what it does."""

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu import search_path
+from jupyter_gpu.backends.local.sharing import front
 from tests.gate.standin.clients import python_of
 from tests.shares.serve import Serving
 
@@ -145,10 +147,10 @@ def torch() -> str:
 
 @pytest.fixture(scope="module")
 def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The form that is preloaded."""
-    library = tmp_path_factory.mktemp("gate") / "libjupyter_gpu_gate.so"
-    building.command(sys.executable, building.GATE / "build.py", "preload", library)
-    return library
+    """The folder of the form for one machine."""
+    driver = front.driver_of(os.environ)
+    assert driver
+    return building.build_gate(tmp_path_factory.mktemp("gate"), driver)
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +179,8 @@ class Bench:
     def environment(self, share: str) -> Mapping[str, str]:
         """Of a program of that share."""
         sockets = self._server.socket(self._gpu, share).parent
-        gated = {"LD_PRELOAD": str(self._gate), "JUPYTER_GPU_GATE": str(sockets), "CUDA_VISIBLE_DEVICES": self._gpu}
+        path = search_path.joined(str(self._gate), os.environ.get("LD_LIBRARY_PATH"))
+        gated = {"LD_LIBRARY_PATH": path, "JUPYTER_GPU_GATE": str(sockets), "CUDA_VISIBLE_DEVICES": self._gpu}
         return {**DETERMINISTIC, **gated}
 
     def start(self, python: str, program: str, share: str, *arguments: str) -> Program:

@@ -36,12 +36,10 @@ def _run(place: Place, server: Serving, owner: str, *arguments: str) -> Program:
 
 
 def _sanitized(place: Place, server: Serving, owner: str, *arguments: str) -> Program:
-    """The gate is linked in front, as a sanitizer must be the first library and not a preloaded one."""
     env = place.env(owner, server.socket(GPU, owner).parent)
-    del env["LD_PRELOAD"]
     env["TSAN_OPTIONS"] = "halt_on_error=1"
     env["ASAN_OPTIONS"] = "detect_leaks=0"  # what a process has at its end is given back with it
-    return Program([str(place.built.program("first")), "link", *arguments], env)
+    return Program([str(place.built.program("linked")), "link", *arguments], env)
 
 
 def test_two_shares_never_overlap(place: Place, server: Serving) -> None:

@@ -71,7 +71,7 @@ def test_a_library_that_is_to_find_its_own_driver_first_is_gated(either: Place) 
 
 
 def test_a_gate_without_a_directory_lets_everything_pass(place: Place) -> None:
-    """Preloaded where no share is used: the program runs as ever."""
+    """Where no share is used: the program runs as ever."""
     with place.run("dlsym", "kernels:3:10", "alloc:1024", "sync", JUPYTER_GPU_GATE="") as program:
         assert program.lines()[-1] == "done"
     assert place.sums().launches == 3
@@ -89,12 +89,40 @@ def test_an_environment_of_another_machine_gates_nothing(place: Place) -> None:
         program.kill()
 
 
+PREMATURE = """
+import ctypes, os
+driver = ctypes.CDLL("libcuda.so.1")
+def marks():
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            pass
+    return sum(link.startswith("/memfd:jupyter-gpu-looked") for link in links)
+print(marks(), driver.cuInit(0), driver.cuInit(0), marks())
+os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+print(driver.cuInit(0), marks(), flush=True)
+os.execv("/bin/sh", ["sh", "-c", "ls -l /proc/self/fd | grep -c looked"])
+"""
+
+
+def test_who_looks_for_gpus_where_there_are_none_is_known_by_a_mark(either: Place) -> None:
+    """One, whatever library it was; programs that this process becomes have none. A GPU that comes is found as ever."""
+    with Program(["python3", "-c", PREMATURE], either.env() | {"CUDA_VISIBLE_DEVICES": ""}) as running:
+        out, _ = running.process.communicate(timeout=60)
+    assert out.split("\n")[:3] == ["0 100 100 1", "0 1", "0"]
+    with Program(["python3", "-c", PREMATURE], either.env() | {"CUDA_VISIBLE_DEVICES": "0"}) as running:
+        out, _ = running.process.communicate(timeout=60)
+    assert out.split("\n")[0] == "0 0 0 0"
+
+
 def test_no_variable_takes_the_shim_away(built: Built, short: Path) -> None:
-    """Its directory is built in, and it needs no LD_PRELOAD."""
+    """Its directory is built in, and it stands where the driver is."""
     place = Place(built, short, "shim")
     with (
         place.stub() as stub,
-        place.run("dlsym", "kernels:1:10", JUPYTER_GPU_GATE="/nowhere", LD_PRELOAD="") as program,
+        place.run("dlsym", "kernels:1:10", JUPYTER_GPU_GATE="/nowhere") as program,
     ):
         stub.accept().expect(Ask)
         assert place.sums().launches == 0

@@ -73,8 +73,8 @@ def start_kernel(tmp_path: Path) -> Iterator[StartKernel]:
     """Start a kernel with these variables in its environment."""
     running: list[Kernel] = []
 
-    def start(**variables: str) -> Kernel:
-        manager = KernelManager(kernel_name="python3")
+    def start(name: str = "python3", **variables: str) -> Kernel:
+        manager = KernelManager(kernel_name=name)
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "JUPYTER_GPU"))}
         manager.start_kernel(
             env={

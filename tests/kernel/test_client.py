@@ -120,7 +120,7 @@ def test_error_of_the_server_is_raised_as_itself(site: Site) -> None:
 def test_server_without_the_extension(site: Site) -> None:
     """A plain 404 means that jupyter-gpu is not there, and says how to get it."""
     site.reply = lambda: (404, "text/html", b"<html>Not Found</html>")
-    with pytest.raises(ServerUnreachable, match="pip install jupyter-gpu"):
+    with pytest.raises(ServerUnreachable, match=r"pip install jupyter_gpu-\*\.whl"):
         Client(site.server_for()).send(get_status())
 
 

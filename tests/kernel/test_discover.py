@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,27 +14,27 @@ import pytest
 from jupyter_core.paths import jupyter_runtime_dir
 
 from jupyter_gpu import discover
-from jupyter_gpu.discover import Server, find
-from jupyter_gpu.model.errors import ServerUnreachable
+from jupyter_gpu.discover import Server, at, find, renewed
+from jupyter_gpu.model.errors import InvalidRequest, ServerUnreachable
 
 
-def write(folder: Path, pid: int, **changes: Any) -> None:
-    """The file of a server, as jupyter_server writes it."""
+def write(folder: Path, pid: int, *, place: str | None = None, alike: str = "0" * 16, **changes: Any) -> Path:
+    """The file of a server, as `door` writes it."""
     info = {
-        "base_url": "/base/",
-        "hostname": "localhost",
-        "password": False,
         "pid": pid,
+        "started": discover.started(pid),
+        "host": "localhost",
         "port": 8888,
-        "root_dir": "/",
         "secure": False,
         "sock": "",
+        "base": "/base/",
         "token": "secret",
-        "url": "http://localhost:8888/base/",
-        "version": "2.21.1",
         **changes,
     }
-    (folder / f"jpserver-{pid}.json").write_text(json.dumps(info))
+    path = folder / f"jupyter-gpu-{place or discover.here()}-{alike}-{pid % 100}.json"
+    path.write_text(json.dumps(info))
+    path.chmod(0o600)
+    return path
 
 
 @pytest.fixture
@@ -42,16 +43,37 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {"JUPYTER_RUNTIME_DIR": str(tmp_path)}
 
 
-def test_server_that_started_the_kernel(env: dict[str, str], tmp_path: Path) -> None:
-    """JPY_PARENT_PID names the server, also where others run."""
+def test_the_file_that_the_server_names(env: dict[str, str], tmp_path: Path) -> None:
+    """Also where others run, and where this process has another parent."""
     write(tmp_path, 1, port=1111)
-    write(tmp_path, os.getpid(), port=2222)
-    found = find({**env, "JPY_PARENT_PID": str(os.getpid())}, pid=1)
-    assert found == Server("127.0.0.1", 2222, "/base/", "secret")
+    path = write(tmp_path, os.getpid(), port=2222)
+    found = find({**env, "JUPYTER_GPU_SERVER": str(path)}, pid=1)
+    assert (found.host, found.port, found.base, found.token) == ("127.0.0.1", 2222, "/base/", "secret")
+
+
+def test_a_server_that_has_ended_is_not_replaced_by_another(env: dict[str, str], tmp_path: Path) -> None:
+    """A program's own server, or none: another one's GPUs are not what it meant."""
+    write(tmp_path, 1, port=1111)
+    with pytest.raises(ServerUnreachable, match="does not run any more"):
+        find({**env, "JUPYTER_GPU_SERVER": str(tmp_path / "gone.json")})
+
+
+def test_a_server_that_was_started_anew_is_found_again(env: dict[str, str], tmp_path: Path) -> None:
+    """By the same file, on another port and with another secret; while there is none, that is said."""
+    path = write(tmp_path, os.getpid(), port=1111)
+    found = find({**env, "JUPYTER_GPU_SERVER": str(path)})
+    assert renewed(found) is found
+    path.unlink()
+    with pytest.raises(ServerUnreachable, match="does not run any more"):
+        renewed(found)
+    os.utime(write(tmp_path, os.getpid(), port=2222, token="other"), ns=(1, 1))
+    assert (renewed(found).port, renewed(found).token) == (2222, "other")
+    plain = Server("127.0.0.1", 1)
+    assert renewed(plain) is plain
 
 
 def test_server_among_the_parents(env: dict[str, str], tmp_path: Path) -> None:
-    """In a terminal of the server only the parents tell which one it is."""
+    """Where the environment was lost only the parents tell which one it is."""
     write(tmp_path, 1, port=1111)
     write(tmp_path, os.getpid(), port=2222)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
@@ -59,34 +81,61 @@ def test_server_among_the_parents(env: dict[str, str], tmp_path: Path) -> None:
         child.communicate(b"\n")
 
 
-def test_hub_comes_first(env: dict[str, str], tmp_path: Path) -> None:
+def test_what_the_user_says_comes_first(env: dict[str, str], tmp_path: Path) -> None:
+    """The address with its token in it or beside it."""
+    said = {**env, "JUPYTER_GPU_SERVER": str(write(tmp_path, 1)), "JUPYTER_GPU_URL": "http://localhost:9/lab?token=one"}
+    assert find(said) == Server("127.0.0.1", 9, "/", "one")
+    assert find({**said, "JUPYTER_GPU_TOKEN": "two"}).token == "two"
+
+
+def test_hub_where_there_is_no_file(env: dict[str, str]) -> None:
     """Under JupyterHub the server listens on every address and is asked on the loopback."""
-    write(tmp_path, os.getpid())
     hub = {
         "JUPYTERHUB_API_TOKEN": "hub-token",
         "JUPYTERHUB_SERVICE_URL": "http://0.0.0.0:8765/user/ann/",
         "JUPYTERHUB_SERVICE_PREFIX": "/user/ann/",
     }
     assert find({**env, **hub}) == Server("127.0.0.1", 8765, "/user/ann/", "hub-token")
+    with pytest.raises(ServerUnreachable, match="JUPYTERHUB_SERVICE_URL"):
+        find({**env, **hub, "JUPYTERHUB_SERVICE_URL": "http://[::"})
 
 
 def test_only_running_server(env: dict[str, str], tmp_path: Path) -> None:
-    """From anywhere else, the one that runs; a dead one's file does not count."""
+    """From anywhere else, the one that runs: no dead one counts, and none without the extension."""
     write(tmp_path, 1, port=1111)
+    (tmp_path / "jpserver-2.json").write_text(
+        json.dumps({"pid": 1, "port": 7777, "token": "x", "hostname": "localhost"})
+    )
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
         dead.wait()
     write(tmp_path, dead.pid, port=3333)
     assert find(env, pid=0).port == 1111
 
 
+def test_a_pid_that_another_process_has_by_now(env: dict[str, str], tmp_path: Path) -> None:
+    """A server that was killed left its file; whoever has its number now is no server."""
+    write(tmp_path, os.getpid(), started=1)
+    with pytest.raises(ServerUnreachable):
+        find(env)
+
+
+def test_servers_of_other_machines_and_containers_with_this_home(env: dict[str, str], tmp_path: Path) -> None:
+    """They may have any pid that is in use here, too."""
+    write(tmp_path, os.getpid(), place="0" * 16)
+    with pytest.raises(ServerUnreachable, match="start one with 'jupyter lab'"):
+        find(env)
+
+
 def test_none_runs(env: dict[str, str]) -> None:
     """Outside Jupyter the error says what is missing."""
     with pytest.raises(ServerUnreachable, match="start one with 'jupyter lab'"):
         find(env, pid=0)
+    with pytest.raises(ServerUnreachable, match="start one with 'jupyter lab'"):
+        find({"JUPYTER_RUNTIME_DIR": "/proc/self/mem"}, pid=0)
 
 
 def test_several_run(env: dict[str, str], tmp_path: Path) -> None:
-    """It never guesses among several, and names them without their tokens."""
+    """It never guesses among several, and names them without their secrets."""
     write(tmp_path, 1, port=1111)
     write(tmp_path, os.getpid(), port=2222)
     with pytest.raises(ServerUnreachable, match="belongs to none") as caught:
@@ -97,29 +146,95 @@ def test_several_run(env: dict[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", "{", '{"pid": 1}', '{"pid": 1, "port": "80"}', '{"pid": true, "port": 1, "token": 3}', "9" * 5000],
-)
+    [
+        "", "[]", "{", '{"pid": 1}', "9" * 5000, "[" * 60_000, '{"host": 1}',
+        *(json.dumps({"pid": 1, "host": "h", "port": 1, "secure": False, "sock": "", "base": "/", "token": "t", **bad})
+          for bad in ({"pid": True}, {"pid": "1"}, {"port": "80"}, {"port": 65536}, {"token": "a\nb"}, {"secure": 1})),
+    ],
+)  # fmt: skip
 def test_broken_file(env: dict[str, str], tmp_path: Path, content: str) -> None:
     """A file that is not a server's is as good as none."""
-    (tmp_path / "jpserver-1.json").write_text(content)
-    with pytest.raises(ServerUnreachable):
-        find(env, pid=0)
+    path = write(tmp_path, 1)
+    path.write_text(content)
+    for environ in (env, {**env, "JUPYTER_GPU_SERVER": str(path)}):
+        with pytest.raises(ServerUnreachable):
+            find(environ, pid=0)
 
 
 def test_fifo_does_not_block(env: dict[str, str], tmp_path: Path) -> None:
     """Whatever lies in the directory, looking at it ends."""
-    os.mkfifo(tmp_path / "jpserver-1.json")
+    path = write(tmp_path, 1)
+    path.unlink()
+    os.mkfifo(path)
     with pytest.raises(ServerUnreachable):
         find(env, pid=0)
 
 
+@pytest.mark.parametrize("wrong", ["owner", "mode", "link"])
 @pytest.mark.root
-def test_file_of_somebody_else(env: dict[str, str], tmp_path: Path) -> None:
-    """Who writes the file chooses where the token goes, so it must be ours."""
-    write(tmp_path, 1)
-    os.chown(tmp_path / "jpserver-1.json", 12345, 12345)
+def test_file_of_somebody_else(env: dict[str, str], tmp_path: Path, wrong: str) -> None:
+    """Who can write the file chooses where the secret goes."""
+    path = write(tmp_path, 1)
+    if wrong == "owner":
+        os.chown(path, 12345, 12345)
+    elif wrong == "mode":
+        path.chmod(0o620)
+    else:
+        path.rename(tmp_path / "other")
+        path.symlink_to(tmp_path / "other")
     with pytest.raises(ServerUnreachable):
         find(env, pid=0)
+
+
+@pytest.mark.parametrize(
+    ("url", "server"),
+    [
+        ("http://localhost:8888/lab?token=abc", Server("127.0.0.1", 8888, "/", "abc")),
+        ("http://127.0.0.1:8888/base/tree/a/b.ipynb", Server("127.0.0.1", 8888, "/base/")),
+        ("https://[::1]/", Server("::1", 443, "/", secure=True)),
+        ("http://[::]:80/", Server("::1", 80)),
+        ("https://hub.example/user/ann/", Server("hub.example", 443, "/user/ann/", secure=True, check=True)),
+        ("http+unix://%2Frun%2Fj.sock/?token=t", Server("localhost", 0, "/", "t", sock="/run/j.sock")),
+    ],
+)
+def test_addresses_that_users_give(url: str, server: Server) -> None:
+    """As Jupyter prints them; the certificate of another machine is checked."""
+    assert at(url) == server
+
+
+@pytest.mark.parametrize(
+    "url", ["", "8888", "localhost:8888", "ftp://a/", "http://", "http://a:b@c/", "http://h:99999/", "http://[::/"]
+)
+def test_what_is_no_address(url: str) -> None:
+    """It is said at once, with what one looks like."""
+    with pytest.raises(InvalidRequest, match="not the address of a Jupyter server"):
+        at(url)
+
+
+def test_a_token_that_no_header_can_carry() -> None:
+    """Nothing can be put into a request beside it."""
+    with pytest.raises(InvalidRequest, match="token"):
+        at("http://localhost/", "a\r\nHost: b")
+
+
+def test_a_token_is_not_in_what_is_said_of_an_address() -> None:
+    """Errors are shown in notebooks."""
+    with pytest.raises(InvalidRequest) as caught:
+        at("ftp://localhost/?token=secret")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("length", [20, 100, 108, 200])
+def test_sockets_in_deep_folders(tmp_path: Path, length: int) -> None:
+    """An address has 108 bytes, the path of a socket may have more."""
+    folder = tmp_path / ("d" * max(1, length - len(str(tmp_path)) - 7))
+    folder.mkdir()
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+        with discover.short(str(folder / "sock")) as address:
+            server.bind(address)
+        server.listen()
+        with discover.short(str(folder / "sock")) as address:
+            client.connect(address)
 
 
 def test_token_is_not_shown() -> None:

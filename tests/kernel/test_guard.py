@@ -149,6 +149,34 @@ def test_order_of_devices_is_kept(guard: Guard, env: dict[str, str]) -> None:
     assert env[VISIBLE] == f"{second.uuid},{first.uuid}"
 
 
+def test_a_library_that_nobody_guards_looked_too_early(guard: Guard, file: Writer) -> None:
+    """The gate leaves a mark of it: it is told as soon as there is a GPU, and no more when CUDA has started."""
+    mark = "/memfd:jupyter-gpu-looked (deleted)"
+    assert guard.notice(links=[mark]) == ""
+    guard.see(Hint.of(real(1000, version=2)))
+    assert "A library of this kernel has looked for GPUs before there were any" in guard.notice(links=[mark])
+    assert guard.notice(links=[mark, "/dev/nvidia-uvm", "/dev/nvidia0"]) == ""
+    file(real(1000, version=3))
+    assert guard.starts(look)() == 7
+    assert guard.notice(links=[mark]) == ""
+
+
+@pytest.mark.parametrize(("enforced", "both", "second"), [(False, "0,1", "1"), (True, "0,1", "0")])
+def test_indices_for_programs_that_read_numbers(
+    env: dict[str, str], tmp_path: Path, enforced: bool, both: str, second: str
+) -> None:
+    """Those of the bus; where no other GPU can be opened CUDA counts the attached ones alone."""
+    env["JUPYTER_GPU_VISIBLE_BY"] = "index"
+    guard = Guard(env, str(tmp_path / "missing"))
+    gpus = Hint.of(real(2000)).gpus
+    guard.see(Hint("one", 1, False, gpus, enforced))
+    assert env[VISIBLE] == both
+    guard.see(Hint("one", 2, False, gpus[1:], enforced))
+    assert env[VISIBLE] == second
+    guard.see(Hint("one", 3, False, (), enforced))
+    assert env[VISIBLE] == ""
+
+
 def test_poisoned_before_us(guard: Guard, file: Writer) -> None:
     """A library that looked too early fails although GPUs are there: the cause is said, not its bare message."""
     file(real(1000, version=2))

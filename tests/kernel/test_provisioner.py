@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -10,30 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from jupyter_gpu.provisioner import ARGUMENT, _has_us, runs_ipykernel, taken_up
+from jupyter_gpu import provisioner
+from jupyter_gpu.launching import read
+from jupyter_gpu.provisioner import has_us, taken_up
 
 from .conftest import StartKernel
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("/usr/bin/python3 -m ipykernel_launcher -f x.json", True),
-        ("python3.11 -Xfrozen_modules=off -m ipykernel_launcher -f x.json", True),
-        ("python -m ipykernel -f x.json", True),
-        (f"python -m ipykernel_launcher -f x.json {ARGUMENT}", False),
-        ("python -m xpython -f x.json", False),
-        ("python -m bash_kernel -m ipykernel_launcher", False),
-        ("xpython -f x.json", False),
-        ("R --slave -e IRkernel::main() --args x.json", False),
-        ("conda run -n other python -m ipykernel_launcher -f x.json", False),
-        ("python -m", False),
-        ("", False),
-    ],
-)
-def test_runs_ipykernel(command: str, expected: bool) -> None:
-    """Only what certainly understands the argument gets it."""
-    assert runs_ipykernel(command.split()) is expected
 
 
 @pytest.mark.usefixtures("provisioned")
@@ -72,9 +55,98 @@ def test_other_environment_without_us(tmp_path: Path) -> None:
     other = tmp_path / "python3"
     other.symlink_to(sys.executable)
     with_us = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    assert not asyncio.run(_has_us(str(other), {"PATH": "", "PYTHONHOME": "", "PYTHONPATH": str(tmp_path)}))
-    assert asyncio.run(_has_us(str(other), with_us))
-    assert asyncio.run(_has_us(sys.executable, {}))
+
+    def has(python: str, env: dict[str, str]) -> bool:
+        launch = read([python, "-m", "ipykernel_launcher"])
+        assert launch
+        return asyncio.run(has_us(launch, env))
+
+    assert not has(str(other), {"PATH": "", "PYTHONHOME": "", "PYTHONPATH": str(tmp_path)})
+    assert has(str(other), with_us)
+    assert has(sys.executable, {})
+
+
+def test_a_question_that_is_never_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is ended with all that it started, and counts as a no, which is not asked again at each start."""
+    monkeypatch.setattr(provisioner, "_PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(provisioner, "_SLOW", 0.1)
+    marks = tmp_path / "marks"
+    script = tmp_path / "conda"
+    script.write_text(f"#!/bin/sh\necho >> {marks}\nsleep 1000\n")
+    script.chmod(0o755)
+    launch = read([str(script), "run", "python", "-m", "ipykernel_launcher"])
+    assert launch
+    env = {"PATH": os.environ["PATH"]}
+    assert [asyncio.run(has_us(launch, env)) for _ in range(2)] == [False, False]
+    assert marks.read_text() == "\n"
+
+
+def _specs(folder: Path) -> dict[str, list[str]]:
+    tail = ["-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    python = folder / "python3.14t"
+    python.symlink_to(sys.executable)
+    for name, drop in (("conda", 3), ("uv", 1)):
+        (folder / name).write_text(f'#!/bin/sh\nshift {drop}\nexec "$@"\n')
+        (folder / name).chmod(0o755)
+    (folder / "nb_conda_kernels").mkdir()
+    (folder / "nb_conda_kernels" / "__init__.py").touch()
+    (folder / "nb_conda_kernels" / "runner.py").write_text("import os, sys; os.execv(sys.argv[3], sys.argv[3:])")
+    return {
+        "conda": [str(folder / "conda"), "run", "-n", "x", sys.executable, *tail],
+        "uv": [str(folder / "uv"), "run", sys.executable, *tail],
+        "env": ["/usr/bin/env", "A=b", sys.executable, *tail],
+        "bash": ["bash", "-c", f"true && exec {sys.executable} -m ipykernel_launcher -f {{connection_file}}; echo"],
+        "nb_conda_kernels": [
+            *(sys.executable, "-m", "nb_conda_kernels.runner", "/conda", "/conda/envs/x"), sys.executable, *tail
+        ],
+        "free-threaded": [str(python), *tail],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["conda", "uv", "env", "bash", "nb_conda_kernels", "free-threaded"])
+@pytest.mark.usefixtures("provisioned")
+def test_the_guard_reaches_python_however_it_is_started(
+    start_kernel: StartKernel, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real kernels, by a kernel spec that chooses its Python like that."""
+    folder = tmp_path / "data" / "kernels" / "chosen"
+    folder.mkdir(parents=True)
+    spec = {"argv": _specs(tmp_path)[way], "display_name": way, "language": "python"}
+    (folder / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "data"))
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    kernel = start_kernel("chosen", PYTHONPATH=path)
+    assert kernel.run("import sys; print('jupyter_gpu.startup' in sys.modules)") == "True"
+
+
+@pytest.mark.usefixtures("provisioned")
+def test_what_cannot_be_guarded_is_told_in_the_log(
+    start_kernel: StartKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the reason; to import the package sets the guard up, once, where its server tells what is attached."""
+    folder = tmp_path / "data" / "kernels" / "chosen"
+    folder.mkdir(parents=True)
+    script = tmp_path / "kernel.sh"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m ipykernel_launcher "$@"\n')
+    script.chmod(0o755)
+    spec = {"argv": [str(script), "-f", "{connection_file}"], "display_name": "x", "language": "python"}
+    (folder / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "data"))
+    attached = tmp_path / "attached"
+    attached.write_text('{"instance": "a", "version": 1, "simulated": false, "gpus": []}')
+    with caplog.at_level(logging.INFO):
+        kernel = start_kernel("chosen", JUPYTER_GPU_ATTACHED=str(attached))
+    assert "it is not known how its command starts ipykernel" in caplog.text
+    assert kernel.run("import sys; print('jupyter_gpu.startup' in sys.modules)") == "False"
+    seen = "import torch\ntry: torch.zeros(1, device='cuda')\nexcept Exception as e: print(type(e).__name__)"
+    assert (
+        kernel.run(f"import jupyter_gpu, jupyter_gpu.startup as s; s.install(); s.install()\n{seen}") == "NoGpuAttached"
+    )
+    finders = "sum(type(f).__module__ == 'jupyter_gpu.frameworks' for f in sys.meta_path)"
+    assert (
+        kernel.run(f"import sys; print({finders}, len(get_ipython().events.callbacks['pre_run_cell']))").split()[0]
+        == "1"
+    )
 
 
 def test_no_kernel_is_older_than_its_guard() -> None:

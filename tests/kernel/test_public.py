@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,19 +27,24 @@ def test_public_names() -> None:
     """Whoever adds or removes a public name does it here, too."""
     assert sorted(jupyter_gpu.__all__) == [
         "BackendUnavailable",
+        "CudaStartedTooEarly",
         "Draining",
         "GpuError",
         "Infeasible",
+        "InvalidAnnotation",
         "InvalidRequest",
         "LimitExceeded",
         "NoCapacity",
+        "NoGpuAttached",
         "NotPermitted",
         "ServerUnreachable",
         "StaleGeneration",
+        "TooLarge",
         "Unhealthy",
         "__version__",
         "aresize",
         "at_least",
+        "connect",
         "gpu",
         "release",
         "resize",
@@ -45,6 +53,48 @@ def test_public_names() -> None:
         "wait",
     ]
     assert all(getattr(jupyter_gpu, name) for name in jupyter_gpu.__all__)
+
+
+def errors_in_the_guide() -> dict[str, str]:
+    """The first and second column of the user guide's table of errors."""
+    guide = (Path(__file__).parents[2] / "docs" / "user-guide.md").read_text()
+    table = guide.partition("| error | when |")[2].partition("\n\n")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.MULTILINE))
+
+
+def test_every_error_in_the_guide_can_be_imported() -> None:
+    """As the guide says: all are kinds of `GpuError`, and no error is left out. What it says of fields is so."""
+    listed = errors_in_the_guide()
+    assert len(listed) > 10
+    for name in listed:
+        assert issubclass(getattr(jupyter_gpu, name), jupyter_gpu.GpuError)
+        assert name in jupyter_gpu.__all__
+    public = {value for name in jupyter_gpu.__all__ if isinstance(value := getattr(jupyter_gpu, name), type)}
+    assert {cls.__name__ for cls in public} - {"GpuError"} == set(listed)
+    every = {
+        cls.__name__ for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.GpuError)
+    }
+    assert every - {"GpuError"} <= set(listed)
+    code = f"from jupyter_gpu import {', '.join(listed)}; print('fine')"
+    assert fresh(code) == "fine"
+
+
+@pytest.mark.parametrize("name", errors_in_the_guide())
+def test_every_error_travels_between_processes(name: str) -> None:
+    """Pickled in a worker, it is the same in the notebook."""
+    known: dict[str, dict[str, Any]] = {
+        "LimitExceeded": {"limit": 1000},
+        "Infeasible": {"have": 1000},
+        "NoCapacity": {"have": 0, "queue": 2},
+        "Draining": {"holders": [{"pid": 7}]},
+        "Unhealthy": {"gpus": ["GPU-1"]},
+        "StaleGeneration": {"current": 3},
+    }
+    details = known.get(name, {"field": "x"} if name in ("InvalidRequest", "TooLarge") else {})
+    error = getattr(jupyter_gpu, name)("What is wrong.", **details)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert (str(again), again.details) == (str(error), error.details)
 
 
 def test_version_is_found_beside_the_file_that_the_build_writes() -> None:
@@ -61,6 +111,7 @@ def test_public_methods() -> None:
     assert sorted(name for name in vars(Gpu) if not name.startswith("_")) == [
         "aresize",
         "at_least",
+        "connect",
         "devices",
         "release",
         "resize",

@@ -122,6 +122,11 @@ def test_at_least(calm: Kernel) -> None:
         ("gpu.resize(1, priority=10)", "InvalidRequest: 'priority'"),
         ("gpu.resize(1, each=0.3)", "InvalidRequest"),
         ("gpu.resize(1, timeout=-1)", "InvalidRequest: 'timeout'"),
+        ("gpu.resize(1, timeout='60')", "InvalidRequest: 'timeout': '60' is not a number of seconds"),
+        ("gpu.release(timeout=float('nan'))", "InvalidRequest: 'timeout': nan is not"),
+        ("gpu.at_least(1, timeout=[])", "InvalidRequest: 'timeout'"),
+        ("gpu.wait(timeout=True)", "InvalidRequest: 'timeout'"),
+        ("import fractions; gpu.resize(fractions.Fraction(1, 3))", "InvalidRequest: 1/3 is finer than a thousandth"),
         ("simulate.work(1)", r"NoGpuAttached: No GPU is attached: gpu\.resize\(1\) first"),
     ],
 )
@@ -184,6 +189,48 @@ def test_waiting_for_itself(kernel: Kernel) -> None:
         kernel.run("gpu.release()")
     kernel.run("held.__exit__(None, None, None)")
     assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
+
+
+def in_use(server: Server) -> bool:
+    """Whether a program has a GPU open now."""
+    server.rest("GET", "jupyter-gpu/api/v1/sample")
+    return any(gpu["users"] for gpu in server.status()["gpus"])
+
+
+PROCESS = "p = mp.get_context({!r}).Process(target=simulate.work, args=(600,), daemon=True); p.start(); pid = p.pid"
+WORKERS = {
+    "fork": PROCESS.format("fork"),
+    "spawn": PROCESS.format("spawn"),
+    "reparented": (
+        "r, w = os.pipe()\n"
+        "if not os.fork():\n"
+        "    inner = os.fork()\n"
+        "    if inner: os.write(w, str(inner).encode()); os._exit(0)\n"
+        "    simulate.work(600); os._exit(0)\n"
+        "os.wait(); pid = int(os.read(r, 20))"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", WORKERS)
+def test_waiting_for_its_own_workers(kernel: Kernel, server: Server, how: str) -> None:
+    """Workers that this kernel started are named at once, with what to do; once they end, the GPU is given back."""
+    kernel.run(f"import multiprocessing as mp, os, signal\ngpu.resize(1)\n{WORKERS[how]}")
+    await_(lambda: in_use(server))
+    with pytest.raises(Failed, match=r"Draining: Still open: a multiprocessing worker \(process \d+\)") as caught:
+        kernel.run("gpu.release()", timeout=30)
+    assert f"(process {kernel.run('print(pid)')})" in caught.value.text
+    kernel.run("os.kill(pid, signal.SIGKILL)")
+    assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
+
+
+def test_a_program_of_its_own_is_waited_for(kernel: Kernel, server: Server) -> None:
+    """It ends by itself: it is named meanwhile, and nothing is raised."""
+    code = "from jupyter_gpu import simulate; simulate.work(3)"
+    kernel.run(f"import subprocess, sys\ngpu.resize(1)\np = subprocess.Popen([sys.executable, '-c', {code!r}])")
+    await_(lambda: in_use(server))
+    assert kernel.run("print(gpu.release(timeout=30).attached)") == "0"
+    assert "a program that you started here (process" in kernel.errors
 
 
 def test_another_kernel_drains(kernel: Kernel, server: Server) -> None:

@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from jupyter_gpu.client import Call
 from jupyter_gpu.model.annotations import Reason
@@ -23,8 +20,10 @@ from jupyter_gpu.model.errors import (
     ServerUnreachable,
     StaleGeneration,
 )
+from jupyter_gpu.model.lease import Owner
 from jupyter_gpu.model.view import User, View
-from jupyter_gpu.waiting import Ledger, Patience, Pause, Steps, give_back, holders, resize, settle, take, with_amount
+from jupyter_gpu.model.workers import SELF, Started, Worker, worker
+from jupyter_gpu.waiting import Patience, Pause, Steps, holders, resize, settle, take
 
 from .builders import view
 
@@ -49,7 +48,7 @@ class Recorder:
 
 
 def patience(timeout: float | None = None, itself: bool = False) -> Patience:
-    return Patience(timeout, Recorder(), lambda _: itself)
+    return Patience(timeout, Recorder(), lambda _: (Worker(1, SELF),) if itself else ())
 
 
 def drive(
@@ -139,6 +138,46 @@ def test_waiting_for_itself() -> None:
         drive(resize({"milli": 1000}, patience(itself=True)), view(1000, generation=2, draining=(1,), users=(user,)))
 
 
+def test_waiting_for_its_own_workers() -> None:
+    """They wait for this process. Those that were just told to end have a moment; then it says what to do."""
+    mine = patience()
+    loader = worker(Started(7, "pt_data_worker", ("python",), forked=True), ())
+    mine.own_holders = lambda _: (loader,)
+    drains = view(0, generation=2, draining=(0,), users=(User(7, "python"),))
+    steps = resize({"milli": 0}, mine)
+    next(steps)
+    again = steps.send(drains)
+    assert isinstance(again, Call)
+    assert again.path.endswith("timeout=0.250")
+    assert mine.suspected is not None
+    mine.suspected -= 2
+    with pytest.raises(Draining, match=r"DataLoader worker \(process 7\).*del loader.*gpu\.resize\(1\)"):
+        steps.send(drains)
+
+
+def test_its_own_workers_end() -> None:
+    """No error where they were just about to."""
+    mine = patience()
+    answers = iter([(worker(Started(7, "python", ("python",), forked=True), ()),), (), ()])
+    mine.own_holders = lambda _: next(answers)
+    drains = view(0, generation=2, draining=(0,))
+    result, _ = drive(resize({"milli": 0}, mine), drains, drains, view(0, generation=2, version=2))
+    assert result.status.draining == 0
+
+
+def test_a_program_of_its_own() -> None:
+    """It may end by itself: it is waited for, and named once."""
+    mine = patience()
+    program = worker(Started(7, "train", ("./train",)), ())
+    mine.own_holders = lambda _: (program,)
+    drains = view(0, generation=2, draining=(0,))
+    drive(resize({"milli": 0}, mine), drains, drains, view(0, generation=2, version=2))
+    assert isinstance(mine.progress, Recorder)
+    (said,) = mine.progress.said
+    assert "a program that you started here (process 7)" in said
+    assert "process.terminate()" in said
+
+
 def test_somebody_else_drains() -> None:
     """Another process may close the GPU at any time: wait for it."""
     other = User(2, "python")
@@ -196,135 +235,77 @@ def test_server_gone_and_no_time_left() -> None:
         drive(settle(view(1000, attached=0), mine), *[ServerUnreachable("gone")] * 100_000)
 
 
-def test_at_least_takes_and_gives_back() -> None:
-    """From 1 GPU at least 3: two are taken, and after the block it is 1 again, all else of the wish kept."""
-    ledger, block = Ledger(), object()
-    before = view(1000, generation=4, priority=7)
-    result, done = drive(take(3000, block, ledger, patience()), before, view(3000, generation=5, version=2, priority=7))
+OWNER = Owner(1, 2, 3, "k")
+
+
+def test_at_least_waits_until_enough_is_there() -> None:
+    """One lease under a key of the client's, and then questions for what is newer."""
+    mine = patience()
+    result, done = drive(
+        take("key", 3000, OWNER, mine),
+        view(3000, attached=1000, base=1000, position=1),
+        view(3000, base=1000, generation=1, version=2),
+    )
     assert result.status.attached == 3000
-    assert calls(done)[1] == ("PUT", {"milli": 3000, "priority": 7, "generation": 4})
-    _, done = drive(give_back(block, ledger), result, view(1000, generation=6))
-    assert calls(done)[1] == ("PUT", {"milli": 1000, "priority": 7, "generation": 5})
+    assert calls(done) == [("PUT", {"milli": 3000, "owner": OWNER.to_json()}), ("GET", None)]
+    assert isinstance(done[0], Call)
+    assert done[0].path == "leases/key"
+    assert isinstance(mine.progress, Recorder)
+    assert mine.progress.closed == 1
 
 
-def test_at_least_has_enough() -> None:
-    """Nothing is written where enough is there, neither before nor after."""
-    ledger, block = Ledger(), object()
-    _, done = drive(take(1000, block, ledger, patience()), view(2000))
-    assert calls(done) == [("GET", None)]
-    _, done = drive(give_back(block, ledger), view(2000))
-    assert calls(done) == [("GET", None)]
-
-
-def test_at_least_does_not_start() -> None:
-    """Time is over before all are there: what was asked for is withdrawn, and the error is the wait's."""
-    ledger, block = Ledger(), object()
-    waiting = view(2000, attached=1000, generation=2, position=1)
-    script = (view(1000), waiting, waiting, view(1000, generation=3))
-    done: list[Call | Pause] = []
+def test_at_least_time_is_over() -> None:
+    """The error is the wait's; giving back is the caller's part."""
     with pytest.raises(NoCapacity):
-        drive(take(2000, block, ledger, patience(0)), *script, into=done)
-    assert calls(done)[-1] == ("PUT", {"milli": 1000, "generation": 2})
+        drive(take("key", 2000, OWNER, patience(0)), view(2000, attached=1000, generation=2, position=1))
 
 
-def test_at_least_withdraws_after_ctrl_c() -> None:
-    """The block did not begin, so nothing would ever give back: Ctrl-C withdraws, unlike in resize."""
-    ledger, block, mine = Ledger(), object(), patience()
-    waiting = view(1000, attached=0, generation=2, position=1)
-    steps = take(1000, block, ledger, mine)
-    next(steps)
-    steps.send(view(0))
-    steps.send(waiting)
-    withdraw_look = steps.throw(KeyboardInterrupt())
-    assert isinstance(withdraw_look, Call)
-    put = steps.send(waiting)
-    assert isinstance(put, Call)
-    assert put.body == {"milli": 0, "generation": 2}
+def test_at_least_is_overruled() -> None:
+    """Somebody took it back in the panel while it was waited for."""
+    with pytest.raises(StaleGeneration, match="changed to 1 GPU meanwhile; 2 GPUs must stay here"):
+        drive(take("key", 2000, OWNER, patience()), view(2000, attached=0), view(1000, generation=2, version=2))
+
+
+def test_at_least_says_that_ctrl_c_withdraws() -> None:
+    """Unlike in resize, nothing stands."""
+    mine = patience()
     with pytest.raises(KeyboardInterrupt):
-        steps.send(view(0, generation=3))
+        drive(take("key", 1000, OWNER, mine), view(1000, attached=0), KeyboardInterrupt())
     assert isinstance(mine.progress, Recorder)
     assert "withdrawn" in mine.progress.said[0]
 
 
-def test_at_least_looks_again_after_a_race() -> None:
-    """Somebody changed the wish between the look and the write: look again, take what is missing then."""
-    ledger, block = Ledger(), object()
+def test_at_least_asks_a_server_that_started_anew_again() -> None:
+    """It knows no leases."""
     _, done = drive(
-        take(2000, block, ledger, patience()),
-        view(0),
-        StaleGeneration(current=1),
-        view(1000, generation=1),
-        view(2000, generation=2),
+        take("key", 1000, OWNER, patience()),
+        view(1000, attached=0),
+        view(0, instance="two"),
+        view(1000, instance="two", base=0),
     )
-    assert calls(done)[-1] == ("PUT", {"milli": 2000, "generation": 1})
-    _, done = drive(give_back(block, ledger), view(2000, generation=2), view(1000, generation=3))
-    assert calls(done)[-1] == ("PUT", {"milli": 1000, "generation": 2})
+    assert [step.path for step in done if isinstance(step, Call) and step.method == "PUT"] == ["leases/key"] * 2
 
 
-def test_shares_that_do_not_divide() -> None:
-    """A wish for halves is kept where the new amount is made of halves, and dropped where it is not."""
-    assert with_amount(view(1000, each=500), 2000) == {"milli": 2000, "each": 500}
-    assert with_amount(view(1000, each=500), 1250) == {"milli": 1250}
-    assert with_amount(view(0), 1000) == {"milli": 1000}
+def test_blocks_of_others_do_not_end_a_wait() -> None:
+    """A lease that begins and one that ends change the generation, and not what was asked for."""
+    result, _ = drive(
+        resize({"milli": 2000}, patience()),
+        view(2000, attached=0, generation=1),
+        view(3000, attached=1000, base=2000, generation=2, version=2),
+        view(2000, attached=1000, generation=3, version=3),
+        view(2000, generation=3, version=4),
+    )
+    assert result.version == 4
+
+
+def test_what_a_block_of_others_waits_for_is_not_waited_for() -> None:
+    """All that was asked for is there; the rest is another block's."""
+    waiting = view(4000, attached=2000, base=2000, generation=2, version=2, position=1)
+    result, _ = drive(resize({"milli": 2000}, patience()), view(2000, attached=1000, generation=1), waiting)
+    assert result == waiting
 
 
 def test_holders_are_named_once() -> None:
     """A process with two GPUs open is one holder."""
     user = User(1, "python")
     assert holders(view(0, generation=2, draining=(0, 1), users=(user,))) == (user,)
-
-
-@given(st.integers(0, 4000), st.lists(st.integers(0, 4000), max_size=6))
-def test_nested_blocks_end_where_they_began(start: int, levels: list[int]) -> None:
-    """Whatever is nested, the wish before is the wish after."""
-    ledger, requested, blocks = Ledger(), start, []
-    for level in levels:
-        block = object()
-        took = max(0, level - requested)
-        requested += took
-        ledger.enter(block, level, took)
-        blocks.append(block)
-    for block in reversed(blocks):
-        requested -= ledger.leave(block, requested)
-    assert requested == start
-
-
-class Blocks(RuleBasedStateMachine):
-    """Blocks that begin and end in any order, as threads and tasks do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ledger = Ledger()
-        self.start = self.requested = 1000
-        self.open: dict[object, int] = {}
-
-    @rule(level=st.integers(0, 4000))
-    def begin(self, level: int) -> None:
-        """A block takes what is missing."""
-        block, took = object(), max(0, level - self.requested)
-        self.requested += took
-        self.ledger.enter(block, level, took)
-        self.open[block] = level
-
-    @precondition(lambda self: self.open)
-    @rule(data=st.data())
-    def end(self, data: st.DataObject) -> None:
-        """Any of them ends."""
-        block = data.draw(st.sampled_from(sorted(self.open, key=id)))
-        del self.open[block]
-        self.requested -= self.ledger.leave(block, self.requested)
-
-    @invariant()
-    def every_open_block_has_enough(self) -> None:
-        """No block loses what it needs because another one ended."""
-        assert self.requested >= max(self.open.values(), default=0)
-
-    @invariant()
-    def nothing_is_left_over(self) -> None:
-        """When all have ended, the wish is what it was."""
-        if not self.open:
-            assert self.requested == self.start
-
-
-TestBlocks = Blocks.TestCase
-TestBlocks.__doc__ = "Blocks that begin and end in any order."

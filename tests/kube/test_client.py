@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from jupyter_gpu.kube import (
     paths,
 )
 from jupyter_gpu.kube.credentials import Credentials
-from tests.cluster.testbed import ControlPlane
+from tests.cluster.testbed import ControlPlane, ports
 from tests.kube.answers import answering, http
 from tests.kube.conftest import MAPS, Through
 
@@ -237,9 +236,7 @@ def test_a_server_that_says_nothing_is_given_up_in_time(through: Through) -> Non
 
 def test_nobody_at_the_address_is_unavailable_and_nothing_was_sent() -> None:
     """A refused connection: whoever retries a write may do so without reading first."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = ports.free(1)
 
     async def play() -> None:
         async with Kube(Credentials(f"http://127.0.0.1:{port}")) as kube:

@@ -171,15 +171,18 @@ async def test_a_kubelet_that_is_asked_too_often_is_asked_again() -> None:
 
 
 async def test_slots_become_unhealthy_and_healthy_again_by_a_message_of_the_same_stream() -> None:
-    """A node that can't guard its GPUs offers no slots, and prepares no container that was promised one."""
+    """A node that can't serve offers no slots. A container that was promised one is refused before its start only."""
     async with world() as w:
         plugin = await w.kubelet.plugin()
         w.plugin.set_problem("the kernel has no BPF")
         await until(lambda: set(plugin.health.values()) == {"Unhealthy"}, "unhealthy slots")
-        assert w.plugin.not_ready() == "the kernel has no BPF"
         request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=["slot-0000"])])
-        with pytest.raises(grpc.aio.AioRpcError, match="can't guard its GPUs now: the kernel has no BPF"):
-            await plugin.call("Allocate", request, api.AllocateResponse)
+        await plugin.call("Allocate", request, api.AllocateResponse)  # to refuse it would end the pod for good
+        w.add("uid-1", "alice")
+        w.kubelet.give("uid-1", "alice", "slot-0000")
+        w.guard.refuse = "the kernel has no BPF"
+        with pytest.raises(grpc.aio.AioRpcError, match="the kernel has no BPF"):
+            await w.kubelet.before_start("slot-0000")
         w.plugin.set_problem("")
         await until(lambda: set(plugin.health.values()) == {"Healthy"}, "healthy slots")
         assert plugin.messages == 3
@@ -235,3 +238,34 @@ async def test_a_kubelet_that_forgot_who_has_a_slot_cannot_give_it_away_again() 
         del w.pods["uid-1"]
         await w.kubelet.allocate("slot-0002")
         assert not w.claims.known
+
+
+async def test_a_driver_that_goes_away_lets_a_container_wait() -> None:
+    """It was admitted just then: it gets the devices that there were, and starts as soon as they are back."""
+    async with world() as w:
+        node = w.settings.device_directory / "gpu2"
+        node.unlink()
+        made = await w.kubelet.allocate("slot-0002")
+        assert [device.host_path for device in made.devices][2] == str(node)
+        w.add("uid-1", "alice")
+        w.kubelet.give("uid-1", "alice", "slot-0002")
+        with pytest.raises(grpc.aio.AioRpcError, match="gpu2 of a GPU is not there now"):
+            await w.kubelet.before_start("slot-0002")
+        assert not w.guard.closed
+        await w.end()
+        w.begin()  # the next plugin knows it too
+        await until(lambda: w.kubelet.registrations == 2, "a second registration")
+        await w.kubelet.plugin()
+        with pytest.raises(grpc.aio.AioRpcError, match="gpu2 of a GPU is not there now"):
+            await w.kubelet.before_start("slot-0002")
+        node.touch()
+        await w.kubelet.before_start("slot-0002")
+        assert len(w.guard.closed) == 1
+
+
+async def test_a_container_for_which_no_gpu_is_known_is_refused() -> None:
+    """The kubelet is offered no slot then: only one that did not listen asks for it."""
+    async with world() as w:
+        w.gpus = ()
+        with pytest.raises(grpc.aio.AioRpcError, match="GPUs of this node are not known now"):
+            await w.kubelet.allocate("slot-0002")

@@ -78,6 +78,7 @@ class World:
     """By uid what the watch has told."""
     server: list[Any] | None
     """What the API server answers when it is asked; None: it is away."""
+    gpus: tuple[Gpu, ...] = field(default_factory=gpus)
     claims: Claims = field(init=False)
     plugin: DevicePlugin = field(init=False)
     task: asyncio.Task[None] = field(init=False)
@@ -90,7 +91,7 @@ class World:
         self.claims = Claims(self.settings, lambda: self.pods, self.fetch)
         gate = Gate(self.settings.state, lambda: Path(__file__))  # any file does
         gate.install()
-        self.plugin = DevicePlugin(self.settings, gpus, self.guard, self.claims, gate)
+        self.plugin = DevicePlugin(self.settings, lambda: self.gpus, self.guard, self.claims, gate)
         self.task = asyncio.create_task(self.plugin.run())
 
     async def end(self) -> None:

@@ -75,14 +75,16 @@ inventories = st.lists(
 def _wishes(draw: st.DrawFn) -> Wish:
     each = draw(st.none() | st.integers(1, 1000))
     count = draw(st.integers(0, 256 if each else 255_000))
+    milli = count * (each or 1)
     return Wish(
-        milli=count * (each or 1),
+        milli=milli,
         each=each,
         memory=draw(st.none() | st.integers(1, MAX_BYTES)),
         model=draw(st.lists(names(128), max_size=3).map(tuple)),
         topology=draw(st.sampled_from([None, "any", "island", "switch"])),
         placement=draw(st.sampled_from([None, "local", "any"])),
         priority=draw(st.none() | st.integers(0, 9)),
+        base=draw(st.none() | st.integers(0, count - 1).map(lambda less: less * (each or 1))) if count else None,
     )
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import (
     MAX_BYTES,
-    MAX_REQUEST_BYTES,
     Allocated,
     Attached,
     Requested,
@@ -21,13 +20,14 @@ from jupyter_gpu.model.annotations import (
     decode_attached,
     decode_inventory,
     decode_requested,
-    decode_wish,
     encode,
     record,
 )
 from jupyter_gpu.model.errors import InvalidAnnotation, InvalidRequest, TooLarge
 from jupyter_gpu.model.gpu import MAX_GPUS, Device, DrainingShare, GpuShare, Holder, pieces, total
+from jupyter_gpu.model.lease import own
 from jupyter_gpu.model.quantity import MAX_MILLI
+from jupyter_gpu.model.request import MAX_REQUEST_BYTES, decode_request
 
 from . import strategies as any_
 from .test_strict import nearly_json
@@ -87,7 +87,7 @@ def test_any_bytes(decode: Callable[[bytes], Any], data: bytes) -> None:
 def test_any_body(data: bytes) -> None:
     """Whatever a request says, it is a wish in range or InvalidRequest."""
     try:
-        wish, _ = decode_wish(data)
+        wish = decode_request(data).wish
     except InvalidRequest as error:
         json.dumps(error.to_json()).encode()
         return
@@ -98,8 +98,10 @@ def test_any_body(data: bytes) -> None:
 @given(any_.wishes, st.none() | any_.generations)
 def test_wish(wish: Wish, generation: int | None) -> None:
     """A client sends a wish by its own fields, and the server reads the same."""
+    wish = own(wish)
     body = {**wish.to_json(), **({} if generation is None else {"generation": generation})}
-    assert decode_wish(json.dumps(body).encode()) == (wish, generation)
+    asked = decode_request(json.dumps(body).encode())
+    assert (asked.wish, asked.generation) == (wish, generation)
 
 
 def test_sizes() -> None:
@@ -112,11 +114,11 @@ def test_sizes() -> None:
     with pytest.raises(InvalidAnnotation, match="at most 65,536"):
         decode_requested(b"1" * 10**6)
     body = b'{"gpus": 1}'
-    assert decode_wish(body.ljust(MAX_REQUEST_BYTES)) == (Wish(1000), None)
+    assert decode_request(body.ljust(MAX_REQUEST_BYTES)).wish == Wish(1000)
     with pytest.raises(TooLarge):
-        decode_wish(body.ljust(MAX_REQUEST_BYTES + 1))
+        decode_request(body.ljust(MAX_REQUEST_BYTES + 1))
     with pytest.raises(TooLarge):
-        decode_wish(b" " * 10_000_000)
+        decode_request(b" " * 10_000_000)
 
 
 def test_record() -> None:

@@ -14,10 +14,10 @@ from jupyter_gpu.model.annotations import (
     decode_attached,
     decode_inventory,
     decode_requested,
-    decode_wish,
     encode,
 )
 from jupyter_gpu.model.errors import InvalidAnnotation, InvalidRequest
+from jupyter_gpu.model.request import decode_request
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.strict import FieldError
@@ -79,12 +79,12 @@ def test_wishes(case: dict[str, Any]) -> None:
     """Bodies of a request: what is read from them, or which field is refused in which words."""
     body = case["body"].encode()
     if "error" not in case:
-        wish, generation = decode_wish(body)
-        assert wish.to_json() == case["wish"]
-        assert generation == case["generation"]
+        asked = decode_request(body)
+        assert asked.wish.to_json() == case["wish"]
+        assert asked.generation == case["generation"]
         return
     with pytest.raises(InvalidRequest) as caught:
-        decode_wish(body)
+        decode_request(body)
     error = case["error"]
     assert (caught.value.reason, caught.value.field) == (error["reason"], error["field"])
     assert error["says"] in caught.value.message

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from jupyter_gpu.model.quantity import (
     format_milli,
     parse_bytes,
     parse_milli,
+    parse_seconds,
 )
 
 
@@ -103,7 +106,6 @@ def test_amounts(value: object, milli: int) -> None:
         (None, "None is not an amount"),
         ([2], "is not an amount"),
         (b"2", "is not an amount"),
-        (Decimal(2), "is not an amount"),
     ],
 )
 def test_no_amounts(value: Any, says: str) -> None:
@@ -174,3 +176,101 @@ def test_memory_units() -> None:
         2**62: "4096 PiB",
     }
     assert {amount: format_bytes(amount) for amount in sizes} == sizes
+
+
+class Scalar:
+    """As a number of NumPy with 32 bits: `item` is the nearest number of 64 bits, its text is what was meant."""
+
+    def __init__(self, item: Any, text: str = "") -> None:
+        self._item, self._text = item, text or str(item)
+
+    def item(self) -> Any:
+        if isinstance(self._item, Exception):
+            raise self._item
+        return self._item
+
+    def __str__(self) -> str:
+        return self._text
+
+
+@pytest.mark.parametrize(
+    ("value", "milli"),
+    [
+        (Decimal("0.25"), 250),
+        (Decimal(2), 2000),
+        (Fraction(1, 2), 500),
+        (Fraction(3), 3000),
+        (Scalar(2), 2000),
+        (Scalar(0.10000000149011612, "0.1"), 100),
+        (Scalar(0.5, "tensor(0.5000)"), 500),
+    ],
+)
+def test_numbers_of_other_types(value: object, milli: int) -> None:
+    """Exactly what they say."""
+    assert parse_milli(value) == milli
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (Decimal("0.0001"), "finer than a thousandth"),
+        (Decimal("NaN"), "not an amount"),
+        (Decimal("1e999999"), "more than 1000 GPUs"),
+        (Decimal("1." + "0" * 40 + "1"), "finer than a thousandth"),
+        (Decimal(-1), "negative"),
+        (Fraction(1, 3), "1/3 is finer than a thousandth"),
+        (Fraction(-1, 2), "negative"),
+        (Fraction(-1, 3), "negative"),
+        (Decimal("1e-999999"), "finer than a thousandth"),
+        (Fraction(10**50 + 1, 10**50), "… is finer than a thousandth"),
+        (Fraction(10**9, 1), "more than 1000 GPUs"),
+        (Scalar(True), "not an amount"),
+        (Scalar(math.nan), "not an amount"),
+        (Scalar(ValueError("many")), "not an amount"),
+    ],
+)
+def test_other_types_that_are_no_amount(value: object, says: str) -> None:
+    """Refused in the same words as plain numbers."""
+    with pytest.raises(ValueError, match=says):
+        parse_milli(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        (math.inf, None),
+        (0, 0.0),
+        (2.5, 2.5),
+        (Decimal("0.5"), 0.5),
+        (Fraction(1, 4), 0.25),
+        (timedelta(minutes=1), 60.0),
+        (Scalar(0.5), 0.5),
+    ],
+)
+def test_seconds(value: object, seconds: float | None) -> None:
+    """Any number, a timedelta, or for ever."""
+    assert parse_seconds(value) == seconds
+
+
+@pytest.mark.parametrize(
+    "value",
+    [-1, math.nan, "60", b"1", True, [], 1j, 10**400, timedelta(seconds=-1), Scalar(True), Decimal("NaN"), -math.inf],
+)
+def test_no_seconds(value: object) -> None:
+    """One sentence that says what is accepted."""
+    with pytest.raises(ValueError, match="is not a number of seconds; use 0 or more, a timedelta, or None for ever"):
+        parse_seconds(value)
+
+
+@pytest.mark.parametrize("value", [2e9, Decimal(2_000_000_000), Fraction(2_000_000_000), Scalar(2_000_000_000)])
+def test_bytes_of_other_types(value: object) -> None:
+    """A whole number is one, whatever its type."""
+    assert parse_bytes(value) == 2 * 10**9
+
+
+@pytest.mark.parametrize("value", [1.5, math.inf, math.nan, None, True, [], Scalar(1.5)])
+def test_no_bytes(value: object) -> None:
+    """Parts of a byte, and what is no number."""
+    with pytest.raises(ValueError, match="is not an amount of memory"):
+        parse_bytes(value)

@@ -1,5 +1,6 @@
 """One pod's next step after a look: what is attached, what still drains, and what is written of it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -209,3 +210,25 @@ def test_what_it_keeps_from_others() -> None:
     assert not member(settled=False).holding.settled
     assert one.drains
     assert not member(has=(A,)).drains
+
+
+def test_what_is_open_is_told_with_what_is_attached() -> None:
+    """As an earlier process told it until it was seen; of what is not attached any more nothing."""
+    one = member((A, B), has=(A, B))
+    assert one.attached
+    one.attached = replace(one.attached, open=(B, C))
+    assert step(one, A, B) == Attached(2, shares(A, B), open=(B,))
+    one.open = frozenset({A})
+    after = step(one, A, B)
+    assert after == Attached(2, shares(A, B), open=(A,))
+    one.attached, one.recorded = after, Attached(2, shares(A, B), open=(B,))
+    assert worth_writing(one, 0)
+    assert step(member((B,), has=(A, B), open=frozenset({A})), B, sight=looked(A)) == Attached(2, shares(B))
+
+
+def test_what_its_containers_lack_is_told_of_a_pod_that_has_nothing() -> None:
+    """So that nothing is decided for it which it could never open."""
+    lacks = frozenset({C})
+    assert step(member(lacks=lacks)) == Attached(0, lacks=(C,))
+    assert step(member((A,), lacks=lacks), A) == Attached(2, shares(A), lacks=(C,))
+    assert step(member((A, C), has=(A,), lacks=lacks), A) == Attached(1, shares(A), lacks=(C,)), "not all of it is done"

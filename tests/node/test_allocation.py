@@ -38,8 +38,9 @@ def test_real_gpus_are_there_under_their_own_names_with_the_drivers_devices() ->
     nodes = allocation.nodes(gpus, REAL)
     wanted = ["/dev/nvidia0", "/dev/nvidia1", *CONTROL_DEVICES]
     assert nodes == tuple(DeviceNode(path, path, "rw") for path in wanted)
-    made = allocation.prepare("slot-0001", gpus, ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"], [], REAL)
-    assert [node.host for node in made.devices] == ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"]
+    present = ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"]
+    made = allocation.prepare("slot-0001", gpus, present, [], REAL)
+    assert [node.host for node in made.devices] == present
 
 
 def test_simulated_gpus_are_nodes_of_the_plugin_under_a_name_of_their_own() -> None:
@@ -53,12 +54,12 @@ def test_simulated_gpus_are_nodes_of_the_plugin_under_a_name_of_their_own() -> N
 def test_a_gpu_without_a_device_is_left_out() -> None:
     """One that is simulated by a plain file, or fell off the bus: no runtime could make a node of it."""
     assert allocation.nodes([replace(pretended(0), device=None)], PRETENDED) == ()
-    assert allocation.prepare("slot-0001", [pretended(0)], [], [], PRETENDED).devices == ()
+    assert allocation.prepare("slot-0001", [replace(pretended(0), device=None)], [], [], PRETENDED).devices == ()
 
 
 def test_the_environment_keeps_the_nvidia_runtime_out_and_cuda_asleep() -> None:
     """The loader's path is set only where there are libraries to find."""
-    made = allocation.prepare("slot-0001", [], [], [], REAL)
+    made = allocation.prepare("slot-0001", [real(0)], [], [], REAL)
     assert made.environment == {
         "JUPYTER_GPU_NODE_SOCKET": "/run/jupyter-gpu/node.sock",
         "NVIDIA_VISIBLE_DEVICES": "void",
@@ -66,7 +67,7 @@ def test_the_environment_keeps_the_nvidia_runtime_out_and_cuda_asleep() -> None:
     }
     assert made.mounts == (Mount("/run/jupyter-gpu/slots/slot-0001", "/run/jupyter-gpu"),)
     driver = [Mount("/a", "/b")]
-    with_driver = allocation.prepare("slot-0001", [], [], driver, REAL)
+    with_driver = allocation.prepare("slot-0001", [real(0)], [], driver, REAL)
     assert with_driver.environment["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"
     assert with_driver.mounts[1:] == (Mount("/a", "/b"),)
 
@@ -74,7 +75,7 @@ def test_the_environment_keeps_the_nvidia_runtime_out_and_cuda_asleep() -> None:
 def test_an_administrator_has_the_last_word_about_the_environment() -> None:
     """Also to leave the loader's path alone."""
     driver = Driver(library_path="", environment={"NCCL_DEBUG": "WARN"})
-    made = allocation.prepare("slot-0001", [], [], [Mount("/a", "/b")], replace(REAL, driver=driver))
+    made = allocation.prepare("slot-0001", [real(0)], [], [Mount("/a", "/b")], replace(REAL, driver=driver))
     assert "LD_LIBRARY_PATH" not in made.environment
     assert made.environment["NCCL_DEBUG"] == "WARN"
 
@@ -131,10 +132,38 @@ def test_what_is_not_one_of_our_slots_is_refused(asked: list[str], words: str) -
     assert allocation.one_slot(["slot-0001"], {"slot-0000", "slot-0001"}) == "slot-0001"
 
 
-def test_a_container_that_could_never_use_a_gpu_is_not_started() -> None:
-    """Its devices are final: while the GPUs are not known, or the node of one that works is missing, it is refused."""
-    assert "not known now" in allocation.missing([], [], REAL)
+CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+
+
+def test_no_slot_while_a_new_container_could_use_no_gpu() -> None:
+    """Its devices are final: no GPU was seen, the driver is silent, or the node of a GPU that works is missing."""
+    assert allocation.unusable([], [], REAL).endswith("no GPU that its driver tells of.")
+    assert "tells of. No library." in allocation.unusable([], [], REAL, silent="No library.")
     gpus = [real(0), real(1, healthy=False)]
-    assert "/dev/nvidia0 of a GPU of this node is not there" in allocation.missing(gpus, ["/dev/nvidiactl"], REAL)
-    assert allocation.missing(gpus, ["/dev/nvidia0"], REAL) == ""
-    assert allocation.missing([pretended(0)], ["/var/lib/jupyter-gpu/devices/gpu0"], PRETENDED) == ""
+    assert "asked now. It hangs." in allocation.unusable(gpus, ["/dev/nvidia0", *CONTROL], REAL, silent="It hangs.")
+    assert "/dev/nvidia0 is not there" in allocation.unusable(gpus, CONTROL, REAL)
+    assert "/dev/nvidia-uvm is not there" in allocation.unusable(gpus, ["/dev/nvidia0", "/dev/nvidiactl"], REAL)
+    assert allocation.unusable(gpus, ["/dev/nvidia0", *CONTROL], REAL) == ""
+    assert "/dev/nvidia1 is not there" in allocation.unusable([real(1, healthy=False)], CONTROL, REAL)
+    lost = replace(pretended(0), device=None, healthy=False, health="It fell off.")
+    assert allocation.unusable([lost], [], PRETENDED) == "No GPU of this node has a device. It fell off."
+    assert allocation.unusable([pretended(0)], ["/var/lib/jupyter-gpu/devices/gpu0"], PRETENDED) == ""
+
+
+def test_a_container_gets_what_should_be_there_and_waits_for_it() -> None:
+    """A driver that went away a moment ago costs no pod its life: devices are given, and asked for before the start."""
+    with pytest.raises(Refused, match="not known now"):
+        allocation.prepare("slot-0001", [], [], [], REAL)
+    gpus = [real(0), real(1, healthy=False)]
+    made = allocation.prepare("slot-0001", gpus, [], [], REAL)
+    assert [node.host for node in made.devices] == ["/dev/nvidia0", *CONTROL]
+    sick = [real(0, healthy=False), real(1, healthy=False)]
+    made = allocation.prepare("slot-0001", sick, [], [], REAL)
+    assert [node.host for node in made.devices] == ["/dev/nvidia0", "/dev/nvidia1", *CONTROL]
+    there = {"/dev/nvidia0"}
+    paths = ["/dev/nvidia0", "/dev/nvidia1"]
+    assert "/dev/nvidia1 of a GPU is not there now" in allocation.absent(paths, there.__contains__, REAL)
+    assert allocation.absent(["/dev/nvidia0"], there.__contains__, REAL) == ""
+    own = {"/var/lib/jupyter-gpu/devices/gpu0"}
+    assert allocation.absent(["/dev/jupyter-gpu/gpu0"], own.__contains__, PRETENDED) == ""
+    assert "devices/gpu1" in allocation.absent(["/dev/jupyter-gpu/gpu1"], own.__contains__, PRETENDED)

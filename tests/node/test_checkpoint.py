@@ -22,14 +22,18 @@ claims = st.builds(Claim, words, st.builds(PodRef, words, words, words), words)
     st.lists(claims, max_size=5),
     st.dictionaries(words, st.integers(0, 2**40), max_size=5),
     st.frozensets(words, max_size=3),
+    st.dictionaries(words, st.frozensets(words, max_size=3), max_size=3),
 )
-def test_what_is_written_is_read_again(kept: list[Claim], allocated: dict[str, float], gated: frozenset[str]) -> None:
+def test_what_is_written_is_read_again(
+    kept: list[Claim], allocated: dict[str, float], gated: frozenset[str], devices: dict[str, frozenset[str]]
+) -> None:
     """All of it; the time of a slot that was never given away is 0."""
-    record = Record({claim.slot: claim for claim in kept}, allocated, gated)
+    record = Record({claim.slot: claim for claim in kept}, allocated, gated, devices)
     read = checkpoint.parse(checkpoint.serialize(record))
     assert read.claims == record.claims
-    assert read.allocated == {slot: allocated.get(slot, 0) for slot in {*record.claims, *allocated, *gated}}
+    assert read.allocated == {slot: allocated.get(slot, 0) for slot in {*record.claims, *allocated, *gated, *devices}}
     assert read.gated == gated
+    assert read.devices == devices
 
 
 @given(st.binary(max_size=200))

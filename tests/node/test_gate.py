@@ -75,13 +75,13 @@ def test_the_gate_looks_where_we_mount_the_driver_and_the_sockets() -> None:
 @pytest.mark.root
 def test_a_gate_that_a_user_may_not_read_is_none(tmp_path: Path, spawn: Callable[..., Child]) -> None:
     """Such as one in an environment below root's home: no program could load it."""
-    library = tmp_path / "preload" / "libjupyter_gpu_gate.so"
+    library = tmp_path / "local" / "libcuda.so.1"
     library.parent.mkdir()
     library.write_bytes(b"library")
     child = spawn()
     child.run("import pathlib; from jupyter_gpu_node.shares import gate_files")
     child.run(f"gate_files._LIBRARIES = pathlib.Path({str(tmp_path)!r})")
-    assert child.run("str(gate_files.preload())") == str(library)
+    assert child.run("str(gate_files.local())") == str(library)
     library.parent.chmod(0o700)
     child.run("os.setgid(65534) or os.setuid(65534)")
-    assert child.run("gate_files.preload()") is None
+    assert child.run("gate_files.local()") is None

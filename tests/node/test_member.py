@@ -4,7 +4,8 @@ from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node import holdings
 from jupyter_gpu_node.audit_rules import Rights, Suspect, Verdict, judge
-from jupyter_gpu_node.member import Member
+from jupyter_gpu_node.member import Member, lacking
+from tests.builders import gpu
 
 
 def test_the_rights_of_a_pod_that_is_not_yet_enclosed_are_unknown() -> None:
@@ -23,3 +24,21 @@ def test_nothing_is_given_to_others_while_a_pod_cannot_be_closed() -> None:
     assert holdings.permitted(shares, other.holding, [loose.holding], {"GPU-0"}) == ()
     loose.loose = False
     assert holdings.permitted(shares, other.holding, [loose.holding], {"GPU-0"}) == shares
+
+
+def test_only_what_two_looks_in_a_row_find_is_news() -> None:
+    """Who opens and closes a GPU again and again causes no writes."""
+    member, a, b = Member("uid"), frozenset({"GPU-a"}), frozenset({"GPU-b"})
+    assert [member.glimpsed(found) for found in (a, b, a, a, a, b, a, b, b)] == [
+        *(False, False, False, True, False),
+        *(False, False, False, True),
+    ]
+    assert member.open == b
+
+
+def test_a_container_lacks_what_it_has_no_device_of() -> None:
+    """Nothing is said of one whose devices are not known."""
+    gpus = [gpu(0, path="/dev/nvidia0"), gpu(1, path="/dev/nvidia1")]
+    assert lacking({"/dev/nvidia0"}, gpus) == {"GPU-1"}
+    assert lacking(frozenset(), gpus) == {"GPU-0", "GPU-1"}
+    assert lacking(None, gpus) == frozenset()

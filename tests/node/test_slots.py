@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node import slots
 from jupyter_gpu_node.kubelet.internal_checkpoint import parse
+from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
 from jupyter_gpu_node.settings import SLOT
 from jupyter_gpu_node.slots import Claim, Held, Lead, Listed, PodRef, Reconciled, Unresolved
 from tests.kubelet.worlds import NODE, pod
@@ -286,3 +289,25 @@ def test_an_entry_that_makes_no_sense_is_left_out(change: Any) -> None:
 def test_what_is_no_such_checkpoint_is_nothing(text: bytes) -> None:
     """Not an empty one: nothing can be concluded from it."""
     assert parse(text, SLOT) is None
+
+
+def test_the_devices_of_a_container_are_in_the_kubelets_checkpoint() -> None:
+    """As far as it can be read; what is there counts where our own record does not tell."""
+    answer = api.ContainerAllocateResponse(devices=[api.DeviceSpec(container_path="/dev/nvidia0", host_path="/x")])
+    told = base64.b64encode(answer.SerializeToString()).decode()
+    (held,) = parse(checkpoint(entry(AllocResp=told)), SLOT) or ()
+    assert held.devices == frozenset({"/dev/nvidia0"})
+    for odd in (None, 7, "?", "CgA=", "AAAA"):
+        (other,) = parse(checkpoint(entry(AllocResp=odd)), SLOT) or ()
+        assert other.devices is None
+    assert slots.unrecorded({A: CLAIM}, {}, [held]) == {A: {"/dev/nvidia0"}}
+    assert slots.unrecorded({A: CLAIM}, {A}, [held]) == {}
+    assert slots.unrecorded({}, {}, [held]) == {}
+    assert slots.unrecorded({A: replace(CLAIM, pod=replace(ALICE, uid="other"))}, {}, [held]) == {}
+    assert slots.unrecorded({A: CLAIM}, {}, [HELD]) == slots.unrecorded({A: CLAIM}, {}, None) == {}
+
+
+def test_a_pod_can_use_what_all_its_containers_have() -> None:
+    """Of those of which it is known."""
+    assert slots.common([]) is None
+    assert slots.common([frozenset("ab"), frozenset("bc")]) == frozenset("b")

@@ -69,9 +69,10 @@ def test_the_same_wherever_it_is_built(tmp_path: Path) -> None:
         subprocess.run(
             [sys.executable, tmp_path / name / "gate" / "build.py", "both", tmp_path / name / "lib"], check=True
         )
-        made.append({file.name: file.read_bytes() for file in (tmp_path / name / "lib").glob("*/*")})
+        lib = tmp_path / name / "lib"
+        made.append({str(file.relative_to(lib)): file.read_bytes() for file in lib.glob("*/*")})
     assert made[0] == made[1]
-    assert set(made[0]) == {"libjupyter_gpu_gate.so", "libcuda.so.1"}
+    assert set(made[0]) == {"local/libcuda.so.1", "shim/libcuda.so.1"}
 
 
 @pytest.mark.parametrize(
@@ -81,8 +82,8 @@ def test_nothing_old_is_left_where_it_cannot_be_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, said: str
 ) -> None:
     """A gate of other sources would be worse than none; and nothing half is left either."""
-    (tmp_path / "lib" / "preload").mkdir(parents=True)
-    (tmp_path / "lib" / "preload" / "libjupyter_gpu_gate.so").write_bytes(b"old")
+    (tmp_path / "lib" / "local").mkdir(parents=True)
+    (tmp_path / "lib" / "local" / "libcuda.so.1").write_bytes(b"old")
     monkeypatch.setenv("CC", compiler)
     with pytest.raises(build.BuildError, match=said):
         build.both(tmp_path / "lib")

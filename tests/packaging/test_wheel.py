@@ -133,7 +133,7 @@ def test_the_wheel_has_the_gate_and_is_for_its_platform(wheel: Path, tmp_path: P
     with zipfile.ZipFile(wheel) as file:
         (about,) = (name for name in file.namelist() if name.endswith(".dist-info/WHEEL"))
         assert "Root-Is-Purelib: false" in file.read(about).decode()
-        for form in ("preload/libjupyter_gpu_gate.so", "shim/libcuda.so.1"):
+        for form in ("local/libcuda.so.1", "shim/libcuda.so.1"):
             library = file.extract(f"jupyter_gpu_node/lib/{form}", tmp_path)
             needs = re.findall(r"GLIBC_([0-9.]+)", sh(f"objdump -T {library}"))
             assert needs
@@ -162,17 +162,17 @@ def test_source_distribution_builds_the_same_wheel_without_node(dist: Path, whee
 
 def where(python: Path) -> list[Path | None]:
     """The libraries that an installation finds."""
-    code = "from jupyter_gpu_node.shares import gate_files as g; print(g.preload() or '', g.shim() or '', sep='\\n')"
+    code = "from jupyter_gpu_node.shares import gate_files as g; print(g.local() or '', g.shim() or '', sep='\\n')"
     said = subprocess.run([python, "-c", code], env={}, capture_output=True, text=True, check=True, cwd="/").stdout
     return [Path(line) if line else None for line in said.split("\n")[:2]]
 
 
 def test_the_installed_gate_is_found_and_harmless(clean: Path, tmp_path: Path) -> None:
-    """Preloaded into programs that use no GPU, of this C library and of musl, where there is a compiler for that."""
-    preload, shim = where(clean / "python")
-    assert preload is not None
+    """Before programs that use no GPU, of this C library and of musl, where there is a compiler for that."""
+    local, shim = where(clean / "python")
+    assert local is not None
     assert shim is not None
-    assert preload.is_relative_to(clean.parent)
+    assert local.is_relative_to(clean.parent)
     source, programs = tmp_path / "m.c", [["/bin/true"], ["/bin/sh", "-c", "exec /bin/echo 42"]]
     source.write_text('#include <stdio.h>\nint main(void) { return puts("42") < 0; }\n')
     if musl := shutil.which("musl-gcc"):
@@ -181,7 +181,7 @@ def test_the_installed_gate_is_found_and_harmless(clean: Path, tmp_path: Path) -
     for program in programs:
         done = subprocess.run(
             program,
-            env={"LD_PRELOAD": str(preload), "JUPYTER_GPU_GATE": "/nonexistent"},
+            env={"LD_LIBRARY_PATH": str(local.parent), "JUPYTER_GPU_GATE": "/nonexistent"},
             capture_output=True,
             check=True,
         )
@@ -200,7 +200,7 @@ def test_an_installation_in_place_has_the_gate(dist: Path, tmp_path: Path) -> No
         sh(f"{sys.executable} -m pip --python {python} install {words} -e {folder}", **tools, **environment)
 
     install()
-    assert where(python) == [lib / "preload" / "libjupyter_gpu_gate.so", lib / "shim" / "libcuda.so.1"]
+    assert where(python) == [lib / "local" / "libcuda.so.1", lib / "shim" / "libcuda.so.1"]
     install(CC="/nonexistent/cc")
     assert where(python) == [None, None]
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu.model.errors import Infeasible
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_scheduler.admit import allocate
 from jupyter_gpu_scheduler.candidates import Filtered, acceptable, filter_nodes, has_resources
 from jupyter_gpu_scheduler.snapshot import SLOT, ClusterSnapshot, NodeFacts, PodState
 from tests.builders import GIB, attached, cluster, facts, inventory, new, pod
@@ -187,8 +189,9 @@ def test_nodes_are_sorted_in_the_order_asked() -> None:
 
 
 def test_a_pod_without_a_wish_fits_wherever_a_slot_is() -> None:
-    """Also where there is no GPU, or none free."""
-    assert ask({"a": 0, "b": 1}, [pod("x", wants=1, has=[10], node="b")], {}).fitting == ("a", "b")
+    """Also where no GPU is free, or none works now."""
+    nodes = {"a": inventory(1, unhealthy=[0]), "b": inventory(1)}
+    assert ask(nodes, [pod("x", wants=1, has=[10], node="b")], {}).fitting == ("a", "b")
 
 
 def test_a_bad_wish_is_refused_everywhere_with_its_reason() -> None:
@@ -292,3 +295,25 @@ def test_a_node_that_is_acceptable() -> None:
     assert has_resources(me, NodeFacts())
     assert has_resources(me, NodeFacts(allocatable={"cpu": 4000}, used={"cpu": 2000}))
     assert not has_resources(me, NodeFacts(allocatable={"cpu": 4000}, used={"cpu": 2001}))
+
+
+def test_a_node_without_gpus_takes_nobody_with_a_slot() -> None:
+    """Neither one that tells of none nor one that never told of any, whatever slots it has; without a slot it may."""
+    snapshot = cluster({"none": 0, "some": 1})
+    names = ["none", "some", "silent"]
+    silent = "the GPUs of the node are not known: no node plugin has reported them"
+    for me in (new("me"), new("me", wants=0), new("me", wants=1)):
+        assert filter_nodes(snapshot, me, names) == Filtered(
+            ("some",), {"silent": silent}, {"none": "the node has no GPU"}
+        )
+    assert filter_nodes(snapshot, new("me", slots=0), names).fitting == ("none", "some")
+    snapshot.put_node("none", inventory(1), facts())
+    assert filter_nodes(snapshot, new("me"), names).fitting == ("none", "some"), "its driver came up"
+
+
+def test_nobody_is_bound_to_a_node_that_lost_its_gpus() -> None:
+    """Between the question and the Binding."""
+    snapshot = cluster({"n": 0})
+    refused = allocate(snapshot, new("me"), "n")
+    assert isinstance(refused, Infeasible)
+    assert "the node has no GPU" in refused.message

@@ -18,9 +18,10 @@ from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, total
 from jupyter_gpu_scheduler.admit import allocate
 from jupyter_gpu_scheduler.candidates import filter_nodes
 from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.nominate import nominate, review
+from jupyter_gpu_scheduler.nominate import nominate
 from jupyter_gpu_scheduler.policy import Policy
 from jupyter_gpu_scheduler.repair import repair
+from jupyter_gpu_scheduler.review import review
 from jupyter_gpu_scheduler.score import prioritize
 from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, NodeFacts, PodState
 from tests.builders import apply, facts, inventory, uuid

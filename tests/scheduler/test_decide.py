@@ -445,3 +445,44 @@ def test_a_wish_that_cannot_be_read_takes_nothing() -> None:
     assert found["a"].removed == ()
     assert found["a"].allocated == Allocated(1, shares([0]), Reason.INFEASIBLE, "requested cannot be read.")
     assert found["b"].added == shares([1])
+
+
+def lacking(one: PodState, *indices: int) -> PodState:
+    """The pod's containers have no device of these GPUs."""
+    return replace(one, lacks=frozenset(f"GPU-{index}" for index in indices))
+
+
+@pytest.mark.parametrize(
+    ("wants", "has", "after"),
+    [
+        (2, [0], {0: 1000, 2: 1000}),  # the next one that it can use
+        (2, [0, 1], {0: 1000, 2: 1000}),  # what it was given and can't use is given back
+        (1, [0], {0: 1000}),
+        (3, [0], {0: 1000}),  # refused
+        (0, [0, 1], {}),
+    ],
+)
+def test_a_gpu_that_came_after_the_container_is_not_given_to_it(
+    wants: int, has: list[int], after: dict[int, int]
+) -> None:
+    """Others may have it; decided again nothing changes; more than it can use is refused, with what to do."""
+    snapshot = world(3, [lacking(pod("a", wants=wants, has=has), 1), pod("b", wants=1)])
+    found = {decision.uid: decision.allocated for decision in decide(snapshot, "node")}
+    known = snapshot.pod("a")
+    assert known
+    now = found.get("a", known.allocated)
+    assert now
+    assert now.shares == shares(after)
+    if wants == 3:
+        assert now.reason is Reason.INFEASIBLE
+        assert "Some GPUs came to this node after this server was started" in now.message
+    else:
+        assert now.reason is None
+    assert found["b"].shares == shares([] if wants and 1 in has else [1] if wants else [2])
+
+
+def test_what_is_too_much_for_the_node_is_said_as_ever() -> None:
+    """To start the server anew would not help."""
+    (decision,) = decide(world(2, [lacking(pod("a", wants=3, has=[0]), 1)]), "node")
+    assert decision.allocated.reason is Reason.INFEASIBLE
+    assert "came to this node" not in decision.allocated.message

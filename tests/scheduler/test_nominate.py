@@ -6,10 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu_scheduler.decide import Decision, decide
-from jupyter_gpu_scheduler.nominate import nominate, review
+from jupyter_gpu_scheduler.nominate import nominate
 from jupyter_gpu_scheduler.policy import Policy
+from jupyter_gpu_scheduler.review import review
 from jupyter_gpu_scheduler.snapshot import NOMINATED, ClusterSnapshot, PodState
 from tests.builders import allocated, apply, cluster, facts, inventory, new, pod, requested
 
@@ -134,8 +138,8 @@ def test_who_fits_elsewhere_waits_there() -> None:
     """A node where something came free takes who waits longest, wherever it waits; the rest stay."""
     pods = [
         pod("a", wants=2, has=[0, 1], node="n"),
-        new("x", wants=2, ticket=1, on="n"),
-        new("y", wants=2, ticket=2, on="n"),
+        new("x", wants=2, ticket=1, on="n", offered="nmk"),
+        new("y", wants=2, ticket=2, on="n", offered="nmk"),
     ]
     snapshot = cluster({"n": 2, "m": 2, "k": 2}, [*pods, pod("b", wants=2, has=[20, 21], node="k")])
     assert reviewed(snapshot, "n") == {}
@@ -148,8 +152,8 @@ def test_nobody_moves_to_where_it_would_come_after_others() -> None:
     """Room that is kept for others is no room; and who has priority has it everywhere."""
     pods = [
         pod("a", wants=2, has=[0, 1], node="n"),
-        new("x", wants=2, ticket=1, on="n"),
-        new("y", wants=2, ticket=2, priority=5, on="n"),
+        new("x", wants=2, ticket=1, on="n", offered="nm"),
+        new("y", wants=2, ticket=2, priority=5, on="n", offered="nm"),
         new("z", wants=1, ticket=3, on="m"),
     ]
     snapshot = cluster({"n": 2, "m": 2}, pods)
@@ -167,7 +171,7 @@ def test_a_node_that_can_serve_no_more() -> None:
         "other labels": lambda snapshot: snapshot.put_node("n", inventory(2), facts()),
     }
     for name, lose in losses.items():
-        pods = [new("x", ticket=4, on="n", **wants), pod("a", wants=1, has=[10], node="m")]
+        pods = [new("x", ticket=4, on="n", offered="nm", **wants), pod("a", wants=1, has=[10], node="m")]
         snapshot = cluster({"n": 2, "m": 2, "k": 4}, pods, {"n": labelled, "m": labelled})
         assert reviewed(snapshot, "n") == {}, name
         lose(snapshot)
@@ -179,7 +183,10 @@ def test_a_node_that_can_serve_no_more() -> None:
 
 def test_where_its_cpu_is_free() -> None:
     """It does not move to a node that lacks what else it asks for."""
-    pods = [pod("a", wants=2, has=[0, 1], node="n"), new("x", wants=2, ticket=1, on="n", asks={"cpu": 2000})]
+    pods = [
+        pod("a", wants=2, has=[0, 1], node="n"),
+        new("x", wants=2, ticket=1, on="n", offered="nm", asks={"cpu": 2000}),
+    ]
     snapshot = cluster({"n": 2, "m": 2}, pods, {"m": facts(cpu=4, used={"cpu": 3000})})
     assert reviewed(snapshot) == {}
     snapshot.put_node("m", snapshot.gpus("m") or (), facts(cpu=4, used={"cpu": 2000}))
@@ -187,22 +194,102 @@ def test_where_its_cpu_is_free() -> None:
 
 
 def test_who_can_be_served_nowhere_any_more_leaves_the_line() -> None:
-    """And so does who wants nothing any more, or more than its limit; the dead and those in no line are left alone."""
+    """It keeps its ticket until kube-scheduler asks again. Who wants nothing any more, or too much, loses it; the dead
+    and those in no line are left alone.
+    """
     pods = [
-        new("x", wants=2, ticket=1, on="n"),
+        new("x", wants=2, ticket=1, on="n", offered="n"),
         new("zero", wants=0, ticket=2, on="n"),
         new("over", wants=2, limit=1, ticket=3, on="n"),
         new("dead", wants=9, ticket=4, on="n", gone=True),
         new("no ticket", wants=9),
-        new("lost", wants=1, ticket=5),
+        new("lost", wants=1, ticket=5, offered="n"),
     ]
     snapshot = cluster({"n": 1}, pods)
     assert reviewed(snapshot, "n") == {"x": "", "zero": "", "over": "", "lost": "n"}
     reasons = {state.uid: state.allocated.reason for state in snapshot.pending() if state.allocated}
     assert reasons == {
-        "x": Reason.INFEASIBLE, "zero": None, "over": Reason.LIMIT_EXCEEDED, "dead": None, "lost": Reason.DEFERRED,
+        "x": Reason.DEFERRED, "zero": None, "over": Reason.LIMIT_EXCEEDED, "dead": None, "lost": Reason.DEFERRED,
     }  # fmt: skip
     assert [state.uid for state in snapshot.line("n")] == ["lost"]
+    x = snapshot.pod("x")
+    assert x
+    assert x.allocated
+    assert (x.ticket, x.allocated.position) == (1, None)
+    assert x.allocated.message == "Waiting for 2 GPUs; no node that could serve it takes the pod now."
+    found = waits(snapshot, x, "n")
+    assert found
+    assert (found.reason, found.ticket) == (Reason.INFEASIBLE, None)
+
+
+def test_it_waits_only_where_kube_scheduler_would_put_it() -> None:
+    """Room on a node that was not offered, for whatever reason, changes nothing; nor does any before it is known."""
+    full = pod("a", wants=2, has=[0, 1], node="n")
+    for offered in ("n", None):
+        snapshot = cluster({"n": 2, "m": 2}, [full, new("x", wants=2, ticket=1, on="n", offered=offered)])
+        assert reviewed(snapshot) == {}, "there is room on m"
+    snapshot = cluster({"n": 2, "m": 2, "k": 2}, [full, new("x", wants=2, ticket=1, on="n", offered="kn")])
+    assert reviewed(snapshot) == {"x": "k"}
+
+
+def test_its_only_node_takes_no_pods_for_a_while() -> None:
+    """It keeps its ticket, and keeps nothing back there; when the node is open again, it is in its line again."""
+    busy = [pod("a", wants=1, has=[0], node="n"), pod("b", wants=1, has=[], node="n", ticket=2)]
+    for offered in ("n", None):
+        snapshot = cluster({"n": 2, "m": 2}, [*busy, new("x", wants=2, ticket=1, on="n", offered=offered)])
+        assert not any(step.added for step in decide(snapshot, "n"))
+        snapshot.put_node("n", snapshot.gpus("n") or (), facts(schedulable=False))
+        assert reviewed(snapshot) == {"x": ""}
+        assert [step.uid for step in decide(snapshot, "n") if step.added] == ["b"]
+        me = snapshot.pod("x")
+        assert me
+        assert nominate(snapshot, me, ["n"], POLICY) is None, "it tolerates the cordon: we do not"
+        snapshot.put_node("n", snapshot.gpus("n") or (), facts())
+        assert reviewed(snapshot) == ({"x": "n"} if offered else {})
+        assert me.ticket == 1
+
+
+def test_it_does_not_lose_its_place_while_the_right_node_is_not_offered() -> None:
+    """A tainted node may come back: that those offered now can never serve it says nothing of later."""
+    labelled = facts(labels={"gpu": "yes"})
+    snapshot = cluster({"big": 4, "small": 1}, about={"big": labelled, "small": labelled})
+    for selector in ({}, {"gpu": "yes"}):
+        me = new("me", wants=2, ticket=1, on="big", offered=["big", "small"], selector=selector)
+        snapshot.put_pod(me)
+        found = waits(snapshot, me, ["small"])
+        assert found
+        assert (found.reason, found.ticket, found.position, found.extra) == (Reason.DEFERRED, 1, None, {})
+    found = waits(snapshot, new("me", wants=2, ticket=1, on="big", selector={"gpu": "no"}), ["small"])
+    assert found
+    assert found.reason == Reason.INFEASIBLE, "the other one is not for it"
+
+
+def test_a_node_that_tells_of_no_gpus_yet() -> None:
+    """It may one day: the pod has a ticket, and no line to stand in."""
+    found = waits(cluster({"n": 0}), new("me", wants=1), "ns")
+    assert found
+    assert (found.reason, found.ticket, found.position, found.extra) == (Reason.DEFERRED, 1, None, {})
+
+
+@given(data=st.data())
+def test_questions_and_reviews_come_to_rest(data: st.DataObject) -> None:
+    """Whatever nodes are offered and however the cluster is, a question and looks after it write once each, no more."""
+    names = "abcd"
+    about = {name: facts(data.draw(st.integers(0, 2)), schedulable=data.draw(st.booleans())) for name in names}
+    owners = [pod(f"on-{n}", wants=1, has=[10 * n], node=n_) for n, n_ in enumerate(names) if data.draw(st.booleans())]
+    gpus = {name: data.draw(st.integers(0, 3)) for name in names}
+    snapshot = cluster(gpus, [one for one in owners if gpus[one.node]], about)
+    offered = data.draw(st.sets(st.sampled_from("abcdx"), min_size=1))
+    me = new("me", wants=data.draw(st.integers(1, 3)), offered=offered)
+    waits(snapshot, me, sorted(offered))
+    for _ in range(2):
+        reviewed(snapshot)
+        state = snapshot.pod("me")
+        assert state
+        if state.nominated:
+            assert state.nominated in offered
+        if state.ticket is not None:
+            assert nominate(snapshot, state, sorted(offered), POLICY) is None
 
 
 def test_only_what_can_have_changed_is_looked_at() -> None:
@@ -210,12 +297,13 @@ def test_only_what_can_have_changed_is_looked_at() -> None:
     pods = [
         pod("a", wants=2, has=[0, 1], node="n"),
         pod("b", wants=2, has=[10, 11], node="m"),
-        new("x", wants=3, ticket=1, on="n"),
-        new("y", wants=2, ticket=2),
+        new("x", wants=3, ticket=1, on="n", offered="nm"),
+        new("y", wants=2, ticket=2, offered="nm"),
     ]
     snapshot = cluster({"n": 2, "m": 2}, pods)
     assert reviewed(snapshot, "m") == {"y": "m"}
     assert reviewed(snapshot, "n") == {"x": ""}
+    assert reviewed(snapshot, "nm") == {}
 
 
 def test_it_is_told_its_place_and_when_there_is_room() -> None:
@@ -268,6 +356,6 @@ def test_who_waits_for_something_else_keeps_its_place_and_nothing_more() -> None
 
 def test_who_is_refused_there_is_left_to_the_review() -> None:
     """Another node may serve it."""
-    snapshot = cluster({"n": 1, "m": 4}, [new("me", wants=2, ticket=1, on="n")])
+    snapshot = cluster({"n": 1, "m": 4}, [new("me", wants=2, ticket=1, on="n", offered="nm")])
     assert decide(snapshot, "n") == ()
     assert reviewed(snapshot) == {"me": "m"}

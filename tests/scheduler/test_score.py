@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_scheduler.policy import PRESETS, Policy
-from jupyter_gpu_scheduler.score import BEST, Pair, best, preferred, prioritize, score
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.policy import PRESETS, Policy, preferred
+from jupyter_gpu_scheduler.score import BEST, NEAR, Pair, best, prioritize, score
+from jupyter_gpu_scheduler.snapshot import SLOT, ClusterSnapshot, NodeFacts, PodState
 from tests.builders import GIB, cluster, facts, inventory, new, pod
 
 
@@ -135,23 +135,23 @@ def test_the_pair_is_what_is_rated() -> None:
         ({"local": 3, "cpu_free": 1}, 0.75),
         ({"local": -1}, 0),
         ({"cpu_free": -2}, 1),
-        ({"gpu_free": 1, "local": 3, "cpu_free": -4}, 1),
+        ({"memory_free": 1, "local": 3, "cpu_free": -4}, 1),
         ({}, 0.5),
         ({"local": 0}, 0.5),
     ],
 )
 def test_the_weighted_mean(weights: Mapping[str, float], mean: float) -> None:
     """A negative weight wants the opposite; weights of nothing say nothing."""
-    full = facts(cpu=1, used={"cpu": 1000})  # local and gpu_free are 1, cpu_free is 0
+    full = NodeFacts(allocatable={SLOT: 1, "cpu": 1000, "memory": 9}, used={"cpu": 1000})  # local and memory_free are 1
     snapshot = cluster({"n": 1}, about={"n": full})
-    assert score(snapshot, new("me", wants=0), Pair("n", "n"), only(**weights)) == mean
+    assert score(snapshot, new("me", wants=1), Pair("n", "n"), only(**weights)) == mean
 
 
 def test_scores_are_spread_over_what_is_there() -> None:
-    """The best alone gets the highest, the worst 0, and what does not fit 0 too."""
+    """The best gets the highest, the worst 0, and what does not fit 0 too."""
     snapshot = cluster({"a": 8, "b": 4, "c": 2, "d": 1, "e": 4})
     me = new("me", wants=2)
-    assert prioritize(snapshot, me, list("abcd"), only(gpu_free=1)) == {"a": 10, "b": 6, "c": 0, "d": 0}
+    assert prioritize(snapshot, me, list("abcd"), only(gpu_free=1)) == {"a": 10, "b": 7, "c": 0, "d": 0}
     assert prioritize(snapshot, me, list("be"), only(gpu_free=1)) == {"b": BEST, "e": BEST}
     assert prioritize(snapshot, me, ["d"], only(gpu_free=1)) == {"d": 0}
     assert prioritize(snapshot, me, [], only(gpu_free=1)) == {}
@@ -175,6 +175,21 @@ def test_the_best_of_equals_is_the_first_by_name() -> None:
     snapshot = cluster({"b": 2, "a": 2})
     assert best(snapshot, new("me", wants=2), ["b", "a"], Policy()) == "a"
     assert best(snapshot, new("me", wants=3), ["b", "a"], Policy()) is None
+
+
+def test_near_ties_are_not_stretched() -> None:
+    """Who is hardly worse than the best is as good to kube-scheduler; a small difference is a small one to it too."""
+    for used, scores in (
+        ({"a": 0, "b": 2}, {"a": BEST, "b": BEST}),
+        ({"a": 0, "b": 4}, {"a": BEST, "b": BEST - 1}),
+        ({"a": 0, "b": 300, "c": 400}, {"a": BEST, "b": 3, "c": 0}),
+        ({"a": 0, "b": 2, "c": 400}, {"a": BEST, "b": BEST, "c": 0}),
+        ({"a": 0, "b": 3, "c": 400}, {"a": BEST, "b": BEST - 1, "c": 0}),
+    ):
+        about = {name: facts(cpu=1, used={"cpu": cpu}) for name, cpu in used.items()}
+        snapshot = cluster(dict.fromkeys(used, 1), about=about)
+        assert NEAR == 0.0025
+        assert prioritize(snapshot, new("me", wants=1), list(used), only(cpu_free=1)) == scores
 
 
 def test_scores_follow_changes() -> None:

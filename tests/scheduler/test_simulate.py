@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu_scheduler.policy import Policy
-from jupyter_gpu_scheduler.simulate import Job, Outcome, replay
+from jupyter_gpu_scheduler.simulate import Job, Outcome, at_once, replay
 from tests.builders import cluster, facts, new
 
 
@@ -56,3 +57,13 @@ def test_policies_differ(name: str, nodes: set[str]) -> None:
     snapshot = cluster({"a": 2, "b": 2})
     replay(snapshot, [Job(new("x", wants=1)), Job(new("y", wants=1))], ["a", "b"], Policy.from_settings({"name": name}))
     assert {state.node for uid in "xy" if (state := snapshot.pod(uid))} == nodes
+
+
+def test_wishes_that_come_later() -> None:
+    """Who started nowhere has nothing, who is served at once counts, and who waits takes nothing from the next."""
+    snapshot = cluster({"a": 2, "b": 1}, about={"a": facts(2), "b": facts(1)})
+    pods = [new("x"), new("y"), new("z"), new("fourth")]
+    wishes = [Wish(2000), Wish(1000), Wish(1000), Wish(1000)]
+    assert at_once(snapshot, pods, wishes, ["a", "b"], Policy()) == 2
+    where = {uid: state.node for uid in "xyz" if (state := snapshot.pod(uid))}
+    assert sorted(where.values()) == ["a", "a", "b"]

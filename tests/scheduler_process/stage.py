@@ -231,8 +231,9 @@ class Stage:
         slots: int = 1,
         cpu: str = "0",
         annotations: Mapping[str, str] | None = None,
+        **fields: Any,
     ) -> str:
-        """A pod, bound to `node` by whoever made it or for kube-scheduler; its uid."""
+        """A pod, bound to `node` by whoever made it or for kube-scheduler; its uid. `fields` are more of its spec."""
         words = dict(annotations or {})
         if requested is not None:
             words[REQUESTED] = requested if isinstance(requested, str) else json.dumps(requested)
@@ -243,6 +244,7 @@ class Stage:
             ],
             "nodeSelector": {"stage": self.prefix},
             "terminationGracePeriodSeconds": 0,
+            **fields,
         }
         if node:
             spec["nodeName"] = node
@@ -255,6 +257,10 @@ class Stage:
         path = paths.pod(self.namespace, name)
         self.plane.kubectl("delete", "pod", name, "-n", self.namespace, "--grace-period=0", "--force", "--wait=false")
         until(lambda: self._missing(path), what=f"{name} to be gone")
+
+    def missing(self, name: str) -> bool:
+        """Whether there is no pod of that name."""
+        return self._missing(paths.pod(self.namespace, name))
 
     def _missing(self, path: str) -> bool:
         try:

@@ -4,6 +4,7 @@ import http.client
 import json
 import ssl
 import urllib.error
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from jupyter_gpu import faults
 from jupyter_gpu.kube import objects
 from jupyter_gpu.model.annotations import Allocated
 from tests.cluster.testbed import until
+from tests.cluster.testbed.commands import CommandFailed
 from tests.cluster.testbed.pki import Authority, Identity
 from tests.kube.mount import Mount
 from tests.scheduler_process.asking import Asker
@@ -136,17 +138,22 @@ class Slice:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
-    def make(self) -> None:
-        """Nobody is in it."""
+    def serve(self) -> str:
+        """Make the Service, as the chart does; its uid."""
         body = {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
+            "apiVersion": "v1",
+            "kind": "Service",
             "metadata": {"name": "extender", "namespace": self._stage.namespace},
-            "addressType": "IPv4",
-            "endpoints": [],
-            "ports": [{"port": 8443}],
+            "spec": {"ports": [{"name": "extender", "port": 443, "targetPort": 8443}]},
         }
-        self._stage.plane.kubectl("create", "-f", "-", stdin=json.dumps(body))
+        said = self._stage.plane.kubectl("create", "-o", "json", "-f", "-", stdin=json.dumps(body))
+        return str(json.loads(said)["metadata"]["uid"])
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The whole object."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", "-o", "json"))
+        return found
 
     def kubectl(self, verb: str, *words: str) -> str:
         """About it."""
@@ -155,19 +162,23 @@ class Slice:
     @property
     def addresses(self) -> list[str]:
         """Of everybody in it."""
-        return [
-            text for each in json.loads(self.kubectl("get", "-o", "json"))["endpoints"] for text in each["addresses"]
-        ]
+        return [text for each in self.body["endpoints"] for text in each["addresses"]]
 
     def until(self, address: str) -> None:
         """Wait until that one is in it, and nobody else."""
-        until(lambda: self.addresses == [address], what=f"{address} alone in the EndpointSlice")
+
+        def alone() -> bool:
+            with suppress(CommandFailed):
+                return self.addresses == [address]
+            return False
+
+        until(alone, what=f"{address} alone in the EndpointSlice")
 
 
 def test_the_service_leads_to_who_leads(stage: Stage) -> None:
     """The next leader's address takes the place of one that was killed; a late write of the old one is put right."""
     there = Slice(stage)
-    there.make()
+    uid = there.serve()
 
     def start(number: int, lead: bool) -> Scheduler:
         environ = {"POD_NAMESPACE": stage.namespace, "POD_NAME": f"s{number}", "POD_IP": f"192.0.2.{number}"}
@@ -177,6 +188,13 @@ def test_the_service_leads_to_who_leads(stage: Stage) -> None:
 
     first = start(1, True)
     there.until("192.0.2.1")
+    made = there.body
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Service", "extender", uid)  # and goes with it
+    assert made["metadata"]["labels"]["kubernetes.io/service-name"] == "extender"
+    assert made["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] == "jupyter-gpu-scheduler"
+    assert [(each["name"], each["port"]) for each in made["ports"]] == [("extender", first.extender_port)]
+    assert made["addressType"] == "IPv4"
     second = start(2, False)
     until(lambda: second.get("/readyz")[0] == 200, what="the second to know the cluster")
     assert there.addresses == ["192.0.2.1"]
@@ -187,8 +205,19 @@ def test_the_service_leads_to_who_leads(stage: Stage) -> None:
     there.kubectl("patch", "--type=merge", "-p", json.dumps(late))
     there.until("192.0.2.2")
     there.kubectl("delete")
-    there.make()
     there.until("192.0.2.2")
+
+
+def test_a_leader_without_its_service_says_so_and_finds_it_later(stage: Stage) -> None:
+    """It leads all the same: running pods need no Service."""
+    there = Slice(stage)
+    environ = {"POD_NAMESPACE": stage.namespace, "POD_NAME": "s1", "POD_IP": "2001:db8::1"}
+    settings = {"extender": {"port": 0, "endpointSlice": "extender"}}
+    scheduler = stage.scheduler(settings=settings, environ=environ).until_leading()
+    until(lambda: "kube-scheduler may not find us" in scheduler.log, what="the trouble in the log")
+    there.serve()
+    there.until("2001:db8::1")
+    assert there.body["addressType"] == "IPv6"
 
 
 class Side:

@@ -9,6 +9,7 @@ from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu_scheduler.mirror import Mirror
+from jupyter_gpu_scheduler.settings import LineSettings
 from jupyter_gpu_scheduler.snapshot import ClusterSnapshot
 
 NODES = ("n0", "n1")
@@ -244,3 +245,35 @@ def test_a_blocked_pod_is_marked() -> None:
     state = found.snapshot.pod("a")
     assert state
     assert not state.blocked
+
+
+def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
+    """Its last value is, when its time has come; who went meanwhile is no error, and nobody is looked at twice."""
+    now = [0.0]
+    found = Mirror(lambda: None, line=LineSettings(wish_burst=1, wish_seconds=2), elapsed=lambda: now[0])
+
+    def ask(uid: str, version: int, priority: int) -> None:
+        item = pod(uid, version, "n0")
+        item["metadata"]["annotations"][REQUESTED] = f'{{"generation":{version},"milli":1000,"priority":{priority}}}'
+        found.pod_changed(Change("changed", item))
+
+    def seen(uid: str) -> int:
+        state = found.snapshot.pod(uid)
+        assert state
+        return state.priority
+
+    for uid in ("a", "b"):
+        for version, priority in enumerate((0, 1, 2, 3), start=1):
+            ask(uid, version, priority)
+    assert (seen("a"), found.pause()) == (1, 2.0)
+    record = found.record("a")
+    assert record
+    assert record.state.priority == 3
+    now[0] = 1.5
+    found.catch_up()
+    assert (seen("a"), found.pause()) == (1, 0.5)
+    found.pod_changed(Change("removed", pod("b", 9, "n0")))
+    now[0] = 2.0
+    found.take_dirty()
+    found.catch_up()
+    assert (seen("a"), found.pause(), found.take_dirty()) == (3, None, ("n0",))

@@ -2,8 +2,10 @@
 
 import json
 import ssl
+import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -217,6 +219,37 @@ def test_killed_while_it_binds(stage: Stage, point: str) -> None:
     assert not stage.watcher.decided_twice
 
 
+@pytest.mark.parametrize("gpus", [(8, 8, 8, 8), (14, 8, 8, 2)])
+def test_who_starts_without_a_wish_can_have_one_later(stage: Stage, gpus: tuple[int, ...]) -> None:
+    """32 notebooks at once on 4 nodes: on each as many as it has GPUs, and then each wishes and has one."""
+    nodes = {stage.node(f"n{number}", gpus=count, slots=40): count for number, count in enumerate(gpus)}
+    _start(stage)
+    names = [f"note{number}" for number in range(32)]
+    for name in names:
+        stage.pod(name)
+    until(lambda: all(_node_of(stage, name) for name in names), what="all to have a node")
+    assert Counter(_node_of(stage, name) for name in names) == nodes
+    for name in names:
+        stage.request(name, 1)
+    for name in names:
+        stage.until_count(name, 1)
+    assert not stage.watcher.decided_twice
+
+
+def test_a_node_without_gpus_attracts_nobody(stage: Stage) -> None:
+    """It has slots and tells of no GPU: pods wait, with a reason, and start when its driver has come up."""
+    node = stage.node(gpus=0)
+    _start(stage)
+    stage.pod("note")
+    assert "the node has no GPU" in stage.until_event("note", "FailedScheduling")
+    stage.pod("wants", requested=1)
+    assert "no GPU" in stage.until_event("wants", "FailedScheduling")
+    assert not _node_of(stage, "note")
+    stage.put_inventory(node, 2)
+    until(lambda: _node_of(stage, "note") == node, what="the first to have the node")
+    stage.until_count("wants", 1)
+
+
 def _line(stage: Stage, name: str) -> str:
     """The node in whose line a pod waits."""
     return str((stage.allocated(name) or Allocated(0)).extra.get(NOMINATED, ""))
@@ -254,6 +287,79 @@ def test_the_node_that_a_pod_waits_for_goes(stage: Stage, how: str) -> None:
     stage.request(owners[left], "0")
     stage.until_count("waits", 2)
     assert _node_of(stage, "waits") == left
+
+
+TAINT = {"key": "example.com/other", "value": "yes", "effect": "NoSchedule"}
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+def _spec(stage: Stage, node: str, **fields: Any) -> None:
+    stage.plane.kubectl("patch", "node", node, "--type=merge", "-p", json.dumps({"spec": fields}))
+
+
+def _affine(stage: Stage, name: str, node: str) -> None:
+    """A pod that wants a GPU and says by its affinity, not by a selector, which node it may go to."""
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    stage.pod(name, requested=1, affinity={"nodeAffinity": rule})
+
+
+def _still(stage: Stage, name: str, seconds: float = 5.0) -> int:
+    """How often what is decided for a pod changes while nothing else does."""
+    before = len(stage.decisions(name))
+    time.sleep(seconds)  # nothing to wait for: what must not happen has that long to happen
+    return len(stage.decisions(name)) - before
+
+
+@pytest.mark.parametrize("why", ["tainted", "not ready", "cordoned", "affinity"])
+def test_a_free_node_that_is_never_offered(stage: Stage, why: str) -> None:
+    """A pod waits where kube-scheduler would put it and is not moved to and fro; no later wish overtakes it there."""
+    full, free = stage.node("n1", gpus=1), stage.node("n2", gpus=1)
+    first = _start(stage)
+    _spec(stage, free, unschedulable=True)
+    stage.pod("owner", requested=1)
+    stage.until_count("owner", 1)
+    stage.pod("later")
+    until(lambda: _node_of(stage, "later") == full, what="a pod without a wish to be there")
+    taints = {"tainted": [TAINT], "not ready": [NOT_READY]}.get(why)
+    _spec(stage, free, unschedulable=True if why == "cordoned" else None, taints=taints)
+    if why == "affinity":
+        _affine(stage, "waits", full)
+    else:
+        stage.pod("waits", requested=1)
+    stage.until_event("waits", "FailedScheduling")
+    stage.until_reason("waits", "Deferred")
+    until(lambda: _line(stage, "waits") == full, what="it to wait for the node that is offered")
+    assert _still(stage, "waits") == 0
+    first.kill()
+    _start(stage)  # knows no offer
+    assert _still(stage, "waits") == 0
+    stage.request("later", 1)
+    stage.until_reason("later", "Deferred")
+    stage.request("owner", "0")
+    stage.until_count("waits", 1)
+    assert stage.has("later") == []
+
+
+@pytest.mark.parametrize("why", ["tainted", "not ready", "cordoned"])
+def test_the_only_node_of_a_waiting_pod_takes_none(stage: Stage, why: str) -> None:
+    """Nothing is written again and again; it keeps its place in line, and starts there when the node is open again."""
+    node = stage.node("n1", gpus=1)
+    stage.node("n2", gpus=0)
+    _start(stage)
+    stage.pod("owner", requested=1)
+    stage.until_count("owner", 1)
+    ticket = _wait(stage, "waits", 1).ticket
+    taints = {"tainted": [TAINT], "not ready": [NOT_READY]}.get(why)
+    _spec(stage, node, unschedulable=True if why == "cordoned" else None, taints=taints)
+    until(lambda: not _line(stage, "waits"), what="it to leave the line")
+    assert _still(stage, "waits") == 0
+    stage.request("owner", "0")
+    stage.until_count("owner", 0)
+    assert _still(stage, "waits") <= 2, "that there is room, and one call for kube-scheduler"
+    assert stage.until_reason("waits", "Deferred").ticket == ticket
+    _spec(stage, node, unschedulable=None, taints=None)
+    stage.until_count("waits", 1)
 
 
 def test_a_waiting_pod_is_deleted_and_made_again(stage: Stage) -> None:

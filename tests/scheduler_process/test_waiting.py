@@ -1,15 +1,19 @@
-"""Pods that wait for a node: those that no watch ever shows are forgotten."""
+"""Pods that wait for a node: what kube-scheduler said of them; those that no watch ever shows are forgotten."""
 
 import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
 from jupyter_gpu.kube import Change
+from jupyter_gpu.model.annotations import ALLOCATED, encode
 from jupyter_gpu_scheduler import waiting as module
+from jupyter_gpu_scheduler.decide import Decision
 from jupyter_gpu_scheduler.mirror import Mirror
 from jupyter_gpu_scheduler.policy import Policy
 from jupyter_gpu_scheduler.waiting import WaitingPods
-from tests.scheduler_process.test_mirror import pod
+from tests.scheduler_process.test_mirror import node, pod
 
 
 def test_a_pod_that_is_never_shown_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +35,74 @@ def test_a_pod_that_is_never_shown_is_forgotten(monkeypatch: pytest.MonkeyPatch)
         waiting.stop()
 
     asyncio.run(run())
+
+
+class Line:
+    """A mirror of two full nodes, and one pod that waits; what is decided is written at once."""
+
+    def __init__(self) -> None:
+        self.mirror = Mirror(lambda: None)
+        self.waiting = WaitingPods(self.mirror, self._write, Policy(), wake_seconds=100)
+        self.writes = 0
+        self._pod = pod("a", 1)
+        for name in ("n0", "n1"):
+            self.mirror.node_changed(Change("added", node(name, 1)))
+            self.mirror.pod_changed(Change("added", pod(f"on-{name}", 1, name, (f"{name}-0",), (f"{name}-0",))))
+        self._show()
+
+    @property
+    def node(self) -> str:
+        """In whose line it is."""
+        state = self.mirror.snapshot.pod("a")
+        return state.nominated if state else ""
+
+    def status(self, **status: Any) -> None:
+        """kube-scheduler writes its status."""
+        self._pod = {**self._pod, "status": status}
+        self._show()
+
+    def _write(self, decisions: Iterable[Decision], kind: str) -> None:
+        for decision in decisions:
+            self.writes += 1
+            metadata = self._pod["metadata"]
+            words = {**metadata["annotations"], ALLOCATED: encode(decision.allocated)}
+            self._pod = {**self._pod, "metadata": {**metadata, "annotations": words}}
+            self._show()
+
+    def _show(self) -> None:
+        metadata = self._pod["metadata"]
+        version = str(int(metadata["resourceVersion"]) + 1)
+        self._pod = {**self._pod, "metadata": {**metadata, "resourceVersion": version}}
+        self.mirror.pod_changed(Change("changed", self._pod))
+        self.waiting.hear("a")
+
+
+def _in_loop(work: Callable[[], None]) -> None:
+    async def run() -> None:
+        work()
+
+    asyncio.run(run())
+
+
+def test_what_was_offered_is_known_until_the_pod_has_a_node() -> None:
+    """It is forgotten with the pod, and while there is room: then it is about to be bound."""
+
+    def work() -> None:
+        line = Line()
+
+        def offered() -> tuple[str, ...] | None:
+            state = line.mirror.snapshot.pod("a")
+            return state.offered.names if state and state.offered else None
+
+        assert offered() is None
+        line.waiting.asked("a", ("n1", "n0"), fits=False)
+        assert offered() == ("n0", "n1")
+        line.waiting.asked("a", ("n0",), fits=True)
+        assert offered() is None
+        line.waiting.asked("a", ("n0",), fits=False)
+        line.mirror.pod_changed(Change("changed", pod("a", 100, "n0")))
+        line.waiting.hear("a")
+        assert offered() is None
+        assert line.waiting.count == 0
+
+    _in_loop(work)

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from jupyter_gpu.app import GpuExtension
-from jupyter_gpu.model.annotations import MAX_REQUEST_BYTES
+from jupyter_gpu.model.request import MAX_REQUEST_BYTES
 
 from .conftest import GPUS, Call
 

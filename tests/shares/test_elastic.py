@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_node.shares.elastic import Elastic, Outcome, Seen, Standing, adjust
+from jupyter_gpu_node.shares.elastic import Elastic, Left, Outcome, Seen, Standing, adjust, resume
 from jupyter_gpu_node.shares.ledger import Account, Ledger
 from jupyter_gpu_node.shares.timing import Timing
 
@@ -439,6 +439,29 @@ def check(before: Standings, seen: Mapping[str, Seen], outcome: Outcome, rules: 
             assert not any(f" {other} " in f" {change.reason} " for other in seen)
         if after[name] > had:
             assert after[name] == one.allocated or after[name] - had <= rules.step
+
+
+@given(settings(), allocations(), st.lists(st.tuples(st.booleans(), st.integers(1, MILLI_PER_GPU)), max_size=6))
+def test_shares_begin_where_an_earlier_server_left_them(
+    rules: Elastic, allocated: dict[str, int], written: list[tuple[bool, int]]
+) -> None:
+    """Never more than the GPU, nobody below its least; what fits together is taken as it was."""
+    left = {
+        name: Left(amount if same else amount % MILLI_PER_GPU + 1, effective, "Because.")
+        for (name, amount), (same, effective) in zip(allocated.items(), written, strict=False)
+    }
+    after = resume(allocated, left, rules)
+    least = {name: max(1, ceil(rules.floor * amount)) for name, amount in allocated.items()}
+    same = {name: one for name, one in left.items() if one.allocated == allocated[name]}
+    wanted = {name: max(same[name].effective, least[name]) if name in same else allocated[name] for name in allocated}
+    assert {name: one.allocated for name, one in after.items()} == allocated
+    assert sum(one.effective for one in after.values()) <= MILLI_PER_GPU
+    for name, one in after.items():
+        assert one.effective >= min(wanted[name], allocated[name])
+        assert one.effective <= wanted[name]
+        assert one.reason == ("Because." if name in same else "")
+        if sum(wanted.values()) <= MILLI_PER_GPU:
+            assert one.effective == wanted[name]
 
 
 @pytest.mark.uncounted

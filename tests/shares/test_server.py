@@ -192,6 +192,25 @@ def test_what_one_does_not_use_another_is_lent(tmp_path: Path) -> None:
             until(lambda: sum(server.usage(GPU, pod)["effective"] for pod in "ab") <= 1000)
 
 
+def test_what_was_lent_survives_a_server_that_is_killed(tmp_path: Path) -> None:
+    """The next one begins where that stood, and goes on from there; a share of another size begins with its own."""
+    with Serving(tmp_path, elastic=True, period=20_000) as server:
+        server.set({GPU: {"a": 500, "b": 500}})
+        own = tmp_path / "state" / "shares" / GPU / "a.json"
+        with programs(server, tmp_path, "a"):
+            until(lambda: own.exists() and json.loads(own.read_text())["effective"] > 700)
+            server.kill()
+        until(lambda: json.loads(own.read_text())["effective"] > 700)
+        server.start()
+        server.set({GPU: {"a": 500, "b": 500}})
+        a, b = (server.usage(GPU, pod)["effective"] for pod in "ab")
+        assert a > 550, "and not its own 500"
+        assert a + b <= 1000
+        assert server.usage(GPU, "a")["reason"]
+        server.set({GPU: {"a": 500, "b": 400}})
+        assert [server.usage(GPU, pod)["effective"] for pod in "ab"] == [500, 400]
+
+
 @contextlib.contextmanager
 def connecting(before: str, after: str) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
     """A process that connects, with code before and after; its connection is open until the end of the test."""

@@ -11,6 +11,7 @@ from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_node.shares import share_file
 from jupyter_gpu_node.shares.bank import Deposit
+from jupyter_gpu_node.shares.elastic import Left
 from jupyter_gpu_node.shares.share_file import (
     KEEP,
     MAX_BYTES,
@@ -66,9 +67,10 @@ def test_what_is_written_is_read(file: ShareFile) -> None:
 
 @given(files)
 def test_the_next_server_takes_the_bank(file: ShareFile) -> None:
-    """From the own copy; the one of the pod has no deposits, whatever balance it tells."""
-    assert decode_savings(encode(file, public=False)) == Savings(file.written, file.deposits or ())
-    assert decode_savings(encode(file, public=True)) == Savings(file.written, ())
+    """From the own copy, and how it stood; the one of the pod has no deposits, whatever balance it tells."""
+    left = Left(file.share.allocated, file.share.effective, file.share.reason)
+    assert decode_savings(encode(file, public=False)) == Savings(file.written, file.deposits or (), left)
+    assert decode_savings(encode(file, public=True)) == Savings(file.written, (), left)
 
 
 def test_the_copy_of_the_pod() -> None:
@@ -85,7 +87,8 @@ def test_the_bank_of_an_earlier_version_is_not_lost() -> None:
         b'"written":50000,"deposits":[[700000,13000000],[500000,100]]}'
     )
     found = decode_savings(text)
-    assert found == Savings(50_000, ((700_000, 13_000_000), (500_000, 100)))
+    assert found == Savings(50_000, ((700_000, 13_000_000), (500_000, 100)), Left(250, 400))
+    assert decode_savings(text.replace(b"250", b"0")).left is None, "how it stood makes no sense"
     assert len(share_file.restored(found, 10**9, 51_000)) == 2
     with pytest.raises(FieldError):
         decode(text)

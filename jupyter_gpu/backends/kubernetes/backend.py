@@ -23,8 +23,9 @@ from jupyter_gpu.backend import Listener
 from jupyter_gpu.backends import share_files
 from jupyter_gpu.kube import Credentials, Kube, in_cluster, objects
 from jupyter_gpu.kube.credentials import NoCredentials
-from jupyter_gpu.model.annotations import ATTACHED, Wish
+from jupyter_gpu.model.annotations import ATTACHED, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
+from jupyter_gpu.model.lease import Change, resolve
 from jupyter_gpu.model.view import GpuLoad, Sample, View
 
 from . import events
@@ -129,17 +130,17 @@ class KubernetesBackend:
         self._listeners[key] = listener
         return lambda: self._listeners.pop(key, None) and None
 
-    async def request(self, wish: Wish, generation: int | None = None) -> View:
+    async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
         """Record the wish; the view when cluster and node have answered. See :class:`~jupyter_gpu.backend.Backend`."""
         writer = self._ready()
-        if wish.priority is None and self._settings.priority:
-            wish = replace(wish, priority=self._settings.priority)
         async with self._writing:  # one after the other: who came first is recorded first
-            error = self._refusal(wish, generation)
+            error = self._refusal(resolve(wish, self._records().requested), generation)
             if error is not None:
                 raise error
             taken = bool(self._sight.node and self._sight.node.taken)
-            recorded = await writer.record(wish, generation, anew=taken)  # the same again gets back what was taken away
+            recorded = await writer.record(
+                lambda now: self._with_priority(wish, now), generation, anew=taken
+            )  # the same again gets back what was taken away
         await self._until_answered(recorded.generation)
         return self._view
 
@@ -178,7 +179,7 @@ class KubernetesBackend:
         if requested and requested.milli and not self._sight.gone:
             try:
                 async with asyncio.timeout(GOODBYE), self._writing:
-                    await writer.record(Wish(0), None)
+                    await writer.record(lambda _: Wish(0), None)
             except (GpuError, TimeoutError) as error:
                 _log.warning("The GPUs are given back when the pod ends, and not now: %s", error)
         for task in self._tasks:
@@ -222,6 +223,14 @@ class KubernetesBackend:
         return self._writer
 
     # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _with_priority(self, wish: Wish | Change, current: Requested | None) -> Wish:
+        wish = resolve(wish, current)
+        return (
+            replace(wish, priority=self._settings.priority)
+            if wish.priority is None and self._settings.priority
+            else wish
+        )
 
     def _refusal(self, wish: Wish, generation: int | None) -> GpuError | None:
         current = self._records().generation

@@ -42,8 +42,12 @@ class Writer:
         self._adopt = adopt
         self._highest = 0
 
-    async def record(self, wish: Wish, generation: int | None, *, anew: bool = False) -> Requested:
-        """What is recorded of ``wish`` in the end, ``anew`` also if it is the same as before. One call at a time.
+    async def record(
+        self, wish: Callable[[Requested | None], Wish], generation: int | None, *, anew: bool = False
+    ) -> Requested:
+        """What is recorded in the end, ``anew`` also if it is the same as before. One call at a time.
+
+        ``wish`` makes it of what is recorded now, whatever that is at each attempt.
 
         Raises :class:`~jupyter_gpu.model.errors.StaleGeneration` or
         :class:`~jupyter_gpu.model.errors.BackendUnavailable`.
@@ -62,7 +66,7 @@ class Writer:
                     return tried  # an answer was lost, not the wish
                 if generation is not None and generation != records.generation:
                     raise StaleGeneration(current=records.generation)
-                after = advance(records, wish, self._highest, anew=anew)
+                after = advance(records, wish(records.requested), self._highest, anew=anew)
                 if after == records.requested:
                     return after
                 tried = after

@@ -16,6 +16,7 @@ from typing import TypeVar
 from jupyter_gpu.backend import Listener
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable
+from jupyter_gpu.model.lease import Change
 from jupyter_gpu.model.view import Sample, View
 from jupyter_gpu_node.enforcement import Preference
 
@@ -77,6 +78,10 @@ class LocalBackend:
         """What kernels of this pod must have in their environment; also set in this process's own."""
         return self._pod.environment
 
+    async def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
+        """What a kernel with this environment must have in its search path of libraries, where it has one."""
+        return await asyncio.to_thread(self._pod.search_path, dict(environ))
+
     async def start(self) -> None:
         """Guard the GPUs and join the other servers; what takes long (finding real GPUs) goes on in the background."""
         self._loop = asyncio.get_running_loop()
@@ -104,7 +109,7 @@ class LocalBackend:
         self._listeners[key] = listener
         return lambda: self._listeners.pop(key, None) and None
 
-    async def request(self, wish: Wish, generation: int | None = None) -> View:
+    async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
         """Record the wish, decide, attach; the view after that. See :class:`~jupyter_gpu.backend.Backend`."""
         await self._do(lambda: self._pod.request(wish, generation))
         return self._view

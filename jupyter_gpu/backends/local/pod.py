@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu import faults, preload
+from jupyter_gpu import faults
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.annotations import record as next_request
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import total
+from jupyter_gpu.model.lease import Change, resolve
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.view import GpuLoad, Mode, View
@@ -109,10 +110,14 @@ class Pod:
     def environment(self) -> Mapping[str, str]:
         """The mark by which processes of the pod are told where there is no control group; where simulated GPUs are.
 
-        And what makes programs take turns on GPUs, to be preloaded beside what else is (:mod:`jupyter_gpu.preload`).
+        And what programs that take turns on GPUs need beside :meth:`search_path`.
         """
         simulated = {fakes.VARIABLE: str(_simulated(self._store))} if self._settings.simulated_gpus else {}
         return {MARK: self.uid, **simulated, **self._seat.environment}
+
+    def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
+        """What makes programs with this environment take turns on GPUs. Blocks; any thread may ask."""
+        return self._seat.search_path(environ)
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
@@ -137,11 +142,12 @@ class Pod:
         with self._may_fail(), self._store.locked() as session:
             self._join(session)
 
-    def request(self, wish: Wish, generation: int | None) -> None:
+    def request(self, wish: Wish | Change, generation: int | None) -> None:
         """Record a wish and do what can be done about it now."""
         current = self._record.requested.generation if self._record.requested else 0
         if generation is not None and generation != current:
             raise StaleGeneration(current=current)
+        wish = resolve(wish, self._record.requested)
         if wish.priority is None and self._settings.priority:
             wish = replace(wish, priority=self._settings.priority)
         with _plain_errors(self._store):
@@ -163,6 +169,8 @@ class Pod:
         with self._may_fail():
             self._stock.take()
             self._advance(None, thorough=self._new)
+            if self._new and self._settings.pid in (None, os.getpid()):
+                self._seat.prepare()
             self._new = False
             self._obey()
 
@@ -185,6 +193,7 @@ class Pod:
         left = not self._leave() or bool(self._draining())
         faults.point("stop:left")
         _remove(self.environment)
+        self._seat.forget()
         with self._may_fail(), self._store.locked() as session:
             if left:
                 self._save(session, ended=True)
@@ -484,20 +493,17 @@ def without(record: Record, gpu: str) -> Wish | None:
     if share is None or record.requested is None:
         return None
     milli = max(0, record.requested.milli - share.milli)
-    return replace(record.requested.wish, milli=milli) if milli else Wish(0)
+    return replace(record.requested.wish, milli=milli, base=None) if milli else Wish(0)
 
 
 def _put(environment: Mapping[str, str]) -> None:
     """Into that of this process: what it starts by itself, such as terminals, has it too."""
-    for name, value in environment.items():
-        os.environ[name] = preload.joined(value, os.environ.get(name)) if name == preload.VARIABLE else value
+    os.environ.update(environment)
 
 
 def _remove(environment: Mapping[str, str]) -> None:
     for name, value in environment.items():
-        if name == preload.VARIABLE and (left := preload.without(value, os.environ.get(name))):
-            os.environ[name] = left
-        elif os.environ.get(name) == value:
+        if os.environ.get(name) == value:
             del os.environ[name]
 
 

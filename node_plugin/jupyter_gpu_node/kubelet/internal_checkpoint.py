@@ -7,12 +7,16 @@ gives None. It is never written.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
+
+from google.protobuf.message import DecodeError
 
 from jupyter_gpu.model import strict
 
 from ..slots import Held
+from .protos import deviceplugin_v1beta1_pb2 as api
 
 MAX_BYTES = 16 * 2**20
 """An entry holds all that a container got from a plugin, as text."""
@@ -42,7 +46,16 @@ def _entry(entry: Any, resource: str) -> Held | None:
     uid, container = entry.get("PodUID"), entry.get("ContainerName")
     if not (isinstance(uid, str) and uid and isinstance(container, str) and container):
         return None
-    return Held(uid, container, tuple(sorted(_devices(entry.get("DeviceIDs")))))
+    return Held(uid, container, tuple(sorted(_devices(entry.get("DeviceIDs")))), _paths(entry.get("AllocResp")))
+
+
+def _paths(text: Any) -> frozenset[str] | None:
+    """Where the container has devices, of what the plugin answered when it was admitted; None: it does not tell."""
+    try:
+        answer = api.ContainerAllocateResponse.FromString(base64.b64decode(text, validate=True))
+    except (TypeError, ValueError, DecodeError):
+        return None
+    return frozenset(device.container_path for device in answer.devices) or None
 
 
 def _devices(ids: Any) -> list[str]:

@@ -79,19 +79,12 @@ class DevicePlugin:
             self._why = "It has ended."
 
     def not_ready(self) -> str:
-        """Why the kubelet can't use this plugin now, in plain words; empty if it can (readiness)."""
-        if self._service.problem:
-            return self._service.problem
+        """Why the kubelet can't reach this plugin now, in plain words; empty if it can (readiness)."""
         return "" if self._service.streams else self._why or "The kubelet has not taken the plugin yet."
 
     def set_problem(self, problem: str) -> None:
         """Offer no slots, for a reason in plain words, or offer them again (empty). Pods that run are not touched."""
         self._service.set_problem(problem)
-
-    @property
-    def problem(self) -> str:
-        """What :meth:`set_problem` was told last."""
-        return self._service.problem
 
     async def _serve_always(self, changes: Changes) -> None:
         pause = FIRST_PAUSE

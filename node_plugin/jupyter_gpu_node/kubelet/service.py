@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -16,11 +15,11 @@ import grpc
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.strict import printable
 
-from .. import allocation, driver_files, slots
+from .. import allocation, device_nodes, driver_files, slots
 from ..allocation import Mount, Preparation, Refused
 from ..claims import Claims
 from ..gate import Gate
-from ..settings import Driver, Settings
+from ..settings import Settings
 from ..slots import PodRef, Unresolved
 from .protos import deviceplugin_v1beta1_pb2 as api
 from .registration import options
@@ -110,11 +109,6 @@ class Service:
         self._ending = True
         self._tell()
 
-    @property
-    def problem(self) -> str:
-        """What :meth:`set_problem` was told last."""
-        return self._problem
-
     async def list_and_watch(self, _request: api.Empty, _context: Context) -> AsyncIterator[api.ListAndWatchResponse]:
         """All slots, at once and after each change, until the kubelet or the server goes."""
         self.streams += 1
@@ -143,30 +137,38 @@ class Service:
         return api.PreferredAllocationResponse(container_responses=answers)
 
     async def allocate(self, request: api.AllocateRequest) -> api.AllocateResponse:
-        """What the containers get. No right comes with it: whoever names a node himself gets here too."""
-        if self._problem:
-            raise Refused(f"This node can't guard its GPUs now: {self._problem}")
+        """What the containers get. No right comes with it: whoever names a node himself gets here too.
+
+        Refused is only what can never be: the pod fails for good by it. What may pass is refused before the start of
+        the container, which the kubelet tries again.
+        """
         names = frozenset(self._settings.slot_names)
         wanted = [allocation.one_slot(asked.devices_ids, names) for asked in request.container_requests]
         gpus = self._gpus()
         nodes = allocation.nodes(gpus, self._settings)
         present, driver = await asyncio.to_thread(_look, [node.host for node in nodes], self._settings, self._gate)
-        if missing := allocation.missing(gpus, present, self._settings):
-            raise Refused(missing)
         answers = []
         for slot in wanted:
-            await self._claims.given(slot, gated=allocation.has_gate(driver))
+            made = allocation.prepare(slot, gpus, present, driver, self._settings)
+            paths = frozenset(node.container for node in made.devices) - frozenset(allocation.CONTROL_DEVICES)
+            await self._claims.given(slot, gated=allocation.has_gate(driver), devices=paths)
             await self._claims.directory(slot)
-            answers.append(_message(allocation.prepare(slot, gpus, present, driver, self._settings)))
+            answers.append(_message(made))
         return api.AllocateResponse(container_responses=answers)
 
     async def before_start(self, request: api.PreStartContainerRequest) -> api.PreStartContainerResponse:
         """Before each start of a container with a slot: find out whose it is, and have that pod closed."""
         slot = allocation.one_slot(request.devices_ids, frozenset(self._settings.slot_names))
+        if missing := await asyncio.to_thread(self._absent, slot):
+            raise Refused(missing)
         pod, container = await self._claims.resolve(slot)
         await self._claims.directory(slot)
         await self._guard.before_start(pod, container, slot)
         return api.PreStartContainerResponse()
+
+    def _absent(self, slot: str) -> str:
+        devices = self._claims.devices.get(slot, frozenset())
+        return allocation.absent(devices, lambda host: device_nodes.exists(host, self._settings.driver), self._settings)
 
     def _tell(self) -> None:
         self._changed.set()
@@ -205,16 +207,11 @@ def _answering(
 
 def _look(hosts: Iterable[str], settings: Settings, gate: Gate | None) -> tuple[frozenset[str], tuple[Mount, ...]]:
     """Which of the device nodes exist, and the driver's files, the gate before them. Blocks."""
-    present = frozenset(host for host in hosts if _seen(host, settings.driver).exists())
+    present = device_nodes.present(hosts, settings.driver)
     driver = driver_files.find(settings)
     if gate and gate.file and settings.shares.enforce:
         driver = allocation.gated(driver, str(gate.file))
     return present, driver
-
-
-def _seen(host: str, driver: Driver) -> Path:
-    """Where this process sees the host's ``host``."""
-    return driver.devices / host.removeprefix("/dev/") if host.startswith("/dev/") else Path(host)
 
 
 def _message(made: Preparation) -> api.ContainerAllocateResponse:

@@ -85,6 +85,14 @@ class Books:
         """Shares came, went or were given another amount: what was lent is back with its owners."""
         self._standings = {}
 
+    def resume(self, desk: Desk, left: Mapping[str, elastic.Left]) -> dict[str, int]:
+        """After :meth:`reset`: an earlier server ``left`` some of the shares; what each should earn."""
+        shared = {name: share.terms.milli for name, share in desk.shares.items() if not share.exclusive}
+        if self._rules is None or not any(name in shared for name in left):
+            return {}
+        self._standings = elastic.resume(shared, left, self._rules)
+        return {name: one.effective for name, one in self._standings.items()}
+
     def usage(self, desk: Desk, name: str, now: int) -> Usage:
         """Of one share; :class:`KeyError` if there is none."""
         share = desk.shares[name]

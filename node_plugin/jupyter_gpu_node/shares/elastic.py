@@ -131,6 +131,36 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """What an earlier server left of one share."""
+
+    allocated: int
+    effective: int
+    reason: str = ""
+
+
+def resume(allocated: Mapping[str, int], left: Mapping[str, Left], rules: Elastic) -> dict[str, Standing]:
+    """Where the shares of a GPU begin: as an earlier server ``left`` them, if they were given as much then.
+
+    What it wrote of one share may be newer than of another. If it is more than the GPU, those that have more than their
+    own have less of that, in proportion to it.
+    """
+    kept = {name: one for name, one in left.items() if allocated.get(name) == one.allocated}
+    least = {name: max(1, ceil(rules.floor * amount)) for name, amount in allocated.items()}
+    now = {
+        name: min(max(kept[name].effective, least[name]), MILLI_PER_GPU) if name in kept else amount
+        for name, amount in allocated.items()
+    }
+    lent = {name: now[name] - amount for name, amount in allocated.items() if now[name] > amount}
+    for name, amount in _split(max(0, sum(now.values()) - MILLI_PER_GPU), lent).items():
+        now[name] -= amount
+    return {
+        name: replace(Standing.first(amount, now[name]), reason=kept[name].reason if name in kept else "")
+        for name, amount in allocated.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What a pass did to one share, or told it."""
 

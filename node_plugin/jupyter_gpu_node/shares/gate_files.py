@@ -10,9 +10,9 @@ from pathlib import Path
 _LIBRARIES = Path(__file__).parents[1] / "lib"
 
 
-def preload() -> Path | None:
-    """The form for LD_PRELOAD, on one machine; None: there is none here."""
-    return _found(_LIBRARIES / "preload" / "libjupyter_gpu_gate.so")
+def local() -> Path | None:
+    """The form for LD_LIBRARY_PATH, on one machine; None: there is none here."""
+    return _found(_LIBRARIES / "local" / "libcuda.so.1")
 
 
 def shim() -> Path | None:
@@ -21,7 +21,7 @@ def shim() -> Path | None:
 
 
 def _found(path: Path) -> Path | None:
-    """None too where this user may not read it: each program would complain of it, and run without."""
+    """None too where this user may not read it: no program of this user could open the driver."""
     try:
         with path.open("rb"):  # access(2) asks for the real user, and leaves out capabilities
             return path

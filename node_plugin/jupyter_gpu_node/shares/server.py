@@ -20,7 +20,6 @@ from jupyter_gpu.model.share import ShareUse
 
 from . import places, share_file
 from .arbiter import Arbiter
-from .bank import Deposit
 from .books import Usage
 from .desk import Terms
 from .door import Door
@@ -119,13 +118,17 @@ class ArbiterServer:
         async with self._one:
             if self._left is None:
                 self._left = await self._in_thread(self._store.begin, list(after))
-            banks = {place: self._bank(place) for place in after if place not in self._shares}
+            left = {place: self._left.pop(place) for place in after if place in self._left}
+            banks = {place: share_file.restored(one, self._clock(), self._wall()) for place, one in left.items()}
+            stood = {place: one.left for place, one in left.items() if one.left}
             before, self._shares = self._shares, after
             gone = self._shut(before)
             for gpu in sorted({gpu for gpu, _ in {*before, *after}}):
                 terms = {pod: placed.terms for (at, pod), placed in after.items() if at == gpu}
                 if terms != {pod: placed.terms for (at, pod), placed in before.items() if at == gpu}:
-                    self._station_of(gpu).set(terms, {pod: banks.get((gpu, pod), ()) for pod in terms})
+                    deposits = {pod: banks.get((gpu, pod), ()) for pod in terms}
+                    before_us = {pod: stood[gpu, pod] for pod in terms if (gpu, pod) in stood}
+                    self._station_of(gpu).set(terms, deposits, before_us)
             problem = self._open()
             for removed in gone:
                 await removed
@@ -181,11 +184,6 @@ class ArbiterServer:
             timing, rules, act = self._timing(gpu), self._elastic(gpu), (self._save, self._overdue, self._together)
             self._stations[gpu] = Station(gpu, timing, rules, self._arbiter, self._clock, *act)
         return self._stations[gpu]
-
-    def _bank(self, place: Place) -> tuple[Deposit, ...]:
-        """Of a share that is new here, what an earlier server left."""
-        file = self._left.pop(place, None) if self._left else None
-        return share_file.restored(file, self._clock(), self._wall()) if file else ()
 
     def _shut(self, before: Mapping[Place, Placed]) -> list[asyncio.Future[None]]:
         """Shares that are gone, or for another directory than before, are not to be had any more; nor their files."""

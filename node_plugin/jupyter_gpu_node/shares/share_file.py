@@ -8,14 +8,16 @@ another machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
 
 from .bank import Deposit
+from .elastic import Left
 
 MAX_BYTES = 256 * 1024
 MAX_DEPOSITS = 4096
@@ -50,6 +52,8 @@ class Savings:
 
     written: int
     deposits: tuple[tuple[int, int], ...]
+    left: Left | None = None
+    """What it earned; None: not told."""
 
 
 def is_due(file: ShareFile, now: int, kept: ShareFile | None, at: int) -> bool:
@@ -111,9 +115,20 @@ def decode_savings(text: bytes) -> Savings:
     return Savings(
         written=strict.required(body, "written", _time),
         deposits=strict.optional(body, "deposits", _deposits) or (),
+        left=_left(body),
     )
 
 
+def _left(body: Mapping[str, Any]) -> Left | None:
+    try:
+        allocated, effective = (strict.required(body, key, _milli) for key in ("allocated", "effective"))
+        reason = strict.label(512)(body["reason"], "reason") if body.get("reason") else ""
+        return Left(allocated, effective, reason)
+    except strict.FieldError:
+        return None
+
+
+_milli = strict.integer(1, MILLI_PER_GPU)
 _time = strict.integer(0, MAX_TIME)
 
 

@@ -16,7 +16,7 @@ from .bank import Deposit
 from .books import Books, Usage
 from .desk import Client, Close, Desk, Late, Out, Send, Terms
 from .door import Line
-from .elastic import Elastic
+from .elastic import Elastic, Left
 from .identity import Peer
 from .protocol import FromClient, Malformed
 from .share_file import ShareFile
@@ -104,10 +104,16 @@ class Station:
         now = self._clock()
         return self._books.file(self.desk, self.gpu, pod, now, wall), self.desk.deposits(pod), now
 
-    def set(self, terms: Mapping[str, Terms], deposits: Mapping[str, Iterable[Deposit]]) -> None:
-        """These are the shares from now on."""
+    def set(
+        self, terms: Mapping[str, Terms], deposits: Mapping[str, Iterable[Deposit]], left: Mapping[str, Left]
+    ) -> None:
+        """These are the shares from now on. ``left``: how new ones stood when an earlier server ended."""
         self._books.reset()
-        self._act(self.desk.set(terms, self._clock(), deposits))
+        now = self._clock()
+        orders = self.desk.set(terms, now, deposits)
+        if effective := self._books.resume(self.desk, left):
+            orders += self.desk.adjust(effective, now)
+        self._act(orders)
 
     def obey(self, rule: Rule) -> None:
         """What programs that use other GPUs at the same time make of the order here."""

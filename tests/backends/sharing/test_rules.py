@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu import preload
+from jupyter_gpu import search_path
 from jupyter_gpu.backends.local.processes import Process
 from jupyter_gpu.backends.local.record import MAX_JUDGED, Record
 from jupyter_gpu.backends.local.sharing import keeper, verdict
@@ -161,36 +161,50 @@ def test_a_record_tells_which_verdicts_were_carried_out() -> None:
     assert Record.decode(strict.dumps(body).encode()).judged == ()
 
 
-# --- preloading -------------------------------------------------------------------------------------------------------
+# --- the search path --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (None, "/gate.so"), ("", "/gate.so"), ("/a.so", "/gate.so:/a.so"), ("/a.so /b.so", "/gate.so:/a.so:/b.so"),
-        ("/gate.so:/a.so", "/gate.so:/a.so"), ("/a.so:/gate.so", "/gate.so:/a.so"), (" :/a.so::", "/gate.so:/a.so"),
+        (None, "/gate"), ("", "/gate"), ("/a", "/gate:/a"), ("/a;/b", "/gate:/a:/b"), ("/gate:/a", "/gate:/a"),
+        ("/a:/gate", "/gate:/a"), ("/a b", "/gate:/a b"), ("/a:", "/gate:/a:"),
     ],
 )  # fmt: skip
-def test_a_library_is_preloaded_beside_others(before: str | None, after: str) -> None:
-    """First, and once."""
-    assert preload.joined("/gate.so", before) == after
+def test_a_folder_comes_before_those_of_the_user(before: str | None, after: str) -> None:
+    """First, and once; the folder that a program is started in is searched only if the user says so."""
+    assert search_path.joined("/gate", before) == after
 
 
 @pytest.mark.parametrize(
-    ("now", "left"), [("/gate.so", None), ("/gate.so:/a.so", "/a.so"), ("/a.so /b.so", "/a.so:/b.so"), (None, None)]
+    ("now", "left"), [("/gate", None), ("/gate:/a", "/a"), ("/a;/b", "/a:/b"), (None, None), ("", None)]
 )
-def test_what_the_user_preloads_stays(now: str | None, left: str | None) -> None:
+def test_what_the_user_searches_stays(now: str | None, left: str | None) -> None:
     """When ours is taken out again."""
-    assert preload.without("/gate.so", now) == left
+    assert search_path.without("/gate", now) == left
 
 
 @pytest.mark.parametrize(
     ("path", "can"),
-    [("/opt/gate.so", True), ("/my lib/gate.so", False), ("/a:b", False), ("/$LIB/x", False), ("/a\n", False)],
+    [
+        ("/opt/gate", True),
+        ("/my lib/gate", True),
+        ("/a:b", False),
+        ("/a;b", False),
+        ("/$LIB/x", False),
+        ("/a\n", False),
+    ],
 )
-def test_not_every_path_can_be_preloaded(path: str, can: bool) -> None:
+def test_not_every_path_can_be_searched(path: str, can: bool) -> None:
     """The variable has separators, and no way to quote them."""
-    assert preload.can_be_preloaded(path) is can
+    assert search_path.can_be_named(path) is can
+
+
+@given(st.lists(st.text("ab/. ", max_size=3) | st.just(""), max_size=5))
+def test_taking_it_out_again_changes_nothing(folders: list[str]) -> None:
+    """Whatever the user searches, in the same order."""
+    before = ":".join(folders)
+    assert (search_path.without("/gate", search_path.joined("/gate", before)) or "") == before
 
 
 # --- pauses -----------------------------------------------------------------------------------------------------------

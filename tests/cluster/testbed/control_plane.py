@@ -59,6 +59,8 @@ class ControlPlane(Daemons):
         self.kubeconfig = folder / "admin.kubeconfig"
         """Of a cluster administrator (group system:masters)."""
         self._layout_file = folder / "layout.json"
+        self._launched: tuple[str, ...] = ()
+        self._broken = False
 
     @property
     def layout(self) -> Layout:
@@ -116,6 +118,7 @@ class ControlPlane(Daemons):
             try:
                 for part in sorted(parts, key=PARTS.index):
                     self.start(part)
+                self._launched = tuple(sorted(parts, key=PARTS.index))
                 return
             except Hopeless as error:
                 if attempt == TRIES or "address already in use" not in str(error):
@@ -129,6 +132,17 @@ class ControlPlane(Daemons):
         process = self._spawn(part, self._command(part))
         if part == "apiserver":
             until(lambda: self._ready(process), SECONDS, f"the API server of {self.folder} to be ready")
+
+    def restore(self) -> None:
+        """Start what was launched and does not run. What cannot start says why once, and then only that it cannot."""
+        if self._broken:
+            raise ClusterError(f"The control plane in {self.folder} does not start any more, as was said before.")
+        try:
+            for part in self._launched:
+                self.start(part)
+        except ClusterError:
+            self._broken = True
+            raise
 
     def kubectl(
         self, *words: str | Path, stdin: str | None = None, config: Path | None = None, seconds: float = SECONDS

@@ -1,7 +1,8 @@
 """Programs that belong together and are started and ended one by one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.testbed.commands import ClusterError
@@ -29,6 +30,17 @@ class Daemons(ABC):
     def kill(self, part: str) -> None:
         """End the part as a crash would."""
         self.stop(part, grace=0)
+
+    @contextmanager
+    def without(self, *parts: str) -> Iterator[None]:
+        """Kill these parts in order, and start the last one first at the end of the block, however that ends."""
+        for part in parts:
+            self.kill(part)
+        try:
+            yield
+        finally:
+            for part in reversed(parts):
+                self.start(part)
 
     def running(self, part: str) -> bool:
         """Whether the process of the part is alive."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.cluster.testbed import binaries, cgroups, kubeconfig, node_config
+from tests.cluster.testbed import binaries, cgroups, kubeconfig, node_config, shims
 from tests.cluster.testbed.commands import SECONDS, ClusterError, CommandFailed, Hopeless, run, until
 from tests.cluster.testbed.daemons import Daemons
 from tests.cluster.testbed.network import Network
@@ -79,6 +79,13 @@ class Node(Daemons):
         self.start("containerd")
         tries = itertools.count(1)
         until(lambda: self._kubelet_answers(tries), SECONDS, f"the kubelet of {self.name} to answer")
+
+    def power_off(self) -> None:
+        """End all that runs on the node, at once. Its files stay, but what no machine keeps: /run, groups, pins."""
+        for part in ("kubelet", "containerd"):
+            self.kill(part)
+        shims.end(self.folder)
+        cgroups.remove(self.cgroup)
 
     def load_image(self, archive: Path) -> None:
         """Import the images of an archive (of `docker save` or OCI) for pods of this node."""

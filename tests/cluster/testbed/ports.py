@@ -1,15 +1,46 @@
-"""TCP ports that nobody listens on."""
+"""TCP ports that nobody listens on, and that no client will be given."""
 
+import random
 import socket
+from pathlib import Path
+
+LOWEST = 10_000
+"""Of the ports that are chosen; below are those that services are known by."""
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free(count: int, host: str = "127.0.0.1") -> tuple[int, ...]:
-    """Different free ports; somebody else may take one before it is used, so whoever uses them tries again."""
-    sockets = [socket.socket() for _ in range(count)]
+    """Different free ports; somebody else may take one before it is used, so whoever uses them tries again.
+
+    None is of the system's own range: while a server is away for a moment, any client of anybody could be given its
+    port as the near end of a connection. Chosen at random, as several test runs choose side by side.
+    """
+    candidates = _outside()
+    found: dict[int, socket.socket] = {}
     try:
-        for each in sockets:
-            each.bind((host, 0))
-        return tuple(each.getsockname()[1] for each in sockets)
+        while len(found) < count:
+            port = random.choice(candidates)
+            if port not in found and (bound := _bound(host, port)):
+                found[port] = bound
+        return tuple(found)
     finally:
-        for each in sockets:
+        for each in found.values():
             each.close()
+
+
+def _outside() -> list[int]:
+    """Ports that the system gives to nobody by itself (ip-sysctl, `ip_local_port_range`)."""
+    lowest, highest = map(int, _RANGE.read_text().split())
+    every = range(LOWEST, 65_536)
+    return [port for port in every if not lowest <= port <= highest] or list(every)
+
+
+def _bound(host: str, port: int) -> socket.socket | None:
+    """A socket that has the port; None where somebody else has it."""
+    made = socket.socket()
+    try:
+        made.bind((host, port))
+    except OSError:
+        made.close()
+        return None
+    return made

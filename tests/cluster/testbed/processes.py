@@ -50,7 +50,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs; one that ended and was not waited for does not."""
+        """Whether any thread of it runs; one that ended and was not waited for does not."""
         with suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)  # it may be a child of this very process
         try:
@@ -122,15 +122,19 @@ def end_of(log: Path, lines: int = 12) -> str:
 
 
 def _started(pid: int) -> int:
-    """When the process began. Raises ProcessLookupError where it is gone, or only waits to be buried."""
+    """When the process began. Raises ProcessLookupError where it is gone, or only waits to be reaped.
+
+    The first thread of a killed process can be gone before the others, and these keep its sockets open.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError as error:
         raise ProcessLookupError(pid) from error
     fields = text.rpartition(")")[2].split()  # the name before may hold anything, spaces and brackets too
-    if fields[0] in "ZX":
+    state, threads, started = fields[0], int(fields[17]), int(fields[19])
+    if state in "ZX" and threads <= 1:
         raise ProcessLookupError(pid)
-    return int(fields[19])
+    return started
 
 
 def _boot() -> str:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu.model.annotations import Reason
+from jupyter_gpu_node import fakes
 from jupyter_gpu_scheduler.snapshot import NOMINATED
 from tests.cluster.testbed import until
 from tests.cluster.whole import pods
 from tests.cluster.whole.faults import processes
 from tests.cluster.whole.world import SECONDS, World
+from tests.deploy import product as chart
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
@@ -51,6 +54,20 @@ def test_new_pods_and_resizes_stand_in_one_line(corner: World) -> None:
 
 def _served(corner: World, names: tuple[str, ...]) -> int:
     return sum(bool(corner.pod(name).granted) for name in names)
+
+
+@pytest.mark.existing
+def test_who_starts_without_a_wish_can_have_one_later(corner: World) -> None:
+    """Five notebooks at once, one node with one GPU left and the other with four: each has one when it wants it."""
+    corner.run(pods.pod("rich", wants=3, node=corner.one))
+    names = [f"note{number}" for number in range(5)]
+    corner.create(*(pods.pod(name) for name in names))
+    corner.until(lambda: all(corner.pod(name).node for name in names), "all to have a node")
+    assert [corner.pod(name).node for name in names].count(corner.one) == 1
+    for name in names:
+        corner.ask(name, 1)
+    for name in names:
+        corner.has(name, 1000)
 
 
 @pytest.mark.existing
@@ -182,3 +199,70 @@ def test_a_node_is_deleted_and_comes_back(corner: World) -> None:
     corner.has("waiting", 4000)
     assert corner.pod("waiting").node == corner.two
     assert all(corner.opens("waiting", path) for path in corner.devices(corner.two))
+
+
+@contextmanager
+def driverless(corner: World, node: str) -> Iterator[None]:
+    """The node's driver is not up, and its plugin starts anew; at the end of the block the driver comes up."""
+    state, uuids = corner.cluster.node(node).path("/var/lib/jupyter-gpu/simulated"), [g.uuid for g in corner.gpus[node]]
+    (plugin,) = [pod for pod in corner.product.component("node") if pod["spec"]["nodeName"] == node]
+    try:
+        for uuid in uuids:
+            fakes.unplug(state, uuid, node=node)
+        corner.cluster.kubectl("delete", "pod", "-n", chart.NAMESPACE, plugin["metadata"]["name"])
+        yield
+    finally:
+        for uuid in uuids:
+            fakes.set_health(state, uuid, None, node=node)
+    until(lambda: corner.product.ready, SECONDS, f"{node} to have slots")
+
+
+def test_a_node_whose_driver_is_not_up_attracts_nobody(corner: World) -> None:
+    """It has no slots, so who waits for it waits, and starts there as soon as the driver is up: no pod fails."""
+    gpus = corner.gpus[corner.two]
+    with driverless(corner, corner.two):
+
+        def without_slots() -> bool:
+            return corner.product.slots[corner.two] == 0 and not corner.product.gpus[corner.two]
+
+        until(without_slots, SECONDS, "the node to have no slots")
+        corner.create(pods.pod("early", wants=1, node=corner.two))
+        _no_room(corner, "early")
+        assert not corner.pod("early").node
+    has = corner.has("early", 1000)
+    assert set(has.usable) < {gpu.uuid for gpu in gpus}
+    assert corner.opens("early", corner.path_of(next(iter(has.usable))))
+
+
+def test_a_gpu_that_comes_later_goes_to_new_pods(corner: World) -> None:
+    """A container that was created before has no device of it: it is told so once, and keeps what it has."""
+    state, late = corner.cluster.node(corner.two).path("/var/lib/jupyter-gpu/simulated"), corner.gpus[corner.two][3]
+    fakes.unplug(state, late.uuid, node=corner.two)
+    try:
+        until(lambda: len(corner.product.gpus[corner.two]) == 3, SECONDS, "the node to have three GPUs")
+        corner.run(pods.pod("early", wants=3, node=corner.two))
+    finally:
+        fakes.set_health(state, late.uuid, None, node=corner.two)
+    until(lambda: corner.product.ready, SECONDS, "the node to have four GPUs")
+
+    def lacks() -> bool:
+        attached = corner.pod("early").attached
+        return attached is not None and attached.lacks == (late.uuid,)
+
+    corner.until(lacks, "the pod's lack to be told")
+    corner.ask("early", 4)
+
+    def refused() -> bool:
+        allocated = corner.pod("early").allocated
+        refused = allocated is not None and allocated.reason is Reason.INFEASIBLE
+        return allocated is not None and refused and "came to this node" in allocated.message
+
+    corner.until(refused, "the wish to be refused")
+    corner.run(pods.pod("late", wants=1, node=corner.two))
+    assert set(corner.pod("late").usable) == {late.uuid}
+    assert corner.opens("late", late.path)
+    assert len(corner.pod("early").usable) == 3
+    known = corner.pod("early").annotations
+    corner.ask("late", 0)
+    corner.has("late", 0)
+    assert corner.pod("early").annotations == known, "nobody tries it again and again"

@@ -213,3 +213,23 @@ def test_the_server_in_the_pod_and_kubectl_say_the_same(product: Product) -> Non
 def settled(milli: int) -> dict[str, int]:
     """What a server says where all that was asked for is there."""
     return {"requested": milli, "allocated": milli, "attached": milli, "draining": 0}
+
+
+def test_a_shrink_takes_the_gpu_that_rests(corner: World) -> None:
+    """The node tells which of two attached GPUs is open, and that one stays, whichever is the older."""
+    corner.run(pods.pod("works", wants=2, node=corner.two))
+    first, second = sorted(corner.has("works", 2000).usable)
+    for stays, goes in ((second, first), (first, second)):
+        with corner.holding("works", corner.path_of(stays)):
+
+            def told(stays: str = stays) -> bool:
+                attached = corner.pod("works").attached
+                return attached is not None and attached.open == (stays,)
+
+            corner.until(told, "the open GPU to be told")
+            corner.ask("works", 1)
+            assert set(corner.has("works", 1000).usable) == {stays}
+            assert corner.opens("works", corner.path_of(stays))
+            assert not corner.opens("works", corner.path_of(goes))
+        corner.ask("works", 2)
+        assert set(corner.has("works", 2000).usable) == {first, second}

@@ -46,6 +46,10 @@ class Refused(Exception):
         self.status = status
 
 
+class Gone(Refused):
+    """There is no such object."""
+
+
 def call(
     method: str, path: str, body: Any = None, kind: str = "application/json", accept: str = "application/json"
 ) -> Any:
@@ -65,7 +69,7 @@ def call(
         text = error.read().decode(errors="replace")
         with contextlib.suppress(ValueError, KeyError):
             text = json.loads(text)["message"]
-        raise Refused(error.code, text) from None
+        raise (Gone if error.code == 404 else Refused)(error.code, text) from None
 
 
 def patiently(what: str, done: Callable[[], bool]) -> None:
@@ -115,10 +119,8 @@ def unguarded() -> bool:
 def _unchecked(path: str) -> bool:
     try:
         return UNCHECKED in (call("GET", path)["metadata"].get("annotations") or {})
-    except Refused as error:
-        if error.status == 404:
-            return True
-        raise
+    except Gone:
+        return True
 
 
 def put(annotations: list[str]) -> None:
@@ -214,10 +216,11 @@ def strip(path: str, metadata: dict[str, Any]) -> None:
     def stripped() -> bool:
         try:
             call("PATCH", path, {"metadata": metadata}, "application/merge-patch+json")
+        except Gone:
+            return True
         except Refused as error:
-            if error.status == 404 or "metadata.uid" in str(error):
-                return True  # another one of that name was made while the policies were in force
-            raise
+            if "metadata.uid" not in str(error):  # else another one of that name was made while the policies held
+                raise
         return True
 
     patiently(f"Taking our annotations from {path}", stripped)
@@ -252,50 +255,93 @@ def tried(path: str, body: Any) -> str:
     return ""
 
 
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+OURS = "?labelSelector=app.kubernetes.io/name%3Djupyter-gpu,app.kubernetes.io/component%3D"
+
+
 def remove() -> None:
-    """Leaves nothing behind."""
-    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    ours = "?labelSelector=app.kubernetes.io/name%3Djupyter-gpu,app.kubernetes.io/component%3D"
-    patiently("The end of the node plugins", lambda: not call("GET", f"{pods}{ours}node")["items"])
+    """Leaves nothing behind, but on nodes that do not answer: those are named, and nobody waits for them alone."""
+    busy = ended()
     for path, _ in reversed(list(objects())):
         delete(path)
     for lease in ("jupyter-gpu-scheduler", "jupyter-gpu-kube-scheduler"):
         delete(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease}")
-    for left in call("GET", f"{pods}{ours}cleaner")["items"]:  # by an attempt that did not come to its end
-        delete(f"{pods}/{left['metadata']['name']}?gracePeriodSeconds=0")
-    template = json.loads((HERE / "cleaner.json").read_text())
+    for left in call("GET", f"{PODS}{OURS}cleaner")["items"]:  # by an attempt that did not come to its end
+        delete(f"{PODS}/{left['metadata']['name']}?gracePeriodSeconds=0")
+    outcomes = {}
     cleaners = {}
     for node in call("GET", "/api/v1/nodes")["items"]:
         name = node["metadata"]["name"]
         if PREFIX + "inventory" not in node["metadata"].get("annotations", {}):
             continue
-        template["spec"]["nodeName"] = name
-        cleaners[name] = f"{pods}/{call('POST', pods, template)['metadata']['name']}"
-        strip(f"/api/v1/nodes/{name}", removal(node["metadata"]) or {})
-    failed = [name for name, path in cleaners.items() if not cleaned(name, path)]
-    if failed:
-        print(f"Not cleaned: {', '.join(failed)}. What is left there goes with a restart of the node.", flush=True)
+        strip(f"/api/v1/nodes/{name}", removal(node["metadata"]) or {})  # the policy holds for a second more
+        if not ready(node):
+            outcomes[name] = "not cleaned, as it is not ready"
+        elif name in busy:
+            outcomes[name] = "not cleaned, as the node plugin has not ended there"
+        else:
+            outcomes[name] = f"not cleaned within {SECONDS:.0f} s"
+            try:
+                cleaners[cleaner(name)] = name
+            except Refused as error:
+                outcomes[name] = f"not cleaned: {error}"
+    outcomes |= cleaned(cleaners)
+    for name, outcome in outcomes.items():
+        print(f"node {name}: {outcome}", flush=True)
+    if any(outcome != CLEANED for outcome in outcomes.values()):
+        print("What is left there harms nobody: docs/cluster-guide.md, Upgrade, uninstall.", flush=True)
 
 
-def cleaned(node: str, path: str) -> bool:
-    """Waits for one node's cleaner."""
+CLEANED = "cleaned"
+
+
+def ready(node: Any) -> bool:
+    """Whether its kubelet answers: another's pods never end, and none is started."""
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def ended() -> set[str]:
+    """Waits for the end of the node plugins, but for those of lost nodes; nodes where one has not ended."""
     deadline = time.monotonic() + SECONDS
-    phase = "Pending"
-    while phase not in ("Succeeded", "Failed") and time.monotonic() < deadline:
-        time.sleep(0.2)
-        phase = call("GET", path).get("status", {}).get("phase", "")
-    print(f"node {node}: {phase}", flush=True)
-    delete(f"{path}?gracePeriodSeconds=0")
-    return phase == "Succeeded"
+    while True:
+        there = {pod["spec"].get("nodeName", "") for pod in call("GET", f"{PODS}{OURS}node")["items"]}
+        if not there:
+            return there
+        there &= {node["metadata"]["name"] for node in call("GET", "/api/v1/nodes")["items"] if ready(node)}
+        if not there or time.monotonic() >= deadline:
+            return there
+        time.sleep(0.5)
+
+
+def cleaner(node: str) -> str:
+    """Starts the pod that cleans a node up; its name."""
+    template = json.loads((HERE / "cleaner.json").read_text())
+    template["spec"]["nodeName"] = node
+    name: str = call("POST", PODS, template)["metadata"]["name"]
+    return name
+
+
+def cleaned(cleaners: dict[str, str]) -> dict[str, str]:
+    """Waits for all of them together, by name of the pod and its node; what became of the nodes whose pods ended."""
+    deadline = time.monotonic() + SECONDS
+    outcomes = {}
+    waiting = dict(cleaners)
+    while waiting and time.monotonic() < deadline:
+        time.sleep(0.5)
+        for pod in call("GET", f"{PODS}{OURS}cleaner")["items"]:
+            phase = pod.get("status", {}).get("phase", "")
+            if phase in ("Succeeded", "Failed") and (node := waiting.pop(pod["metadata"]["name"], "")):
+                outcomes[node] = CLEANED if phase == "Succeeded" else "not cleaned: its pod failed"
+    for name in cleaners:
+        delete(f"{PODS}/{name}?gracePeriodSeconds=0")
+    return outcomes
 
 
 def delete(path: str) -> None:
     """Also where it is gone already."""
-    try:
+    with contextlib.suppress(Gone):
         call("DELETE", path)
-    except Refused as error:
-        if error.status != 404:
-            raise
 
 
 if __name__ == "__main__":

@@ -14,11 +14,108 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
+{{/*
+Labels, and annotations if there are any, of pods. Takes a list: the context, the part, its values, annotations of ours.
+*/}}
+{{- define "jupyter-gpu.podMetadata" -}}
+{{- $values := index . 2 -}}
+labels:
+  {{- merge (include "jupyter-gpu.selector" . | fromYaml) $values.podLabels | toYaml | nindent 2 }}
+{{- with merge (index . 3) $values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/*
+Of a pod: how important it is and where it runs. Takes a list: the context, the part, its values. What the values of a part
+leave empty is as for the scheduler.
+*/}}
+{{- define "jupyter-gpu.placement" -}}
+{{- $scheduler := (index . 0).Values.scheduler -}}
+{{- $values := index . 2 -}}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $values.nodeSelector | default $scheduler.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with concat ($values.tolerations | default $scheduler.tolerations) (include "jupyter-gpu.shortly" $values | fromYamlArray) }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Tolerations: for how long a pod stays on a node of which nothing is heard. Takes the values of a part. */}}
+{{- define "jupyter-gpu.shortly" -}}
+{{- if hasKey . "unreachableSeconds" }}
+{{- range list "not-ready" "unreachable" }}
+- {key: node.kubernetes.io/{{ . }}, operator: Exists, effect: NoExecute, tolerationSeconds: {{ $.unreachableSeconds }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Of a pod: how its replicas are spread. Takes a list: the context, the part, its values. */}}
+{{- define "jupyter-gpu.spread" -}}
+{{- $values := index . 2 -}}
+affinity:
+  {{- if $values.affinity }}
+  {{- toYaml $values.affinity | nindent 2 }}
+  {{- else }}
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "jupyter-gpu.selector" . | nindent 14 }}
+  {{- end }}
+{{- with $values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- $ours := dict "matchLabels" (include "jupyter-gpu.selector" $ | fromYaml) }}
+  {{- range . }}
+  - {{ set (deepCopy .) "labelSelector" (.labelSelector | default $ours) | toJson }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A PodDisruptionBudget. Takes a list: the context, the part, its values. */}}
+{{- define "jupyter-gpu.disruptionBudget" -}}
+{{- $context := index . 0 -}}
+{{- with (index . 2).podDisruptionBudget }}
+{{- if .enabled }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: jupyter-gpu-{{ index $ 1 }}
+  namespace: {{ $context.Release.Namespace }}
+  labels:
+    {{- include "jupyter-gpu.labels" $context | nindent 4 }}
+spec:
+  maxUnavailable: {{ .maxUnavailable }}
+  # One that is not ready protects nothing, and must not keep a node from being drained.
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- include "jupyter-gpu.selector" $ | nindent 6 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* An image. Takes a list: the context, its name. */}}
 {{- define "jupyter-gpu.image" -}}
 {{- $context := index . 0 -}}
 {{- $name := index . 1 -}}
 {{- index $context.Values.image $name | default (printf "%s/%s:%s" $context.Values.image.repository $name ($context.Values.image.tag | default $context.Chart.AppVersion)) -}}
+{{- end }}
+
+{{/* The second kube-scheduler's image: Kubernetes' own, whose tags know nothing of a vendor's suffix (v1.31.4-gke.1, v1.31.4+k3s1). */}}
+{{- define "jupyter-gpu.kubeSchedulerImage" -}}
+{{- $version := regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" .Capabilities.KubeVersion.Version -}}
+{{- .Values.kubeScheduler.image | default (printf "registry.k8s.io/kube-scheduler:%s" $version) -}}
 {{- end }}
 
 {{/* Of a pod: how images are pulled with credentials. */}}
@@ -78,13 +175,13 @@ cluster are kept. Made at most once in a run, so that every template sees the sa
 {{- define "jupyter-gpu.schedulerSettings" -}}
 {{- $tls := "/etc/jupyter-gpu/tls" -}}
 {{- $extender := dict "address" "0.0.0.0" "port" 8443 "certificate" (printf "%s/tls.crt" $tls) "key" (printf "%s/tls.key" $tls) "clientCa" (printf "%s/ca.crt" $tls) "clientNames" (list "jupyter-gpu-kube-scheduler") "endpointSlice" "jupyter-gpu-scheduler" -}}
-{{- $settings := dict "policy" (dict "name" .Values.scheduler.policy.name "weights" .Values.scheduler.policy.weights) "extender" $extender "status" (dict "port" 8080) "namespaces" .Values.scheduler.namespaces -}}
+{{- $settings := dict "policy" (dict "name" .Values.scheduler.policy.name "weights" .Values.scheduler.policy.weights) "extender" $extender "status" (dict "port" 8080 "metrics" .Values.metrics.enabled) "namespaces" .Values.scheduler.namespaces -}}
 {{- mergeOverwrite $settings (deepCopy .Values.scheduler.settings) | toJson -}}
 {{- end }}
 
 {{/* The node plugin's settings file. */}}
 {{- define "jupyter-gpu.nodeSettings" -}}
-{{- $settings := dict "slots" (int .Values.node.slots) "kubelet" .Values.node.kubeletDirectory "port" 8081 -}}
+{{- $settings := dict "slots" (int .Values.node.slots) "kubelet" .Values.node.kubeletDirectory "port" 8081 "metrics" .Values.metrics.enabled -}}
 {{- if include "jupyter-gpu.simulated" . -}}
   {{- $_ := set $settings "simulated" .Values.node.simulated -}}
   {{- if include "jupyter-gpu.driver" . -}}

@@ -1,7 +1,9 @@
 {{/* What the node plugin's pods and those that clean a node up have in common: the pod, volumes
 last. */}}
 {{- define "jupyter-gpu.nodePod" -}}
-priorityClassName: system-node-critical
+{{- with .Values.node.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
 {{- with .Values.node.runtimeClassName }}
 runtimeClassName: {{ . }}
 {{- end }}
@@ -14,6 +16,10 @@ securityContext:
   runAsUser: 0
   runAsGroup: 0
   seccompProfile: {type: RuntimeDefault}
+  {{- with .Values.node.seLinuxOptions | default (.Values.openShift.enabled | ternary (dict "type" "spc_t") dict) }}
+  seLinuxOptions:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   # AppArmor's default profile forbids to look at processes outside it.
   appArmorProfile: {type: Unconfined}
 tolerations:
@@ -44,6 +50,9 @@ env:
   - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
   - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
   - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+  {{- with .Values.node.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
   {{- if not (include "jupyter-gpu.simulated" .) }}
   # For the NVIDIA container runtime: NVML, but nothing to compute with.
   - {name: NVIDIA_VISIBLE_DEVICES, value: all}
@@ -103,8 +112,7 @@ apiVersion: v1
 kind: Pod
 metadata:
   generateName: jupyter-gpu-clean-
-  labels:
-    {{- include "jupyter-gpu.selector" (list . "cleaner") | nindent 4 }}
+  {{- include "jupyter-gpu.podMetadata" (list . "cleaner" .Values.node dict) | nindent 2 }}
 spec:
   {{- include "jupyter-gpu.nodePod" . | nindent 2 }}
     - {name: settings, configMap: {name: jupyter-gpu-hook}}
@@ -114,4 +122,40 @@ spec:
     - name: cleaner
       command: [python, -m, jupyter_gpu_node.uninstall, --settings, /etc/jupyter-gpu/settings/settings.json]
       {{- include "jupyter-gpu.nodeContainer" . | nindent 6 }}
+{{- end }}
+
+{{/*
+What the node plugin's pods need on OpenShift. Takes a list: the context, its name, the service account that may use it, its
+annotations as JSON. Must name what nodePod and nodeContainer ask for.
+*/}}
+{{- define "jupyter-gpu.securityContextConstraints" -}}
+{{- $context := index . 0 -}}
+{{- $capabilities := (include "jupyter-gpu.nodeContainer" $context | fromYaml).securityContext.capabilities | default dict }}
+---
+apiVersion: security.openshift.io/v1
+kind: SecurityContextConstraints
+metadata:
+  name: {{ index . 1 }}
+  labels:
+    {{- include "jupyter-gpu.labels" $context | nindent 4 }}
+  annotations: {{ index . 3 }}
+users: ["system:serviceaccount:{{ $context.Release.Namespace }}:{{ index . 2 }}"]
+groups: []
+allowHostPID: true
+allowHostNetwork: false
+allowHostIPC: false
+allowHostPorts: false
+allowHostDirVolumePlugin: true
+allowPrivilegedContainer: {{ $context.Values.node.privileged }}
+allowPrivilegeEscalation: {{ $context.Values.node.privileged }}
+readOnlyRootFilesystem: true
+allowedCapabilities: {{ $capabilities.add | default list | toJson }}
+requiredDropCapabilities: []
+defaultAddCapabilities: []
+seccompProfiles: [runtime/default]
+runAsUser: {type: RunAsAny}
+seLinuxContext: {type: RunAsAny}
+fsGroup: {type: RunAsAny}
+supplementalGroups: {type: RunAsAny}
+volumes: [configMap, hostPath, projected]
 {{- end }}

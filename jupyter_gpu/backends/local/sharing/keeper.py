@@ -26,14 +26,13 @@ GATE = "JUPYTER_GPU_GATE"
 """Variable with the folder of the sockets."""
 BOOT = "JUPYTER_GPU_GATE_BOOT"
 """Variable with the machine's boot, for which the other one is meant: an environment may get to another machine."""
-PRELOAD = "LD_PRELOAD"
 NOT_YET = 0.2
 """Seconds before one is started: who gives a GPU back at once needs none, and no program asks for a turn so soon."""
 YOUNG = 10.0
 """Seconds that one has to run for its end to be no failure of its start."""
 FIRST_PAUSE, KILLED_PAUSE, LAST_PAUSE = 0.05, 1.0, 30.0
 """Seconds after a failure, doubled with each; at most so long if it was killed, and for a failure of its own."""
-_HIDDEN = (PRELOAD, GATE, BOOT, MARK)
+_HIDDEN = (GATE, BOOT, MARK)
 _waiting: set[int] = set()
 """Descriptors of locks in this process. A copy in a child that is only forked would keep the lock from everybody."""
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from jupyter_gpu.backends import share_files
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.share import ShareUse
-from jupyter_gpu.preload import VARIABLE, can_be_preloaded, joined, without
+from jupyter_gpu.search_path import VARIABLE, joined, without
 from jupyter_gpu_node.shares import gate_files
 from jupyter_gpu_node.shares import places as share_places
 
 from ..processes import boot
-from . import belief, places, verdict
+from . import belief, front, places, verdict
 from .keeper import BOOT, GATE, Keeper
 from .rules import Rules
 from .verdict import Verdict
@@ -54,7 +54,6 @@ class Seat:
         self._pod = pod
         self._link = places.gate(self._state, pod)
         self._keeper = Keeper(self._state, leave, changed)
-        self._gate = gate_files.preload()
         self._user: int | None = None
         self._sure = True
         self._missing: float | None = None
@@ -65,13 +64,13 @@ class Seat:
         """Why programs wait for the GPU now, if so."""
         self.notice = ""
         """What whoever administers this machine should know of its arbiter and its rules, if something is wrong."""
-        self._lacks = "" if self._gate else NO_GATE
+        self._lacks = "" if gate_files.local() else NO_GATE
         """Why GPU time can never be shared out by this server, if so."""
-        if self._gate and not can_be_preloaded(str(self._gate)):
-            self._lacks = f"programs can't be started with {self._gate}, because of the blanks or colons in its path"
         self._rules = Rules(self._state)
         self._taken_out: Mapping[str, str] = {}
         """Of the environment of this process, while shares are not enforced."""
+        self._front: str | None = None
+        """The folder of the gate that this process's own environment names."""
         self._rules.look()
 
     @property
@@ -81,12 +80,39 @@ class Seat:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What programs of the pod need: the gate, and where it finds the sockets."""
+        """What programs of the pod need beside the gate itself: where it finds the sockets."""
         return {} if self.missing else self._variables
 
     @property
     def _variables(self) -> Mapping[str, str]:
-        return {VARIABLE: str(self._gate), GATE: str(self._link), BOOT: boot()}
+        return {GATE: str(self._link), BOOT: boot()}
+
+    def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
+        """What makes programs with this environment find the gate before the driver; nothing where neither is there.
+
+        Blocks, for some 50 ms at first. Any thread may ask.
+        """
+        folder = None if self.missing else self._folder(environ)
+        return {VARIABLE: joined(folder, environ.get(VARIABLE))} if folder else {}
+
+    def _folder(self, environ: Mapping[str, str]) -> str | None:
+        try:
+            return front.folder(environ)
+        except OSError as error:
+            _log.warning("The gate can't be put in front of the driver (%s): programs take no turns.", error)
+            return None
+
+    def prepare(self) -> None:
+        """Once: have what this process starts by itself, such as terminals, find the gate."""
+        if self._front is None and not self.missing and (folder := self._folder(os.environ)):
+            self._front = folder
+            _put_in({VARIABLE: folder})
+
+    def forget(self) -> None:
+        """Undo :meth:`prepare`."""
+        if self._front is not None:
+            _take_out({VARIABLE: self._front})
+            self._front = None
 
     @property
     def waits(self) -> bool:
@@ -126,7 +152,7 @@ class Seat:
         if not self._rules.look():
             return
         if self.missing and os.environ.get(GATE) == str(self._link):
-            self._taken_out = self._variables
+            self._taken_out = {**self._variables, **({VARIABLE: self._front} if self._front else {})}
             _take_out(self._taken_out)
         elif not self.missing and self._taken_out:
             _put_in(self._taken_out)
@@ -221,7 +247,7 @@ class Seat:
 
 
 def _take_out(environment: Mapping[str, str]) -> None:
-    """Of this process; what its user preloads stays."""
+    """Of this process; whatever else its user has in its search path stays."""
     for name in environment:
         left = without(environment[name], os.environ.get(name)) if name == VARIABLE else None
         if left:

@@ -1,0 +1,92 @@
+"""One benchmark in a process of its own, with a time limit: what hangs is ended and named, and the others go on."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .figures import CannotRunError, Figure
+
+LIMIT_SECONDS = 900.0
+"""Of a benchmark that names no ``LIMIT_SECONDS`` of its own. The longest takes about 500 s on two quiet cores."""
+GRACE_SECONDS = 30.0
+"""Between the interrupt, after which a benchmark removes what it made, and the end by force."""
+_ROOT = Path(__file__).parents[1]
+
+
+class BrokenError(Exception):
+    """A benchmark that ended with an error, or did not end in time; the message says which."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a benchmark measured, or why it could not run here."""
+
+    figures: tuple[Figure, ...] = ()
+    missing: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """For :meth:`from_json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Outcome:
+        """What :meth:`to_json` made."""
+        return cls(tuple(Figure(**figure) for figure in data["figures"]), data["missing"])
+
+
+def measure(name: str) -> Outcome:
+    """Run a benchmark. Raises BrokenError."""
+    limit = getattr(importlib.import_module(f"benchmarks.{name}"), "LIMIT_SECONDS", LIMIT_SECONDS)
+    with tempfile.TemporaryDirectory(prefix="jupyter-gpu-bench-") as folder:
+        found = Path(folder) / "outcome.json"
+        status = run([sys.executable, "-m", "benchmarks._apart", name, str(found)], limit)
+        if status:
+            raise BrokenError(f"{name} ended with status {status}")
+        return Outcome.from_json(json.loads(found.read_text()))
+
+
+def run(command: Sequence[str], limit: float, grace: float = GRACE_SECONDS) -> int:
+    """The exit status of a command with all that it started. Raises BrokenError after ``limit`` seconds."""
+    process = subprocess.Popen(command, cwd=_ROOT, start_new_session=True)
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        raise BrokenError(f"it did not end within {limit:g} s and was ended") from None
+    finally:
+        _end(process, grace)
+
+
+def _end(process: subprocess.Popen[bytes], grace: float) -> None:
+    """Interrupt it, wait for what it has to remove, and kill what is left of its group."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(grace)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def main(name: str, found: Path) -> None:
+    """In the process of its own."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        outcome = Outcome(tuple(importlib.import_module(f"benchmarks.{name}").run()))
+    except CannotRunError as error:
+        outcome = Outcome(missing=str(error))
+    found.write_text(json.dumps(outcome.to_json()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,169 @@
+"""What a look of the scheduler costs while 10,000 new pods wait, and one who leaves a line of 1,000.
+
+Beside it the simplest way: sort all who wait and look at each of them; tell everybody their place.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
+from jupyter_gpu.model.gpu import Gpu, GpuShare
+from jupyter_gpu_scheduler.decide import decide
+from jupyter_gpu_scheduler.nominate import fits_at, leave, may_go, must_leave, nominate
+from jupyter_gpu_scheduler.offers import offer
+from jupyter_gpu_scheduler.policy import Policy
+from jupyter_gpu_scheduler.review import review
+from jupyter_gpu_scheduler.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
+
+from .figures import Figure
+
+_COMMAND = "scripts/bench line"
+_NODES, _GPUS, _PENDING = 200, 8, 10_000
+_LONG = 1_000
+_TURNS = 30
+_POLICY = Policy()
+_WISHES = (Wish(1000), Wish(1000, priority=1), Wish(2000), Wish(4000, topology="island"), Wish(500), Wish(8000))
+_FACTS = NodeFacts(allocatable={SLOT: 200})
+_EVERYWHERE = offer(f"node-{number}" for number in range(_NODES))
+
+
+def run() -> Sequence[Figure]:
+    """Milliseconds of a look; and how many pods are written to when one leaves."""
+    snapshot = _cluster()
+    calm = _figure("nothing changed", snapshot, (), 1.0)
+    _give_back(snapshot, "node-0", 250)
+    part = _figure("a small part of a GPU came free", snapshot, ("node-0",), 5.0)
+    return [calm, part, *_departures()]
+
+
+def _figure(what: str, snapshot: ClusterSnapshot, changed: tuple[str, ...], goal: float) -> Figure:
+    ours: list[float] = []
+    naive: list[float] = []
+    for turn in range(_TURNS):  # by turns, so that what disturbs the one disturbs the other
+        _touch(snapshot, changed, 2.0 * turn)
+        ours.append(_milliseconds(lambda: _look(snapshot, changed)))
+        _touch(snapshot, changed, 2.0 * turn + 1)
+        naive.append(_milliseconds(lambda: _each_in_turn(snapshot, changed)))
+    name = f"line: a look while {_PENDING:,} pods wait, {what}"
+    return Figure.of(name, "ms", ours, _COMMAND, goal=goal, baseline=naive)
+
+
+def _touch(snapshot: ClusterSnapshot, nodes: tuple[str, ...], when: float) -> None:
+    """Something changes there, so that no answer of before counts."""
+    for node in nodes:
+        pod = snapshot.pods(node)[0]
+        snapshot.put_pod(replace(pod, created=when + 1))
+
+
+def _look(snapshot: ClusterSnapshot, changed: tuple[str, ...]) -> None:
+    """As the controller does it."""
+    assert review(snapshot, _POLICY, changed) == ()
+    for node in changed:
+        assert decide(snapshot, node) == ()
+
+
+def _each_in_turn(snapshot: ClusterSnapshot, changed: tuple[str, ...]) -> None:
+    """The simplest way."""
+    pods = [pod for name in ("", *changed) for pod in snapshot.pods(name)]
+    with_room = [name for name in changed if any(snapshot.free(gpu.uuid) for gpu in snapshot.gpus(name) or ())]
+    for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.ticket or 0, pod.created, pod.uid)):
+        if pod.pending and pod.nominated in changed and must_leave(snapshot, pod):
+            assert leave(snapshot, pod, _POLICY) is None
+        elif pod.pending and with_room and not fits_at(snapshot, pod, pod.nominated):
+            able = [name for name in with_room if may_go(snapshot, pod, name) and fits_at(snapshot, pod, name)]
+            assert not able or nominate(snapshot, pod, able, _POLICY) is None
+    for node in changed:
+        assert decide(snapshot, node) == ()
+
+
+def _milliseconds(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1000
+
+
+def _departures() -> list[Figure]:
+    """The first of a long line leaves, again and again."""
+    snapshot = ClusterSnapshot()
+    snapshot.put_node("node-0", _inventory(0), _FACTS)
+    snapshot.put_pod(_owner(0))
+    for number in range(_LONG):
+        snapshot.put_pod(_waiting(number, "node-0", Wish(1000)))
+    _carry_out(snapshot, "node-0")
+    writes: list[float] = []
+    took: list[float] = []
+    for number in range(100):
+        snapshot.remove_pod(f"pending-{number:05}")
+        took.append(_milliseconds(lambda: _look_of_one(snapshot, writes)))
+    left = [float(_LONG - 1 - number) for number in range(100)]
+    name = f"line: one leaves a line of {_LONG:,}"
+    return [
+        Figure.of(f"{name}, others written to", "pods", writes, _COMMAND, at=90, goal=50.0, baseline=left),
+        Figure.of(f"{name}, to decide", "ms", took, _COMMAND),
+    ]
+
+
+def _look_of_one(snapshot: ClusterSnapshot, writes: list[float]) -> None:
+    writes.append(_carry_out(snapshot, "node-0"))
+
+
+def _carry_out(snapshot: ClusterSnapshot, node: str) -> int:
+    decisions = decide(snapshot, node)
+    for decision in decisions:
+        pod = snapshot.pod(decision.uid)
+        assert pod
+        snapshot.put_pod(replace(pod, allocated=decision.allocated))
+    return len(decisions)
+
+
+def _cluster() -> ClusterSnapshot:
+    """Every GPU is taken, and everybody was told all there is to tell."""
+    chance = random.Random(0)
+    snapshot = ClusterSnapshot()
+    for node in range(_NODES):
+        snapshot.put_node(f"node-{node}", _inventory(node), _FACTS)
+        snapshot.put_pod(_owner(node))
+    for number in range(_PENDING):
+        snapshot.put_pod(_waiting(number, f"node-{chance.randrange(_NODES)}", chance.choice(_WISHES)))
+    for node in range(_NODES):
+        _carry_out(snapshot, f"node-{node}")
+    return snapshot
+
+
+def _inventory(node: int) -> tuple[Gpu, ...]:
+    return tuple(
+        Gpu(f"GPU-{node}-{index}", index, "NVIDIA H100 80GB HBM3", 80 * 1024**3, island=f"island-{index // 4}")
+        for index in range(_GPUS)
+    )
+
+
+def _owner(node: int) -> PodState:
+    shares = tuple(GpuShare(f"GPU-{node}-{index}", 1000) for index in range(_GPUS))
+    wish = Requested(1, Wish(1000 * _GPUS))
+    return PodState(f"owner-{node}", f"node-{node}", wish, Allocated(1, shares), Attached(1, shares))
+
+
+def _give_back(snapshot: ClusterSnapshot, node: str, milli: int) -> None:
+    """The pod that has all gives back a part of one GPU."""
+    pod = snapshot.pod(f"owner-{node.removeprefix('node-')}")
+    assert pod
+    assert pod.allocated
+    *kept, last = pod.allocated.shares
+    shares = (*kept, GpuShare(last.uuid, 1000 - milli))
+    wish = Requested(2, Wish(1000 * _GPUS - milli))
+    snapshot.put_pod(replace(pod, requested=wish, allocated=Allocated(2, shares), attached=Attached(2, shares)))
+    _carry_out(snapshot, node)
+
+
+def _waiting(number: int, node: str, wish: Wish) -> PodState:
+    allocated = Allocated(1, ticket=number + 1, extra={NOMINATED: node})
+    return PodState(
+        f"pending-{number:05}",
+        requested=Requested(1, wish),
+        allocated=allocated,
+        created=float(number),
+        asks={"cpu": 1},
+        offered=_EVERYWHERE,
+    )

@@ -1,0 +1,113 @@
+"""The folder in which programs find the gate in front of the driver.
+
+A program that uses CUDA opens ``libcuda.so.1``, and looks here first (``LD_LIBRARY_PATH``). There that is the gate,
+which finds the driver by a link beside it. A program that does not open it never sees the gate.
+
+Whoever can change the folder decides what all programs of this user run, so it lies where no other user can. Its name
+is made of what it leads to: it never changes, means the same on every machine that has this home, and stays when the
+server ends, for programs that outlive it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from jupyter_gpu.search_path import VARIABLE, can_be_named, entries
+from jupyter_gpu_node.shares import gate_files
+
+BEHIND = "libjupyter_gpu_driver.so.1"
+"""By which the gate finds the driver; as in its build."""
+_NAMES = ("libcuda.so.1", "libcuda.so")
+"""By which programs open the driver."""
+_SECONDS = 10.0
+_ASK = f"""
+import ctypes
+ctypes.CDLL({_NAMES[0]!r})
+with open("/proc/self/maps") as maps:
+    print(next(line.split(None, 5)[5].rstrip() for line in maps if "/libcuda.so" in line))
+"""
+_asked: dict[str, Path] = {}
+_temporary: list[Path] = []
+
+
+def folder(environ: Mapping[str, str]) -> str | None:
+    """For programs with this environment; None if they find no driver, and so use no GPU. Blocks; any thread may ask.
+
+    Raises :class:`OSError` if it cannot be made.
+    """
+    gate, driver = gate_files.local(), driver_of(environ)
+    if gate is None or driver is None:
+        return None
+    return str(_made({**dict.fromkeys(_NAMES, gate), BEHIND: driver}))
+
+
+def driver_of(environ: Mapping[str, str]) -> Path | None:
+    """The driver that programs with this environment find, whatever stands in front of it."""
+    search = ":".join(one for one in entries(environ.get(VARIABLE)) if not (Path(one) / BEHIND).is_symlink())
+    known = _asked.get(search)
+    if known is None or not known.exists():
+        known = _ask(search)
+        if known is not None:  # what is missing may be installed later
+            _asked[search] = known
+    return known
+
+
+def _ask(search: str) -> Path | None:
+    """The loader's own answer, which has a cache and rules of its own: by a small process, in which no CUDA starts."""
+    try:
+        done = subprocess.run(  # noqa: S603 - this Python
+            [sys.executable, "-I", "-S", "-c", _ASK], env={VARIABLE: search} if search else {}, check=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_SECONDS,
+        )  # fmt: skip
+        found = Path(os.fsdecode(done.stdout.rstrip(b"\n")))
+        link = found.with_name(_NAMES[0])  # it outlives an update of the driver, which changes the file's name
+        return link if link.exists() and link.samefile(found) else found
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _made(links: Mapping[str, Path]) -> Path:
+    name = hashlib.sha256("\0".join(f"{name} {target}" for name, target in links.items()).encode()).hexdigest()[:16]
+    made = None
+    for base in (_home(), *_temporary):
+        if base is None:
+            continue
+        with contextlib.suppress(OSError):
+            made = _filled(base / name, links)
+            break
+    if made is None:
+        _temporary.append(Path(tempfile.mkdtemp(prefix="jupyter-gpu-")))
+        made = _filled(_temporary[-1] / name, links)
+    return made
+
+
+def _home() -> Path | None:
+    """Below the user's cache; None where that has no usable name."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path raises without a home
+    return Path(home) / "jupyter-gpu" / "driver" if os.path.isabs(home) and can_be_named(home) else None  # noqa: PTH117
+
+
+def _filled(folder: Path, links: Mapping[str, Path]) -> Path:
+    """The folder with these links. Raises :class:`OSError`, also if another user could change it."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for part in (folder, folder.parent):
+        about = part.lstat()
+        if about.st_uid != os.geteuid() or not stat.S_ISDIR(about.st_mode) or about.st_mode & 0o022:
+            raise PermissionError(f"{part} can be changed by others")
+    for name, target in links.items():
+        path = folder / name
+        if not path.is_symlink() or path.readlink() != target:
+            draft = folder / f".{secrets.token_hex(8)}"
+            draft.symlink_to(target)
+            draft.replace(path)
+    return folder

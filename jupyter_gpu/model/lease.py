@@ -1,0 +1,152 @@
+"""Leases: what blocks of code (`gpu.at_least`) hold beside what is asked for.
+
+The wish of a server has a *base*, which the slider and `gpu.resize` set, and leases, each with an owner that ends.
+These rules hold:
+
+- The wish is the larger of the base and the largest lease: "at least 1" is said of the server as a whole, so two blocks
+  that need one GPU each need one together.
+- Code changes the base and no lease: what a block needs stays until the block ends.
+- A person has the last word: the slider *overrules* the leases that need more than it says, and these are over. So does
+  whoever writes the wish beside the server (`kubectl annotate`, an arbiter that takes a share away).
+- The base is recorded with the wish. Leases are not: a server that starts again knows none and falls back to the base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from . import strict
+from .annotations import Requested, Wish
+from .errors import InvalidRequest, TooLarge
+from .gpu import MAX_GPUS
+from .quantity import MAX_MILLI, MILLI_PER_GPU, count_gpus, format_gpus
+from .view import Condition, View
+
+MAX_LEASE_BYTES = 2048
+MAX_LEASE_MILLI = MAX_MILLI - MILLI_PER_GPU
+"""One GPU less than can be asked for at all, so that it can be made whole shares."""
+MAX_LEASES = 1024
+"""Of one server: far above what programs nest, and an end to what one that went wrong can pile up."""
+HELD = "Held"
+"""Type of the condition that says that leases raise the wish."""
+
+Change = Callable[[Wish | None], Wish]
+"""From the wish as it stands to the next. Pure: it may be asked more than once, for different wishes."""
+
+_read_key = strict.text(64)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that a lease ends with, by its own word: pid and start time as it sees them."""
+
+    pid: int
+    started: int
+    """Clock ticks after boot: a reused pid is another process."""
+    namespace: int
+    """Number of the pid namespace in which it has this pid."""
+    kernel: str | None = None
+    """Id of the kernel that it is, if it is one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object."""
+        body = {"pid": self.pid, "started": self.started, "namespace": self.namespace}
+        return {**body, "kernel": self.kernel} if self.kernel else body
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "owner") -> Owner:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        strict.no_unknown(body, cls.__slots__)
+        return cls(
+            pid=strict.required(body, "pid", strict.integer(1, 2**31 - 1)),
+            started=strict.required(body, "started", strict.integer(0, strict.MAX_GENERATION)),
+            namespace=strict.required(body, "namespace", strict.integer(0, strict.MAX_GENERATION)),
+            kernel=strict.optional(body, "kernel", strict.text(256)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """So much is needed as long as the owner runs and does not give it back. ``key`` is chosen by the owner."""
+
+    key: str
+    milli: int
+    owner: Owner
+    generation: int = 0
+    """Of the wish from which on it counts: a later one that is less has overruled it."""
+
+
+def decode_lease(key: str, body: bytes) -> Lease:
+    """Body of ``PUT leases/<key>``; raises :class:`~.errors.InvalidRequest` or :class:`~.errors.TooLarge`."""
+    try:
+        fields = strict.an_object(strict.loads(body, MAX_LEASE_BYTES), "body")
+        strict.no_unknown(fields, ("milli", "owner"))
+        milli = strict.required(fields, "milli", strict.integer(0, MAX_LEASE_MILLI))
+        return Lease(_read_key(key, "key"), milli, strict.required(fields, "owner", Owner.from_json))
+    except strict.OversizeError as error:
+        raise TooLarge(str(error)) from None
+    except strict.FieldError as error:
+        raise InvalidRequest(str(error), field=error.field) from None
+
+
+def resolve(wish: Wish | Change, current: Requested | None) -> Wish:
+    """The wish that follows ``current``."""
+    return wish(current.wish if current else None) if callable(wish) else wish
+
+
+def base_of(wish: Wish | None) -> int:
+    """What is wanted for itself, without leases."""
+    if wish is None:
+        return 0
+    return wish.milli if wish.base is None else wish.base
+
+
+def own(wish: Wish | None) -> Wish:
+    """``wish`` without what leases add."""
+    return Wish(0) if wish is None else replace(wish, milli=base_of(wish), base=None)
+
+
+def need(leases: Iterable[Lease]) -> int:
+    """What they need together: the largest."""
+    return max((lease.milli for lease in leases), default=0)
+
+
+def raised(wish: Wish | None, needed: int) -> Wish:
+    """``wish`` with its own base and as much as ``needed``, in whole shares where it is cut into such.
+
+    Raises :class:`~.errors.InvalidRequest` if these are more than a pod can have.
+    """
+    alone = own(wish)
+    unit = alone.each or 1
+    milli = -(-needed // unit) * unit
+    if alone.each and milli // unit > MAX_GPUS:
+        raise InvalidRequest(
+            f"GPUs are asked for in shares of {format_gpus(unit)}, and {count_gpus(milli)} would be more than "
+            f"{MAX_GPUS} of them. Ask for larger shares first.",
+            field="each",
+        )
+    return alone if milli <= alone.milli else replace(alone, milli=milli, base=alone.milli)
+
+
+def overruled(leases: Iterable[Lease], view: View) -> tuple[Lease, ...]:
+    """Those of ``leases`` that ``view`` gives less than they need, on purpose: each wish of ours has enough."""
+    wanted = view.requested.milli if view.requested else 0
+    return tuple(lease for lease in leases if view.generation > lease.generation and wanted < lease.milli)
+
+
+def idle(wish: Wish | None, needed: int) -> bool:
+    """Whether the wish holds more than base and leases need, as after the end of a lease."""
+    return wish is not None and wish.base is not None and wish != raised(wish, needed)
+
+
+def held(view: View) -> View:
+    """``view``, which says so if leases raise the wish."""
+    wish = view.requested.wish if view.requested else None
+    if wish is None or wish.base is None:
+        return view
+    beside = f"; {count_gpus(wish.base)} asked for beside it" if wish.base else ""
+    text = f"Running code holds {count_gpus(wish.milli)} (gpu.at_least) and gives back what it took at its end{beside}."
+    return replace(view, conditions=(*view.conditions, Condition(HELD, text)))

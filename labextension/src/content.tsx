@@ -1,0 +1,87 @@
+/** What the panel shows. Loaded when it is first opened. */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import React, { lazy, Suspense } from 'react';
+import { Amount, Announcer, IAmountProps } from './amount';
+import { IView } from './api';
+import { gpuIcon } from './icon';
+import { NotLoaded } from './not-loaded';
+import { useSignal } from './react';
+import { IGpuSettings } from './tokens';
+
+/** Charts are more than half of all code, and nobody sees them before there is a GPU. */
+const Gpus = lazy(() =>
+  import(/* webpackChunkName: "charts" */ './gpus').catch((reason: unknown) => {
+    console.warn('jupyter-gpu: the charts could not be loaded:', reason);
+    return { default: NotLoaded };
+  })
+);
+
+/** What the panel is made of. */
+export interface IContentProps extends IAmountProps {
+  readonly settings: IGpuSettings;
+}
+
+/** All of it. */
+export function Content({ model, settings, trans, restart }: IContentProps): React.JSX.Element {
+  useSignal(model.changed);
+  useSignal(settings.changed);
+  const { view } = model;
+  return (
+    <>
+      <div className="jp-gpu-Header">
+        <h2>{trans.__('GPUs')}</h2>
+        {view?.simulated && <span className="jp-gpu-Chip">{trans.__('Simulated')}</span>}
+        {view?.mode === 'soft' && <span className="jp-gpu-Chip">{trans.__('Soft mode')}</span>}
+      </div>
+      <Amount model={model} trans={trans} restart={restart} />
+      {view?.total === 0 && <Nothing looking={isLooking(view)} trans={trans} />}
+      {view && <Notes view={view} />}
+      {view && view.gpus.length > 0 && (
+        <Suspense fallback={null}>
+          <Gpus model={model} settings={settings} view={view} trans={trans} />
+        </Suspense>
+      )}
+      <Announcer model={model} trans={trans} />
+    </>
+  );
+}
+
+const EXAMPLE = '--GpuExtension.simulated_gpus=4';
+
+/** The server does not know yet which GPUs there are; a condition says so in words. */
+function isLooking(view: IView): boolean {
+  return view.conditions.some(({ type }) => type === 'LookingForGpus');
+}
+
+interface INothingProps {
+  readonly looking: boolean;
+  readonly trans: TranslationBundle;
+}
+
+function Nothing({ looking, trans }: INothingProps): React.JSX.Element {
+  return (
+    <section className="jp-gpu-Section jp-gpu-Nothing" aria-label={trans.__('Amount')}>
+      <gpuIcon.react tag="div" width="40px" height="40px" aria-hidden="true" />
+      {!looking && (
+        <>
+          <p className="jp-gpu-Sentence">{trans.__('There is no GPU here.')}</p>
+          <p>{trans.__('To try it out, start the server with simulated GPUs:')}</p>
+          <code>{EXAMPLE}</code>
+        </>
+      )}
+    </section>
+  );
+}
+
+/** What the server wants its user to know. */
+function Notes({ view }: { view: IView }): React.JSX.Element | null {
+  return view.conditions.length === 0 ? null : (
+    <ul className="jp-gpu-Notes">
+      {view.conditions.map(({ type, message }) => (
+        <li key={type} className="jp-gpu-Note">
+          {message}
+        </li>
+      ))}
+    </ul>
+  );
+}

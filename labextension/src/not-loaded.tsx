@@ -1,0 +1,12 @@
+/** In place of code that did not come, as after an update of the server. */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import React from 'react';
+
+/** What to do about it. */
+export function NotLoaded({ trans }: { readonly trans: TranslationBundle }): React.JSX.Element {
+  return (
+    <p className="jp-gpu-Note jp-mod-error" role="alert">
+      {trans.__('A part of this page could not be loaded. Reload the page.')}
+    </p>
+  );
+}

@@ -1,0 +1,29 @@
+/** Where something that pops up stands beside what it belongs to. Pure; all in CSS pixels of the window. */
+
+/** A rectangle, as `getBoundingClientRect` has it. */
+export interface IBox {
+  readonly left: number;
+  readonly right: number;
+  readonly top: number;
+  readonly bottom: number;
+}
+
+/** How large something is. */
+export interface ISize {
+  readonly width: number;
+  readonly height: number;
+}
+
+/** Between the two, and from the edges of the window. */
+const GAP = 4;
+const EDGE = 8;
+
+/** Below `anchor` and flush with its right side, or above it where there is more room; never beyond the left or top. */
+export function place(anchor: IBox, size: ISize, window: ISize): { left: number; top: number } {
+  const left = Math.min(anchor.right - size.width, window.width - size.width - EDGE);
+  const below = anchor.bottom + GAP;
+  const above = anchor.top - GAP - size.height;
+  const fits = below + size.height + EDGE <= window.height;
+  const top = fits || anchor.top < window.height - anchor.bottom ? below : above;
+  return { left: Math.max(EDGE, left), top: Math.max(EDGE, top) };
+}

@@ -1,0 +1,33 @@
+/** Where the popover stands. */
+import { place } from '../src/place';
+
+const WINDOW = { width: 1000, height: 600 };
+const SIZE = { width: 300, height: 200 };
+
+/** A button of 50 by 20 with its right lower corner there. */
+function button(right: number, bottom: number) {
+  return { left: right - 50, right, top: bottom - 20, bottom };
+}
+
+test('below the button, flush with its right side', () => {
+  expect(place(button(800, 40), SIZE, WINDOW)).toEqual({ left: 500, top: 44 });
+});
+
+test('above it where there is no room below, and more above', () => {
+  expect(place(button(800, 580), SIZE, WINDOW)).toEqual({ left: 500, top: 356 });
+});
+
+test('below all the same where above is even less room', () => {
+  expect(place(button(800, 40), { width: 300, height: 590 }, WINDOW).top).toBe(44);
+});
+
+test.each([
+  [button(100, 40), 8],
+  [button(999, 40), 692]
+])('never beyond the sides of the window', (anchor, left) => {
+  expect(place(anchor, SIZE, WINDOW).left).toBe(left);
+});
+
+test('never above the top of the window', () => {
+  expect(place(button(800, 400), { width: 300, height: 500 }, WINDOW).top).toBe(8);
+});

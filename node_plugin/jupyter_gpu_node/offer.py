@@ -1,0 +1,66 @@
+"""Whether the kubelet is offered slots, and why not. Pods that run are not touched by any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Literal
+
+Kind = Literal["Normal", "Warning"]
+
+
+class Topic(Enum):
+    """What keeps slots back, with the reasons of the Events that tell of it and of its end."""
+
+    GUARD = ("GpusNotGuarded", "GpusGuarded", "Pods of this node can be guarded again.")
+    GPUS = ("NoGpus", "GpusFound", "This node has GPUs that pods can use.")
+
+    def __init__(self, wrong: str, right: str, relief: str) -> None:
+        self.wrong = wrong
+        self.right = right
+        self.relief = relief
+
+    @property
+    def ours(self) -> bool:
+        """Whether the plugin cannot do its work while that is so; a node without GPUs is no fault of its plugin."""
+        return self is not Topic.GPUS
+
+
+class Offer:
+    """Collects what is wrong. ``tell`` hears all of it, nothing while all is well.
+
+    ``event`` tells it as an Event of the node, and returns whether it could.
+    """
+
+    def __init__(self, tell: Callable[[str], None], event: Callable[[str, str, Kind], bool]) -> None:
+        self._tell = tell
+        self._event = event
+        self._problems: dict[Topic, str] = {}
+        self._heard: dict[Topic, str] = {}
+
+    @property
+    def problem(self) -> str:
+        """Why no pod gets a slot now, in plain words; empty: slots are offered."""
+        return self._words(Topic)
+
+    @property
+    def fault(self) -> str:
+        """The same, but for what the plugin can do nothing about (readiness)."""
+        return self._words(topic for topic in Topic if topic.ours)
+
+    def say(self, topic: Topic, problem: str) -> bool:
+        """What is wrong there now, or nothing; whether everybody was told. To be called again until it was."""
+        self._problems[topic] = problem
+        self._tell(self.problem)
+        if problem == self._heard.get(topic, ""):
+            return True
+        if problem:
+            told = self._event(topic.wrong, f"{problem} No pod gets a slot until that is so no more.", "Warning")
+        else:
+            told = self._event(topic.right, topic.relief, "Normal")
+        if told:
+            self._heard[topic] = problem
+        return told
+
+    def _words(self, topics: Iterable[Topic]) -> str:
+        return " ".join(filter(None, (self._problems.get(topic, "") for topic in topics)))

@@ -1,0 +1,51 @@
+"""Which of its GPUs each pod has open: looked at now and then, so that a shrink takes one that rests.
+
+Told in ``attached``, and only when it changed and two looks in a row found it: whoever opens and closes a GPU again and
+again causes no writes. It proves nothing; a release has a look of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from jupyter_gpu.model.gpu import Gpu
+
+from . import cgroup, proc
+from .inventory import Inventory
+from .member import Member
+
+
+class Openness:
+    """Of all pods of a node. ``seconds`` between two looks; 0: never."""
+
+    def __init__(self, members: Mapping[str, Member], inventory: Inventory, seconds: float) -> None:
+        self._members = members
+        self._inventory = inventory
+        self._seconds = seconds
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(self._seconds or 3600)
+            if self._seconds:
+                await self.once()
+
+    async def once(self) -> None:
+        """One look at every pod that has something; whose news are to be told takes a step."""
+        for member in list(self._members.values()):
+            known = self._inventory.seen
+            shares = member.attached.shares if member.attached else ()
+            gpus = [known[share.uuid] for share in shares if share.uuid in known]
+            found = frozenset[str]()
+            if gpus and member.guard:
+                found = await asyncio.to_thread(_open, member.guard.group, gpus)
+            if member.glimpsed(found):
+                member.wake.set()
+
+
+def _open(group: Path, gpus: Iterable[Gpu]) -> frozenset[str]:
+    """Uuids of those that some process of the group has open. Descriptors alone: few programs close what they map."""
+    seen = proc.scan(proc.targets(gpus), cgroup.processes(group), mappings=False)
+    return frozenset(uuid for uuid, holders in seen.holders.items() if holders)

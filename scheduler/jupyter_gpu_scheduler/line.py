@@ -1,0 +1,41 @@
+"""Pods in the order in which they are served, kept so: to add or remove one costs no sorting."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+
+Rank = tuple[int, bool, int, float, str]
+"""Priority, ticket, age and uid, so that the least is served first. No two pods have the same."""
+
+
+class Line:
+    """The ranks of some pods, least first."""
+
+    __slots__ = ("_ranks",)
+
+    def __init__(self) -> None:
+        self._ranks: list[Rank] = []
+
+    def add(self, rank: Rank) -> None:
+        """One that is not there."""
+        insort(self._ranks, rank)
+
+    def remove(self, rank: Rank) -> None:
+        """One that is there."""
+        place = bisect_left(self._ranks, rank)
+        assert self._ranks[place] == rank
+        del self._ranks[place]
+
+    def after(self, rank: Rank | None) -> Rank | None:
+        """The next one behind ``rank``, which need not be there; of ``None`` the first."""
+        place = bisect_right(self._ranks, rank) if rank is not None else 0
+        return self._ranks[place] if place < len(self._ranks) else None
+
+    def __iter__(self) -> Iterator[str]:
+        """The uids."""
+        return (rank[-1] for rank in self._ranks)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._ranks)

@@ -1,0 +1,37 @@
+"""The nodes that kube-scheduler would have taken for a pod, at its last question.
+
+It asks only for those that passed its own plugins: taints, readiness, cordon, affinity, volumes and all the rest that
+is not known here. Of thousands of nodes and pods that wait, equal answers are kept once.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """Names of nodes, sorted. Compared by identity, as there may be thousands: equal ones are made once."""
+
+    names: tuple[str, ...]
+
+    def __contains__(self, name: object) -> bool:
+        place = bisect_left(self.names, name) if isinstance(name, str) else len(self.names)
+        return place < len(self.names) and self.names[place] == name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+
+def offer(names: Iterable[str]) -> Offer:
+    """Of the names in a question."""
+    return _shared(tuple(sorted(map(sys.intern, names))))
+
+
+@lru_cache(maxsize=64)
+def _shared(names: tuple[str, ...]) -> Offer:
+    return Offer(names)

@@ -1,0 +1,59 @@
+"""How often the wish of one pod is answered: some changes at once, then one in so many seconds. Pure.
+
+What is given back is answered at once and costs nothing: there can be no more of that than there was granted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from jupyter_gpu.model.annotations import Requested
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a pod's user wants, as it was read."""
+
+    requested: Requested | None
+    fault: str = ""
+    """Why it can't be read."""
+
+    def less_than(self, other: Asked) -> bool:
+        """Whether this gives something back and asks for nothing else."""
+        if self.fault or other.requested is None:
+            return False
+        if self.requested is None or not self.requested.milli:
+            return True
+        mine, theirs = (replace(asked.wish, milli=0, each=None) for asked in (self.requested, other.requested))
+        return mine == theirs and self.requested.milli < other.requested.milli
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """What of it is answered now."""
+
+    asked: Asked
+    left: float
+    """How many more changes may be answered at once."""
+    at: float
+    """Seconds, on a clock that never goes back, when that was so."""
+
+
+def first(asked: Asked, now: float, burst: int) -> Paced:
+    """A pod that was not known."""
+    return Paced(asked, float(burst), now)
+
+
+def paced(before: Paced, asked: Asked, now: float, *, burst: int, seconds: float) -> tuple[Paced, float]:
+    """What is answered at ``now``, and in how many seconds to ask again; 0: it is what is ``asked``.
+
+    ``seconds``: after which one more change may be answered, up to ``burst`` of them; 0: all at once.
+    """
+    if asked == before.asked:
+        return before, 0.0
+    if not seconds or asked.less_than(before.asked):
+        return replace(before, asked=asked), 0.0
+    left = min(float(burst), before.left + (now - before.at) / seconds)
+    if left < 1:
+        return before, (1 - left) * seconds
+    return Paced(asked, left - 1, now), 0.0

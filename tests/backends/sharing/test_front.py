@@ -1,0 +1,121 @@
+"""The folder that decides what programs open for the driver: what it leads to, and who can change it."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.backends.local.sharing import front
+from jupyter_gpu_node.shares import gate_files
+
+NAMES = {"libcuda.so.1", "libcuda.so", front.BEHIND}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's, which is empty; nothing is known of drivers."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(front, "_asked", {})
+    monkeypatch.setattr(front, "_temporary", [])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path / "cache" / "jupyter-gpu" / "driver"
+
+
+def made(*search: Path | str) -> Path:
+    """For programs with that search path."""
+    folder = front.folder({"LD_LIBRARY_PATH": ":".join(map(str, search))})
+    assert folder
+    return Path(folder)
+
+
+def test_it_leads_to_the_gate_and_to_the_driver(standin: Path, cache: Path) -> None:
+    """The driver is the one that these programs would find; no other user can change the folder."""
+    folder = made("/nowhere", standin)
+    assert folder.parent == cache
+    assert {one.name for one in folder.iterdir()} == NAMES
+    assert (folder / front.BEHIND).readlink() == standin / "libcuda.so.1"
+    gate = gate_files.local()
+    assert gate
+    assert all((folder / name).samefile(gate) for name in NAMES - {front.BEHIND})
+    assert (folder.stat().st_mode | cache.stat().st_mode) & 0o077 == 0
+    assert made(standin) == folder
+
+
+def test_a_permissive_mask_opens_it_to_nobody(standin: Path, cache: Path) -> None:
+    """Users with a group of their own often have one."""
+    before = os.umask(0)
+    try:
+        folder = made(standin)
+    finally:
+        os.umask(before)
+    assert folder.parent == cache
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_server_within_another_finds_the_driver_and_not_the_others_gate(standin: Path, cache: Path) -> None:
+    """Started in a terminal, it has the folder of the first in its search path; a link to a link would be no driver."""
+    folder = made(standin)
+    assert cache in folder.parents
+    assert front.driver_of({"LD_LIBRARY_PATH": f"{folder}:{standin}"}) == standin / "libcuda.so.1"
+    assert set(front._asked) == {str(standin)}  # the loader was not asked what stands behind that folder
+
+
+def test_each_driver_has_a_folder_of_its_own(standin: Path, cache: Path, tmp_path: Path) -> None:
+    """A kernel with another search path uses another driver; folders of running programs never change."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "libcuda.so.535").write_bytes((standin / "libcuda.so.1").read_bytes())
+    (other / "libcuda.so.1").symlink_to("libcuda.so.535")
+    first, second = made(standin), made(other)
+    assert first != second
+    assert {first.parent, second.parent} == {cache}
+    assert (second / front.BEHIND).readlink() == other / "libcuda.so.1"  # which an update of the driver leaves there
+
+
+def test_there_is_none_where_programs_find_no_driver(cache: Path, tmp_path: Path) -> None:
+    """Nor is anything made; what is installed later is found."""
+    search = {"LD_LIBRARY_PATH": str(tmp_path)}
+    if front.driver_of({}) is not None:
+        pytest.skip("this machine has a driver")
+    assert front.folder(search) is None
+    assert not cache.exists()
+    library = tmp_path / "libcuda.so.1"
+    subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-Wl,-soname,libcuda.so.1", "-o", library], check=True)
+    assert front.driver_of(search) == library
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_what_others_can_change_is_not_used(standin: Path, cache: Path, tmp_path: Path, mode: int) -> None:
+    """Whoever could put a library there would run in all programs of this user."""
+    cache.mkdir(parents=True)
+    cache.chmod(mode)
+    folder = made(standin)
+    assert cache not in folder.parents
+    assert folder.is_relative_to(tmp_path)
+    assert folder.parent.stat().st_mode & 0o077 == 0
+    assert made(standin) == folder
+
+
+@pytest.mark.parametrize("home", ["relative", "/with:colon", "/proc/nothing"])
+def test_a_cache_that_cannot_be_used(
+    standin: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str
+) -> None:
+    """Then it lies in a temporary folder, the same for all programs of this server."""
+    monkeypatch.setenv("XDG_CACHE_HOME", home)
+    folder = made(standin)
+    assert folder.is_relative_to(tmp_path)
+    assert cache not in folder.parents
+    assert made(standin) == folder
+
+
+def test_a_link_that_leads_elsewhere_is_set_right(standin: Path, cache: Path) -> None:
+    """A folder that was half made when the server was killed is completed."""
+    folder = made(standin)
+    assert cache in folder.parents
+    (folder / "libcuda.so").unlink()
+    (folder / front.BEHIND).unlink()
+    (folder / front.BEHIND).symlink_to("/nowhere")
+    assert made(standin) == folder
+    assert {one.name for one in folder.iterdir()} == NAMES
+    assert (folder / front.BEHIND).readlink() == standin / "libcuda.so.1"

@@ -1,0 +1,76 @@
+"""Benchmarks in processes of their own: one that hangs is ended with all that it started, and named."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as bench
+from benchmarks import sharing
+from benchmarks._apart import BrokenError, Outcome, run
+from benchmarks.figures import Figure
+
+HANGS = """
+import pathlib, subprocess, sys, time
+child = subprocess.Popen(["sleep", "600"])
+folder = pathlib.Path(sys.argv[1])
+try:
+    (folder / "child").write_text(str(child.pid))
+    time.sleep(600)
+finally:
+    (folder / "removed").touch()
+"""
+
+
+def gone(pid: int) -> bool:
+    """Whether nobody has this pid any more, but for one that was not waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_what_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    """It may remove what it made; what it started and left behind is killed."""
+    with pytest.raises(BrokenError, match="within 2 s"):
+        run([sys.executable, "-c", HANGS, str(tmp_path)], limit=2, grace=20)
+    assert (tmp_path / "removed").exists()
+    child = int((tmp_path / "child").read_text())
+    end = time.monotonic() + 10
+    while not gone(child) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert gone(child)
+
+
+def test_what_ignores_the_interrupt_is_killed(tmp_path: Path) -> None:
+    """The grace is a limit as well."""
+    code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(600)"
+    with pytest.raises(BrokenError):
+        run([sys.executable, "-c", code], limit=1, grace=0.5)
+
+
+def test_the_status_of_what_ends_by_itself() -> None:
+    """As the command gave it."""
+    assert run([sys.executable, "-c", "raise SystemExit(3)"], limit=60) == 3
+
+
+def test_an_outcome_crosses_to_the_other_process() -> None:
+    """Nothing of a figure is lost."""
+    figure = Figure.of("a", "ms", [1.0, 2.0], "scripts/bench a", goal=3, baseline=[4.0])
+    for outcome in (Outcome((figure, Figure("b", "s", 1, "scripts/bench b"))), Outcome(missing="no GPU")):
+        assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
+
+
+def test_a_broken_benchmark_is_named_and_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The figures of the others are shown, and the exit status says that one is missing."""
+    monkeypatch.setattr(sharing, "LIMIT_SECONDS", 1, raising=False)
+    monkeypatch.setattr(sys, "argv", ["bench", "sharing", "imports"])
+    assert bench.main() == 1
+    found = capfd.readouterr()
+    assert "Broken: sharing" in found.err
+    assert "did not end within 1 s" in found.err
+    assert "import jupyter_gpu" in found.out

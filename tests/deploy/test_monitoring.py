@@ -1,0 +1,227 @@
+"""Alerts and dashboard ask for figures that the programs really tell, by labels that these really have."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from jupyter_gpu import settings_file
+from jupyter_gpu.model.annotations import Attached
+from jupyter_gpu.model.gpu import DrainingShare, GpuShare
+from jupyter_gpu_node import settings as node_settings
+from jupyter_gpu_node.metrics import Metrics as NodeMetrics
+from jupyter_gpu_node.share_metrics import Figures
+from jupyter_gpu_node.slots import PodRef
+from jupyter_gpu_scheduler.metrics import Metrics as SchedulerMetrics
+from jupyter_gpu_scheduler.settings import Settings as SchedulerSettings
+from tests.builders import cluster, inventory, pod
+from tests.deploy import chart
+from tests.node.test_share_metrics import SHARE
+
+ON: dict[str, Any] = {
+    "metrics": {
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "rules": {"enabled": True, "labels": {"release": "prometheus"}},
+        "dashboard": {"enabled": True, "annotations": {"grafana_folder": "GPUs"}},
+    }
+}
+OUTSIDE = {"node", "job", "namespace", "pod", "instance"}
+"""Labels that Prometheus adds to what it scrapes."""
+GRAFANA = {"$__rate_interval": "5m", "$__range": "6h"}
+WORDS = {"sum", "max", "min", "by", "rate", "increase", "topk", "absent", "histogram_quantile", "or", "and", "unless"}
+
+
+def alerts() -> list[dict[str, Any]]:
+    """As they are rendered."""
+    (group,) = chart.find(chart.render(ON), "PrometheusRule", "jupyter-gpu")["spec"]["groups"]
+    found: list[dict[str, Any]] = group["rules"]
+    return found
+
+
+def dashboard() -> dict[str, Any]:
+    """As it is rendered."""
+    held = chart.find(chart.render(ON), "ConfigMap", "jupyter-gpu-dashboard")
+    found: dict[str, Any] = json.loads(held["data"]["jupyter-gpu.json"])
+    return found
+
+
+def queries() -> Iterator[tuple[str, str, str]]:
+    """Of every alert and every panel: its name, its query, what is written from its labels."""
+    for alert in alerts():
+        yield alert["alert"], alert["expr"], json.dumps(alert["annotations"])
+    for panel in dashboard()["panels"]:
+        for target in panel.get("targets", ()):
+            expression = target["expr"]
+            for macro, value in GRAFANA.items():
+                expression = expression.replace(macro, value)
+            yield panel["title"], expression, target["legendFormat"].replace("{{", "{{ $labels.")
+
+
+@cache
+def told() -> dict[str, frozenset[str]]:
+    """Names of all series that both programs tell, with their labels; told by their own code with something to tell."""
+    scheduler = SchedulerMetrics(cluster({"a": inventory(2)}, [pod("p", wants=1)]))
+    scheduler.decisions.labels("grow").inc()
+    scheduler.answers.labels("filter", "fits").inc()
+    scheduler.answer_seconds.labels("filter").observe(0.1)
+    scheduler.writes.labels("allocated", "done").inc()
+    scheduler.watch_troubles.labels("pods").inc()
+    node = NodeMetrics(lambda: tuple(inventory(1)))
+    where = PodRef("uid", "people", "notebook")
+    node.attached(where, Attached(1, (GpuShare("GPU-1", 500),), (DrainingShare("GPU-2", 1000),)))
+    node.shares.source = lambda: (Figures(where, replace(SHARE, memory_limit=1), 1),)
+    node.orphans.labels("slot").inc()
+    found: dict[str, set[str]] = {"up": {"job", "instance"}}
+    for text in (scheduler.text().decode(), generate_latest(node.registry).decode()):
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                found.setdefault(sample.name, set()).update(sample.labels)
+    return {name: frozenset(labels) for name, labels in found.items()}
+
+
+def names(expression: str) -> set[str]:
+    """Series that a query asks for."""
+    bare = re.sub(r'"[^"]*"', "", re.sub(r"\{[^}]*\}|\bby\s*\([^)]*\)|\[[^\]]*\]", "", expression))
+    return set(re.findall(r"[a-zA-Z_][a-zA-Z0-9_]*", bare)) - WORDS
+
+
+def labels_of(expression: str) -> set[str]:
+    """Labels that series can have which a query asks for, those that Prometheus adds included."""
+    return set().union(*(told().get(name, ()) for name in names(expression))) | OUTSIDE
+
+
+def remaining(expression: str) -> set[str]:
+    """Labels that the result can have."""
+    if kept := re.match(r"(?:sum|max)\s+by\s*\(([^)]*)\)", expression):
+        return {label.strip() for label in kept[1].split(",")}
+    return set() if re.match(r"(?:sum|max|absent)\s*\(", expression) else labels_of(expression)
+
+
+def test_what_is_told_is_found_by_its_own_code() -> None:
+    """Or this file would compare with nothing."""
+    assert len(told()) > 40
+    assert told()["jupyter_gpu_scheduler_gpus"] == {"node", "state"}
+    assert told()["jupyter_gpu_share_used_seconds_total"] == {"namespace", "pod", "gpu", "kind"}
+    assert told()["jupyter_gpu_draining_milli"] == {"namespace", "pod", "gpu"}
+
+
+def test_every_query_asks_for_figures_that_exist() -> None:
+    """By their whole names: a counter ends with _total, a histogram has buckets."""
+    asked = {name: names(expression) for name, expression, _ in queries()}
+    assert len(asked) > 25
+    assert set().union(*asked.values()) <= set(told())
+    assert all(asked.values())
+
+
+def test_every_query_uses_labels_that_exist() -> None:
+    """In selectors, in groups, and in what people read."""
+    for name, expression, text in queries():
+        for selector in re.findall(r"(\w+)\{([^}]*)\}", expression):
+            assert set(re.findall(r"(\w+)\s*[=!]", selector[1])) <= told()[selector[0]] | OUTSIDE, name
+        for group in re.findall(r"\bby\s*\(([^)]*)\)", expression):
+            assert {label.strip() for label in group.split(",")} <= labels_of(expression), name
+        assert set(re.findall(r"\$labels\.(\w+)", text)) <= remaining(expression), name
+
+
+def test_alerts_say_what_and_what_to_do() -> None:
+    """Once each, with a severity; what may never happen is told at once."""
+    found = alerts()
+    assert len({alert["alert"] for alert in found}) == len(found) > 10
+    for alert in found:
+        assert alert["labels"]["severity"] in ("critical", "warning", "info")
+        assert set(alert["annotations"]) == {"summary", "description"}
+    at_once = {alert["alert"] for alert in found if "for" not in alert}
+    assert {"JupyterGpuIntruder", "JupyterGpuNotGuarded"} <= at_once
+
+
+def test_outcomes_in_alerts_are_outcomes_of_the_programs() -> None:
+    """Of the values that a selector names each is written by the code that counts."""
+    folder = Path(__file__).parents[2] / "scheduler" / "jupyter_gpu_scheduler"
+    code = "".join(path.read_text() for path in folder.glob("*.py"))
+    found = [
+        word
+        for _, query, _ in queries()
+        for words in re.findall(r'(?:outcome|state)=~?"([^"]*)"', query)
+        for word in words.split("|")
+    ]
+    assert len(found) > 6
+    assert [word for word in found if f'"{word}"' not in code] == []
+
+
+def test_the_dashboard_is_one_that_grafana_takes() -> None:
+    """Panels lie beside each other, each with an id and a source of data; Grafana's sidecar finds it by a label."""
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+        if panel["type"] != "row":
+            assert panel["targets"]
+            assert {each["datasource"]["uid"] for each in (panel, *panel["targets"])} == {"${datasource}"}
+    (variable,) = dashboard()["templating"]["list"]
+    assert variable["name"] == "datasource"
+    held = chart.find(chart.render(ON), "ConfigMap", "jupyter-gpu-dashboard")["metadata"]
+    assert held["labels"]["grafana_dashboard"] == "1"
+    assert held["annotations"] == {"grafana_folder": "GPUs"}
+
+
+def test_what_is_scraped_is_what_is_served() -> None:
+    """Each monitor finds a Service, that finds the pods, and its port is theirs."""
+    objects = chart.render(ON)
+    assert not [item for item in chart.render() if item["kind"] in ("ServiceMonitor", "PrometheusRule")]
+    for part, kind in (("scheduler", "Deployment"), ("node", "DaemonSet")):
+        monitor = chart.find(objects, "ServiceMonitor", f"jupyter-gpu-{part}")
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+        wanted = monitor["spec"]["selector"]["matchLabels"]
+        (service,) = (
+            item
+            for item in objects
+            if item["kind"] == "Service" and wanted.items() <= item["metadata"]["labels"].items()
+        )
+        template = chart.find(objects, kind, f"jupyter-gpu-{part}")["spec"]["template"]
+        assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+        (port,) = service["spec"]["ports"]
+        (endpoint,) = monitor["spec"]["endpoints"]
+        assert endpoint["port"] == port["name"]
+        ports = {each["name"]: each["containerPort"] for each in template["spec"]["containers"][0]["ports"]}
+        assert ports[port["targetPort"]] == port["port"]
+        jobs = [each["replacement"] for each in endpoint["relabelings"] if each["targetLabel"] == "job"]
+        assert jobs == [f"jupyter-gpu-{part}"]
+    named = {job for _, query, _ in queries() for job in re.findall(r'job="([^"]*)"', query)}
+    assert named <= {"jupyter-gpu-scheduler", "jupyter-gpu-node"}
+
+
+def test_metrics_can_be_switched_off(tmp_path: Path) -> None:
+    """The programs are told so, by settings that they understand, and nothing is left to scrape."""
+    file = tmp_path / "settings.json"
+    for enabled in (True, False):
+        objects = chart.render({"metrics": {**ON["metrics"], "enabled": enabled}})
+        file.write_text(chart.find(objects, "ConfigMap", "jupyter-gpu-scheduler")["data"]["settings.json"])
+        assert settings_file.read(file, SchedulerSettings).status.metrics == enabled
+        file.write_text(chart.find(objects, "ConfigMap", "jupyter-gpu-node")["data"]["settings.json"])
+        assert node_settings.load(file, {"NODE_NAME": "node1"}).metrics == enabled
+        assert bool([item for item in objects if item["kind"] == "ServiceMonitor"]) == enabled
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool (Debian: prometheus) is not installed")
+def test_prometheus_reads_every_query(tmp_path: Path) -> None:
+    """Its own tool parses alerts and what the panels ask."""
+    recorded = [{"record": f"panel:{index}", "expr": expression} for index, (_, expression, _) in enumerate(queries())]
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": [*alerts(), *recorded]}]}))
+    done = subprocess.run(["promtool", "check", "rules", file], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

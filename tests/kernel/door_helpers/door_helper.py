@@ -1,0 +1,44 @@
+"""What tests put into real servers: an extension that starts kernels, and ways to log in without tokens."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from jupyter_server.auth import Authorizer, IdentityProvider, User
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": "door_helper"}]
+
+
+def _load_jupyter_server_extension(app: Any) -> None:
+    """Start a kernel each time that a file asks for one: tests have no other way into these servers."""
+
+    async def watch() -> None:
+        folder = Path(app.root_dir)
+        while True:
+            for asked in folder.glob("*.start"):
+                asked.unlink(missing_ok=True)
+                kernel = await app.kernel_manager.start_kernel()
+                draft = asked.with_suffix(".draft")
+                draft.write_text(app.kernel_manager.get_kernel(kernel).connection_file)
+                draft.rename(asked.with_suffix(".started"))
+            await asyncio.sleep(0.05)
+
+    app.io_loop.add_callback(watch)
+
+
+class Nobody(IdentityProvider):
+    """Knows people by a header that a proxy sets; there is no token."""
+
+    def get_user(self, handler: Any) -> User | None:
+        """Whom the proxy names."""
+        return self.generate_anonymous_user(handler) if handler.request.headers.get("X-Proxy-User") else None
+
+
+class Never(Authorizer):
+    """Allows nothing to anybody."""
+
+    def is_authorized(self, handler: Any, user: User, action: str, resource: str) -> bool:
+        """It does not."""
+        return False

@@ -1,0 +1,193 @@
+"""Leases: blocks that begin and end in any order, beside a slider that moves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from jupyter_gpu.model.annotations import Requested, Wish, record
+from jupyter_gpu.model.errors import InvalidRequest, TooLarge
+from jupyter_gpu.model.lease import (
+    HELD,
+    MAX_LEASE_BYTES,
+    Lease,
+    Owner,
+    base_of,
+    decode_lease,
+    held,
+    idle,
+    need,
+    overruled,
+    own,
+    raised,
+    resolve,
+)
+from jupyter_gpu.model.request import Request
+from tests.kernel.builders import view
+
+from . import strategies as any_
+
+OWNER = Owner(7, 11, 13, "k")
+BODY = {"milli": 2000, "owner": OWNER.to_json()}
+
+
+def test_body() -> None:
+    """What a client sends is read; a process that is no kernel tells none."""
+    assert decode_lease("a1", json.dumps(BODY).encode()) == Lease("a1", 2000, OWNER)
+    plain = replace(OWNER, kernel=None)
+    assert Owner.from_json(plain.to_json()) == plain
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"milli": 1000}, "owner"),
+        ({**BODY, "milli": -1}, "milli"),
+        ({**BODY, "milli": 10**6}, "milli"),
+        ({**BODY, "more": 1}, "more"),
+        ({**BODY, "owner": 7}, "owner"),
+        ({**BODY, "owner": {**OWNER.to_json(), "pid": 0}}, "pid"),
+        ({**BODY, "owner": {**OWNER.to_json(), "name": "x"}}, "name"),
+    ],
+)
+def test_bad_body(body: object, field: str) -> None:
+    """Refused, with the field."""
+    with pytest.raises(InvalidRequest) as caught:
+        decode_lease("a1", json.dumps(body).encode())
+    assert caught.value.field == field
+
+
+def test_body_that_is_too_large() -> None:
+    """Refused before it is read."""
+    with pytest.raises(TooLarge):
+        decode_lease("a1", b" " * (MAX_LEASE_BYTES + 1))
+
+
+def test_nothing_was_asked_for_before() -> None:
+    """A lease on top of no wish has the base 0."""
+    assert base_of(None) == 0
+    assert own(None) == Wish(0)
+    assert raised(None, 1000) == Wish(1000, base=0)
+    assert not idle(None, 0)
+    assert resolve(Wish(1), None) == Wish(1)
+    assert resolve(own, Requested(3, Wish(2000, base=1000))) == Wish(1000)
+    assert resolve(own, None) == Wish(0)
+
+
+def test_shares_stay_cut() -> None:
+    """A lease takes whole shares of those that were asked for."""
+    wish = Wish(1000, each=500, memory=7, model=("A",), topology="island", priority=3)
+    more = raised(wish, 1250)
+    assert more == replace(wish, milli=1500, base=1000)
+    assert raised(more, 0) == wish
+
+
+def test_overruled_by_a_later_and_smaller_wish_only() -> None:
+    """A view from before the lease, and one that is enough, say nothing about it."""
+    lease = Lease("a", 2000, OWNER, generation=5)
+    assert overruled([lease], view(1000, generation=5)) == ()
+    assert overruled([lease], view(2000, generation=6)) == ()
+    assert overruled([lease], view(1000, generation=6)) == (lease,)
+    assert overruled([replace(lease, generation=-1)], view(0)) == (replace(lease, generation=-1),)
+
+
+def test_it_is_said() -> None:
+    """The view tells that leases raise the wish, and only then."""
+    assert held(view(0)) == view(0)
+    assert held(view(2000)) == view(2000)
+    (condition,) = held(view(2000, base=1000)).conditions
+    assert condition.type == HELD
+    assert "holds 2 GPUs" in condition.message
+    assert "1 GPU asked for beside it" in condition.message
+    assert "beside" not in held(view(2000, base=0)).conditions[0].message
+
+
+@given(any_.wishes | st.none(), st.integers(0, 10_000))
+def test_raising_keeps_the_rest(wish: Wish | None, needed: int) -> None:
+    """It is enough, the base and all options stay, and it can be read and done again; or refused."""
+    if wish and wish.each and needed > 256 * wish.each:
+        with pytest.raises(InvalidRequest, match="more than 256"):
+            raised(wish, needed)
+        return
+    after = raised(wish, needed)
+    assert after.milli >= max(needed, base_of(wish))
+    assert after.milli - max(needed, base_of(wish)) < (after.each or 1)
+    assert own(after) == own(wish)
+    assert raised(after, needed) == after
+    assert not idle(after, needed)
+    assert raised(after, 0) == own(wish)
+    assert Requested.from_json(Requested(1, after).to_json()).wish == after
+
+
+class Blocks(RuleBasedStateMachine):
+    """A server's wish, blocks in any order, code that resizes, a person with a slider."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requested: Requested | None = None
+        self.leases: dict[str, Lease] = {}
+        self.count = 0
+        self.last = 0
+
+    def write(self, wish: Wish) -> None:
+        self.requested = record(self.requested, wish)
+
+    @property
+    def wish(self) -> Wish | None:
+        return self.requested.wish if self.requested else None
+
+    @rule(milli=st.integers(0, 4000))
+    def begin(self, milli: int) -> None:
+        """A block."""
+        self.count += 1
+        self.write(raised(self.wish, max(need(self.leases.values()), milli)))
+        assert self.requested
+        self.leases[str(self.count)] = Lease(str(self.count), milli, OWNER, self.requested.generation)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        """Any of them, by itself or with its process."""
+        del self.leases[data.draw(st.sampled_from(sorted(self.leases)))]
+        self.write(raised(self.wish, need(self.leases.values())))
+
+    @rule(milli=st.integers(0, 4000), each=st.none() | st.sampled_from([250, 500]))
+    def resize(self, milli: int, each: int | None) -> None:
+        """Code changes what is asked for."""
+        asked = Request(Wish(milli - milli % (each or 1), each=each), frozenset({"each"}))
+        self.write(raised(asked.after(self.wish), need(self.leases.values())))
+        self.last = asked.wish.milli
+
+    @rule(milli=st.integers(0, 4000))
+    def slide(self, milli: int) -> None:
+        """A person does."""
+        self.write(raised(Request(Wish(milli)).after(self.wish), 0))
+        assert self.requested
+        seen = view(milli, generation=self.requested.generation)
+        for lease in overruled(self.leases.values(), seen):
+            del self.leases[lease.key]
+        self.write(raised(self.wish, need(self.leases.values())))
+        self.last = milli
+        assert self.requested.milli == milli, "the slider has the last word"
+
+    @invariant()
+    def every_block_has_what_it_needs(self) -> None:
+        """Whichever others ended."""
+        assert not self.wish or self.wish.milli >= need(self.leases.values())
+
+    @invariant()
+    def nothing_is_held_for_nobody(self) -> None:
+        """The wish is no more than base and leases need, and the base is what was asked for last."""
+        assert base_of(self.wish) == self.last
+        assert not idle(self.wish, need(self.leases.values()))
+        if not self.leases:
+            assert (self.wish.milli if self.wish else 0) == self.last
+
+
+TestBlocks = Blocks.TestCase
+TestBlocks.__doc__ = "Blocks that begin and end in any order, beside a slider."

@@ -1,0 +1,59 @@
+"""Whether slots are offered, and who is told why not."""
+
+from __future__ import annotations
+
+from jupyter_gpu_node.offer import Kind, Offer, Topic
+
+
+class Listener:
+    """What the kubelet and the node's Events were told."""
+
+    def __init__(self) -> None:
+        self.reachable = True
+        self.said: list[str] = []
+        self.events: list[tuple[str, str, Kind]] = []
+        self.offer = Offer(self.said.append, self.event)
+
+    def event(self, reason: str, message: str, kind: Kind) -> bool:
+        """As the recorder."""
+        if self.reachable:
+            self.events.append((reason, message, kind))
+        return self.reachable
+
+
+def test_slots_are_kept_back_for_any_reason_and_each_is_told_once() -> None:
+    """And the end of each by itself."""
+    told = Listener()
+    assert told.offer.say(Topic.GUARD, "")
+    assert (told.events, told.said) == ([], [""])
+    assert told.offer.say(Topic.GPUS, "None.")
+    assert told.offer.say(Topic.GPUS, "None.")
+    assert told.offer.say(Topic.GUARD, "No BPF.")
+    assert told.said[-1] == told.offer.problem == "No BPF. None."
+    assert told.offer.say(Topic.GPUS, "")
+    assert told.said[-1] == "No BPF."
+    assert [(reason, kind) for reason, _, kind in told.events] == [
+        ("NoGpus", "Warning"),
+        ("GpusNotGuarded", "Warning"),
+        ("GpusFound", "Normal"),
+    ]
+    assert told.events[0][1].startswith("None. No pod gets a slot")
+
+
+def test_who_could_not_be_told_is_told_later() -> None:
+    """The node is not known in the first moments."""
+    told = Listener()
+    told.reachable = False
+    assert not told.offer.say(Topic.GPUS, "None.")
+    told.reachable = True
+    assert told.offer.say(Topic.GPUS, "None.")
+    assert [reason for reason, *_ in told.events] == ["NoGpus"]
+
+
+def test_a_node_without_gpus_is_no_fault_of_its_plugin() -> None:
+    """It is ready, so that an installation on all nodes ends; one that cannot guard is not."""
+    told = Listener()
+    told.offer.say(Topic.GPUS, "None.")
+    assert told.offer.fault == ""
+    told.offer.say(Topic.GUARD, "No BPF.")
+    assert told.offer.fault == "No BPF."

@@ -1,0 +1,75 @@
+"""How often the wish of one pod is answered: some changes at once, then in a steady pace; never a shrink too late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.annotations import Requested, Wish
+from jupyter_gpu_scheduler.pace import Asked, Paced, first, paced
+
+BURST, SECONDS = 3, 2.0
+
+
+def asked(milli: int, generation: int = 1, **fields: object) -> Asked:
+    """A wish."""
+    return Asked(Requested(generation, Wish(milli, **fields)))  # type: ignore[arg-type]
+
+
+def answers(wishes: list[tuple[float, Asked]], start: Asked) -> list[tuple[float, Asked]]:
+    """When which wish was answered, of those that were written at these times; each is asked again when it may be."""
+    now: Paced = first(start, 0.0, BURST)
+    told = []
+    for number, (when, wish) in enumerate(wishes):
+        until = wishes[number + 1][0] if number + 1 < len(wishes) else float("inf")
+        while when < until:
+            before = now
+            now, wait = paced(now, wish, when, burst=BURST, seconds=SECONDS)
+            if now.asked != before.asked:
+                told.append((when, wish))
+            if not wait:
+                break
+            when += wait + 1e-9
+    return told
+
+
+moments = st.lists(st.floats(0, 3), max_size=25)
+
+
+@given(moments, st.data())
+def test_no_more_than_the_burst_and_the_pace(pauses: list[float], data: st.DataObject) -> None:
+    """In any span of time; the last wish is always answered in the end."""
+    when, wishes = 0.0, []
+    for number, pause in enumerate(pauses):
+        when += pause
+        wishes.append((when, asked(1000, number + 2, priority=data.draw(st.integers(0, 9)))))
+    told = answers(wishes, asked(1000))
+    for start in range(len(told)):
+        for end in range(start, len(told)):
+            span = told[end][0] - told[start][0]
+            assert end - start + 1 <= BURST + span / SECONDS + 1e-6
+    assert not wishes or told[-1][1] == wishes[-1][1]
+
+
+def test_what_is_given_back_is_answered_at_once() -> None:
+    """However many changes there were; less of the same, nothing at all, or no wish any more."""
+    spent = Paced(asked(2000, priority=3), 0.0, 5.0)
+    for less in (asked(1000, 9, priority=3), asked(0, 9), Asked(None)):
+        assert paced(spent, less, 5.0, burst=BURST, seconds=SECONDS) == (replace(spent, asked=less), 0.0)
+    for other in (asked(3000, 9, priority=3), asked(1000, 9, priority=4), asked(1000, 9, model=("A100",), priority=3)):
+        assert paced(spent, other, 5.0, burst=BURST, seconds=SECONDS) == (spent, SECONDS)
+    for unreadable in (Asked(None, "nonsense"), Asked(asked(0).requested, "nonsense")):
+        assert paced(spent, unreadable, 5.0, burst=BURST, seconds=SECONDS) == (spent, SECONDS)
+    nothing = Paced(Asked(None), 0.0, 5.0)
+    assert paced(nothing, asked(0), 5.0, burst=BURST, seconds=SECONDS) == (nothing, SECONDS)
+
+
+def test_without_a_pace_all_is_answered_at_once() -> None:
+    """0 seconds between two changes; and the same again costs nothing."""
+    now = first(asked(1000), 0.0, 1)
+    for number in range(5):
+        now, wait = paced(now, asked(1000, number + 2), 0.0, burst=1, seconds=0.0)
+        assert (now.asked, wait) == (asked(1000, number + 2), 0.0)
+    assert paced(now, now.asked, 9.0, burst=1, seconds=1.0) == (now, 0.0)

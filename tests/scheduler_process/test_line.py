@@ -1,0 +1,92 @@
+"""A long line on a real API server: what one user does is not a write to everybody."""
+
+import time
+
+import pytest
+
+from tests.cluster.testbed import until
+from tests.scheduler_process.stage import Stage
+
+pytestmark = pytest.mark.cluster
+
+COUNT = 60
+
+
+def _line(stage: Stage) -> dict[str, str]:
+    """One GPU, who has it, and many who wait for it, by name; their uids. All were told their place."""
+    node = stage.node(gpus=1, slots=200)
+    stage.pod("owner", node, 1)
+    stage.until_count("owner", 1)
+    uids = {}
+    for number in range(COUNT):
+        name = f"p{number:02}"
+        uids[name] = stage.pod(name, node, {"generation": 1, "milli": 1000})
+    stage.until_reason(f"p{COUNT - 1:02}", "Deferred")
+    for number, name in enumerate(uids):
+        assert _place(stage, name) == (number + 1 if number < 10 else _place(stage, name))
+    return uids
+
+
+def _place(stage: Stage, name: str) -> int:
+    found = until(lambda: (decided := stage.allocated(name)) and decided.position, what=f"{name} to have a place")
+    assert found
+    return found
+
+
+def _until_place(stage: Stage, name: str, place: int) -> None:
+    until(lambda: _place(stage, name) == place, what=f"{name} to be told {place}")
+
+
+def _until_answered(stage: Stage, name: str, generation: int) -> None:
+    until(lambda: (found := stage.allocated(name)) and found.observed_generation == generation, what="an answer")
+
+
+def _writes(stage: Stage, uids: dict[str, str]) -> int:
+    return sum(len(stage.watcher.writes(uid)) for uid in uids.values())
+
+
+def test_one_who_leaves_is_not_a_write_for_everybody(stage: Stage) -> None:
+    """Those near the front are told their new place, and of those behind few; the front moves up by one."""
+    stage.scheduler(settings={"line": {"placeSeconds": 0.2}})
+    uids = _line(stage)
+    before = _writes(stage, uids)
+    stage.delete("p00")
+    for number in range(1, 10):
+        _until_place(stage, f"p{number:02}", number)
+    time.sleep(1)  # whatever else is written would be on its way now
+    assert 9 <= _writes(stage, uids) - before <= 9 + 10
+
+
+def test_a_user_who_changes_a_priority_in_a_loop_is_not_everybodys_trouble(stage: Stage) -> None:
+    """To and fro ten times: others are told once, if at all; in the end all have the places that are so."""
+    stage.scheduler(settings={"line": {"placeSeconds": 3}})
+    uids = _line(stage)
+    last = f"p{COUNT - 1:02}"
+    time.sleep(3)
+    before = _writes(stage, {name: uid for name, uid in uids.items() if name != last})
+    for turn in range(10):
+        stage.request(last, {"generation": turn + 2, "milli": 1000, "priority": (turn + 1) % 2})
+        _until_answered(stage, last, turn + 2)
+    others = _writes(stage, {name: uid for name, uid in uids.items() if name != last}) - before
+    assert others <= 2 * 11
+    until(lambda: [_place(stage, f"p{number:02}") for number in range(9)] == list(range(1, 10)), what="the places")
+
+
+def test_a_wish_that_changes_all_the_time_is_answered_now_and_then(stage: Stage) -> None:
+    """The newest is answered in the end; what is given back is not held up."""
+    node = stage.node(gpus=2)
+    stage.scheduler(settings={"line": {"wishBurst": 3, "wishSeconds": 1}})
+    stage.pod("a", node, {"generation": 1, "milli": 1000, "priority": 0})
+    stage.until_count("a", 1)
+    for turn in range(40):
+        stage.request("a", {"generation": turn + 2, "milli": 1000, "priority": turn % 2})
+    stage.request("a", {"generation": 42, "milli": 2000})
+    _until_answered(stage, "a", 42)
+    stage.until_count("a", 2)
+    assert len(stage.decisions("a")) <= 12
+    for turn in range(3):
+        stage.request("a", {"generation": 43 + 2 * turn, "milli": 2000, "priority": turn})
+    began = time.monotonic()
+    stage.request("a", {"generation": 50, "milli": 0})
+    stage.until_count("a", 0)
+    assert time.monotonic() - began < 1

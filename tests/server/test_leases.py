@@ -1,0 +1,306 @@
+"""Leases over REST on a real server, and what becomes of them when things go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jupyter_gpu import leases as module
+from jupyter_gpu.backend import Listener
+from jupyter_gpu.blocks import owner as this_process
+from jupyter_gpu.leases import Leases
+from jupyter_gpu.model.annotations import Requested, Wish, record
+from jupyter_gpu.model.errors import BackendUnavailable, Infeasible, InvalidRequest, StaleGeneration
+from jupyter_gpu.model.lease import MAX_LEASES, Change, Lease, Owner, resolve
+from jupyter_gpu.model.view import View
+from jupyter_gpu.owners import Ends, find
+from tests.kernel.builders import view as make_view
+
+from .conftest import Answer, Call
+
+JSON = {"Content-Type": "application/json"}
+HERE = this_process()
+
+
+@pytest.fixture
+def hold(call: Call) -> Call:
+    """``PUT leases/<key>``."""
+
+    async def hold(key: str, milli: int, owner: Owner = HERE, **more: Any) -> Answer:
+        body = {"milli": milli, "owner": owner.to_json(), **more}
+        return await call(f"leases/{key}", method="PUT", body=json.dumps(body).encode(), headers=dict(JSON))
+
+    return hold
+
+
+async def test_a_lease(call: Call, put: Call, hold: Call) -> None:
+    """It raises the wish, code does not lower it, and its end does; the view tells."""
+    await put({"gpus": 1, "memory": "1GiB"})
+    answer = await hold("a", 2000)
+    assert answer.code == 200
+    assert answer.body["requested"] == {"generation": 2, "milli": 2000, "memory": 2**30, "base": 1000}
+    assert [c["message"] for c in answer.body["conditions"] if c["type"] == "Held"]
+    assert (await put({"gpus": 0})).body["amounts"]["attached"] == 2000
+    assert (await call("leases/a", method="DELETE")).body["amounts"]["requested"] == 0
+    assert (await call("leases/a", method="DELETE")).code == 200
+
+
+async def test_what_is_refused_holds_nothing(call: Call, hold: Call) -> None:
+    """Too much, bad bodies, processes that nobody would notice the end of."""
+    ended = replace(HERE, started=HERE.started + 1)
+    unseen = replace(HERE, namespace=1)
+    for answer, code, reason in [
+        (await hold("a", 9000), 422, "Infeasible"),
+        (await hold("b", 1000, more=1), 400, "InvalidRequest"),
+        (await hold("c", 1000, ended), 400, "InvalidRequest"),
+        (await hold("d", 1000, unseen), 400, "InvalidRequest"),
+        (await hold("e", 1000, replace(unseen, kernel="unknown")), 400, "InvalidRequest"),
+        (await call("leases/f", method="PUT", body=b"{}"), 415, "InvalidRequest"),
+        (await call("leases/g.h", method="PUT", body=b"{}"), 404, "InvalidRequest"),
+    ]:
+        assert (answer.code, answer.body["reason"]) == (code, reason), answer.body
+    assert (await call("status")).body["requested"] is None
+
+
+async def test_given_back_before_it_arrived(call: Call, hold: Call) -> None:
+    """Its client stopped waiting: it never begins."""
+    assert (await call("leases/a", method="DELETE")).code == 200
+    answer = await hold("a", 1000)
+    assert (answer.code, answer.body["details"]["field"]) == (400, "key")
+    assert (await call("status")).body["amounts"]["requested"] == 0
+
+
+async def test_the_slider_overrules(call: Call, put: Call, hold: Call) -> None:
+    """Those that need more are over, and are told so; the others stay."""
+    await hold("a", 3000)
+    await hold("b", 1000)
+    assert (await put({"gpus": 1, "overrule": True})).body["amounts"]["requested"] == 1000
+    answer = await call("leases/a", method="DELETE")
+    assert (answer.code, answer.body["reason"]) == (409, "StaleGeneration")
+    assert (await put({"gpus": 0})).body["amounts"]["requested"] == 1000
+    assert (await call("leases/b", method="DELETE")).body["amounts"]["requested"] == 0
+
+
+@pytest.mark.root
+async def test_a_process_of_an_inner_pid_namespace(hold: Call, call: Call) -> None:
+    """Its pid is another process here; it is found all the same, and its end is noticed."""
+    code = (
+        "from jupyter_gpu.blocks import owner; import json; print(json.dumps(owner().to_json()), flush=True); input()"
+    )
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as inner:
+        assert inner.stdout
+        owner = Owner.from_json(json.loads(inner.stdout.readline()))
+        assert owner.pid < 10
+        found = find(owner)
+        assert found is not None
+        assert Path(f"/proc/{found.pid}/cmdline").read_bytes().endswith(b"input()\0")
+        assert (await hold("a", 1000, owner)).code == 200
+        inner.communicate(b"\n")
+    for _ in range(500):
+        if (await call("status")).body["amounts"]["requested"] == 0:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("nobody noticed")
+
+
+class Kernels:
+    """A kernel manager whose kernels run elsewhere."""
+
+    def __init__(self) -> None:
+        self.restarted: list[Callable[[], None]] = []
+
+    def list_kernel_ids(self) -> list[str]:
+        return ["k", "other"]
+
+    def add_restart_callback(self, kernel: str, callback: Callable[[], None], event: str) -> None:
+        self.restarted.append(callback)
+
+
+@pytest.mark.parametrize("how", ["shutdown", "restart", "dead"])
+async def test_a_kernel_that_runs_elsewhere(how: str) -> None:
+    """Its process is not seen, so its manager tells of its end, and of nobody else's."""
+    heard: list[Any] = []
+    kernels = Kernels()
+    ends = Ends(kernels, SimpleNamespace(add_listener=lambda schema_id, listener: heard.append(listener)))
+    there = Owner(5, 6, 1, "k")
+    await ends.check(there)
+    await ends.check(replace(there, pid=7))
+    over: list[Owner] = []
+    ends.watch([there, HERE], over.append)
+    await heard[0](None, "", {"action": "interrupt", "kernel_id": "k"})
+    await heard[0](None, "", {"action": "restart", "kernel_id": "other"})
+    assert not over
+    if how == "dead":
+        kernels.restarted[1]()
+    else:
+        await heard[0](None, "", {"action": how, "kernel_id": "k"})
+    assert over == [there]
+
+
+class Fake:
+    """A backend that does what it is told, and fails when it is told."""
+
+    def __init__(self, wish: Wish | None = None) -> None:
+        self.requested = Requested(1, wish) if wish else None
+        self.failing = 0
+        self.asked = 0
+        self.listeners: list[Listener] = []
+        self.between: Callable[[], None] | None = None
+
+    def view(self) -> View:
+        return replace(make_view(0), requested=self.requested)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        self.listeners.append(listener)
+        return lambda: self.listeners.remove(listener)
+
+    def write(self, wish: Wish) -> None:
+        self.requested = record(self.requested, wish)
+        for listener in tuple(self.listeners):
+            listener(self.view())
+
+    async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if self.failing:
+            self.failing -= 1
+            raise BackendUnavailable("away")
+        after = resolve(wish, self.requested)
+        if after.milli > 4000:
+            raise Infeasible(have=4000)
+        self.write(after)
+        if self.between:
+            job, self.between = self.between, None
+            job()
+        return self.view()
+
+
+class Watched:
+    """Owners that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.ended: Callable[[Owner], None] = lambda _: None
+        self.owners: frozenset[Owner] = frozenset()
+
+    async def check(self, owner: Owner) -> None:
+        await asyncio.sleep(0)
+
+    def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
+        self.owners, self.ended = frozenset(owners), ended
+
+
+def desk(backend: Fake) -> tuple[Leases, Watched]:
+    watched = Watched()
+    return Leases(backend, watched), watched  # type: ignore[arg-type]
+
+
+async def reaches(backend: Fake, milli: int) -> None:
+    for _ in range(1000):
+        if backend.requested and backend.requested.milli == milli:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(backend.requested)
+
+
+async def test_giving_back_is_tried_until_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backend is away when a block ends: what it held is given back when it is there again."""
+    monkeypatch.setattr(module, "RETRY", 0.01)
+    backend = Fake(Wish(1000))
+    leases, watched = desk(backend)
+    await leases.begin(Lease("a", 2000, HERE))
+    backend.failing = 3
+    await leases.end("a")
+    await reaches(backend, 1000)
+    assert watched.owners == frozenset()
+    leases.stop()
+    assert not backend.listeners
+
+
+async def test_a_server_that_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wish of before stands with its base; no lease is known, so what they held is given back."""
+    backend = Fake(Wish(3000, memory=7, base=1000))
+    leases, _ = desk(backend)
+    await reaches(backend, 1000)
+    assert backend.requested
+    assert backend.requested.wish == Wish(1000, memory=7)
+    leases.stop()
+
+
+async def test_another_server_of_the_cluster_wrote_the_wish() -> None:
+    """As `kubectl annotate` does: it has the last word, and the lease is over."""
+    backend = Fake()
+    leases, _ = desk(backend)
+    await leases.begin(Lease("a", 2000, HERE))
+    backend.write(Wish(1000))
+    assert backend.requested
+    assert backend.requested.wish == Wish(1000)
+    with pytest.raises(StaleGeneration, match="taken back in the panel"):
+        await leases.end("a")
+    assert backend.requested.wish == Wish(1000)
+
+
+async def test_changed_between_the_answer_and_the_lease() -> None:
+    """Somebody else's request came right after: it is asked for once more."""
+    backend = Fake()
+    leases, _ = desk(backend)
+    backend.between = lambda: backend.write(Wish(500))
+    view = await leases.begin(Lease("a", 2000, HERE))
+    assert view.requested
+    assert view.requested.wish == Wish(2000, base=500)
+
+
+async def test_given_back_while_it_begins() -> None:
+    """Its client was interrupted: it ends as if it had never been, and giving back waits for that."""
+    backend = Fake()
+    leases, _ = desk(backend)
+    beginning = asyncio.ensure_future(leases.begin(Lease("a", 2000, HERE)))
+    await asyncio.sleep(0)
+    await leases.end("a")
+    assert not backend.requested or backend.requested.milli == 0
+    with pytest.raises(InvalidRequest, match="given back before it began"):
+        await beginning
+
+
+async def test_a_refused_lease_is_in_nobody_s_way() -> None:
+    """What can never be granted is refused, and others go on."""
+    backend = Fake()
+    leases, watched = desk(backend)
+    with pytest.raises(Infeasible):
+        await leases.begin(Lease("a", 5000, HERE))
+    await leases.request(lambda _: Wish(1000), None)
+    assert backend.requested
+    assert backend.requested.wish == Wish(1000)
+    assert watched.owners == frozenset()
+
+
+async def test_the_end_of_a_process_ends_all_its_leases() -> None:
+    """And nobody else's; one under way for it is over as well."""
+    backend = Fake()
+    leases, watched = desk(backend)
+    other = replace(HERE, pid=1)
+    await leases.begin(Lease("a", 2000, HERE))
+    await leases.begin(Lease("b", 3000, HERE))
+    await leases.begin(Lease("c", 1000, other))
+    assert (await leases.begin(Lease("c", 1000, other))).requested
+    watched.ended(HERE)
+    await reaches(backend, 1000)
+    assert watched.owners == {other}
+
+
+async def test_there_is_an_end() -> None:
+    """A program that went wrong does not fill the server."""
+    leases, _ = desk(Fake())
+    for number in range(MAX_LEASES):
+        await leases.begin(Lease(str(number), 1, HERE))
+    with pytest.raises(InvalidRequest, match="no more may"):
+        await leases.begin(Lease("more", 1, HERE))
