@@ -114,8 +114,8 @@ def creating(make: Callable[..., dict[str, Any]]) -> Callable[[World, Case], Ans
 
     def route(world: World, case: Case) -> Answer:
         spec = dict(case.spec)
-        container = spec.pop("container", {})
-        body = make("new", annotations=case.change, container=container, spec=spec)
+        container, metadata = spec.pop("container", {}), spec.pop("metadata", {})
+        body = make("new", annotations=case.change, container=container, spec=spec, metadata=metadata)
         return api(world, case)("POST", f"{PODS}?dryRun=All", body)
 
     return route
@@ -493,7 +493,43 @@ def _escapes() -> Iterator[Case]:
     yield Case("editor", "patch pods/ephemeralcontainers", "plain", DONE, spec=spec, note="privileged debugger")
 
 
+def _visible_devices() -> Iterator[Case]:
+    """Without a slot nobody names the GPUs that the NVIDIA runtime gives it."""
+
+    def environment(**entry: Any) -> dict[str, Any]:
+        return {"env": [{"name": "PATH", "value": "/bin"}, {"name": "NVIDIA_VISIBLE_DEVICES", **entry}]}
+
+    field = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['gpus']"}}}
+    devices = "/var/run/nvidia-container-devices/all"
+    mount = {"volumeMounts": [{"name": "v", "mountPath": devices}]}
+    volumes = {"volumes": [{"name": "v", "emptyDir": {}}]}
+    bad: dict[str, dict[str, Any]] = {
+        "all GPUs": {"container": environment(value="all")},
+        "a GPU by its uuid": {"container": environment(value="GPU-1")},
+        "all GPUs by a variable": {"container": environment(value="$(GPUS)")},
+        "GPUs that a field names": {"container": environment(**field)},
+        "GPUs of an init container": {"initContainers": [{"name": "i", "image": "none", **environment(value="0")}]},
+        "GPUs by a mount": {"container": mount, **volumes},
+    }
+    cdi = ("cdi.k8s.io/gpus", "nvidia.cdi.k8s.io/pod")
+    bad |= {f"annotation {key}": {"metadata": {"annotations": {key: "nvidia.com/gpu=all"}}} for key in cdi}
+    good = {f"GPUs: {value}": {"container": environment(value=value)} for value in ("void", "none", "")}
+    for note, spec in bad.items():
+        for who in ("editor", "cluster-admin"):
+            yield Case(who, "create plain pod", "", DENIED, spec=spec, note=note)
+        yield Case("editor", "create slot pod", "", DONE, spec=spec, note=note)
+        yield Case("break-glass", "create plain pod", "", DONE, spec=spec, note=note)
+    for note, spec in good.items():
+        yield Case("editor", "create plain pod", "", DONE, spec=spec, note=note)
+    debugger = {"spec": {"ephemeralContainers": [{"name": "d", "image": "none", **environment(value="all")}]}}
+    later = {"metadata": {"annotations": {"cdi.k8s.io/gpus": "nvidia.com/gpu=all"}}}
+    for target, wanted in (("plain", DENIED), ("lab", DONE)):
+        yield Case("editor", "patch pods/ephemeralcontainers", target, wanted, spec=debugger, note="a debugger's GPUs")
+        yield Case("editor", "patch pod", target, wanted, spec=later, note="a device later")
+
+
 CASES = (
+    *_visible_devices(),
     *_wishes(),
     *_decisions(),
     *_reports(),

@@ -13,7 +13,7 @@ from tests.cluster.testbed import ControlPlane, Existing, borrowed, control_plan
 
 pytestmark = [pytest.mark.cluster, pytest.mark.existing]
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-NAMES = ("jupyter-gpu-bindings", "jupyter-gpu-nodes", "jupyter-gpu-pods")
+NAMES = ("jupyter-gpu-bindings", "jupyter-gpu-nodes", "jupyter-gpu-pods", "jupyter-gpu-visible-devices")
 
 
 @contextmanager
@@ -122,6 +122,21 @@ def test_by_default_no_path_of_a_node_is_mounted(world: World) -> None:
     test_policies_are_well_typed(world)
     world.apply_policies()
     assert {case.outcome(case.attempt(world)) for case in mounts} == {DONE}
+
+
+def test_the_policy_of_visible_devices_can_be_switched_off(world: World) -> None:
+    """Then it is removed, also where it was there before; and back, but for namespaces that are trusted."""
+    named = [case for case in CASES if case.who == "editor" and case.wanted is cases.DENIED and "all GPUs" in case.note]
+    assert named
+    path = f"{POLICIES}/jupyter-gpu-visible-devices"
+    world.apply_policies(policies={"visibleDevices": {"refuse": False}})
+    assert world.admin("GET", path).status == 404
+    until(lambda: {case.outcome(case.attempt(world)) for case in named} == {DONE}, 60, "its end")
+    world.apply_policies()
+    assert {case.outcome(case.attempt(world)) for case in named} == {cases.DENIED}
+    world.apply_policies(policies={"visibleDevices": {"exceptNamespaces": [NOTEBOOKS]}})
+    assert {case.outcome(case.attempt(world)) for case in named} == {DONE}
+    world.apply_policies()
 
 
 def test_without_policies_forgeries_succeed(world: World) -> None:

@@ -1,6 +1,7 @@
 """A cluster with the chart's policies and rights, some pods, and everybody who might want to write to them."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -115,7 +116,8 @@ class World:
         """The hook's files, and its account with the rights that it has while it runs."""
         files = chart.hook_files({**VALUES, **values}, namespace=SYSTEM)
         hook = self.folder / "hook"
-        hook.mkdir(exist_ok=True)
+        shutil.rmtree(hook, ignore_errors=True)
+        hook.mkdir()
         for name, text in files.items():
             (hook / name).write_text(text)
         rendered = [item for item in chart.render(VALUES, namespace=SYSTEM) if chart.is_hook(item)]

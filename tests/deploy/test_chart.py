@@ -157,6 +157,11 @@ def test_values_and_schema_name_the_same() -> None:
         ({"policies": {"allowedHostPaths": ["/srv", "/srv/../etc"]}}, "/policies/allowedHostPaths/1"),
         ({"policies": {"allowedHostPaths": ["/srv/*/data"]}}, "/policies/allowedHostPaths/0"),
         ({"policies": {"allowedHostPaths": ["/srv'"]}}, "/policies/allowedHostPaths/0"),
+        ({"policies": {"visibleDevices": {"refuse": "yes"}}}, "/policies/visibleDevices/refuse"),
+        (
+            {"policies": {"visibleDevices": {"exceptNamespaces": ["a'b"]}}},
+            "/policies/visibleDevices/exceptNamespaces/0",
+        ),
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
         ({"image": {"tag": 1}}, "/image/tag"),
         ({"certificates": {"serverSecret": "mine"}}, "/certificates/clientSecret.*too, as serverSecret is"),
@@ -342,7 +347,7 @@ def test_each_policy_says_which_version_it_is() -> None:
     """The mark by which the hook knows that this version is in force changes with the policy."""
     one, other = (chart.hook_files({"policies": {"breakGlassGroup": group}}) for group in ("a", "b"))
     policies = [name for name in one if name.startswith("validatingadmissionpolicies.")]
-    assert len(policies) == 3
+    assert len(policies) == 4
     for name in policies:
         marks = {text.split("jupyter-gpu policy ")[1].split()[0] for text in (one[name], other[name])}
         assert len(marks) == 2

@@ -32,6 +32,8 @@ GUARDS = ("jupyter-gpu-bindings", "jupyter-gpu-nodes", "jupyter-gpu-pods")
 """The policies without which anybody could write our records."""
 UNCHECKED = PREFIX + "unchecked"
 """Annotation of policies that were not in force all the time since records were taken away last."""
+SWITCHED = ("jupyter-gpu-visible-devices",)
+"""Policies that a value of the chart switches off."""
 PAGE = 500
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -95,6 +97,7 @@ def apply() -> None:
     """Puts the policies into force. Killed at any point, the next attempt ends in the same state."""
     unchecked = [UNCHECKED] if unguarded() else []
     put(unchecked)
+    drop()
     enforce()
     if unchecked:
         forget()
@@ -133,12 +136,21 @@ def put(annotations: list[str]) -> None:
         print("applied", path, flush=True)
 
 
+def drop() -> None:
+    """Takes policies away that are switched off."""
+    wanted = {path for path, _ in objects()}
+    for name in SWITCHED:
+        for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+            if (path := f"{ADMISSION}/{kind}/{name}") not in wanted:
+                delete(path)
+
+
 def enforce() -> None:
     """Waits until the policies are in force."""
     since: list[float] = []
 
     def enforced() -> bool:
-        if not all(mark in tried(*probe) for mark, probe in zip(marks(), PROBES, strict=True)):
+        if not all(mark in tried(*PROBES[name]) for name, mark in marks().items()):
             since.clear()
             return False
         since.append(time.monotonic())
@@ -148,10 +160,13 @@ def enforce() -> None:
     print("in force", flush=True)
 
 
-def marks() -> list[str]:
-    """Of each policy, the words with which this very version refuses what is only for trying."""
-    found = (re.search(r"jupyter-gpu policy \S+ is in force", json.dumps(body)) for _, body in objects())
-    return [match[0] for match in found if match]
+def marks() -> dict[str, str]:
+    """Of each policy by its name, the words with which this very version refuses what is only for trying."""
+    found = {}
+    for _, body in objects():
+        if match := re.search(r"jupyter-gpu policy \S+ is in force", json.dumps(body)):
+            found[body["metadata"]["name"]] = match[0]
+    return found
 
 
 def forget() -> None:
@@ -211,29 +226,24 @@ def strip(path: str, metadata: dict[str, Any]) -> None:
     patiently(f"Taking our annotations from {path}", stripped)
 
 
-PROBE = {PREFIX + "probe": "1"}
-PROBES: tuple[tuple[str, Any], ...] = (
-    (
+def probe(kind: str, annotation: str, **more: Any) -> dict[str, Any]:
+    """An object that is only tried."""
+    metadata = {"name": "jupyter-gpu-probe", "annotations": {PREFIX + annotation: "1"}}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **more}
+
+
+OF_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+SPEC = {"containers": [{"name": "none", "image": "none"}]}
+PROBES: dict[str, tuple[str, Any]] = {
+    "jupyter-gpu-bindings": (
         f"/api/v1/namespaces/{NAMESPACE}/bindings",
-        {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": "jupyter-gpu-probe", "annotations": PROBE},
-            "target": {"kind": "Node", "name": "none"},
-        },
+        probe("Binding", "probe", target={"kind": "Node", "name": "none"}),
     ),
-    ("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "probe", "annotations": PROBE}}),
-    (
-        f"/api/v1/namespaces/{NAMESPACE}/pods",
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "jupyter-gpu-probe", "annotations": PROBE},
-            "spec": {"containers": [{"name": "none", "image": "none"}]},
-        },
-    ),
-)
-"""One for each policy, in the order of their names. They are tried without effect."""
+    "jupyter-gpu-nodes": ("/api/v1/nodes", probe("Node", "probe")),
+    "jupyter-gpu-pods": (OF_PODS, probe("Pod", "probe", spec=SPEC)),
+    "jupyter-gpu-visible-devices": (OF_PODS, probe("Pod", "probe-visible-devices", spec=SPEC)),
+}
+"""One for each policy. They are tried without effect."""
 
 
 def tried(path: str, body: Any) -> str:
