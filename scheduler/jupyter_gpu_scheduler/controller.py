@@ -15,8 +15,10 @@ import time
 from collections.abc import Iterable
 
 from jupyter_gpu.kube import Recorder
+from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
+from .aging import stamped
 from .decide import Decision, decide, deciding, only_place
 from .metrics import Metrics
 from .mirror import Flight, Mirror
@@ -165,19 +167,20 @@ class Controller:
             if self._writes is None or self._mirror.in_flight(uid) or uid in self._asleep or not self._safe(decision):
                 self._postponed.update((node, *self._mirror.places(uid)))
                 continue
-            if self._told_just_now(decision):
+            allocated = stamped(decision.allocated, time.time())
+            if self._told_just_now(uid, allocated):
                 continue
             self._metrics.decisions.labels(kind or _kind(decision)).inc()
-            flight = self._mirror.assume(uid, decision.allocated)
+            flight = self._mirror.assume(uid, allocated)
             self._written[uid] = time.monotonic()
             self._writes.create_task(self._carry_out(record, flight))
         self._metrics.in_flight.set(self._mirror.flights)
 
-    def _told_just_now(self, decision: Decision) -> bool:
+    def _told_just_now(self, uid: str, allocated: Allocated) -> bool:
         """Whether only a pod's place in line is new, and it must wait: what others do is not a write each time."""
-        pod = self._snapshot.pod(decision.uid)
-        wait = self._written.get(decision.uid, -math.inf) + self._place_seconds - time.monotonic()
-        if pod is None or wait <= 0 or not only_place(pod.allocated, decision.allocated):
+        pod = self._snapshot.pod(uid)
+        wait = self._written.get(uid, -math.inf) + self._place_seconds - time.monotonic()
+        if pod is None or wait <= 0 or not only_place(pod.allocated, allocated):
             return False
         node = pod.node or pod.nominated
         if node not in self._telling:
@@ -256,6 +259,11 @@ class Controller:
             self._told.pop(uid, None)
         if record is None:
             self._written.pop(uid, None)
+        state = self._snapshot.pod(uid)
+        if (
+            state and state.allocated and stamped(state.allocated, 0) != state.allocated
+        ):  # of an earlier version of ours
+            self._apply((Decision(uid, state.allocated),), "reason")
 
     def _tell_broken(self, node: str) -> None:
         """Tell who has a GPU that stopped working."""

@@ -127,7 +127,7 @@ class Extender:
         """The pod, as our watch or as kube-scheduler's knows it, whichever is newer."""
         uid = objects.uid(question.pod)
         self._mirror.heard(uid, question.pod)
-        return self._mirror.snapshot.pod(uid) or read_pod(question.pod).state
+        return self._mirror.snapshot.pod(uid) or self._mirror.capped(read_pod(question.pod).state)
 
 
 Answer = Callable[[bytes], Awaitable[tuple[str, Any]]]

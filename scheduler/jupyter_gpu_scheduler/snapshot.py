@@ -32,6 +32,9 @@ SLOT = PREFIX + "slot"
 NOMINATED = "nominated"
 """Key in a pending pod's ``allocated``: the node in whose line it stands."""
 
+HIGHEST = 9
+"""Of all priorities."""
+
 Kind = Hashable
 """Equal for pending pods that only their places in line tell apart; see `PodState.kind`."""
 
@@ -88,6 +91,10 @@ class PodState:
     """Labels that its node must have: it is nominated to no other."""
     blocked: bool = False
     """Pending for something else than GPUs (its condition says so): it keeps its ticket, and keeps nothing back."""
+    overdue: bool = False
+    """It has waited for longer than anybody should: it counts as of the highest priority, see `aging`."""
+    cap: int = HIGHEST
+    """The highest priority that its namespace may use."""
     fault: str = ""
     """Why its wish can't be read, in a sentence; such a pod gets no node, and a running one keeps what it has."""
     rank: Rank = field(init=False, repr=False, compare=False)
@@ -115,6 +122,11 @@ class PodState:
     @property
     def priority(self) -> int:
         """0–9, higher is served first; 0 where the wish does not say."""
+        return HIGHEST if self.overdue else min(self.wished_priority, self.cap)
+
+    @property
+    def wished_priority(self) -> int:
+        """As its user wrote it."""
         return (self.requested.wish.priority if self.requested else None) or 0
 
     @property
