@@ -125,6 +125,7 @@ class Process:
             try:
                 await self.controller.lead()
             finally:
+                self.extender.drop()
                 if keeping:
                     keeping.cancel()
 
@@ -160,7 +161,7 @@ class Process:
         return self._silent()
 
     def _unready(self) -> str:
-        if not self.controller.leading:
+        if not self._may():
             return "This replica of the jupyter-gpu scheduler does not lead; the pod is tried again."
         return self._unsynced()
 
