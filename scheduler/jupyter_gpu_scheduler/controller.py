@@ -29,11 +29,13 @@ from .repair import repair
 from .review import reviewing
 from .snapshot import PodState
 from .waiting import WaitingPods
-from .wire import about_pod
+from .wire import about_node, about_pod
 from .writer import Outcome, Writer
 
 BREATH = 0.005
 """Seconds of deciding after which others get their turn."""
+CLAIMED_TWICE = "GpusClaimedTwice"
+"""Reason of an Event."""
 TRIES = 3
 """Of deciding for a node that changes while others have their turn, until it is done in one go."""
 REST = (0.5, 60.0)
@@ -73,6 +75,7 @@ class Controller:
         self._waiting = WaitingPods(mirror, self._apply, policy, wake_seconds=wake_seconds)
         self._told: dict[str, str] = {}  # uid → problem that its user knows
         self._broken: dict[str, frozenset[str]] = {}  # node → GPUs whose owners know
+        self._claims: dict[str, tuple[str, ...]] = {}  # uuid → nodes that were told that others have it, too
 
     def changed(self) -> None:
         """Something is new; returns at once. Who does not lead forgets it: to lead begins with a look at everything."""
@@ -117,6 +120,7 @@ class Controller:
         self._writes = writes
         self._told.clear()
         self._broken.clear()
+        self._claims.clear()
         self._waiting.begin()
         self._mirror.mark_all()
         self._metrics.leading.set(1)
@@ -143,6 +147,7 @@ class Controller:
             self._waiting.rouse(node)
             await breath.take()
         self._metrics.waiting.set(self._waiting.count)
+        self._tell_claimed_twice()
 
     async def _decide(self, node: str, breath: _Breath) -> tuple[Decision, ...]:
         """For a node; others get their turn while a line is long, unless it changes all the time."""
@@ -193,8 +198,9 @@ class Controller:
 
     def _safe(self, decision: Decision) -> bool:
         """Whether all that it takes is free by what is confirmed, and not only by writes on their way."""
+        pod = self._snapshot.pod(decision.uid)
         for share in decision.added:
-            holders = self._snapshot.holders(share.uuid)
+            holders = self._snapshot.holders(share.uuid, pod.node if pod else None)
             others = sum(milli for uid, milli in holders.items() if uid != decision.uid)
             if others + share.milli > MILLI_PER_GPU:
                 return False
@@ -270,7 +276,7 @@ class Controller:
         known = self._mirror.node(node)
         broken = {gpu.uuid: gpu.health for gpu in (known and known.gpus) or () if not gpu.healthy}
         for uuid in broken.keys() - self._broken.get(node, frozenset()):
-            for uid in self._snapshot.holders(uuid):
+            for uid in self._snapshot.holders(uuid, node):
                 if state := self._snapshot.pod(uid):
                     text = f"GPU {uuid} does not work: {broken[uuid] or 'the node gives no reason'}."
                     self._recorder.event(about_pod(state), "Warning", "GpusUnhealthy", text)
@@ -278,6 +284,21 @@ class Controller:
             self._broken[node] = frozenset(broken)
         else:
             self._broken.pop(node, None)
+
+    def _tell_claimed_twice(self) -> None:
+        """Tell of GPUs that several nodes say they have: each node's pods go on with its own."""
+        found = {uuid: self._snapshot.homes(uuid) for uuid in self._snapshot.claimed_twice()}
+        for uuid, nodes in found.items():
+            if self._claims.get(uuid) != nodes:
+                text = (
+                    f"GPU {uuid} is in the inventories of {', '.join(nodes[:5])}. If a machine got another name, "
+                    "delete the Node of the old one. If not, two drivers tell the same uuid."
+                )
+                _log.error("%s", text)
+                for node in nodes:
+                    self._recorder.event(about_node(node, self._mirror.node_uid(node)), "Warning", CLAIMED_TWICE, text)
+        self._claims = found
+        self._metrics.claimed_twice.set(len(found))
 
     async def _resolve(self) -> None:
         """Find out what became of writes whose answer was never heard."""

@@ -68,7 +68,7 @@ def deciding(snapshot: ClusterSnapshot, node: str) -> Generator[None, None, tupl
     gpus = snapshot.gpus(node)
     if gpus is None:
         return ()
-    desk = Desk(snapshot, gpus, (*snapshot.pods(node), *snapshot.nominated(node)))
+    desk = Desk(snapshot, node, gpus, (*snapshot.pods(node), *snapshot.nominated(node)))
     yield from desk.serving()
     return (yield from _decisions(snapshot, desk))
 

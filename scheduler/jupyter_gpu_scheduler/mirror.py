@@ -130,6 +130,10 @@ class Mirror:
         """A node."""
         return self._nodes.get(name)
 
+    def node_uid(self, name: str) -> str:
+        """Of its object; empty where there is none."""
+        return self._node_uids.get(name, "")
+
     def take_dirty(self) -> tuple[str, ...]:
         """Nodes where something changed since the last call, longest ago first."""
         found = tuple(self._dirty)
@@ -149,10 +153,10 @@ class Mirror:
             self._on_change()
 
     def places(self, uid: str) -> tuple[str, ...]:
-        """Nodes where a pod stands, waits or holds something."""
+        """The node that a pod is on, or in whose line it waits."""
         state = self.snapshot.pod(uid)
-        found = (state.node, state.nominated, *map(self.snapshot.home, state.held)) if state else ()
-        return tuple(dict.fromkeys(node for node in found if node))
+        found = (state.node, state.nominated) if state else ()
+        return tuple(node for node in found if node)
 
     def mark(self, node: str) -> None:
         """Have a node looked at again."""
