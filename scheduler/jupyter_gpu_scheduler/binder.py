@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from jupyter_gpu import faults
 from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, objects, paths
 from jupyter_gpu.model.errors import GpuError
 
 from .admit import allocate
+from .aging import stamped
 from .metrics import Metrics
 from .mirror import Flight, Mirror
 from .wire import BindQuestion, binding
@@ -77,6 +79,7 @@ class Binder:
         allocated = allocate(self._mirror.snapshot, state, node)
         if isinstance(allocated, GpuError):
             raise allocated
+        allocated = stamped(allocated, time.time())
         flight = self._mirror.assume(uid, allocated, node)
         faults.point("scheduler:reserved")
         try:

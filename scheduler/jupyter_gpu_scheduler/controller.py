@@ -15,8 +15,10 @@ import time
 from collections.abc import Iterable
 
 from jupyter_gpu.kube import Recorder
+from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
+from .aging import stamped
 from .decide import Decision, decide, deciding, only_place
 from .metrics import Metrics
 from .mirror import Flight, Mirror
@@ -27,11 +29,13 @@ from .repair import repair
 from .review import reviewing
 from .snapshot import PodState
 from .waiting import WaitingPods
-from .wire import about_pod
+from .wire import about_node, about_pod
 from .writer import Outcome, Writer
 
 BREATH = 0.005
 """Seconds of deciding after which others get their turn."""
+CLAIMED_TWICE = "GpusClaimedTwice"
+"""Reason of an Event."""
 TRIES = 3
 """Of deciding for a node that changes while others have their turn, until it is done in one go."""
 REST = (0.5, 60.0)
@@ -71,6 +75,7 @@ class Controller:
         self._waiting = WaitingPods(mirror, self._apply, policy, wake_seconds=wake_seconds)
         self._told: dict[str, str] = {}  # uid → problem that its user knows
         self._broken: dict[str, frozenset[str]] = {}  # node → GPUs whose owners know
+        self._claims: dict[str, tuple[str, ...]] = {}  # uuid → nodes that were told that others have it, too
 
     def changed(self) -> None:
         """Something is new; returns at once. Who does not lead forgets it: to lead begins with a look at everything."""
@@ -115,6 +120,7 @@ class Controller:
         self._writes = writes
         self._told.clear()
         self._broken.clear()
+        self._claims.clear()
         self._waiting.begin()
         self._mirror.mark_all()
         self._metrics.leading.set(1)
@@ -141,6 +147,7 @@ class Controller:
             self._waiting.rouse(node)
             await breath.take()
         self._metrics.waiting.set(self._waiting.count)
+        self._tell_claimed_twice()
 
     async def _decide(self, node: str, breath: _Breath) -> tuple[Decision, ...]:
         """For a node; others get their turn while a line is long, unless it changes all the time."""
@@ -165,19 +172,20 @@ class Controller:
             if self._writes is None or self._mirror.in_flight(uid) or uid in self._asleep or not self._safe(decision):
                 self._postponed.update((node, *self._mirror.places(uid)))
                 continue
-            if self._told_just_now(decision):
+            allocated = stamped(decision.allocated, time.time())
+            if self._told_just_now(uid, allocated):
                 continue
             self._metrics.decisions.labels(kind or _kind(decision)).inc()
-            flight = self._mirror.assume(uid, decision.allocated)
+            flight = self._mirror.assume(uid, allocated)
             self._written[uid] = time.monotonic()
             self._writes.create_task(self._carry_out(record, flight))
         self._metrics.in_flight.set(self._mirror.flights)
 
-    def _told_just_now(self, decision: Decision) -> bool:
+    def _told_just_now(self, uid: str, allocated: Allocated) -> bool:
         """Whether only a pod's place in line is new, and it must wait: what others do is not a write each time."""
-        pod = self._snapshot.pod(decision.uid)
-        wait = self._written.get(decision.uid, -math.inf) + self._place_seconds - time.monotonic()
-        if pod is None or wait <= 0 or not only_place(pod.allocated, decision.allocated):
+        pod = self._snapshot.pod(uid)
+        wait = self._written.get(uid, -math.inf) + self._place_seconds - time.monotonic()
+        if pod is None or wait <= 0 or not only_place(pod.allocated, allocated):
             return False
         node = pod.node or pod.nominated
         if node not in self._telling:
@@ -190,8 +198,9 @@ class Controller:
 
     def _safe(self, decision: Decision) -> bool:
         """Whether all that it takes is free by what is confirmed, and not only by writes on their way."""
+        pod = self._snapshot.pod(decision.uid)
         for share in decision.added:
-            holders = self._snapshot.holders(share.uuid)
+            holders = self._snapshot.holders(share.uuid, pod.node if pod else None)
             others = sum(milli for uid, milli in holders.items() if uid != decision.uid)
             if others + share.milli > MILLI_PER_GPU:
                 return False
@@ -256,13 +265,18 @@ class Controller:
             self._told.pop(uid, None)
         if record is None:
             self._written.pop(uid, None)
+        state = self._snapshot.pod(uid)
+        if (
+            state and state.allocated and stamped(state.allocated, 0) != state.allocated
+        ):  # of an earlier version of ours
+            self._apply((Decision(uid, state.allocated),), "reason")
 
     def _tell_broken(self, node: str) -> None:
         """Tell who has a GPU that stopped working."""
         known = self._mirror.node(node)
         broken = {gpu.uuid: gpu.health for gpu in (known and known.gpus) or () if not gpu.healthy}
         for uuid in broken.keys() - self._broken.get(node, frozenset()):
-            for uid in self._snapshot.holders(uuid):
+            for uid in self._snapshot.holders(uuid, node):
                 if state := self._snapshot.pod(uid):
                     text = f"GPU {uuid} does not work: {broken[uuid] or 'the node gives no reason'}."
                     self._recorder.event(about_pod(state), "Warning", "GpusUnhealthy", text)
@@ -270,6 +284,21 @@ class Controller:
             self._broken[node] = frozenset(broken)
         else:
             self._broken.pop(node, None)
+
+    def _tell_claimed_twice(self) -> None:
+        """Tell of GPUs that several nodes say they have: each node's pods go on with its own."""
+        found = {uuid: self._snapshot.homes(uuid) for uuid in self._snapshot.claimed_twice()}
+        for uuid, nodes in found.items():
+            if self._claims.get(uuid) != nodes:
+                text = (
+                    f"GPU {uuid} is in the inventories of {', '.join(nodes[:5])}. If a machine got another name, "
+                    "delete the Node of the old one. If not, two drivers tell the same uuid."
+                )
+                _log.error("%s", text)
+                for node in nodes:
+                    self._recorder.event(about_node(node, self._mirror.node_uid(node)), "Warning", CLAIMED_TWICE, text)
+        self._claims = found
+        self._metrics.claimed_twice.set(len(found))
 
     async def _resolve(self) -> None:
         """Find out what became of writes whose answer was never heard."""

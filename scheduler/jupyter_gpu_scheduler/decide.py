@@ -68,7 +68,7 @@ def deciding(snapshot: ClusterSnapshot, node: str) -> Generator[None, None, tupl
     gpus = snapshot.gpus(node)
     if gpus is None:
         return ()
-    desk = Desk(snapshot, gpus, (*snapshot.pods(node), *snapshot.nominated(node)))
+    desk = Desk(snapshot, node, gpus, (*snapshot.pods(node), *snapshot.nominated(node)))
     yield from desk.serving()
     return (yield from _decisions(snapshot, desk))
 
@@ -138,11 +138,9 @@ def _reason(snapshot: ClusterSnapshot, pod: PodState, desk: Desk) -> tuple[Reaso
     has = total(desk.shares[pod.uid])
     verb = "is" if owed <= MILLI_PER_GPU else "are"
     if not has:
-        return Reason.DEFERRED, f"{count_gpus(owed)} {verb} owed; not enough is free now."
-    return (
-        Reason.PARTIAL,
-        f"{format_gpus(has)} of {format_gpus(has + owed)} GPUs; {format_gpus(owed)} more {verb} owed.",
-    )
+        return Reason.DEFERRED, f"{count_gpus(owed)} {verb} owed; not enough is free now.{_capped(pod)}"
+    text = f"{format_gpus(has)} of {format_gpus(has + owed)} GPUs; {format_gpus(owed)} more {verb} owed."
+    return Reason.PARTIAL, text + _capped(pod)
 
 
 def outlook(pod: PodState, *, room: bool) -> str:
@@ -150,4 +148,11 @@ def outlook(pod: PodState, *, room: bool) -> str:
     wanted = count_gpus(pod.requested.milli if pod.requested else 0)
     if room:
         return f"There is room for {wanted} on {pod.nominated} now; the pod is about to start."
-    return f"Waiting for {wanted} on {pod.nominated}; not enough is free now."
+    return f"Waiting for {wanted} on {pod.nominated}; not enough is free now.{_capped(pod)}"
+
+
+def _capped(pod: PodState) -> str:
+    """What its user must know of the priority, where that is not what was asked for."""
+    if pod.wished_priority <= pod.cap:
+        return ""
+    return f" Priority {pod.wished_priority} counts as {pod.cap}, the highest that this namespace may use."

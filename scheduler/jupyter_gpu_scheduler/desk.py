@@ -35,14 +35,14 @@ STEP = 256
 class Desk:
     """A node while its pods are served: ``shares`` and ``owed`` by uid are what is decided so far."""
 
-    def __init__(self, snapshot: ClusterSnapshot, gpus: Sequence[Gpu], pods: Iterable[PodState]) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, node: str, gpus: Sequence[Gpu], pods: Iterable[PodState]) -> None:
         self.gpus = {gpu.uuid: gpu for gpu in gpus}
         self.pods = sorted((pod for pod in pods if not pod.gone), key=lambda pod: pod.rank)
         self.shares = {pod.uid: _present(pod, self.gpus) for pod in self.pods}
         self.owed: dict[str, int] = {}
         self.refused: dict[str, GpuError] = {}
         self._refusals: dict[tuple[Wish, int | None, frozenset[str]], GpuError | None] = {}
-        self._held = {gpu.uuid: dict(snapshot.holders(gpu.uuid)) for gpu in gpus}
+        self._held = {gpu.uuid: dict(snapshot.holders(gpu.uuid, node)) for gpu in gpus}
         self._free = {uuid: MILLI_PER_GPU - sum(held.values()) for uuid, held in self._held.items()}
 
     def serve(self) -> None:
@@ -174,7 +174,7 @@ def prospect(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Prospect:
     ahead = takewhile(lambda other: other.rank < pod.rank, snapshot.nominated(node))  # who comes later takes nothing
     others = (*snapshot.pods(node), *ahead)
     me = replace(pod, node="", allocated=_waiting(pod), attached=None, limit=None, blocked=False, gone=False)
-    desk = Desk(snapshot, gpus, (*(other for other in others if other.uid != pod.uid), me))
+    desk = Desk(snapshot, node, gpus, (*(other for other in others if other.uid != pod.uid), me))
     desk.serve()
     return Prospect(desk.shares[pod.uid], desk.owed.get(pod.uid, 0), desk.refused.get(pod.uid))
 

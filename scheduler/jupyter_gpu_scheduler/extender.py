@@ -2,6 +2,7 @@
 
 Whoever may ask may place pods, so only clients with a certificate of the configured authority are heard. A process
 that does not lead or does not know the cluster yet answers with an error: the pod is tried again, nothing is guessed.
+And it closes the connection, as the next one leads to who leads by then: kube-scheduler keeps its connections for ever.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from tornado import web
+from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
+from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
 from jupyter_gpu.kube import objects
@@ -62,7 +66,7 @@ class Extender:
         self._waiting = waiting
         self._binder = binder
         self._policy = policy
-        self._unready = unready
+        self.unready = unready
         self._settings = settings
 
     async def warm(self) -> None:
@@ -85,7 +89,7 @@ class Extender:
             question = wire.read_question(body, self._settings.body_bytes)
         except strict.FieldError as error:
             return "invalid", wire.filter_error(str(error))
-        if why := self._unready():
+        if why := self.unready():
             return "unready", wire.filter_error(why)
         if not matters(question.pod):
             return "fits", wire.filter_result(question.nodes)
@@ -104,7 +108,7 @@ class Extender:
             question = wire.read_question(body, self._settings.body_bytes)
         except strict.FieldError:
             return "invalid", None
-        if self._unready():
+        if self.unready():
             return "unready", None
         pod = self._newest(question.pod)
         if not matters(question.pod) or pod.node:
@@ -121,7 +125,7 @@ class Extender:
             question = wire.read_bind(body, self._settings.body_bytes)
         except strict.FieldError as error:
             return "invalid", wire.bind_result(str(error))
-        if why := self._unready():
+        if why := self.unready():
             return "unready", wire.bind_result(why)
         try:
             async with asyncio.timeout(self._settings.deadline_seconds):
@@ -138,7 +142,7 @@ class Extender:
         except strict.FieldError as error:
             _log.warning("A question of kube-scheduler about preemption can't be read: %s", error)
             return "invalid", None
-        if self._unready():
+        if self.unready():
             return "unready", None
         nodes = tuple(node for node, victims in question.victims.items() if victims)
         if matters(question.pod):
@@ -152,7 +156,7 @@ class Extender:
         """The pod, as our watch or as kube-scheduler's knows it, whichever is newer."""
         uid = objects.uid(pod)
         self._mirror.heard(uid, pod)
-        return self._mirror.snapshot.pod(uid) or read_pod(pod).state
+        return self._mirror.snapshot.pod(uid) or self._mirror.capped(read_pod(pod).state)
 
 
 Answer = Callable[[bytes], Awaitable[tuple[str, Any]]]
@@ -161,8 +165,11 @@ Answer = Callable[[bytes], Awaitable[tuple[str, Any]]]
 class _Handler(web.RequestHandler):
     """One verb."""
 
-    def initialize(self, verb: str, answer: Answer, metrics: Metrics, settings: ExtenderSettings) -> None:
-        """With what it answers."""
+    def initialize(
+        self, verb: str, answer: Answer, away: Callable[[], str], metrics: Metrics, settings: ExtenderSettings
+    ) -> None:
+        """With what it answers, and why that may be another replica's to do."""
+        self.away = away
         self.verb = verb
         self.answer = answer
         self.metrics = metrics
@@ -181,13 +188,37 @@ class _Handler(web.RequestHandler):
         self.metrics.answer_seconds.labels(self.verb).observe(time.perf_counter() - began)
         self.set_status(200 if answer is not None else 503)
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(answer, separators=(",", ":")))
+        away = bool(self.away())
+        if away:
+            self.set_header("Connection", "close")
+        await self.finish(json.dumps(answer, separators=(",", ":")))
+        if away and isinstance(self.request.connection, HTTP1Connection):
+            self.request.connection.close()
 
     def _known(self) -> bool:
         found = self.request.get_ssl_certificate()
         subject = found.get("subject", ()) if isinstance(found, dict) else ()
         names = {value for part in subject for key, value in part if key == "commonName"}
         return bool(names & set(self.settings_of_extender.client_names))
+
+
+class _Server(HTTPServer):
+    """Knows its connections."""
+
+    def initialize(self, *args: Any, **kwargs: Any) -> None:
+        """As made by ``HTTPServer``, which calls this and no ``__init__``."""
+        super().initialize(*args, **kwargs)
+        self._open: WeakSet[IOStream] = WeakSet()
+
+    def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
+        """One more."""
+        self._open.add(stream)
+        super().handle_stream(stream, address)
+
+    def drop(self) -> None:
+        """Close all, whether somebody waits for an answer or not."""
+        for stream in tuple(self._open):
+            stream.close()
 
 
 class ExtenderServer:
@@ -201,12 +232,12 @@ class ExtenderServer:
             "bind": extender.bind,
             "preempt": extender.preempt,
         }
+        common = {"away": extender.unready, "metrics": metrics, "settings": settings}
         routes: list[Any] = [
-            (f"/{verb}", _Handler, {"verb": verb, "answer": answer, "metrics": metrics, "settings": settings})
-            for verb, answer in verbs.items()
+            (f"/{verb}", _Handler, {"verb": verb, "answer": answer, **common}) for verb, answer in verbs.items()
         ]
         app = web.Application([*routes, ("/healthz", _Alive)], log_function=_quiet)
-        self._server = HTTPServer(app, ssl_options=tls_context(settings), max_body_size=settings.body_bytes)
+        self._server = _Server(app, ssl_options=tls_context(settings), max_body_size=settings.body_bytes)
         self._sockets = bind_sockets(settings.port, settings.address)
 
     @property
@@ -233,6 +264,10 @@ class ExtenderServer:
                 _log.info("The certificates of the extender were read again.")
             except (OSError, ssl.SSLError) as error:
                 _log.warning("The renewed certificates can't be used (yet): %s", error)
+
+    def drop(self) -> None:
+        """Close all connections at once: whoever asks next is led to who leads."""
+        self._server.drop()
 
     async def close(self) -> None:
         """No more questions; those under way are answered."""

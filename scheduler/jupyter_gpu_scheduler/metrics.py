@@ -65,6 +65,9 @@ class Metrics:
         self.waiting = Gauge(
             "jupyter_gpu_scheduler_waiting_pods", "Pods without a node that stand in line.", registry=registry
         )
+        self.claimed_twice = Gauge(
+            "jupyter_gpu_scheduler_gpus_claimed_twice", "GPUs that several nodes say they have.", registry=registry
+        )
         self.watch_troubles = Counter(
             "jupyter_gpu_scheduler_watch_troubles",
             "How often the API server could not be followed, by what was watched.",
@@ -94,7 +97,7 @@ def _gpus(snapshot: ClusterSnapshot) -> str:
 def _gpus_of(snapshot: ClusterSnapshot, node: str) -> str:
     counts = {"free": 0, "held": 0, "unhealthy": 0}
     for gpu in snapshot.gpus(node) or ():
-        free = snapshot.free(gpu.uuid)
+        free = snapshot.free(gpu.uuid, node)
         counts["held"] += MILLI_PER_GPU - free
         counts["free" if gpu.healthy else "unhealthy"] += free
     name = node.translate(_ESCAPED)

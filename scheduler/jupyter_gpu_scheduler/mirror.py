@@ -16,10 +16,11 @@ from jupyter_gpu.kube import Change, objects
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu
 
+from .aging import overdue_at
 from .offers import Offer
 from .pace import Asked, Paced, first, paced
 from .records import NodeRecord, PodRecord, Usage, matters, read_node, read_pod, usage
-from .settings import LineSettings
+from .settings import LineSettings, PrioritySettings
 from .snapshot import ClusterSnapshot, PodState
 
 CLOSED = "What a pod on this node holds cannot be read, so nothing is given here until its node plugin wrote it again."
@@ -38,7 +39,7 @@ class Flight:
 class Mirror:
     """Pods and nodes as decisions need them. ``on_change`` is called after each change, on the event loop.
 
-    ``elapsed`` is a clock that never goes back, in seconds.
+    ``elapsed`` is a clock that never goes back, in seconds; ``now`` tells the seconds since 1970.
     """
 
     def __init__(
@@ -47,13 +48,19 @@ class Mirror:
         *,
         namespaces: Collection[str] = (),
         line: LineSettings = LineSettings(),  # noqa: B008 it can't be changed
+        priorities: PrioritySettings = PrioritySettings(),  # noqa: B008
         elapsed: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.snapshot = ClusterSnapshot()
         self._on_change = on_change
         self._namespaces = frozenset(namespaces)
         self._line = line
+        self._priorities = priorities
         self._elapsed = elapsed
+        self._now = now
+        self._overdue: dict[str, float] = {}  # pods in line: when they have waited for too long
+        self._ages: list[tuple[float, str]] = []  # a heap of the same
         self._paced: dict[str, Paced] = {}
         self._held_back: set[str] = set()  # pods whose newest wish is not answered yet
         self._alarms: list[tuple[float, str]] = []  # a heap: when to look at which of them
@@ -125,6 +132,10 @@ class Mirror:
         """A node."""
         return self._nodes.get(name)
 
+    def node_uid(self, name: str) -> str:
+        """Of its object; empty where there is none."""
+        return self._node_uids.get(name, "")
+
     def take_dirty(self) -> tuple[str, ...]:
         """Nodes where something changed since the last call, longest ago first."""
         found = tuple(self._dirty)
@@ -144,10 +155,10 @@ class Mirror:
             self._on_change()
 
     def places(self, uid: str) -> tuple[str, ...]:
-        """Nodes where a pod stands, waits or holds something."""
+        """The node that a pod is on, or in whose line it waits."""
         state = self.snapshot.pod(uid)
-        found = (state.node, state.nominated, *map(self.snapshot.home, state.held)) if state else ()
-        return tuple(dict.fromkeys(node for node in found if node))
+        found = (state.node, state.nominated) if state else ()
+        return tuple(node for node in found if node)
 
     def mark(self, node: str) -> None:
         """Have a node looked at again."""
@@ -168,7 +179,10 @@ class Mirror:
 
     def pause(self) -> float | None:
         """Seconds until something changes by itself; ``None``: nothing will. See `catch_up`."""
-        return max(0.0, self._alarms[0][0] - self._elapsed()) if self._alarms else None
+        pauses = [self._alarms[0][0] - self._elapsed()] if self._alarms else []
+        if self._ages:
+            pauses.append(self._ages[0][0] - self._now())
+        return max(0.0, min(pauses)) if pauses else None
 
     def catch_up(self) -> None:
         """Take note of the time."""
@@ -179,6 +193,14 @@ class Mirror:
             if uid in self._pods:
                 self._pace(uid)
                 self._put_pod(uid)
+        while self._ages and self._ages[0][0] <= self._now():
+            when, uid = heapq.heappop(self._ages)
+            if self._overdue.get(uid) == when:
+                self._put_pod(uid)
+
+    def capped(self, state: PodState) -> PodState:
+        """A pod as far as its namespace's priority goes: of one that is not known here, too."""
+        return replace(state, cap=self._priorities.cap(state.namespace))
 
     # --- what is on its way -------------------------------------------------------------------------------------------
 
@@ -277,8 +299,21 @@ class Mirror:
             heapq.heappush(self._alarms, (now + wait, uid))
             self._on_change()
 
+    def _is_overdue(self, uid: str, allocated: Allocated | None) -> bool:
+        when = overdue_at(allocated, self._line.patience_seconds)
+        if when is None:
+            self._overdue.pop(uid, None)
+            return False
+        if self._overdue.get(uid) != when:
+            self._overdue[uid] = when
+            if when > self._now():
+                heapq.heappush(self._ages, (when, uid))
+                self._on_change()
+        return when <= self._now()
+
     def _forget_record(self, uid: str) -> None:
         del self._pods[uid]
+        self._overdue.pop(uid, None)
         self._paced.pop(uid, None)
         self._flights.pop(uid, None)
         self._blocked.discard(uid)
@@ -299,6 +334,7 @@ class Mirror:
             state = replace(state, blocked=True)
         if uid in self._offers:
             state = replace(state, offered=self._offers[uid])
+        state = replace(self.capped(state), overdue=self._is_overdue(uid, state.allocated))
         if state != self.snapshot.pod(uid):
             self._mark_places(uid)
             self.snapshot.put_pod(state)

@@ -39,7 +39,9 @@ class Process:
         self._settings = settings
         self._environ = environ
         self._namespace = settings.lease.namespace or environ.get("POD_NAMESPACE") or kube.namespace or "default"
-        self.mirror = Mirror(self._changed, namespaces=settings.namespaces, line=settings.line)
+        self.mirror = Mirror(
+            self._changed, namespaces=settings.namespaces, line=settings.line, priorities=settings.priorities
+        )
         self.metrics = Metrics(self.mirror.snapshot)
         self._recorder = Recorder(kube, "jupyter-gpu-scheduler", host=environ.get("POD_NAME", ""))
         self._writer = Writer(kube, settings.writes, self.metrics, self._may)
@@ -124,6 +126,7 @@ class Process:
             try:
                 await self.controller.lead()
             finally:
+                self.extender.drop()
                 if keeping:
                     keeping.cancel()
 
@@ -159,7 +162,7 @@ class Process:
         return self._silent()
 
     def _unready(self) -> str:
-        if not self.controller.leading:
+        if not self._may():
             return "This replica of the jupyter-gpu scheduler does not lead; the pod is tried again."
         return self._unsynced()
 

@@ -23,7 +23,7 @@ def repair(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
     """
     lost: dict[str, set[str]] = {}
     for uuid in snapshot.contested(node):
-        for pod in _losers(snapshot, uuid):
+        for pod in _losers(snapshot, node, uuid):
             lost.setdefault(pod.uid, set()).add(uuid)
     return tuple(_loses(snapshot, uid, lost[uid]) for uid in sorted(lost))
 
@@ -36,9 +36,9 @@ def _loses(snapshot: ClusterSnapshot, uid: str, uuids: set[str]) -> Decision:
     return Decision.between(pod, pod.allocated.with_shares(kept, pod.attached))
 
 
-def _losers(snapshot: ClusterSnapshot, uuid: str) -> list[PodState]:
+def _losers(snapshot: ClusterSnapshot, node: str, uuid: str) -> list[PodState]:
     """The pods that can't keep their share of a GPU."""
-    pods = [pod for uid in snapshot.holders(uuid) if (pod := snapshot.pod(uid))]
+    pods = [pod for uid in snapshot.holders(uuid, node) if (pod := snapshot.pod(uid))]
     open_to = {pod.uid: replace(pod, allocated=None).held.get(uuid, 0) for pod in pods}
     claims = {pod.uid: _allocated(pod)[uuid] for pod in pods if uuid in _allocated(pod)}
     losers: list[PodState] = []

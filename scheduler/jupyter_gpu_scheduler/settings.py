@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,12 +110,28 @@ class WriteSettings:
 class LineSettings:
     """The line of those who wait, and how often one of them is heard and told."""
 
+    patience_seconds: float = bounded(3600.0, least=1, most=365 * 86400)
+    """Who has waited for so long is passed over by nobody who asked later, whatever their priority. Default 3600."""
     place_seconds: float = bounded(10.0, least=0, most=3600)
     """A pod is told a new place in line, where nothing else is new, at most once in so many seconds. Default 10."""
     wish_burst: int = bounded(20, least=1, most=10_000)
     """So many changes of one pod's wish are answered at once, ... Default 20."""
     wish_seconds: float = bounded(0.2, least=0, most=3600)
     """... then one in so many seconds; 0: all at once. What is given back is never held up. Default 0.2."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrioritySettings:
+    """The highest priority that wishes may use; a higher one counts as that."""
+
+    default: int = bounded(9, least=0, most=9)
+    """In all namespaces that are not named. Default 9."""
+    namespaces: Mapping[str, int] | None = bounded(None, least=0, most=9)
+    """By namespace."""
+
+    def cap(self, namespace: str) -> int:
+        """Of one namespace."""
+        return (self.namespaces or {}).get(namespace, self.default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +150,8 @@ class Settings:
     """Pressure on the API server."""
     line: LineSettings = LineSettings()
     """Who waits."""
+    priorities: PrioritySettings = PrioritySettings()
+    """Which priorities count. Default: all."""
     namespaces: tuple[str, ...] = ()
     """Whose pods get GPUs; empty: all."""
     silence_seconds: float = bounded(300.0, least=1, most=3600)

@@ -41,7 +41,7 @@ def shape_of(snapshot: ClusterSnapshot, node: str) -> Shape | None:
     answers = snapshot.memo("shape")
     if node not in answers:
         gpus = snapshot.gpus(node)
-        answers[node] = None if gpus is None else _shape(gpus, [snapshot.free(gpu.uuid) for gpu in gpus])
+        answers[node] = None if gpus is None else _shape(gpus, [snapshot.free(gpu.uuid, node) for gpu in gpus])
     found: Shape | None = answers[node]
     return found
 

@@ -33,6 +33,9 @@ SLOT = PREFIX + "slot"
 NOMINATED = "nominated"
 """Key in a pending pod's ``allocated``: the node in whose line it stands."""
 
+HIGHEST = 9
+"""Of all priorities."""
+
 Kind = Hashable
 """Equal for pending pods that only their places in line tell apart; see `PodState.kind`."""
 
@@ -94,6 +97,10 @@ class PodState:
     offered: Offer | None = field(default=None, hash=False)
     """The nodes that kube-scheduler would have taken when it asked last: it is nominated to no other. ``None``: not
     known, as it was not asked for since this process began; then it stays where it is."""
+    overdue: bool = False
+    """It has waited for longer than anybody should: it counts as of the highest priority, see `aging`."""
+    cap: int = HIGHEST
+    """The highest priority that its namespace may use."""
     fault: str = ""
     """Why its wish can't be read, in a sentence; such a pod gets no node, and a running one keeps what it has."""
     rank: Rank = field(init=False, repr=False, compare=False)
@@ -121,6 +128,11 @@ class PodState:
     @property
     def priority(self) -> int:
         """0–9, higher is served first; 0 where the wish does not say."""
+        return HIGHEST if self.overdue else min(self.wished_priority, self.cap)
+
+    @property
+    def wished_priority(self) -> int:
+        """As its user wrote it."""
         return (self.requested.wish.priority if self.requested else None) or 0
 
     @property
@@ -185,7 +197,8 @@ class ClusterSnapshot:
         self._kinds: dict[Kind, Line] = {}  # of those in line
         self._kinds_at: dict[str, dict[Kind, Line]] = {}  # the same by the node that they are nominated to
         self._holders: dict[str, dict[str, int]] = {}  # uuid → uid → milli
-        self._home: dict[str, str] = {}  # uuid → node
+        self._homes: dict[str, set[str]] = {}  # uuid → nodes
+        self._claimed_twice: set[str] = set()
         self._tickets = Tickets()
         self._versions: dict[str, int] = {}
         self._count = 0
@@ -199,20 +212,25 @@ class ClusterSnapshot:
         before = self._nodes.get(name)
         if before == node:
             return
-        for gpu in before.gpus if before else ():
-            if self._home.get(gpu.uuid) == name:
-                del self._home[gpu.uuid]
+        self._leave_homes(name, before)
         self._nodes[name] = node
         for gpu in gpus:
-            self._home[gpu.uuid] = name
+            self._homes.setdefault(gpu.uuid, set()).add(name)
+            if len(self._homes[gpu.uuid]) > 1:
+                self._claimed_twice.add(gpu.uuid)
         self._changed(name)
+
+    def _leave_homes(self, name: str, node: _Node | None) -> None:
+        for gpu in node.gpus if node else ():
+            self._homes[gpu.uuid].discard(name)
+            if len(self._homes[gpu.uuid]) < 2:
+                self._claimed_twice.discard(gpu.uuid)
+            if not self._homes[gpu.uuid]:
+                del self._homes[gpu.uuid]
 
     def remove_node(self, name: str) -> None:
         """Forget a node; its pods stay known until they are removed, and nothing is decided for them."""
-        node = self._nodes.pop(name, None)
-        for gpu in node.gpus if node else ():
-            if self._home.get(gpu.uuid) == name:
-                del self._home[gpu.uuid]
+        self._leave_homes(name, self._nodes.pop(name, None))
         self._changed(name)
         del self._versions[name]  # names come and go
 
@@ -263,7 +281,7 @@ class ClusterSnapshot:
             yield self._kinds_at.setdefault(pod.nominated, {}), kind
 
     def _touched(self, pod: PodState) -> None:
-        for name in {pod.node, pod.nominated, *(self._home.get(uuid, "") for uuid in pod.held)}:
+        for name in {pod.node, pod.nominated}:
             self._changed(name)
 
     def _changed(self, node: str) -> None:
@@ -327,23 +345,34 @@ class ClusterSnapshot:
         known = sum(pod.slots for pod in self._by_node.get(node, {}).values() if not pod.gone)
         return max(known, self.facts(node).used.get(SLOT, 0))
 
-    def home(self, uuid: str) -> str:
-        """The node that has a GPU; empty where none is known to."""
-        return self._home.get(uuid, "")
+    def homes(self, uuid: str) -> tuple[str, ...]:
+        """The nodes that say they have a GPU; more than one is an error of theirs."""
+        return tuple(sorted(self._homes.get(uuid, ())))
+
+    def claimed_twice(self) -> tuple[str, ...]:
+        """GPUs that several nodes say they have."""
+        return tuple(sorted(self._claimed_twice))
 
     # --- shares ---------------------------------------------------------------------------------------------------
 
-    def holders(self, uuid: str) -> Mapping[str, int]:
-        """Milli of a GPU held by each pod, by uid."""
-        return self._holders.get(uuid, _NOBODY)
+    def holders(self, uuid: str, node: str | None = None) -> Mapping[str, int]:
+        """Milli of a GPU held by each pod, by uid; with ``node`` of that node's GPU, by its own pods.
 
-    def free(self, uuid: str) -> int:
+        A GPU belongs to its node: what a pod of another one says of it means another GPU, or is wrong.
+        """
+        found = self._holders.get(uuid, _NOBODY)
+        if node is None or all(self._pods[uid].node == node for uid in found):
+            return found
+        return {uid: milli for uid, milli in found.items() if self._pods[uid].node == node}
+
+    def free(self, uuid: str, node: str | None = None) -> int:
         """Milli of a GPU that nobody holds; 0 where records contradict each other and more than all is held."""
-        return max(0, MILLI_PER_GPU - sum(self.holders(uuid).values()))
+        return max(0, MILLI_PER_GPU - sum(self.holders(uuid, node).values()))
 
     def contested(self, node: str) -> tuple[str, ...]:
         """GPUs of a node of which more than all is held: records that contradict each other."""
-        return tuple(gpu.uuid for gpu in self.gpus(node) or () if sum(self.holders(gpu.uuid).values()) > MILLI_PER_GPU)
+        uuids = (gpu.uuid for gpu in self.gpus(node) or ())
+        return tuple(uuid for uuid in uuids if sum(self.holders(uuid, node).values()) > MILLI_PER_GPU)
 
     def version(self, node: str) -> int:
         """Another one whenever anything changed on a node or in its line."""

@@ -196,6 +196,11 @@ def about_pod(state: PodState, resource_version: str = "") -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
+def about_node(name: str, uid: str) -> dict[str, Any]:
+    """A node as Events name it."""
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": uid}}
+
+
 def _fields(body: bytes, most: int) -> dict[str, Any]:
     """By lower-case name. A pod's JSON may be nested deeper than what people write, hence no :func:`strict.loads`."""
     return {key.lower(): value for key, value in strict.an_object(_loads(body, most), "The question").items()}

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from jupyter_gpu_scheduler.candidates import filter_nodes
+from jupyter_gpu_scheduler.repair import repair
 from jupyter_gpu_scheduler.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
-from tests.builders import allocated, attached, cluster, facts, gpus_of, inventory, new, pod, requested, uuid, world
+from tests.builders import (
+    allocated,
+    attached,
+    cluster,
+    decided,
+    facts,
+    gpus_of,
+    inventory,
+    new,
+    pod,
+    requested,
+    uuid,
+    world,
+)
 
 
 def test_free_counts_the_most_of_allocated_attached_and_draining() -> None:
@@ -149,22 +164,38 @@ def test_facts_and_slots() -> None:
 
 
 def test_where_a_gpu_is() -> None:
-    """It follows a GPU that is put into another node, whichever of the two is heard of first."""
+    """Where nodes say it is, whichever is heard of first; several may, and that is known."""
     snapshot = cluster({"n": 2})
-    assert [snapshot.home(uuid(index)) for index in range(3)] == ["n", "n", ""]
+    assert [snapshot.homes(uuid(index)) for index in range(3)] == [("n",), ("n",), ()]
     snapshot.put_node("m", inventory(2)[1:])
-    assert [snapshot.home(uuid(index)) for index in range(2)] == ["n", "m"]
+    assert [snapshot.homes(uuid(index)) for index in range(2)] == [("n",), ("m", "n")]
+    assert snapshot.claimed_twice() == (uuid(1),)
     snapshot.put_node("n", inventory(1))
-    assert snapshot.home(uuid(1)) == "m"
-    snapshot.remove_node("n")
-    assert (snapshot.home(uuid(0)), snapshot.home(uuid(1))) == ("", "m")
+    assert (snapshot.homes(uuid(1)), snapshot.claimed_twice()) == (("m",), ())
     snapshot.put_node("n", inventory(2))
-    snapshot.remove_node("m")
-    assert snapshot.home(uuid(1)) == "n"
+    snapshot.remove_node("n")
+    assert [snapshot.homes(uuid(index)) for index in range(2)] == [(), ("m",)]
+    assert snapshot.claimed_twice() == ()
+
+
+def test_a_gpu_belongs_to_its_node() -> None:
+    """What pods of another node say of it, attached or draining, takes nothing of it; it counts for their own."""
+    snapshot = cluster({"old": 2})
+    snapshot.put_node("new", inventory(2), facts())
+    snapshot.put_pod(pod("stuck", wants=1, has=[0], draining=[1], node="old"))
+    assert [snapshot.free(uuid(index), "new") for index in range(2)] == [1000, 1000]
+    assert [snapshot.free(uuid(index), "old") for index in range(2)] == [0, 0]
+    assert [dict(snapshot.holders(uuid(0), node)) for node in ("old", "new", "other")] == [{"stuck": 1000}, {}, {}]
+    snapshot.put_pod(pod("mine", wants=2, node="new"))
+    for node, has in (("new", {"mine": {0: 1000, 1: 1000}}), ("old", {"stuck": {0: 1000}})):
+        assert decided(snapshot, node) == has
+    assert snapshot.contested("new") == snapshot.contested("old") == ()
+    assert repair(snapshot, "new") == ()
+    assert filter_nodes(snapshot, new("next", wants=1), ("new", "old")).fitting == ()
 
 
 def test_answers_are_kept_until_the_node_changes() -> None:
-    """Equal records change nothing; what is held of a node's GPUs from elsewhere does."""
+    """Equal records change nothing, nor does what a pod of another node says of its GPUs."""
     snapshot = cluster({"n": 1, "m": 1}, [pod("a", has=[0], node="n")])
 
     def kept() -> list[str]:
@@ -179,7 +210,7 @@ def test_answers_are_kept_until_the_node_changes() -> None:
     snapshot.put_pod(pod("a", has=[], node="n"))
     assert kept() == ["m"]
     snapshot.put_pod(pod("b", has=[10], node="elsewhere"))
-    assert kept() == ["n"]
+    assert kept() == ["m", "n"]
     snapshot.put_node("n", gpus_of(snapshot, "n"), facts(1))
     assert kept() == ["m"]
     snapshot.put_pod(new("c", wants=1, ticket=1, on="m"))

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from jupyter_gpu.kube import objects
-from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED, Allocated, Attached, encode
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import GpuShare
 from tests.cluster.testbed import until
 from tests.scheduler_process.stage import Stage
@@ -260,3 +260,29 @@ def test_probes_and_metrics(stage: Stage) -> None:
     figures = [f'jupyter_gpu_scheduler_gpus{{node="{node}",state="{state}"' for state in ("held", "free")]
     until(lambda: [scheduler.metric(figure) for figure in figures] == [1.5, 1.5], what="the figures")
     assert stage.schedulers[0].stop() == 0
+
+
+def test_a_machine_that_got_another_name(stage: Stage) -> None:
+    """Stuck pods of the old one take nothing from the new one; that both have its GPUs is told until one is gone."""
+    old, new = stage.node("old", gpus=2), stage.node("new", gpus=2)
+    scheduler = stage.scheduler()
+    uid = stage.pod("stuck", old, 2)
+    stage.until_count("stuck", 2)
+    stage.hold_open(uid, f"GPU-{old}-0", f"GPU-{old}-1")
+    stage.pause(old, new)
+    text = encode(stage.inventory(old, 2))
+    stage.plane.kubectl("annotate", "node", new, f"{INVENTORY}={text}", "--overwrite")
+    stage.pod("mine", new, 2)
+    until(lambda: len((stage.allocated("mine") or Allocated(0)).shares) == 2, what="the new name to have its GPUs")
+    assert len((stage.allocated("stuck") or Allocated(0)).shares) == 2
+    assert scheduler.metric("jupyter_gpu_scheduler_gpus_claimed_twice") == 2
+
+    def told() -> set[str]:
+        found = json.loads(stage.plane.kubectl("get", "events", "-n", "default", "-o", "json"))["items"]
+        return {item["involvedObject"]["name"] for item in found if item["reason"] == "GpusClaimedTwice"}
+
+    until(lambda: {old, new} <= told(), what="Events of both nodes")
+    assert f"GPU-{old}-1 is in the inventories of" in scheduler.log
+    stage.delete_node(old)
+    until(lambda: scheduler.metric("jupyter_gpu_scheduler_gpus_claimed_twice") == 0, what="one to be forgotten")
+    stage.node("old", gpus=0)  # for the end of the test, which deletes it

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import ssl
 import urllib.error
 from contextlib import suppress
@@ -301,3 +302,57 @@ def test_certificates_and_authority_are_renewed(stage: Stage, tmp_path: Path) ->
     with pytest.raises(LOST):
         old.asker(port, new).ask("filter", {})
     assert scheduler.process.poll() is None
+
+
+def test_nobody_stays_with_who_does_not_lead(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Who leads keeps connections; who does not answers and closes; who loses the lease closes all at once."""
+    side, mount = Side(tmp_path / "side"), Mount(tmp_path / "mount")
+    side.put(mount, side.server)
+    files = {"certificate": "tls.crt", "key": "tls.key", "clientCa": "ca.crt"}
+    settings = {"extender": {"port": 0, **{key: str(mount.folder / name) for key, name in files.items()}}}
+    node = stage.node(gpus=1)
+    leader = stage.scheduler(settings=settings)
+    waits = stage.scheduler(lead=False, settings=settings)
+    until(lambda: waits.get("/readyz")[0] == 200, what="the second to know the cluster")
+    stage.pod("a", requested=1)
+    question = json.dumps({"Pod": stage.get("a"), "NodeNames": [node]})
+
+    def connection(scheduler: Scheduler) -> http.client.HTTPSConnection:
+        context = ssl.create_default_context(cafile=str(side.authority.identity.certificate))
+        context.load_cert_chain(side.client.certificate, side.client.key)
+        made = http.client.HTTPSConnection("127.0.0.1", scheduler.extender_port, timeout=30, context=context)
+        request.addfinalizer(made.close)
+        made.connect()
+        return made
+
+    def ask(there: http.client.HTTPSConnection, verb: str) -> tuple[Any, bool]:
+        there.request("POST", f"/{verb}", question)
+        answer = there.getresponse()
+        return json.load(answer), answer.will_close
+
+    idle, busy, untouched = (connection(leader) for _ in range(3))
+    for there in (idle, busy, busy):
+        found, closes = ask(there, "filter")
+        assert (found["NodeNames"], closes) == ([node], False)
+    for verb in ("filter", "prioritize", "bind"):
+        found, closes = ask(connection(waits), verb)
+        assert closes, f"{verb} keeps the connection to who does not lead: {found}"
+    raw = connection(waits)
+    assert raw.sock
+    raw.sock.sendall(f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {len(question)}\r\n\r\n{question}".encode())
+    assert b"does not lead" in _until_closed(raw.sock), "our side must close, whatever the client makes of the header"
+    theft = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 600}}
+    stage.plane.kubectl("patch", "lease", stage.prefix, "--type=merge", "-p", json.dumps(theft))
+    for there in (idle, busy, untouched):
+        assert there.sock
+        assert _until_closed(there.sock) == b""
+    until(lambda: not leader.leads(), what="the leader to notice")
+    assert leader.process.poll() is None
+
+
+def _until_closed(line: socket.socket) -> bytes:
+    """All that comes until the other side closes; its time limit is the test's."""
+    found = b""
+    while part := line.recv(65536):
+        found += part
+    return found

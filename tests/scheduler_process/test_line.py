@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from jupyter_gpu.kube import objects
+from jupyter_gpu.model.annotations import REQUESTED, Allocated
 from tests.cluster.testbed import until
 from tests.scheduler_process.stage import Stage
 
@@ -90,3 +92,46 @@ def test_a_wish_that_changes_all_the_time_is_answered_now_and_then(stage: Stage)
     stage.request("a", {"generation": 50, "milli": 0})
     stage.until_count("a", 0)
     assert time.monotonic() - began < 1
+
+
+def test_who_has_waited_long_enough_is_served_whatever_others_wish_for(stage: Stage) -> None:
+    """Newcomers of a higher priority come again and again; a change of leader does not make it younger."""
+    patience = {"line": {"patienceSeconds": 6}}
+    node = stage.node(gpus=1, slots=100)
+    stage.scheduler(settings=patience)
+    stage.pod("owner", node, 1)
+    stage.until_count("owner", 1)
+    stage.pod("patient", node, {"generation": 1, "milli": 1000, "priority": 0})
+    since = stage.until_reason("patient", "Deferred").extra["since"]
+    owner = "owner"
+    for turn in range(40):
+        newcomer = f"new{turn}"
+        stage.pod(newcomer, node, {"generation": 1, "milli": 1000, "priority": 1})
+        stage.until_reason(newcomer, "Deferred")
+        if turn == 3:
+            stage.schedulers[-1].kill()
+            stage.scheduler(settings=patience)
+            assert (stage.allocated("patient") or Allocated(0)).extra["since"] == since
+        stage.request(owner, "0")
+        until(lambda: stage.has("patient") == ["0"] or stage.has(newcomer) == ["0"], what="somebody to be served")  # noqa: B023
+        if stage.has("patient") == ["0"]:
+            break
+        assert turn < 39, "it was never served"
+        owner = newcomer
+    assert 0 < turn < 39
+    assert "since" not in (stage.allocated("patient") or Allocated(0)).extra
+
+
+def test_a_namespace_has_its_highest_priority(stage: Stage) -> None:
+    """A wish above it counts as that, its user is told, and `requested` stays as it was written."""
+    node = stage.node(gpus=1)
+    stage.scheduler(settings={"priorities": {"default": 9, "namespaces": {stage.namespace: 2}}})
+    stage.pod("owner", node, 1)
+    stage.until_count("owner", 1)
+    for name, priority in (("plain", 2), ("bold", 9)):
+        stage.pod(name, node, {"generation": 1, "milli": 1000, "priority": priority})
+        stage.until_reason(name, "Deferred")
+    assert "Priority 9 counts as 2" in stage.until_event("bold", "GpusDeferred")
+    assert '"priority": 9' in (objects.annotation(stage.get("bold"), REQUESTED) or "")
+    stage.request("owner", "0")
+    stage.until_count("plain", 1)

@@ -9,8 +9,8 @@ from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu_scheduler.mirror import Mirror
-from jupyter_gpu_scheduler.settings import LineSettings
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot
+from jupyter_gpu_scheduler.settings import LineSettings, PrioritySettings
+from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
 
 NODES = ("n0", "n1")
 
@@ -277,3 +277,35 @@ def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
     found.take_dirty()
     found.catch_up()
     assert (seen("a"), found.pause(), found.take_dirty()) == (3, None, ("n0",))
+
+
+def test_who_has_waited_for_long_is_overdue_when_the_time_has_come() -> None:
+    """By the time that was noted, whoever leads; who is served is not, and a priority is what its namespace may use."""
+    now = [1000.0]
+    line, priorities = LineSettings(patience_seconds=60), PrioritySettings(default=5, namespaces={"low": 1})
+    found = Mirror(lambda: None, line=line, priorities=priorities, now=lambda: now[0])
+
+    def put(uid: str, version: int, namespace: str = "ns", **fields: Any) -> PodState:
+        item = pod(uid, version, "n0", namespace=namespace)
+        words = {REQUESTED: '{"generation":1,"milli":1000,"priority":8}', ALLOCATED: encode(Allocated(1, **fields))}
+        item["metadata"]["annotations"] = words
+        found.pod_changed(Change("changed", item))
+        state = found.snapshot.pod(uid)
+        assert state
+        return state
+
+    assert put("late", 1, ticket=1, extra={"since": 970}).priority == 5
+    assert put("low", 1, "low", ticket=2, extra={"since": 990}).priority == 1
+    assert put("old", 1, ticket=3, extra={"since": 1}).overdue
+    assert put("fresh", 1, ticket=4).priority == 5
+    assert found.pause() == 30
+    found.take_dirty()
+    now[0] = 1030.0
+    found.catch_up()
+    assert [state.uid for state in found.snapshot.pods("n0") if state.overdue] == ["late", "old"]
+    assert (found.pause(), found.take_dirty()) == (20, ("n0",))
+    assert not put("late", 2).overdue
+    found.pod_changed(Change("removed", pod("low", 2, "n0", namespace="low")))
+    now[0] = 2000.0
+    found.catch_up()
+    assert found.pause() is None

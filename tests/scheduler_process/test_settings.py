@@ -1,6 +1,7 @@
 """Settings files: each wrong one is refused with a sentence that names what is wrong."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,3 +135,19 @@ def test_defaults_are_good() -> None:
     assert parse({}, Settings).policy.name == "fgd"
     body = {"extender": {"address": "0.0.0.0", "certificate": "/c", "key": "/k", "clientCa": "/a"}}
     assert parse(json.loads(json.dumps(body)), Settings).extender.secure
+
+
+def test_line_and_priorities_are_read() -> None:
+    """And what can't be is refused with the key."""
+    found = parse({"line": {"patienceSeconds": 60}, "priorities": {"default": 3, "namespaces": {"a": 9}}}, Settings)
+    assert (found.line.patience_seconds, found.line.place_seconds) == (60, 10)
+    assert [found.priorities.cap(name) for name in ("a", "b")] == [9, 3]
+    assert Settings().priorities.cap("a") == 9
+    for body, words in (
+        ({"line": {"patienceSeconds": 0}}, "'line.patienceSeconds' must be a number of at least 1"),
+        ({"line": {"wishBurst": 0}}, "'line.wishBurst' must be a whole number of at least 1"),
+        ({"priorities": {"default": 10}}, "'priorities.default' must be a whole number of at least 0 and at most 9"),
+        ({"priorities": {"namespaces": {"a": -1}}}, "'priorities.namespaces.a' must be a whole number"),
+    ):
+        with pytest.raises(SettingsError, match=re.escape(words)):
+            parse(body, Settings)

@@ -1,0 +1,44 @@
+"""How long a pod has waited, and when nobody may go before it any more who came later. Pure; the time is an argument.
+
+Since when it waits is written beside its ticket, once, so that it outlives whoever leads. Whoever has waited for longer
+than the patience that was set counts as of the highest priority: from then on, whatever others wish for, it is passed
+over by nobody who asked after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.annotations import Allocated
+
+SINCE = "since"
+"""Key in ``allocated`` beside a ticket: since when it waits, in seconds since 1970. Ours alone."""
+
+_read = strict.integer(0, strict.MAX_GENERATION)
+
+
+def waits_since(allocated: Allocated | None) -> int | None:
+    """Since when a pod waits; ``None``: it does not, or nobody noted it."""
+    if allocated is None or allocated.ticket is None:
+        return None
+    try:
+        return _read(allocated.extra.get(SINCE), SINCE)
+    except strict.FieldError:
+        return None
+
+
+def stamped(allocated: Allocated, now: float) -> Allocated:
+    """With the time beside a new ticket, and without it where there is no ticket."""
+    if allocated.ticket is None:
+        extra = {key: value for key, value in allocated.extra.items() if key != SINCE}
+        return replace(allocated, extra=extra)
+    if waits_since(allocated) is not None:
+        return allocated
+    return replace(allocated, extra={**allocated.extra, SINCE: int(now)})
+
+
+def overdue_at(allocated: Allocated | None, patience: float) -> float | None:
+    """When a pod has waited for longer than the patience; ``None``: it does not wait."""
+    since = waits_since(allocated)
+    return None if since is None else since + patience
