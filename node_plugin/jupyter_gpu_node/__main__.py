@@ -38,7 +38,7 @@ from jupyter_gpu.kube import Kube, Recorder, credentials
 from jupyter_gpu.model.gpu import Device
 from jupyter_gpu.settings_file import SettingsError
 
-from . import fakes, guarding, process
+from . import fakes, guarding, origin, process
 from . import settings as settings_module
 from .agent import Agent
 from .audit import Audit
@@ -56,6 +56,7 @@ from .pod_socket import PodSockets
 from .publisher import GUARDED, NOT_GUARDED, Publisher
 from .samples import Samples
 from .settings import Settings
+from .shares.offences import Process
 from .shares.usage_by_process import NvmlReader
 from .sharing import Sharing
 from .slots import Claim, Reconciled, Unresolved
@@ -103,7 +104,7 @@ class Plugin:
         self.metrics = Metrics(lambda: self.inventory.gpus)
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
         self.eyes = Eyes(self._helpers)
-        self.sockets = PodSockets(settings.slot_directory, self._answer)
+        self.sockets = PodSockets(settings.slot_directory, self._answer, self._of_first)
         pins, places = Pins.at(settings.pins), Places.of_this_machine(settings.cgroup)
         self.guarding = Guarding(functools.partial(guarding.attempt, pins, places), self._can_guard)
         self.metrics.can_guard.set_function(lambda: not self.guarding.problem)
@@ -118,7 +119,7 @@ class Plugin:
             installed=self.gate,
             gated=lambda: self.claims.gated,
             heard=lambda: self.agent.synced.is_set(),  # noqa: PLW0108 - the agent comes later
-            servers=lambda: self.sockets.peers,
+            servers=lambda: self.sockets.servers,
             reader=NvmlReader(self._note_asker) if settings.simulated is None else None,
         )
         self.metrics.shares.source = self.sharing.figures
@@ -160,6 +161,10 @@ class Plugin:
 
     async def _answer(self, uid: str, what: str) -> Mapping[str, Any]:
         return await self.samples.answer(uid, what)
+
+    def _of_first(self, process: Process, uid: str) -> bool:
+        member = self.agent.members.get(uid)
+        return origin.of_first(process, uid, member.guard.group if member and member.guard else None)
 
     def _note_asker(self, pid: int) -> None:
         """Who asks the driver which process uses which GPU: it has them open."""

@@ -123,6 +123,12 @@ def scan(
     )
 
 
+def opens(pid: int, devices: Iterable[Device]) -> bool:
+    """Whether ``pid`` has any of ``devices`` open, or cannot be looked into."""
+    seen = scan({device: Target(device=device) for device in devices}, (pid,))
+    return any(seen.holders.values()) or bool(seen.uninspectable)
+
+
 def _every_pid() -> Iterator[int]:
     """All processes, and those that are born while they are looked at: one may have inherited what its parent closed.
 

@@ -151,10 +151,10 @@ class Steps:
             faults.point("agent:rules")
 
     async def _end_taken(self, member: Member, sight: Sight) -> None:
-        """Processes of the pod that have a GPU open of which its share was taken away, but never a Jupyter server."""
-        sharing = self._tools.sharing
-        holders = {one for uuid in sharing.taken.of(member.uid) for one in sight.holders.get(uuid, ())}
-        found = [one for one in holders if one.pod == member.uid and not sharing.spared(one.pid, one.start)]
+        """All processes of the pod that have a GPU open of which its share was taken away, whatever they are."""
+        taken = self._tools.sharing.taken.of(member.uid)
+        holders = {one for uuid in taken for one in sight.holders.get(uuid, ())}
+        found = [one for one in holders if one.pod == member.uid]
         await asyncio.gather(*(killing.end(suspect) for suspect in found))
 
     async def _look(self, member: Member, shares: tuple[GpuShare, ...]) -> Sight:
