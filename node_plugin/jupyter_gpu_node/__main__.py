@@ -55,6 +55,7 @@ from .places import Places
 from .pod_socket import PodSockets
 from .publisher import GUARDED, NOT_GUARDED, Publisher
 from .samples import Samples
+from .searches import Searches
 from .settings import Settings
 from .shares.offences import Process
 from .shares.usage_by_process import NvmlReader
@@ -104,6 +105,7 @@ class Plugin:
         self.metrics = Metrics(lambda: self.inventory.gpus)
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
         self.eyes = Eyes(self._helpers)
+        self.searches = Searches(self.eyes)
         self.sockets = PodSockets(settings.slot_directory, self._answer, self._of_first)
         pins, places = Pins.at(settings.pins), Places.of_this_machine(settings.cgroup)
         self.guarding = Guarding(functools.partial(guarding.attempt, pins, places), self._can_guard)
@@ -132,6 +134,7 @@ class Plugin:
             self.metrics,
             self.guarding,
             self.sharing,
+            self.searches,
         )
         self.agent = Agent(
             settings.node,
@@ -148,6 +151,7 @@ class Plugin:
         self.audit = Audit(
             self.inventory,
             self.eyes,
+            self.searches,
             self.agent.rights,
             self.agent.view,
             self.publisher,
