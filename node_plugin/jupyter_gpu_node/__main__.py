@@ -44,12 +44,14 @@ from .agent import Agent
 from .audit import Audit
 from .claims import Claims
 from .gate import Gate
-from .gpus import GpuSource
+from .gpus import GpuSource, OurGpus
 from .guarding import Guarding
 from .holders import Eyes
 from .inventory import Inventory
 from .kubelet.plugin import DevicePlugin, alone
+from .kubelet.pod_resources import PodResources
 from .metrics import Metrics, Port
+from .owners import Owners
 from .pins import Pins
 from .places import Places
 from .pod_socket import PodSockets
@@ -72,7 +74,11 @@ _log = logging.getLogger("jupyter_gpu_node")
 
 
 def source(settings: Settings) -> GpuSource:
-    """The GPUs of this node. Raises :class:`OSError` or :class:`ValueError`."""
+    """The GPUs of this node that are ours. Raises :class:`OSError` or :class:`ValueError`."""
+    return OurGpus(_every(settings), settings.managed.on(settings.node))
+
+
+def _every(settings: Settings) -> GpuSource:
     if settings.simulated is not None:
         return fakes.SimulatedGpus(
             settings.state / "simulated",
@@ -159,6 +165,13 @@ class Plugin:
             settings.audit_seconds,
             begun=(self.agent.ready, self.agent.synced),
         )
+        self.owners = Owners(
+            self.inventory,
+            functools.partial(PodResources(settings.pod_resources_socket).others, settings.resource),
+            self.publisher,
+            self.metrics,
+            settings.inventory_seconds,
+        )
         self.claims = Claims(settings, lambda: self.agent.pods, self.publisher.fetch)
         self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims, self.gate)
         self.port = Port(self.metrics, process.alive, self.not_ready, settings.pod_ip, settings.port)
@@ -205,6 +218,8 @@ class Plugin:
         if self.gate.problem:
             _log.warning("Time shares are not enforced on this node: %s.", self.gate.problem)
         await self.inventory.begin()
+        if self.settings.pod_resources_socket.is_socket():  # nothing is given away before it is known whose it is
+            await self.owners.once()
         await self.guarding.once()
         try:
             await process.supervise(
@@ -214,6 +229,7 @@ class Plugin:
                     "sharing": self.sharing.run(),
                     "inventory": self.inventory.run(),
                     "audit": self.audit.run(),
+                    "owners": self.owners.run(),
                     "guarding": self.guarding.run(),
                     "kubelet": self._serve_kubelet(),
                     "claims": self._watch_claims(),

@@ -99,7 +99,8 @@ class Audit:
         """Who has what open and should not. A right that there was before or is after the look counts."""
         before = self._rights()
         whole = mappings or bool(self._inventory.held_back) or self._count % MAPPINGS_EVERY == 0
-        sight: Sight = await self._eyes.look(dict(self._inventory.seen), mappings=whole)
+        ours = {uuid: gpu for uuid, gpu in self._inventory.seen.items() if uuid not in self._inventory.not_ours}
+        sight: Sight = await self._eyes.look(ours, mappings=whole)
         after = self._rights()
         self._count += 1
         self._metrics.audits.inc()
@@ -107,6 +108,7 @@ class Audit:
             (uuid, suspect, max(judge(suspect, uuid, before), judge(suspect, uuid, after), key=_leniency))
             for uuid, suspects in sight.holders.items()
             for suspect in suspects
+            if uuid in ours  # others may have had it looked for at the same time
         ]
         self._search(sight)
         verdicts += (finding for _, some in self._searched.values() for finding in some if _there(finding))
@@ -129,7 +131,8 @@ class Audit:
 
         A pod with a slot that has more than a search can read counts as one that has every GPU open.
         """
-        seen, verdicts = proc.targets(self._inventory.seen.values()), list[Finding]()
+        ours = (gpu for uuid, gpu in self._inventory.seen.items() if uuid not in self._inventory.not_ours)
+        seen, verdicts = proc.targets(ours), list[Finding]()
         for uuid, suspects in sight.holders.items():
             for suspect in suspects:
                 path = sight.evidence.get((uuid, suspect.pid))

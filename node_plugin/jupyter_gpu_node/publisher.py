@@ -12,6 +12,7 @@ from .inventory import Inventory
 from .slots import PodRef
 
 NOT_GUARDED, GUARDED, INTRUDER = "GpusNotGuarded", "GpusGuarded", "GpuIntruder"
+TWO_OWNERS, ONE_OWNER = "GpuHasTwoOwners", "GpuHasOneOwner"
 
 
 class Publisher:
