@@ -38,29 +38,33 @@ from jupyter_gpu.kube import Kube, Recorder, credentials
 from jupyter_gpu.model.gpu import Device
 from jupyter_gpu.settings_file import SettingsError
 
-from . import device_nodes, fakes, guarding, process
+from . import device_nodes, fakes, guarding, origin, process
 from . import settings as settings_module
 from .agent import Agent
 from .audit import Audit
 from .claims import Claims
 from .gate import Gate
-from .gpus import GpuSource
+from .gpus import GpuSource, OurGpus
 from .guarding import Guarding
 from .holders import Eyes
 from .inventory import Inventory
 from .joining import Joining
 from .kubelet.plugin import DevicePlugin, alone
+from .kubelet.pod_resources import PodResources
 from .metrics import Metrics, Port
 from .offer import Offer, Topic
 from .openness import Openness
 from .own_gpus import OwnGpus
+from .owners import Owners
 from .pins import Pins
 from .places import Places
 from .pod_news import PodNews
 from .pod_socket import PodSockets
 from .publisher import Publisher
 from .samples import Samples
+from .searches import Searches
 from .settings import Settings
+from .shares.offences import Process
 from .shares.usage_by_process import NvmlReader
 from .sharing import Sharing
 from .slots import Claim, Reconciled, Unresolved
@@ -75,7 +79,11 @@ _log = logging.getLogger("jupyter_gpu_node")
 
 
 def source(settings: Settings) -> GpuSource:
-    """The GPUs of this node. Raises :class:`OSError` or :class:`ValueError`."""
+    """The GPUs of this node that are ours. Raises :class:`OSError` or :class:`ValueError`."""
+    return OurGpus(_every(settings), settings.managed.on(settings.node))
+
+
+def _every(settings: Settings) -> GpuSource:
     if settings.simulated is not None:
         return fakes.SimulatedGpus(
             settings.state / "simulated",
@@ -111,7 +119,8 @@ class Plugin:
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
         self.eyes = Eyes(self._helpers)
         news = PodNews()
-        self.sockets = PodSockets(settings.slot_directory, self._answer, news.follow)
+        self.searches = Searches(self.eyes)
+        self.sockets = PodSockets(settings.slot_directory, self._answer, news.follow, self._of_first)
         pins, places = Pins.at(settings.pins), Places.of_this_machine(settings.cgroup)
         self.offer = Offer(lambda problem: self.plugin.set_problem(problem), self.publisher.about_node)  # noqa: PLW0108
         self.joining = Joining.of_this_machine(settings.cgroup)
@@ -131,7 +140,7 @@ class Plugin:
             installed=self.gate,
             gated=lambda: self.claims.gated,
             heard=lambda: self.agent.synced.is_set(),  # noqa: PLW0108 - the agent comes later
-            servers=lambda: self.sockets.peers,
+            servers=lambda: self.sockets.servers,
             reader=NvmlReader(self._note_asker) if settings.simulated is None else None,
         )
         self.metrics.shares.source = self.sharing.figures
@@ -147,6 +156,7 @@ class Plugin:
             news,
             self.joining,
             lambda uid: self.claims.created_with(uid),  # noqa: PLW0108 - the claims come later
+            self.searches,
         )
         self.agent = Agent(
             settings.node,
@@ -163,6 +173,7 @@ class Plugin:
         self.audit = Audit(
             self.inventory,
             self.eyes,
+            self.searches,
             self.agent.rights,
             self.agent.view,
             self.publisher,
@@ -171,6 +182,13 @@ class Plugin:
             begun=(self.agent.ready, self.agent.synced),
         )
         self.openness = Openness(self.agent.members, self.inventory, settings.open_seconds)
+        self.owners = Owners(
+            self.inventory,
+            functools.partial(PodResources(settings.pod_resources_socket).others, settings.resource),
+            self.publisher,
+            self.metrics,
+            settings.inventory_seconds,
+        )
         self.claims = Claims(settings, lambda: self.agent.pods, self.publisher.fetch)
         self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims, self.gate)
         self.port = Port(self.metrics, process.alive, self.not_ready, settings.pod_ip, settings.port, settings.metrics)
@@ -178,6 +196,10 @@ class Plugin:
 
     async def _answer(self, uid: str, what: str) -> Mapping[str, Any]:
         return await self.samples.answer(uid, what)
+
+    def _of_first(self, process: Process, uid: str) -> bool:
+        member = self.agent.members.get(uid)
+        return origin.of_first(process, uid, member.guard.group if member and member.guard else None)
 
     def _note_asker(self, pid: int) -> None:
         """Who asks the driver which process uses which GPU: it has them open."""
@@ -208,6 +230,8 @@ class Plugin:
         if self.gate.problem:
             _log.warning("Time shares are not enforced on this node: %s.", self.gate.problem)
         await self.inventory.begin()
+        if self.settings.pod_resources_socket.is_socket():  # nothing is given away before it is known whose it is
+            await self.owners.once()
         await self.guarding.once()
         try:
             await process.supervise(
@@ -218,6 +242,7 @@ class Plugin:
                     "inventory": self.inventory.run(),
                     "audit": self.audit.run(),
                     "openness": self.openness.run(),
+                    "owners": self.owners.run(),
                     "guarding": self.guarding.run(),
                     "kubelet": self._serve_kubelet(),
                     "claims": self._watch_claims(),

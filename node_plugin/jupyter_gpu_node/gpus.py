@@ -8,6 +8,8 @@ from typing import Protocol
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuLoad
 
+from .managed_rules import Choice
+
 
 class GpuSource(Protocol):
     """The GPUs of this machine. No call blocks for longer than a few seconds; none raises for a broken GPU."""
@@ -32,3 +34,33 @@ class GpuSource(Protocol):
 
     def close(self) -> None:
         """Let go of processes and files; the source is not used after that. Safe to call twice."""
+
+
+class OurGpus:
+    """Those of a source that are ours: of the others nothing is told, and nobody is given them."""
+
+    def __init__(self, source: GpuSource, choice: Choice) -> None:
+        self._source = source
+        self._choice = choice
+        self.simulated = source.simulated
+
+    @property
+    def note(self) -> str:
+        """As of the source."""
+        return self._source.note
+
+    def inventory(self) -> tuple[Gpu, ...]:
+        """Ours, by index."""
+        return tuple(gpu for gpu in self._source.inventory() if self._choice.includes(gpu))
+
+    def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
+        """As of the source."""
+        return self._source.loads(uuids)
+
+    def processes(self) -> frozenset[int]:
+        """As of the source."""
+        return self._source.processes()
+
+    def close(self) -> None:
+        """The source as well."""
+        self._source.close()

@@ -1,4 +1,7 @@
-"""Looks at who has GPUs open, told by pod. One runs at a time; whoever asks meanwhile shares the next."""
+"""Looks at who has GPUs open, told by pod. One runs at a time; whoever asks meanwhile shares the next.
+
+Of each pod a look reads only so much (:mod:`.look_rules`); one that has more is searched by itself, beside the looks.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,15 @@ from jupyter_gpu.model.gpu import Gpu
 from . import cgroup, proc
 from .audit_rules import Suspect
 from .guarded_pod import Stillness, frozen
+from .look_rules import EACH, HIDDEN, MOST, Budget, Budgets
 from .places import pod_of
 
 KTHREADD = 2
 """The parent of the kernel's threads is in the machine's first namespaces, and may always be looked at."""
+SIDE_BY_SIDE = 4
+"""Pods that are looked at by themselves at one time."""
+MEMBERS = 2000
+"""Of each pod, whose namespaces are asked for."""
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
 
 
@@ -35,6 +43,11 @@ class Sight:
     """Uuids that were looked for: of any other nothing is proven."""
     moving: frozenset[str] = frozenset()
     """Uids of pods that were to stand still for the look, and did not in time."""
+    over: Mapping[str, tuple[Suspect, ...]] = field(default_factory=dict)
+    """By uid pods of which not all was looked at, and at which of their processes it was too much: none is proven to
+    have nothing."""
+    evidence: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """By uuid and pid a descriptor that shows it (:func:`~.proc.shows`)."""
 
 
 @dataclass(slots=True)
@@ -57,6 +70,7 @@ class Eyes:
         self._next: _Batch | None = None
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="look")
+        self._searching = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="search")
 
     async def look(
         self, gpus: Mapping[str, Gpu], pods: Mapping[str, Path] | None = None, *, mappings: bool = True
@@ -72,6 +86,11 @@ class Eyes:
         assert batch.task is not None
         return await asyncio.shield(batch.task)
 
+    async def search(self, uid: str, gpus: Mapping[str, Gpu], group: Path | None) -> Sight:
+        """One pod alone, for as long as it takes; ``group``: its own, if it is to be held still for it."""
+        work = functools.partial(search, uid, gpus.values(), group, self.groups, self._helpers())
+        return await asyncio.get_running_loop().run_in_executor(self._searching, work)
+
     async def _run(self, batch: _Batch) -> Sight:
         async with self._one:
             self._next = None
@@ -83,7 +102,8 @@ class Eyes:
 
     def close(self) -> None:
         """No more looks."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._thread, self._searching):
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 def look(
@@ -96,55 +116,149 @@ def look(
     """Who has which of ``gpus`` open, on this machine.
 
     Each of ``pods`` is looked at three times: as it runs; if nothing is found, while it stands still, so that no
-    descriptor is passed around behind our back; and with all others, for what it passed on before.
+    descriptor is passed around behind our back; and with all others, for what it passed on before. Of no pod more is
+    read than :mod:`~.look_rules` allows.
     """
-    asked = tuple(gpus)
-    wanted = proc.targets(asked)
-    looked = frozenset(gpu.uuid for gpu in asked)
-    if not wanted:
-        return Sight(looked=looked)
-    found: dict[str, set[proc.Process]] = {uuid: set() for uuid in wanted}
-    moving = set()
-    for uid, group in pods.items():
-        within, stillness = _within(wanted, group)
-        _add(found, within)
-        if stillness is Stillness.MOVING:
-            moving.add(uid)
-    inside = [pid for group in pods.values() for pid in cgroup.processes(group)]
-    seen = proc.scan(wanted, mappings=mappings, pod=frozenset(inside))
-    _add(found, seen.holders)
-    describe = functools.cache(functools.partial(_suspect, groups=groups, helpers=helpers))
-    return Sight(
-        {uuid: tuple(describe(process) for process in sorted(some)) for uuid, some in found.items()},
-        tuple(describe(process) for process in seen.uninspectable),
-        looked,
-        frozenset(moving),
-    )
+    seeing = _Seeing.of(gpus, groups, helpers)
+    if not seeing.wanted:
+        return Sight(looked=seeing.looked)
+    with ThreadPoolExecutor(min(SIDE_BY_SIDE, len(pods)) or 1) as threads:
+        each = threads.map(lambda group: _within(seeing.wanted, group, EACH * HIDDEN), pods.values())
+        for uid, within in zip(pods, each, strict=True):
+            seeing.add_within(uid, within)
+    inside = frozenset(pid for group in pods.values() for pid in cgroup.processes(group))
+    budgets = Budgets()
+
+    def budget(pid: int) -> Budget | None:
+        uid = pod_of(pid)
+        return budgets.of(uid) if uid else None
+
+    seeing.add(proc.scan(seeing.wanted, mappings=mappings, pod=inside, budgets=budget))
+    seeing.over |= {uid: seeing.over.get(uid, set()) for uid, one in budgets.by_pod.items() if one.over}
+    return seeing.sight()
 
 
-def _within(wanted: Mapping[str, proc.Target], group: Path) -> tuple[Mapping[str, tuple[proc.Process, ...]], Stillness]:
-    """Who in the pod has what, and whether nobody moved when nothing was found."""
+def search(
+    uid: str, gpus: Iterable[Gpu], group: Path | None, groups: Mapping[str, Path], helpers: Collection[int] = ()
+) -> Sight:
+    """The same for all processes of one pod that has too many for a look: what is beyond :data:`MOST` is over."""
+    seeing = _Seeing.of(gpus, groups, helpers)
+    if group is not None:
+        seeing.add_within(uid, _within(seeing.wanted, group, MOST * HIDDEN))
+        return seeing.sight()
+    budget, others = Budget(MOST), Budget(-1)
+    seen = proc.scan(seeing.wanted, budgets=lambda pid: budget if pod_of(pid) == uid else others)
+    seeing.add_within(uid, _Within(seen, budget.over))
+    return seeing.sight()
+
+
+@dataclass(frozen=True, slots=True)
+class _Within:
+    """Who in a pod has what, whether it has too much to be looked at, and whether nobody moved."""
+
+    seen: proc.Scan[str]
+    over: bool
+    stillness: Stillness = Stillness.STILL
+
+
+def _within(wanted: Mapping[str, proc.Target], group: Path, most: float) -> _Within:
+    """As it runs, and if nothing is found, while it stands still: each of the two may cost so much."""
+    budget, again = Budget(most), Budget(most)
     pids = cgroup.processes(group)
-    first = proc.scan(wanted, pids, pod=pids).holders
-    if any(first.values()) or not pids:
-        return first, Stillness.STILL
+    first = proc.scan(wanted, pids, pod=pids, budgets=lambda _: budget)
+    if any(first.holders.values()) or budget.over or not pids:
+        return _Within(first, budget.over)
     with frozen(group) as stillness:
         faults.point("agent:frozen")
         if stillness is Stillness.IMPOSSIBLE:
-            return first, stillness
+            return _Within(first, over=False, stillness=stillness)
         pids = cgroup.processes(group)
-        return proc.scan(wanted, pids, pod=pids).holders, stillness
+        seen = proc.scan(wanted, pids, pod=pids, budgets=lambda _: again)
+        return _Within(seen, again.over, stillness)
 
 
-def _add(found: dict[str, set[proc.Process]], more: Mapping[str, Iterable[proc.Process]]) -> None:
-    for uuid, processes in more.items():
-        found[uuid].update(processes)
+@dataclass(slots=True)
+class _Seeing:
+    """What a look has found so far."""
+
+    wanted: Mapping[str, proc.Target]
+    looked: frozenset[str]
+    describe: Callable[[proc.Process], Suspect]
+    found: dict[str, set[proc.Process]]
+    hidden: set[proc.Process] = field(default_factory=set)
+    moving: set[str] = field(default_factory=set)
+    over: dict[str, set[proc.Process]] = field(default_factory=dict)
+    evidence: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, gpus: Iterable[Gpu], groups: Mapping[str, Path], helpers: Collection[int]) -> _Seeing:
+        asked = tuple(gpus)
+        wanted = proc.targets(asked)
+        describe = functools.cache(functools.partial(_suspect, namespaces=_Namespaces(groups), helpers=helpers))
+        return cls(wanted, frozenset(gpu.uuid for gpu in asked), describe, {uuid: set() for uuid in wanted})
+
+    def add(self, seen: proc.Scan[str]) -> None:
+        """Of one scan of all processes."""
+        self._add(seen)
+        self.hidden.update(seen.uninspectable)
+        for process in seen.over:
+            if uid := pod_of(process.pid):
+                self.over.setdefault(uid, set()).add(process)
+
+    def add_within(self, uid: str, within: _Within) -> None:
+        """Of one pod."""
+        self._add(within.seen)
+        if within.over:
+            self.over.setdefault(uid, set()).update(within.seen.over)
+        if within.stillness is Stillness.MOVING:
+            self.moving.add(uid)
+
+    def _add(self, seen: proc.Scan[str]) -> None:
+        for uuid, processes in seen.holders.items():
+            self.found[uuid].update(processes)
+        self.evidence.update(seen.evidence)
+
+    def sight(self) -> Sight:
+        """All of it."""
+        return Sight(
+            {uuid: self._described(some) for uuid, some in self.found.items()},
+            self._described(self.hidden),
+            self.looked,
+            frozenset(self.moving),
+            {uid: self._described(some) for uid, some in self.over.items()},
+            self.evidence,
+        )
+
+    def _described(self, processes: Iterable[proc.Process]) -> tuple[Suspect, ...]:
+        return tuple(self.describe(process) for process in sorted(processes))
 
 
-def _suspect(process: proc.Process, *, groups: Mapping[str, Path], helpers: Collection[int]) -> Suspect:
+class _Namespaces:
+    """Those of the managed pods' containers, found when they are needed first: a pod may have many processes."""
+
+    def __init__(self, groups: Mapping[str, Path]) -> None:
+        self._groups = groups
+
+    @functools.cached_property
+    def machine(self) -> frozenset[int]:
+        """Of the machine itself."""
+        return namespaces(KTHREADD) | namespaces(1)
+
+    @functools.cached_property
+    def pods(self) -> frozenset[int]:
+        """Of some processes of each pod: all of one container have most of theirs in common."""
+        return frozenset(
+            number
+            for group in self._groups.values()
+            for member in cgroup.processes(group)[:MEMBERS]
+            for number in namespaces(member)
+        )
+
+
+def _suspect(process: proc.Process, *, namespaces: _Namespaces, helpers: Collection[int]) -> Suspect:
     pod = pod_of(process.pid)
     ours = process.pid == os.getpid() or (process.pid in helpers and _beside_us(process.pid))
-    escaped = pod is None and not ours and _escaped(process.pid, groups)
+    escaped = pod is None and not ours and _escaped(process.pid, namespaces)
     return Suspect(process.pid, process.start, process.command, pod, ours, escaped)
 
 
@@ -156,13 +270,10 @@ def _beside_us(pid: int) -> bool:
         return False
 
 
-def _escaped(pid: int, groups: Mapping[str, Path]) -> bool:
+def _escaped(pid: int, known: _Namespaces) -> bool:
     """Whether it has a namespace of a managed pod's container that the machine itself has not."""
-    machine = namespaces(KTHREADD) | namespaces(1)
-    own = namespaces(pid) - machine
-    if not own or not machine:
-        return False
-    return any(own & namespaces(member) for group in groups.values() for member in cgroup.processes(group))
+    own = namespaces(pid) - known.machine
+    return bool(own and known.machine and own & known.pods)
 
 
 def namespaces(pid: int) -> frozenset[int]:

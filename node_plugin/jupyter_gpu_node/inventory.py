@@ -50,6 +50,7 @@ class Inventory:
         self._network: float | None = None
         self._measured = False
         self._held: dict[str, str] = {}
+        self._owned: dict[str, str] = {}
         self._told: tuple[Gpu, ...] | None = None
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="inventory")
@@ -66,7 +67,7 @@ class Inventory:
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """All GPUs, with what is wrong with each."""
-        return inventory_rules.sick(self._stock.gpus, self._held)
+        return inventory_rules.sick(self._stock.gpus, {**self._held, **self._owned})
 
     @property
     def seen(self) -> Mapping[str, Gpu]:
@@ -85,8 +86,13 @@ class Inventory:
 
     @property
     def held_back(self) -> frozenset[str]:
-        """Uuids of those that somebody has open who should not: they are given to nobody."""
-        return frozenset(self._held)
+        """Uuids of those that somebody has who should not: they are given to nobody."""
+        return frozenset(self._held) | frozenset(self._owned)
+
+    @property
+    def not_ours(self) -> frozenset[str]:
+        """Uuids of those that somebody else gives away, too: who uses them is not ours to judge."""
+        return frozenset(self._owned)
 
     def foreign(self, uuids: Collection[str]) -> frozenset[str]:
         """Those of ``uuids`` that this node never had."""
@@ -96,6 +102,12 @@ class Inventory:
         """Give these to nobody, and say why."""
         if dict(held) != self._held:
             self._held = dict(held)
+            self._tell()
+
+    def owned_by_others(self, owned: Mapping[str, str]) -> None:
+        """These are given away by somebody else, too, and it is said by whom: to nobody here."""
+        if dict(owned) != self._owned:
+            self._owned = dict(owned)
             self._tell()
 
     async def begin(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, Holder
@@ -24,6 +25,17 @@ NEWS = 5.0
 MOVING, MOVING_ROUNDS = 5.0, 3
 """Seconds and looks after which a pod that never stood still is believed to have nothing of what it does not show."""
 _NOTHING = Attached(0)
+
+
+class Held(Protocol):
+    """What a look found, for as long as that is so (:mod:`.holding_on`)."""
+
+    @property
+    def sight(self) -> Sight:
+        """What it was."""
+
+    def stands(self, member: Member, wanted: Mapping[str, Gpu], rights: Rights, now: float) -> bool:
+        """Whether it is so still."""
 
 
 @dataclass(slots=True)
@@ -67,6 +79,10 @@ class Member:
     """Looks in a row during which it did not stand still."""
     moves: float = 0
     """When the first of these was, on the clock of `time.monotonic`."""
+    missing: dict[str, float] = field(default_factory=dict)
+    """By uuid since when it is denied and not known to be closed, on the clock of `time.monotonic`."""
+    held: Held | None = None
+    """What the last look found open that should be closed."""
     pause: float = FIRST_PAUSE
     failures: int = 0
     written: float = 0

@@ -15,7 +15,7 @@ from typing import Any
 
 from jupyter_gpu.model import strict
 
-from .shares import identity
+from .shares import identity, jupyter_server
 from .shares.offences import Process
 
 NAME = "node.sock"
@@ -30,23 +30,28 @@ Answer = Callable[[str, str], Awaitable[Mapping[str, Any]]]
 """Of a pod's uid and what is asked for: the answer."""
 Follow = Callable[[str], AsyncIterator[Mapping[str, Any]]]
 """Of a pod's uid: its states."""
+OfFirst = Callable[[Process, str], bool]
+"""In a thread: whether a process is the first of a container of that pod, or comes from it."""
 
 
 class PodSockets:
     """All sockets of this node. ``directory`` tells where that of a slot lies."""
 
-    def __init__(self, directory: Callable[[str], Path], answer: Answer, follow: Follow) -> None:
+    def __init__(self, directory: Callable[[str], Path], answer: Answer, follow: Follow, of_first: OfFirst) -> None:
         self._directory = directory
         self._answer = answer
         self._follow = follow
+        self._of_first = of_first
         self._servers: dict[str, tuple[str, asyncio.Server]] = {}
-        self._peers: dict[str, dict[asyncio.StreamWriter, Process]] = {}
+        self._known: dict[str, dict[asyncio.StreamWriter, Process]] = {}
+        """Of each slot the connections of processes that come from the first of their container."""
         self._one = asyncio.Lock()  # two calls for one slot would leave a server that nobody ends
 
     @property
-    def peers(self) -> frozenset[Process]:
-        """The Jupyter servers: of each container the one that has been connected longest. Anybody can connect."""
-        return frozenset(next(iter(known.values())) for known in self._peers.values() if known)
+    def servers(self) -> frozenset[Process]:
+        """The Jupyter servers, one of each container at most (:mod:`~.shares.jupyter_server`). Anybody can connect."""
+        found = (jupyter_server.server(known.values()) for known in self._known.values())
+        return frozenset(one for one in found if one is not None)
 
     async def serve(self, slot: str, uid: str) -> None:
         """Have the socket of ``slot`` serve that pod from now on. Raises :class:`OSError`."""
@@ -55,27 +60,28 @@ class PodSockets:
 
     async def _serve(self, slot: str, uid: str) -> None:
         path = self._directory(slot) / NAME
-        known = self._servers.get(slot)
-        if known and known[0] == uid and path.is_socket():
+        before = self._servers.get(slot)
+        if before and before[0] == uid and path.is_socket():
             return
         await self._close(slot)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        connections: set[asyncio.StreamWriter] = set()
-        peers = self._peers[slot] = {}
+        connections: dict[asyncio.StreamWriter, Process] = {}
+        known = self._known[slot] = {}
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if len(connections) >= MAX_CONNECTIONS:
+            process = _peer(writer)
+            if process is None or not _has_room(connections, process):
                 writer.close()
                 return
-            connections.add(writer)
-            if process := _peer(writer):
-                peers[writer] = process
+            connections[writer] = process
             try:
+                if await asyncio.to_thread(self._of_first, process, uid):
+                    known[writer] = process
                 await self._converse(uid, reader, writer)
             finally:
-                connections.discard(writer)
-                peers.pop(writer, None)
+                connections.pop(writer, None)
+                known.pop(writer, None)
                 writer.close()
 
         server = await asyncio.start_unix_server(connected, path, limit=MAX_REQUEST)
@@ -148,6 +154,19 @@ def _wanted(line: bytes) -> str:
     """What is asked for. Raises :class:`~jupyter_gpu.model.strict.FieldError`."""
     body = strict.an_object(strict.loads(line, MAX_REQUEST), "A request")
     return strict.required(body, "get", strict.one_of("node", "sample", "pod"))
+
+
+def _has_room(connections: dict[asyncio.StreamWriter, Process], newcomer: Process) -> bool:
+    """Whether it may connect: if there are too many the youngest process loses a connection."""
+    if len(connections) < MAX_CONNECTIONS:
+        return True
+    loser = jupyter_server.makes_room(connections.values(), newcomer)
+    if loser is None:
+        return False
+    writer = next(writer for writer, process in connections.items() if process == loser)
+    del connections[writer]
+    writer.close()
+    return True
 
 
 def _peer(writer: asyncio.StreamWriter) -> Process | None:

@@ -20,7 +20,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -30,11 +30,14 @@ from typing import Generic, TypeVar
 from jupyter_gpu.model.gpu import Device, Gpu
 
 from . import syscalls
+from .look_rules import EACH, MAPPING, PROCESS, THREAD, Budget, OverBudget
 
 K = TypeVar("K")
 Identity = tuple[int, int]
 """Of a plain file: ``st_dev`` and ``st_ino``."""
 
+ROUNDS = 100
+"""How often a look turns to those that were born during it."""
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
 _GONE = (FileNotFoundError, ProcessLookupError)
 _IN_FLIGHT = re.compile(rb"^scm_fds:\s*[1-9]", re.MULTILINE)
@@ -71,6 +74,10 @@ class Scan(Generic[K]):
     """For each target who holds it, by pid."""
     uninspectable: tuple[Process, ...]
     """Processes that we may not look into: each could hold anything. None of them for a capable root."""
+    over: tuple[Process, ...] = ()
+    """Processes at which a budget ended: of these, and of later ones with the same budget, not all was looked at."""
+    evidence: Mapping[tuple[K, int], str] = field(default_factory=dict)
+    """By target and pid a descriptor or mapping, as a path below ``/proc``; see :func:`shows`."""
 
 
 def target(gpu: Gpu) -> Target | None:
@@ -95,19 +102,27 @@ def scan(
     *,
     mappings: bool = True,
     pod: Collection[int] = (),
+    budgets: Callable[[int], Budget | None] = lambda _: None,
 ) -> Scan[K]:
     """Look at all processes, or only at ``pids``.
 
     ``mappings=False`` leaves out memory mappings: enough to show who uses a GPU, never enough to release one. ``pod``:
-    pids that are searched for hidden descriptors as well; what may be any file counts as every target. A process that
-    ends during the look holds nothing.
+    pids that are searched for hidden descriptors as well; what may be any file counts as every target. ``budgets``:
+    what may be read of a process and all others with the same budget; None: everything. A process that ends during the
+    look holds nothing.
     """
     look = _Look.of(wanted)
     holders: dict[K, list[Process]] = {key: [] for key in wanted}
     closed: list[Process] = []
-    for pid in _every_pid() if pids is None else sorted(set(pids)):
+    over: list[Process] = []
+    for pid, budget in _processes(pids, budgets):
+        look.budget = budget or Budget(float("inf"))
         try:
             held = look.process(pid, mappings=mappings, hidden=pid in pod) if wanted else set()
+        except OverBudget:
+            if process := describe(pid):
+                over.append(process)
+            continue
         except _GONE:
             continue
         except PermissionError:
@@ -120,18 +135,70 @@ def scan(
     return Scan(
         {key: tuple(sorted(found)) for key, found in holders.items()},
         tuple(sorted(closed)),
+        tuple(over),
+        look.evidence,
     )
 
 
-def _every_pid() -> Iterator[int]:
+def opens(pid: int, devices: Iterable[Device]) -> bool:
+    """Whether ``pid`` has any of ``devices`` open, or cannot be looked into, or not within a budget."""
+    budget = Budget(EACH)
+    seen = scan({device: Target(device=device) for device in devices}, (pid,), budgets=lambda _: budget)
+    return any(seen.holders.values()) or bool(seen.uninspectable or seen.over)
+
+
+def shows(path: str, wanted: Target) -> bool:
+    """Whether ``path`` of :attr:`Scan.evidence` still leads to that file; False also if it may not be followed."""
+    try:
+        found = syscalls.status_at(syscalls.AT_FDCWD, path.encode())
+    except PermissionError:
+        return False
+    return bool(found and _Look.of({0: wanted}).match(found))
+
+
+def _processes(
+    pids: Iterable[int] | None, budgets: Callable[[int], Budget | None]
+) -> Iterator[tuple[int, Budget | None]]:
+    """Which to look at, each with its budget; none whose budget is spent."""
+    if pids is not None:
+        for pid in sorted(set(pids)):
+            budget = budgets(pid)
+            if not budget or not budget.over:
+                yield pid, budget
+        return
+    every = _every_pid()
+    looked: bool | None = None
+    with suppress(StopIteration):
+        while True:
+            pid = every.send(looked) if looked is not None else next(every)
+            budget = budgets(pid)
+            looked = _exists(pid) and not (budget and budget.over)
+            if looked:
+                yield pid, budget
+
+
+def _every_pid() -> Generator[int, bool | None, None]:
     """All processes, and those that are born while they are looked at: one may have inherited what its parent closed.
 
-    Ends when there are no new ones.
+    Ends when there are no new ones. It is sent whether a process was worth it: of those that a pod makes without end
+    all are beyond its budget at last, and what has ended by now may go on for ever, so these are not waited for.
     """
     seen: set[int] = set()
-    while new := set(all_pids()) - seen:
-        yield from sorted(new)
-        seen |= new
+    for _ in range(ROUNDS):
+        fresh = False
+        for pid in sorted(set(all_pids()) - seen):
+            seen.add(pid)
+            fresh = (yield pid) is not False or fresh
+        if not fresh:
+            return
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.stat(f"/proc/{pid}")
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(slots=True)
@@ -141,6 +208,9 @@ class _Look(Generic[K]):
     devices: dict[Device, list[K]]
     files: dict[Identity, list[K]]
     mapped: dict[tuple[bytes, bytes], tuple[K, ...]] = field(default_factory=dict)
+    evidence: dict[tuple[K, int], str] = field(default_factory=dict)
+    budget: Budget = field(default_factory=lambda: Budget(float("inf")))
+    """Of the process that is looked at."""
 
     @classmethod
     def of(cls, wanted: Mapping[K, Target]) -> _Look[K]:
@@ -153,9 +223,10 @@ class _Look(Generic[K]):
         return look
 
     def process(self, pid: int, *, mappings: bool, hidden: bool) -> set[K]:
-        """What the process has open; raises if it may not be inspected or is gone."""
+        """What the process has open; raises if it may not be inspected or is gone, and :class:`OverBudget`."""
+        self.budget.spend(PROCESS)
         held = self.task(pid, f"/proc/{pid}", mappings=mappings, hidden=hidden)
-        for thread in _separate_threads(pid):
+        for thread in self.separate_threads(pid):
             try:
                 held |= self.task(pid, f"/proc/{pid}/task/{thread}", mappings=mappings, hidden=hidden)
             except _GONE:
@@ -163,23 +234,37 @@ class _Look(Generic[K]):
         return held
 
     def task(self, pid: int, directory: str, *, mappings: bool, hidden: bool) -> set[K]:
-        held = self.descriptors(f"{directory}/fd")
+        held = self.descriptors(pid, f"{directory}/fd")
         if mappings:
             held |= self.mappings(pid, f"{directory}/maps")
         if hidden:
             held |= self.stashed(directory)
         return held
 
-    def descriptors(self, directory: str) -> set[K]:
+    def descriptors(self, pid: int, directory: str) -> set[K]:
         held: set[K] = set()
         opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for name in os.listdir(opened):
-                if found := syscalls.status_at(opened, name.encode()):
-                    held.update(self.match(found))
+            # since Linux 6.2 this is their number, so that of far too many none is read
+            known = os.fstat(opened).st_size
+            self.budget.spend(known)
+            for number, name in enumerate(_names(opened), start=1):
+                if number > known:
+                    self.budget.spend(1)
+                if (found := syscalls.status_at(opened, name.encode())) and (keys := self.match(found)):
+                    held.update(keys)
+                    self.evidence.update({(key, pid): f"{directory}/{name}" for key in keys})
         finally:
             os.close(opened)
         return held
+
+    def separate_threads(self, pid: int) -> Iterator[int]:
+        """Threads whose descriptors are not those of the process; all others too where the kernel cannot tell."""
+        for name in _names(f"/proc/{pid}/task"):
+            self.budget.spend(THREAD)
+            thread = int(name)
+            if thread != pid and not syscalls.same_files(pid, thread):
+                yield thread
 
     def stashed(self, directory: str) -> set[K]:
         """Descriptors in flight in a socket, which may be anything, and files of io_uring, which are named.
@@ -188,7 +273,8 @@ class _Look(Generic[K]):
         """
         held: set[K] = set()
         elsewhere = os.stat(f"{directory}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino
-        for name in os.listdir(f"{directory}/fd"):
+        for name in _names(f"{directory}/fd"):
+            self.budget.spend(1)
             try:
                 kind = os.readlink(f"{directory}/fd/{name}")
                 if not kind.startswith(("socket:", "anon_inode:[io_uring]")):
@@ -211,14 +297,20 @@ class _Look(Generic[K]):
         return self.match(found) if found else (*chain(*self.devices.values(), *self.files.values()),)
 
     def mappings(self, pid: int, path: str) -> set[K]:
+        parts = []
         with open(path, "rb") as file:
-            text = file.read()
+            while more := file.read(2**16):
+                self.budget.spend(MAPPING * more.count(b"\n"))
+                parts.append(more)
         held: set[K] = set()
-        found = {(device, inode): (where, name) for where, device, inode, name in _MAPPING.findall(text)}
+        lines = _MAPPING.findall(b"".join(parts))
+        found = {(device, inode): (where, name) for where, device, inode, name in lines}
         for identity, line in found.items():
             if identity not in self.mapped:
                 self.mapped[identity] = self.mapping(pid, *identity, *line)
             held.update(self.mapped[identity])
+            for key in self.mapped[identity]:
+                self.evidence.setdefault((key, pid), f"/proc/{pid}/map_files/{line[0].decode()}")
         return held
 
     def mapping(self, pid: int, device: bytes, inode: bytes, where: bytes, path: bytes) -> tuple[K, ...]:
@@ -242,12 +334,11 @@ class _Look(Generic[K]):
         return ()
 
 
-def _separate_threads(pid: int) -> Iterator[int]:
-    """Threads whose descriptors are not those of the process; all others too where the kernel cannot tell."""
-    for name in os.listdir(f"/proc/{pid}/task"):
-        thread = int(name)
-        if thread != pid and not syscalls.same_files(pid, thread):
-            yield thread
+def _names(directory: str | int) -> Iterator[str]:
+    """What is in it, some at a time: there may be a million."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            yield entry.name
 
 
 def _hidden(pid: int) -> Process | None:

@@ -11,7 +11,7 @@ from jupyter_gpu.model.annotations import ATTACHED, Attached, encode
 from .inventory import Inventory
 from .slots import PodRef
 
-INTRUDER = "GpuIntruder"
+INTRUDER, TWO_OWNERS, ONE_OWNER = "GpuIntruder", "GpuHasTwoOwners", "GpuHasOneOwner"
 
 
 class Publisher:

@@ -15,6 +15,7 @@ from . import pretended_load, proc
 from .guarded_pod import GuardedPod
 from .holders import inner_pid
 from .inventory import Inventory
+from .look_rules import EACH, Budget
 from .member import Member
 
 FRESH = 0.5
@@ -79,7 +80,8 @@ class Samples:
 
 
 def _seen(gpus: list[Gpu], guard: GuardedPod) -> Mapping[str, tuple[proc.Process, ...]]:
-    return proc.scan(proc.targets(gpus), guard.processes(), mappings=False).holders
+    budget = Budget(EACH)
+    return proc.scan(proc.targets(gpus), guard.processes(), mappings=False, budgets=lambda _: budget).holders
 
 
 def _told(process: proc.Process) -> Holder:

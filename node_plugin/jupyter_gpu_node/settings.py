@@ -15,6 +15,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.settings_file import SettingsError, bounded, checked
 
 from . import share_settings, slots
+from .managed_rules import Managed
 from .share_settings import ShareSettings
 
 SLOT = "jupyter-gpu.io/slot"
@@ -111,6 +112,8 @@ class Settings:
     """Where programs are pinned (bpffs)."""
     simulated: Simulated | None = None
     """None: the node's real GPUs."""
+    managed: Managed = field(default_factory=Managed)
+    """Which of them are ours; the others are left to whoever gives them away."""
     driver: Driver = field(default_factory=Driver)
     cgroup: Path | None = None
     """Where this process sees the host's ``/sys/fs/cgroup``; None: where the kernel says."""

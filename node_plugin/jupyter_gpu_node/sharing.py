@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class Sharing:
-    """Of one node. ``members`` tells its pods; ``servers`` who is never stopped or ended; ``reader`` who uses what.
+    """Of one node. ``members`` tells its pods; ``servers`` the Jupyter servers; ``reader`` who uses what.
 
     ``gated``: the slots whose containers have the gate. ``heard``: whether the API server has told of all pods.
     """
@@ -75,7 +75,6 @@ class Sharing:
         self._heard = heard
         self._boot = proc.boot()
         self._served = served_shares.load(settings.served, self._boot)
-        self._servers = servers
         self.taken = TakenShares(members, publisher.about_pod, metrics)
         self._slots: dict[str, tuple[str, ...]] = {}
         self._shown: dict[str, Shown] = {}
@@ -90,7 +89,8 @@ class Sharing:
             settings.offences,
             self._take_away,
             pod_of=self._pod_of,
-            never=servers,
+            spare=servers,
+            opens=self._opens,
             reader=reader,
             tell=self.taken.stopped,
             penalties=lambda gpu: rules(gpu).penalties,
@@ -182,10 +182,6 @@ class Sharing:
             self._slots[uid] = (*self._slots.get(uid, ()), slot)
         if self._begun.is_set():
             await self.update(uid)
-
-    def spared(self, pid: int, start: int) -> bool:
-        """Whether that process is a Jupyter server, with which all notebooks of its user would end."""
-        return Process(pid, start) in self._servers()
 
     def knows(self, uid: str) -> bool:
         """Whether any slot of that pod is known."""
@@ -351,6 +347,9 @@ class Sharing:
         """Whose that process is; nobody's that was started without the gate: it cannot keep to turns."""
         uid = places.pod_of(pid)
         return uid if uid and self._has_gate(uid) else None
+
+    def _opens(self, pid: int) -> bool:
+        return proc.opens(pid, self._inventory.devices)
 
 
 def _heard(done: asyncio.Future[None]) -> None:

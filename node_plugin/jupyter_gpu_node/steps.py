@@ -23,14 +23,17 @@ from .audit_rules import Rights
 from .guarded_pod import GuardedPod, enclose
 from .guarding import Guarding
 from .holders import Eyes, Sight
+from .holding_on import Held, search_over
 from .inventory import Inventory
 from .joining import Joining
+from .look_rules import EACH, Budget, missing_since
 from .member import Member, advance, believed, lacking, suspicious, wanted, worth_writing
 from .metrics import Metrics
 from .pins import Pins
 from .places import Places
 from .pod_news import PodNews
 from .publisher import Publisher
+from .searches import Searches
 from .sharing import Sharing
 
 T = TypeVar("T")
@@ -57,6 +60,7 @@ class Tools:
     joining: Joining
     created_with: Callable[[str], frozenset[str] | None]
     """By uid of a pod, the paths of GPUs that its containers were created with; None: not known."""
+    searches: Searches
 
 
 class Steps:
@@ -133,9 +137,11 @@ class Steps:
             raise
         pids = guard.processes()
         starts = (start for pid in pids if (start := proc.process_start_time(pid)) is not None)
-        seen = proc.scan(proc.targets(gpus), pids, pod=pids) if new else None
+        budget = Budget(EACH)
+        seen = proc.scan(proc.targets(gpus), pids, pod=pids, budgets=lambda _: budget) if new else None
         looked = seen is not None and bool(inventory.seen)  # of a driver that is silent nothing was looked for
         clean = seen is not None and looked and not any(seen.holders.values()) and not seen.uninspectable
+        clean = clean and not budget.over
         return guard, new, min(starts, default=_now()), clean
 
     def share_groups(self) -> None:
@@ -156,8 +162,9 @@ class Steps:
         unhealthy = self._tools.inventory.unhealthy
         member.attached = advance(member, shares, sight, self._rights(), claimed=claimed, unhealthy=unhealthy)
         member.granted = {share.uuid: share.milli for share in shares}
-        # where nothing is known nothing was looked for, and of what moved nothing is proven
-        member.settled = member.settled or (bool(self._tools.inventory.seen) and not sight.moving)
+        # where nothing is known nothing was looked for, and of what moved, or is too much, nothing is proven
+        unseen = sight.moving or member.uid in sight.over
+        member.settled = member.settled or (bool(self._tools.inventory.seen) and not unseen)
         self._tools.sharing.changed()  # what is proven closed has no share any more
         return sight
 
@@ -196,27 +203,33 @@ class Steps:
             faults.point("agent:rules")
 
     async def _end_taken(self, member: Member, sight: Sight) -> None:
-        """Processes of the pod that have a GPU open of which its share was taken away, but never a Jupyter server."""
-        sharing = self._tools.sharing
-        holders = {one for uuid in sharing.taken.of(member.uid) for one in sight.holders.get(uuid, ())}
-        found = [one for one in holders if one.pod == member.uid and not sharing.spared(one.pid, one.start)]
+        """All processes of the pod that have a GPU open of which its share was taken away, whatever they are."""
+        taken = self._tools.sharing.taken.of(member.uid)
+        holders = {one for uuid in taken for one in sight.holders.get(uuid, ())}
+        found = [one for one in holders if one.pod == member.uid]
         await asyncio.gather(*(killing.end(suspect) for suspect in found))
 
     async def _look(self, member: Member, shares: tuple[GpuShare, ...]) -> Sight:
         seen: Mapping[str, Gpu] = self._tools.inventory.seen
         missing = suspicious(member, [share.uuid for share in shares], seen)
+        now = time.monotonic()
+        member.missing = missing_since(member.missing, missing, now)
         if not missing:
             return Sight()
         pods = {member.uid: member.guard.group} if member.guard else {}
         wanted = {uuid: seen[uuid] for uuid in missing if uuid in seen}  # of one that is not known nothing is proven
+        if member.held and member.held.stands(member, wanted, self._rights(), now):
+            return member.held.sight
         sight = await self._tools.eyes.look(wanted, pods)
         faults.point("agent:looked")
+        sight, proven = search_over(self._tools.searches, member, sight, wanted, seen, self._rights(), time.monotonic())
+        member.held = Held.of(member, sight, wanted, self._rights(), now)
         moving = sight.moving & {member.uid}
         if not believed(member, bool(moving), time.monotonic()):
-            return Sight(sight.holders, sight.hidden, moving=moving)
+            return Sight(sight.holders, sight.hidden, moving=moving, over=sight.over)
         if moving:
             self._tools.metrics.moving.inc()
-        return Sight(sight.holders, sight.hidden, frozenset(wanted))
+        return Sight(sight.holders, sight.hidden, proven, over=sight.over)
 
     async def record(self, member: Member) -> None:
         """One write, if there is something to tell."""
@@ -245,6 +258,7 @@ class Steps:
         await self.do(self._tools.pins.discard, member.uid)
         self._tools.metrics.forget(member.uid)
         self._tools.sharing.forget(member.uid)
+        self._tools.searches.forget(member.uid)
         self.share_groups()
 
     async def do(self, work: Callable[..., T], *arguments: object) -> T:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 from pathlib import Path
 
 from .deputy import Deputy
@@ -22,24 +23,28 @@ def act(group):
 
 
 class Thawer:
-    """Tells the deputy."""
+    """Tells the deputy. Pods are held still side by side, in threads."""
 
     def __init__(self, python: str = sys.executable) -> None:
         self._deputy = Deputy(_ACT, python)
+        self._one = threading.Lock()
         atexit.register(self.close)
 
     def hold(self, group: Path) -> None:
         """From now on ``group`` runs again if this process dies. Raises :class:`OSError` if that cannot be promised."""
-        try:
-            self._deputy.hold(os.fsencode(group))
-        except OSError:
-            self.release(group)
-            raise
+        with self._one:
+            try:
+                self._deputy.hold(os.fsencode(group))
+            except OSError:
+                self._deputy.release(os.fsencode(group))
+                raise
 
     def release(self, group: Path) -> None:
         """It runs again."""
-        self._deputy.release(os.fsencode(group))
+        with self._one:
+            self._deputy.release(os.fsencode(group))
 
     def close(self) -> None:
         """End the deputy; it lets run what it was told of."""
-        self._deputy.close()
+        with self._one:
+            self._deputy.close()

@@ -196,26 +196,26 @@ def test_the_socket_of_another_pod(scene: Scene) -> None:
 
 
 def test_a_share_that_is_taken_away(scene: Scene) -> None:
-    """Who does not give the GPU back loses it: closed, its processes on it ended, and told why; until asked anew."""
+    """Who does not give the GPU back loses it: closed, its processes on it ended, and told why; until asked anew.
+
+    All of them: also the container's first process, which is connected as the Jupyter server is, before all others.
+    """
     gpu, hog, other = two(scene)
     device = scene.node.nodes[0]
-    rude, holder, server = hog.pod.spawn(), hog.pod.spawn(), hog.pod.spawn()
+    first, rude, holder = hog.pod.spawn(), hog.pod.spawn(), hog.pod.spawn()
     path, node = str(hog.socket(gpu)), str(hog.directory() / "node.sock")
-    server.run(
-        f'global s; s = socket.socket(socket.AF_UNIX); s.connect({node!r}); s.sendall(b\'{{"get": "node"}}\\n\')'
-    )
-    server.run("s.recv(1)")
-    for child in (holder, server):
+    first.run(f'global s; s = socket.socket(socket.AF_UNIX); s.connect({node!r}); s.sendall(b\'{{"get": "node"}}\\n\')')
+    first.run("s.recv(1)")
+    for child in (holder, first):
         child.run(f"global held; held = open_device({str(device)!r})")
     rude.run(f"global s; s = socket.socket(socket.AF_UNIX); s.connect({path!r}); s.sendall({encode(Ask(0))!r})")
     assert len(rude.run("s.recv(32)")) == 32
     program = other.busy(gpu)
     until(lambda: "GpuShareTaken" in hog.pod.events(), PATIENCE, "the event")
-    hog.pod.until_has(draining=(gpu,))
-    runs_on(program)
-    assert holder.process.wait(PATIENCE) == -9, "It had the GPU open."
-    server.run("os.close(held)")  # a Jupyter server is never ended: its GPU is free when it closes it
+    for child in (holder, first):
+        assert child.process.wait(PATIENCE) == -9, "It had the GPU open."
     hog.pod.until_has()
+    runs_on(program)
     assert rude.probe(device) == "-"
     until(lambda: not hog.socket(gpu).exists(), PATIENCE, "the socket to be gone")
     assert scene.metric("jupyter_gpu_shares_taken_total") == 1

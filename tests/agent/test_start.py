@@ -299,18 +299,18 @@ async def test_one_pod_s_trouble_is_its_own(quiet: Node) -> None:
 
 
 async def test_what_a_pod_is_told_of_its_shares(quiet: Node) -> None:
-    """Why they are only counted, in words; that of each container who connected first is never stopped."""
+    """Why they are only counted, in words; the container's first process is its server, whoever connected before."""
     pod = quiet.pod()
-    pod.spawn()
+    first = pod.spawn()
     async with running(quiet) as plugin:
         await plugin.agent.before_start(ref(pod), "main", SLOT)
         path = plugin.settings.slot_directory(SLOT) / "node.sock"
-        first, second = pod.spawn(), pod.spawn()
-        for child in (first, second):
+        second = pod.spawn()
+        for child in (second, first):
             connect = f"global s; s = socket.socket(socket.AF_UNIX); s.connect({str(path)!r})"
             await asyncio.to_thread(child.run, f'{connect}; s.sendall(b\'{{"get": "sample"}}\\n\')')
             await asyncio.to_thread(child.run, "s.recv(1)")
-        assert [one.pid for one in plugin.sockets.peers] == [first.pid]
+        assert [one.pid for one in plugin.sockets.servers] == [first.pid]
         (about,) = await ask(path, {"get": "node"})
         assert about["shares"] == {"problem": "it has not been put into place yet", "taken": {}}
         plugin.gate.install()

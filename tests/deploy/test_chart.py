@@ -22,7 +22,7 @@ GUIDE = chart.CHART.parents[2] / "docs" / "cluster-guide.md"
 REAL: dict[str, Any] = {}
 SIMULATED = {"node": {"simulated": {"count": 4, "nodes": {"node2": {"firstMinor": 44}}}}}
 FULL: dict[str, Any] = {
-    **SIMULATED,
+    "node": {**SIMULATED["node"], "managed": {"models": ["NVIDIA T4"], "nodes": {"node2": {"indexes": [0, 1]}}}},
     "scheduler": {"service": {"clusterIP": "10.96.0.99"}, "policy": {"name": "pack"}},
     "kubeScheduler": {"replicas": 1},
     "notebooks": {"namespaces": [{"namespace": "alice"}], "readEvents": True},
@@ -144,6 +144,8 @@ def test_values_and_schema_name_the_same() -> None:
         ({"kubeScheduler": {"extenderTimeoutSeconds": 0}}, "/kubeScheduler/extenderTimeoutSeconds"),
         ({"node": {"simulated": {"count": 25}}}, "/node/simulated/count"),
         ({"node": {"simulated": {"nodes": {"a": {"minor": 4}}}}}, "/node/simulated/nodes/a"),
+        ({"node": {"managed": {"indices": [0]}}}, "/node/managed"),
+        ({"node": {"managed": {"nodes": {"a": {"indexes": ["0"]}}}}}, "/node/managed/nodes/a/indexes/0"),
         ({"node": {"slots": -1}}, "/node/slots"),
         ({"node": {"shares": {"timing": {"lease": 1}}}}, "/node/shares/timing/lease"),
         ({"node": {"shares": {"gpus": {"GPU-1": {"elastic": {"grow": 2}}}}}}, "/node/shares/gpus/GPU-1/elastic/grow"),
@@ -188,6 +190,9 @@ def test_programs_understand_their_settings(values: dict[str, Any], tmp_path: Pa
         second = node_settings.load(file, {"NODE_NAME": "node2"}).simulated
         assert second is not None
         assert (second.count, second.first_minor) == (4, 44)
+    if values is FULL:
+        managed = node_settings.load(file, {"NODE_NAME": "node2"}).managed
+        assert (managed.on("node1").models, managed.on("node2").indexes) == (("NVIDIA T4",), (0, 1))
     assert json.loads(file.read_text()) == json.loads(chart.hook_files(values)["settings.json"])
 
 

@@ -174,7 +174,7 @@ async def test_a_new_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 async def test_pod_resources_of_a_kubelet_that_is_away_are_an_error_in_words(tmp_path: Path) -> None:
     """Not a hang: a container's start waits for it."""
-    with pytest.raises(PodResourcesError, match="does not say who has slots: no answer within"):
+    with pytest.raises(PodResourcesError, match="does not say who has which device: no answer within"):
         await PodResources(tmp_path / "kubelet.sock", timeout=0.3).list("jupyter-gpu.io/slot")
 
 

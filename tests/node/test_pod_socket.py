@@ -36,7 +36,7 @@ async def serving(folder: Path, news: PodNews) -> AsyncIterator[Path]:
     async def answer(uid: str, what: str) -> Mapping[str, Any]:
         return {"asked": what, "uid": uid}
 
-    sockets = PodSockets(lambda slot: folder / slot, answer, news.follow)
+    sockets = PodSockets(lambda slot: folder / slot, answer, news.follow, lambda *_: True)
     await sockets.serve(SLOT, "u")
     try:
         yield folder / SLOT / NAME

@@ -10,6 +10,7 @@ import pytest
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node import proc, syscalls
+from jupyter_gpu_node.look_rules import Budget
 from jupyter_gpu_node.proc import Process, Target
 
 from .conftest import DEVICES, Child
@@ -364,3 +365,111 @@ def test_fast_enough(spawn: Spawn) -> None:
         proc.scan(TARGETS)
         spent.append(time.thread_time() - begin)
     assert min(spent) < 0.0005 * max(50, len(proc.all_pids()))
+
+
+# --- what a look may cost ---------------------------------------------------------------------------------------------
+
+MANY = 15_000
+HOARD = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({MANY} + 100,) * 2)
+null = os.open('/dev/null', os.O_RDONLY)
+hoard = [os.dup(null) for _ in range({MANY})]
+"""
+
+
+def budgeted(left: float) -> tuple[Budget, Callable[[int], Budget]]:
+    """One budget for all, and how a look asks for it."""
+    budget = Budget(left)
+    return budget, lambda _: budget
+
+
+@pytest.mark.root
+def test_a_look_ends_where_its_budget_ends(spawn: Spawn, nodes: Nodes) -> None:
+    """It says at which process; what was found before stays, and with enough it finds what comes last."""
+    first, hoarder = spawn(), spawn()
+    first.run(f"device = open_device({str(nodes[0])!r})")
+    hoarder.run(HOARD)
+    hoarder.run(f"device = open_device({str(nodes[1])!r})")
+    budget, budgets = budgeted(10_000)
+    found = proc.scan(TARGETS, [first.pid, hoarder.pid], pod=[first.pid, hoarder.pid], budgets=budgets)
+    assert [process.pid for process in found.over] == [hoarder.pid]
+    assert budget.over
+    assert [process.pid for process in found.holders[DEVICES[0]]] == [first.pid]
+    assert found.holders[DEVICES[1]] == ()
+    _, budgets = budgeted(4 * MANY)
+    found = proc.scan(TARGETS, [first.pid, hoarder.pid], pod=[first.pid, hoarder.pid], budgets=budgets)
+    assert not found.over
+    assert [process.pid for process in found.holders[DEVICES[1]]] == [hoarder.pid]
+    assert proc.opens(first.pid, TARGETS)
+    assert not proc.opens(spawn().pid, TARGETS)
+
+
+@pytest.mark.root
+def test_what_is_too_much_costs_next_to_nothing(spawn: Spawn) -> None:
+    """The kernel tells how many descriptors there are before one of them is read."""
+    child = spawn()
+    child.run(HOARD)
+    if Path(f"/proc/{child.pid}/fd").stat().st_size < MANY:
+        pytest.skip("this kernel does not tell: Linux 6.2 does")
+    spent = {}
+    for left in (10_000, float("inf")):
+        begin = time.thread_time()
+        proc.scan(TARGETS, [child.pid], budgets=budgeted(left)[1])
+        spent[left] = time.thread_time() - begin
+    assert spent[10_000] < spent[float("inf")] / 5
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", ["mappings", "threads"])
+def test_a_budget_counts_everything_that_is_read(spawn: Spawn, kind: str) -> None:
+    """Not descriptors alone."""
+    child = spawn()
+    if kind == "mappings":
+        child.run("kept = [mmap.mmap(-1, 4096, prot=1 + number % 2 * 2) for number in range(4000)]")
+    else:
+        child.run("done = threading.Event(); [threading.Thread(target=done.wait).start() for _ in range(400)] and None")
+    _, budgets = budgeted(300)
+    assert proc.scan(TARGETS, [child.pid], budgets=budgets).over
+    if kind == "threads":
+        child.run("done.set()")
+
+
+@pytest.mark.root
+def test_a_pod_that_forks_without_end_does_not_keep_a_look_from_its_end(spawn: Spawn, nodes: Nodes) -> None:
+    """Its budget ends, and others are looked at."""
+    forker, other = spawn(), spawn()
+    forker.run("""
+        def fork():
+            while True:
+                if os.fork() == 0:
+                    if os.fork() == 0:
+                        time.sleep(0.02)
+                    os._exit(0)
+                os.wait()
+        threading.Thread(target=fork, daemon=True).start()
+    """)
+    other.run(f"device = open_device({str(nodes[0])!r})")
+    budget = Budget(2000)
+    own = {os.getpid(), other.pid}
+    found = proc.scan(TARGETS, budgets=lambda pid: budget if pid >= forker.pid and pid not in own else None)
+    assert [process.pid for process in found.holders[DEVICES[0]]] == [other.pid]
+
+
+@pytest.mark.root
+def test_what_shows_a_holder_is_gone_when_it_is(spawn: Spawn, nodes: Nodes, tmp_path: Path) -> None:
+    """A descriptor, a mapping: as long as it is there; and a number that was given to another file is not it."""
+    child = spawn()
+    child.run(f"device = open_device({str(nodes[0])!r})")
+    (path,) = proc.scan(TARGETS, [child.pid]).evidence.values()
+    assert proc.shows(path, TARGETS[DEVICES[0]])
+    assert not proc.shows(path, TARGETS[DEVICES[1]])
+    child.run("os.dup2(os.open('/dev/null', os.O_RDONLY), device)")
+    assert not proc.shows(path, TARGETS[DEVICES[0]])
+    file = tmp_path / "gpu0"
+    file.write_bytes(bytes(4096))
+    child.run(f"address = map_and_close({str(file)!r}, mmap.MAP_SHARED)")
+    (path,) = proc.scan(file_target(file), [child.pid]).evidence.values()
+    assert proc.shows(path, file_target(file)["file"])
+    child.run("libc.munmap(address, 4096)")
+    assert not proc.shows(path, file_target(file)["file"])

@@ -104,8 +104,8 @@ class Bouncing:
     """Both, in this process. What was taken away and told is in `taken` and `told`."""
 
     def __init__(
-        self, folder: Path, *, never: Callable[[], Iterable[Process]] = lambda: (), file: Path | None = None,
-        penalties: Mapping[str, int] | None = None,
+        self, folder: Path, *, spare: Callable[[], Iterable[Process]] = lambda: (), file: Path | None = None,
+        penalties: Mapping[str, int] | None = None, opens: Callable[[int], bool] = lambda _: False,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.taken: list[tuple[str, str, str]] = []
@@ -116,7 +116,8 @@ class Bouncing:
             file or folder / "offences.json",
             lambda *what: self.taken.append(what),
             pod_of=owner,
-            never=never,
+            spare=spare,
+            opens=opens,
             reader=Boards(folder / "boards"),
             tell=self._tell,
             penalties=lambda _: Penalties(**({"grace": 100_000} | dict(penalties or {}))),

@@ -225,13 +225,37 @@ def test_who_must_not_be_stopped_is_not(short: Path, running: Running) -> None:
 
     async def check() -> None:
         spared: list[Process] = []
-        async with Bouncing(short, never=lambda: spared, penalties={"strikes": 2}) as world:
+        async with Bouncing(short, spare=lambda: spared, penalties={"strikes": 2}) as world:
             await world.set({GPU: TWO})
             one = await hog(running, world, "b")
             spared.append(process(one.pid))
             await polite(running, world, "a")
             await until(lambda: world.taken)
             assert not world.told
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("opens", ["yes", "not known"])
+def test_who_has_a_gpu_open_is_stopped_whatever_else_it_is(short: Path, running: Running, opens: str) -> None:
+    """A Jupyter server too, and one that cannot be looked into; only a look at the process itself spares it."""
+    spared: list[Process] = []
+
+    def look(pid: int) -> bool:
+        if opens == "not known":
+            raise PermissionError(13, "no look")
+        return pid == spared[0].pid
+
+    async def check() -> None:
+        async with Bouncing(short, spare=lambda: spared, opens=look) as world:
+            await world.set({GPU: TWO})
+            one = await hog(running, world, "b")
+            spared.append(process(one.pid))
+            log = await polite(running, world, "a")
+            await until(lambda: state(one.pid) == "T")
+            before = len(uses(log))
+            await until(lambda: len(uses(log)) > before)
+            assert world.told[0][1] == "b"
 
     asyncio.run(check())
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 
+from ..managed_rules import Given
 from ..slots import Listed
 from .protos import podresources_v1_pb2 as api
 
@@ -32,7 +33,15 @@ class PodResources:
         self._timeout = timeout
 
     async def list(self, resource: str) -> tuple[Listed, ...]:
-        """All containers that have devices of ``resource``; raises :class:`PodResourcesError`.
+        """All containers that have devices of ``resource``; raises :class:`PodResourcesError`."""
+        return listed(await self._answer(), resource)
+
+    async def others(self, resource: str) -> tuple[Given, ...]:
+        """What containers have of all other resources and of DRA drivers; raises :class:`PodResourcesError`."""
+        return others(await self._answer(), resource)
+
+    async def _answer(self) -> api.ListPodResourcesResponse:
+        """Of the kubelet; raises :class:`PodResourcesError`.
 
         The kubelet refuses more than 100 questions a second, and is away while it restarts: asked again until the
         time is over.
@@ -42,7 +51,7 @@ class PodResources:
             async with asyncio.timeout(self._timeout):
                 while True:
                     try:
-                        return listed(await self._ask(), resource)
+                        return await self._ask()
                     except grpc.aio.AioRpcError as error:
                         why = error.details() or error.code().name
                         if error.code() not in _AGAIN:
@@ -51,7 +60,7 @@ class PodResources:
                     pause = min(2 * pause, 0.5)
         except TimeoutError:
             why = f"no answer within {self._timeout:g} seconds{f' ({why})' if why else ''}"
-        raise PodResourcesError(f"The kubelet behind {self._socket} does not say who has slots: {why}.")
+        raise PodResourcesError(f"The kubelet behind {self._socket} does not say who has which device: {why}.")
 
     async def _ask(self) -> api.ListPodResourcesResponse:
         async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=OPTIONS) as channel:
@@ -72,6 +81,26 @@ def listed(answer: api.ListPodResourcesResponse, resource: str) -> tuple[Listed,
         for container in pod.containers
         if (ids := _ids(container.devices, resource))
     )
+
+
+def others(answer: api.ListPodResourcesResponse, resource: str) -> tuple[Given, ...]:
+    """Of an answer what is not about ``resource``: devices of device plugins and of DRA drivers."""
+    containers = [
+        (f"{pod.namespace}/{pod.name}", container) for pod in answer.pod_resources for container in pod.containers
+    ]
+    plugins = [
+        Given(pod, item.resource_name, tuple(item.device_ids))
+        for pod, container in containers
+        for item in container.devices
+        if item.resource_name != resource
+    ]
+    drivers = [
+        Given(pod, part.driver_name, (part.device_name,))
+        for pod, container in containers
+        for claim in container.dynamic_resources
+        for part in claim.claim_resources
+    ]
+    return (*plugins, *drivers)
 
 
 def _ids(devices: Iterable[api.ContainerDevices], resource: str) -> tuple[str, ...]:

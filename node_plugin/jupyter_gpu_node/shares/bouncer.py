@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from .. import proc
+from ..stock import NVIDIA
 from . import offences, stopping
 from .offences import Event, Penalties, Present, Process, Processes, State
 from .proxy import Proxy, give_back
@@ -60,8 +62,9 @@ class _Watched:
 class Bouncer:
     """Of one node. ``path``: its file. ``take_away`` is called with GPU, pod and reason, ``tell`` so when it stops.
 
-    ``pod_of`` says, in a thread, whose process that pid is; ``never`` who is never stopped, besides ourselves; without
-    ``reader`` nobody is seen who avoids the gate. ``pause`` seconds are between two looks.
+    ``pod_of`` says, in a thread, whose process that pid is; ``spare`` which processes are not stopped, such as the
+    Jupyter server, unless they have a GPU open themselves, which ``opens`` says in a thread. Without ``reader`` nobody
+    is seen who avoids the gate. ``pause`` seconds are between two looks.
     """
 
     def __init__(
@@ -70,7 +73,8 @@ class Bouncer:
         take_away: Callable[[str, str, str], None],
         *,
         pod_of: Callable[[int], str | None] = lambda _: None,
-        never: Callable[[], Iterable[Process]] = lambda: (),
+        spare: Callable[[], Iterable[Process]] = lambda: (),
+        opens: Callable[[int], bool] = lambda pid: proc.opens(pid, NVIDIA),
         reader: Reader | None = None,
         tell: Callable[[str, str, str], None] = lambda *_: None,
         penalties: Callable[[str], Penalties] = lambda _: Penalties(),
@@ -80,7 +84,8 @@ class Bouncer:
         self._path = path
         self._take_away = take_away
         self._pod_of = pod_of
-        self._never = never
+        self._spare = spare
+        self._opens = opens
         self._reader = reader
         self._tell = tell
         self._penalties = penalties
@@ -160,7 +165,8 @@ class Bouncer:
             event = replace(event, there=await self._in_thread(stopping.there, one.avoiders))
         before = offences.to_plain(watched.state)
         late = {share for share, one in watched.state.items() if one.late is not None}
-        outcome = offences.decide(watched.state, event, self._clock(), self._present(gpu), watched.penalties)
+        present = await self._present(gpu)
+        outcome = offences.decide(watched.state, event, self._clock(), present, watched.penalties)
         watched.state = outcome.state
         for order in outcome.orders:
             if isinstance(order, offences.Continue):
@@ -238,13 +244,28 @@ class Bouncer:
         if proxy:
             proxy.close()
 
-    def _present(self, gpu: str) -> Present:
+    async def _present(self, gpu: str) -> Present:
         found: dict[str, set[Process]] = {pod: set(users) for pod, users in self._gpus[gpu].users.items()}
         for pod, process in self._members(gpu):
             found.setdefault(pod, set()).add(process)
+        records = self._gpus[gpu].state.values()
+        meant = frozenset[Process]().union(*found.values(), *(one.stopped | one.avoiders for one in records))
+        if spared := meant & frozenset(self._spare()):
+            spared = await self._in_thread(self._without_gpus, spared)
         ours = frozenset({stopping.identified(os.getpid())} - {None})
-        never = frozenset(one for one in (*self._never(), *ours) if one is not None)
+        never = frozenset(one for one in (*spared, *ours) if one is not None)
         return Present({pod: frozenset(processes) for pod, processes in found.items()}, never)
+
+    def _without_gpus(self, processes: Processes) -> Processes:
+        """Whoever has a GPU open can keep it, whatever else it is; and who cannot be looked into may have one."""
+
+        def opens(one: Process) -> bool:
+            try:
+                return self._opens(one.pid)
+            except OSError:
+                return True
+
+        return frozenset(one for one in processes if not opens(one))
 
     def _members(self, gpu: str) -> list[tuple[str, Process]]:
         members = self._server.members() if self._server else ()

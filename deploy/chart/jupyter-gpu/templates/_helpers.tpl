@@ -191,6 +191,7 @@ cluster are kept. Made at most once in a run, so that every template sees the sa
   {{- $_ := set $settings "driver" (dict "root" .Values.node.driver.root "seen" "/host/driver" "devices" "/host/dev") -}}
 {{- end -}}
 {{- $_ := set $settings "shares" .Values.node.shares -}}
+{{- $_ := set $settings "managed" .Values.node.managed -}}
 {{- mergeOverwrite $settings (deepCopy .Values.node.settings) | toJson -}}
 {{- end }}
 

@@ -98,7 +98,7 @@ class Arbiter:
             self._own / records.OFFENCES,
             self._take_away,
             pod_of=functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
-            never=lambda: [offences.Process(one.pid, one.started) for one in self._clients.servers()],
+            spare=lambda: [offences.Process(one.pid, one.started) for one in self._clients.servers()],
             reader=self._users,
             penalties=lambda gpu: rules.of(gpu).penalties,
         )

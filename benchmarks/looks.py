@@ -1,0 +1,82 @@
+"""What a look at who has GPUs open costs beside a pod that has very many open files."""
+
+import os
+import secrets
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu_node import cgroup, holders
+
+from .figures import CannotRunError, Figure
+
+COMMAND = "scripts/bench looks"
+FILES, PROCESSES, SAMPLES = 15_000, 4, 30
+GPUS = [Gpu(f"GPU-{number}", number, "Simulated GPU", 2**30, device=Device(1, 100 + 2 * number)) for number in range(8)]
+HOARD = f"""
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES} + 100,) * 2)
+null = os.open("/dev/null", os.O_RDONLY)
+hoard = [os.dup(null) for _ in range({FILES})]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def run() -> Sequence[Figure]:
+    """A look with such a pod and without it, one after the other; and the search of that pod alone."""
+    if os.geteuid():
+        raise CannotRunError("to look into other processes needs root")
+    hierarchy = cgroup.mounts().unified
+    if hierarchy is None:
+        raise CannotRunError("there is no cgroup v2 hierarchy")
+    alone = [_look() for _ in range(SAMPLES)]
+    with _hoarder(Path(hierarchy.mount)) as uid:
+        beside = [_look() for _ in range(SAMPLES)]
+        search = [_timed(lambda: holders.search(uid, GPUS, None, {})) for _ in range(3)]
+    name = f"Node: what a pod with {FILES * PROCESSES} open files adds to a look, of what it takes to read them all"
+    added = [max(0.0, each - statistics.median(alone)) / statistics.median(search) for each in beside]
+    return [
+        Figure.of(name, "times", added, COMMAND, goal=0.4),
+        Figure.of("Node: the search of that pod by itself", "ms", search, COMMAND),
+    ]
+
+
+def _look() -> float:
+    return _timed(lambda: holders.look(GPUS, {}, {}))
+
+
+def _timed(work: object) -> float:
+    begin = time.perf_counter()
+    assert callable(work)
+    work()
+    return (time.perf_counter() - begin) * 1000
+
+
+@contextmanager
+def _hoarder(mount: Path) -> Iterator[str]:
+    """Such a pod; its uid."""
+    uid = f"bench-{secrets.token_hex(4)}"
+    group = mount / f"jupyter-gpu-{uid}" / "kubepods" / f"pod{uid}"
+    group.mkdir(parents=True)
+    command = [sys.executable, "-c", HOARD]
+    children = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
+    ]
+    try:
+        for child in children:
+            cgroup.enter(group, child.pid)
+            assert child.stdout
+            assert child.stdout.readline() == "ready\n"
+        yield uid
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+        for directory in (group, *list(group.parents)[:2]):
+            directory.rmdir()

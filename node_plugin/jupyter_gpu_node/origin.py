@@ -1,0 +1,65 @@
+"""Whether a process comes from the first one of its container: read from ``/proc``. It blocks: for a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import cgroup, pod_cgroup, proc
+from .shares import jupyter_server
+from .shares.jupyter_server import Ancestor
+from .shares.offences import Process
+
+MOST_PARENTS = 64
+MOST_PROCESSES = 512
+"""Of a container without a pid namespace of its own: to find the first of more would take too long."""
+
+
+def of_first(process: Process, uid: str, group: Path | None) -> bool:
+    """Whether it is the first process of a container of that pod, or a descendant of it; ``group``: the pod's."""
+    try:
+        own = _group(process.pid)
+        if pod_cgroup.uid_of(own) != uid:
+            return False
+        line = proc.line(process.pid, process.started, MOST_PARENTS)
+        top = jupyter_server.top([_ancestor(pid, start, own) for pid, start in line], MOST_PARENTS)
+        if top is None or not proc.alive(process.pid, process.started):
+            return False
+        return jupyter_server.is_first(top, None if top.first or group is None else _starts(group, process.pid))
+    except (OSError, ValueError):  # it has ended
+        return False
+
+
+def _group(pid: int) -> str:
+    return cgroup.membership(pid).get("", "")
+
+
+def _ancestor(pid: int, start: int, own: str) -> Ancestor:
+    try:
+        return Ancestor(start, _group(pid) == own, _numbers(pid)[1:][-1:] == [1])
+    except PermissionError:  # a process of the machine
+        return Ancestor(start, inside=False, first=False)
+
+
+def _numbers(pid: int) -> list[int]:
+    """Of the process in every pid namespace that it is in, from ours on."""
+    for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+        if line.startswith("NSpid:"):
+            return [int(number) for number in line.split()[1:]]
+    return []
+
+
+def _starts(group: Path, pid: int) -> list[int] | None:
+    """When the processes of its control group started; None if it is not found there, or there are too many."""
+    for pids in _groups(group):
+        if pid in pids:
+            if len(pids) > MOST_PROCESSES:
+                return None
+            return [start for one in pids if (start := proc.process_start_time(one)) is not None]
+    return None
+
+
+def _groups(group: Path) -> Iterator[frozenset[int]]:
+    """Of the pod's group and each below it: its own processes."""
+    for path in (group, *sorted(group.rglob("*/"))):
+        yield frozenset(int(line) for line in (path / "cgroup.procs").read_text().split())

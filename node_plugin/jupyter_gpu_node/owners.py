@@ -1,0 +1,65 @@
+"""Sees whether somebody else gives away a GPU of ours: then it is given to nobody here, and that is said."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from .inventory import Inventory
+from .kubelet.pod_resources import PodResourcesError
+from .managed_rules import Given, second_owners
+from .metrics import Metrics
+from .publisher import ONE_OWNER, TWO_OWNERS, Publisher
+
+OWNED = "It was given to pod {pod} as {source}, by somebody else than jupyter-gpu. One of the two must not have it."
+_log = logging.getLogger(__name__)
+
+
+class Owners:
+    """``given`` asks the kubelet what it has given for other resources than ours."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        given: Callable[[], Awaitable[tuple[Given, ...]]],
+        publisher: Publisher,
+        metrics: Metrics,
+        seconds: float,
+    ) -> None:
+        self._inventory = inventory
+        self._given = given
+        self._publisher = publisher
+        self._metrics = metrics
+        self._seconds = seconds
+        self._told: dict[str, str] = {}
+        """What the cluster was told, by uuid."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.once()
+            await asyncio.sleep(self._seconds)
+
+    async def once(self) -> None:
+        """One question. Where the kubelet does not answer all stays as it is."""
+        try:
+            given = await self._given()
+        except PodResourcesError as error:
+            _log.warning("Whether somebody else gives away GPUs of this node is not known: %s", error)
+            return
+        found = second_owners(self._inventory.seen.values(), given)
+        owned = {uuid: OWNED.format(pod=one.pod, source=one.source) for uuid, one in found.items()}
+        self._inventory.owned_by_others(owned)
+        self._metrics.two_owners.set(len(owned))
+        for uuid in self._told.keys() | owned.keys():
+            if self._told.get(uuid, "") != owned.get(uuid, "") and self._tell(uuid, owned.get(uuid, "")):
+                self._told[uuid] = owned.get(uuid, "")
+        self._told = {uuid: text for uuid, text in self._told.items() if text}
+
+    def _tell(self, uuid: str, text: str) -> bool:
+        """Whether the node's Event could be written."""
+        if text:
+            _log.error("GPU %s: %s", uuid, text)
+            return self._publisher.about_node(TWO_OWNERS, f"GPU {uuid}: {text}")
+        return self._publisher.about_node(ONE_OWNER, f"GPU {uuid} is given away by jupyter-gpu alone again.", "Normal")

@@ -1,0 +1,184 @@
+"""A tenant cannot make its neighbours wait: pods with very many open files, and GPUs that are kept open."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_node import holders
+from jupyter_gpu_node.__main__ import Plugin
+from jupyter_gpu_node.holders import Sight
+from jupyter_gpu_node.look_rules import EACH
+from tests.agent.stage import PATIENCE, Node, Pod
+from tests.agent.test_start import running
+from tests.node.conftest import Child
+from tests.node.test_proc import HOARD, MANY
+
+pytestmark = [pytest.mark.root, pytest.mark.cluster]
+
+
+async def given(plugin: Plugin, node: Node, number: int) -> tuple[Pod, Child]:
+    """A pod with one process that has a GPU open."""
+    pod = node.pod()
+    child = pod.spawn()
+    pod.allocate(node.uuids[number])
+    await asyncio.to_thread(pod.until_has, node.uuids[number])
+    child.run(f"held = open_device({str(node.nodes[number])!r})")
+    return pod, child
+
+
+async def hoarder(node: Node, processes: int = 2) -> tuple[Pod, list[Child]]:
+    """A pod with more open files than a look reads."""
+    assert processes * MANY > EACH
+    pod, first = await asyncio.to_thread(node.running)
+    children = [first, *(pod.spawn() for _ in range(processes - 1))]
+    for child in children:
+        await asyncio.to_thread(child.run, HOARD)
+    return pod, children
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    """Wait for it, very long."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, what
+        await asyncio.sleep(0.02)
+
+
+def pass_on(giver: Child, taker: Child, path: Path) -> None:
+    """What ``giver`` holds, over a socket."""
+    taker.run(f"server = socket.socket(socket.AF_UNIX); server.bind({str(path)!r}); server.listen()")
+    giver.run(f"wire = socket.socket(socket.AF_UNIX); wire.connect({str(path)!r})")
+    giver.run("socket.send_fds(wire, [b'x'], [held]); os.close(held)")
+    taker.run("wire, _ = server.accept(); got = socket.recv_fds(wire, 1, 1)[1][0]")
+
+
+async def test_looks_do_not_take_longer_because_of_a_neighbour(quiet: Node) -> None:
+    """A pod with very many open files is left out, and said to be; side by side with the same look without it."""
+    async with running(quiet) as plugin:
+
+        async def spent() -> tuple[float, Sight]:
+            times = []
+            for _ in range(5):
+                begin = time.thread_time_ns()
+                sight = await asyncio.to_thread(holders.look, plugin.inventory.seen.values(), {}, {})
+                begin = time.perf_counter_ns()
+                sight = await asyncio.to_thread(holders.look, plugin.inventory.seen.values(), {}, {})
+                times.append(time.perf_counter_ns() - begin)
+            return min(times), sight
+
+        before, sight = await spent()
+        assert not sight.over
+        pod, _ = await hoarder(quiet, 3)
+        after, sight = await spent()
+        assert set(sight.over) == {pod.uid}
+        begin = time.perf_counter_ns()
+        assert not (await plugin.eyes.search(pod.uid, plugin.inventory.seen, None)).over
+        alone = time.perf_counter_ns() - begin
+        assert after - before < alone / 2, f"{before / 1e6} → {after / 1e6} ms; the whole pod: {alone / 1e6} ms"
+
+
+async def test_the_releases_of_neighbours_and_its_own_are_proven(quiet: Node) -> None:
+    """Searched by itself, a pod with very many open files is shown to have nothing open."""
+    async with running(quiet) as plugin:
+        pod, child = await given(plugin, quiet, 0)
+        hoard, children = await hoarder(quiet)
+        hoard.allocate(quiet.uuids[1])
+        await asyncio.to_thread(hoard.until_has, quiet.uuids[1])
+        children[-1].run(f"held = open_device({str(quiet.nodes[1])!r})")
+        for one in (pod, hoard):
+            one.allocate(generation=2)
+        await asyncio.to_thread(hoard.until_has, draining=(quiet.uuids[1],))
+        child.run("os.close(held)")
+        await asyncio.to_thread(pod.until_has)
+        assert hoard.draining == [quiet.uuids[1]]
+        children[-1].run("os.close(held)")
+        await asyncio.to_thread(hoard.until_has)
+
+
+async def test_what_is_hidden_among_very_many_files_is_found(quiet: Node, tmp_path: Path) -> None:
+    """It was passed on: the GPU is given to nobody until the search has found it, and its process is ended."""
+    async with running(quiet) as plugin:
+        pod, child = await given(plugin, quiet, 0)
+        hoard, children = await hoarder(quiet)
+        await asyncio.to_thread(pass_on, child, children[0], tmp_path / "s")
+        pod.allocate(generation=2)
+        await asyncio.to_thread(pod.until_has, draining=(quiet.uuids[0],))
+
+        async def ended() -> bool:
+            await plugin.audit.once()
+            return children[0].process.poll() is not None
+
+        while not await ended():
+            assert pod.draining == [quiet.uuids[0]]
+            await asyncio.sleep(0.1)
+        await asyncio.to_thread(pod.until_has)
+        assert children[1].process.poll() is None
+        await until(lambda: "GpuIntruder" in hoard.events(), "the event")
+
+
+async def test_what_is_too_much_even_for_a_search_is_ended(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then it counts as one that has every GPU; so no pod keeps what its neighbours gave back for ever."""
+    monkeypatch.setattr(holders, "MOST", 2.5 * MANY)
+    async with running(quiet) as plugin:
+        pod, child = await given(plugin, quiet, 0)
+        hoard, children = await hoarder(quiet, 3)
+        pod.allocate(generation=2)
+        child.run("os.close(held)")
+        await asyncio.to_thread(pod.until_has, draining=(quiet.uuids[0],))
+        await until(lambda: pod.attached and pod.attached.draining[0].holders, "the holder to be told")
+        assert pod.attached
+        assert all(holder.foreign for holder in pod.attached.draining[0].holders)
+        while all(one.process.poll() is None for one in children):
+            await plugin.audit.once()
+            await asyncio.sleep(0.1)
+        await asyncio.to_thread(pod.until_has)
+        assert sum(one.process.poll() is None for one in children) == 2
+        await until(lambda: "GpuIntruder" in hoard.events(), "the event")
+
+
+async def test_a_pod_that_was_too_much_before_anything_was_known_of_it(
+    quiet: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the plugin starts: it is not taken for one that has nothing, nor does it keep all GPUs of the node."""
+    monkeypatch.setattr(holders, "MOST", 1.5 * MANY)
+    async with running(quiet):
+        hoard, children = await hoarder(quiet)
+    pod = quiet.pod()
+    child = pod.spawn()
+    pod.allocate(quiet.uuids[0])
+    async with running(quiet) as plugin:
+        member = plugin.agent.members[hoard.uid]
+        while all(one.process.poll() is None for one in children):
+            assert not member.settled
+            await plugin.audit.once()
+            await asyncio.sleep(0.1)
+        await until(lambda: member.settled, "the rest of it to be searched")
+        assert not hoard.draining
+        await asyncio.to_thread(pod.until_has, quiet.uuids[0])
+        assert child.probe(quiet.nodes[0]) == "+"
+
+
+async def test_a_gpu_that_is_kept_open_is_looked_for_rarely(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the same descriptor is there; its end is noticed at once, whether its process ends or not."""
+    async with running(quiet) as plugin:
+        pod, child = await given(plugin, quiet, 0)
+        second = pod.spawn()
+        second.run(f"held = open_device({str(quiet.nodes[0])!r})")
+        looks, look = [], holders.look
+        monkeypatch.setattr(holders, "look", lambda *some: looks.append(1) or look(*some))  # type: ignore[func-returns-value]
+        pod.allocate(generation=2)
+        await asyncio.to_thread(pod.until_has, draining=(quiet.uuids[0],))
+        await asyncio.sleep(4)
+        assert 1 <= len(looks) <= 2
+        child.run("os.close(held)")
+        await asyncio.sleep(3)
+        assert len(looks) <= 3
+        assert pod.draining == [quiet.uuids[0]]
+        second.end()
+        begin = time.monotonic()
+        await asyncio.to_thread(pod.until_has)
+        assert time.monotonic() - begin < 10
+        assert len(looks) <= 5

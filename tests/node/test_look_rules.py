@@ -1,0 +1,83 @@
+"""How much a look reads of each pod, and when one with more is searched again: rules."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_node.look_rules import (
+    LEAST_REST,
+    MOST_REST,
+    Budget,
+    Budgets,
+    OverBudget,
+    Search,
+    missing_since,
+)
+
+costs = st.lists(st.integers(0, 50) | st.just(0.125))
+moments = st.floats(0, 1000)
+uuids = st.frozensets(st.sampled_from("abcd"))
+
+
+@given(st.integers(0, 200), costs)
+def test_no_more_is_read_than_the_budget(most: int, wanted: list[float]) -> None:
+    """Once it was not enough nothing more is read, however little."""
+    budget, read, refused = Budget(most), 0.0, False
+    for cost in wanted:
+        try:
+            budget.spend(cost)
+            assert not refused
+            read += cost
+        except OverBudget:
+            refused = True
+    assert read <= most
+    assert budget.over == refused == (sum(wanted) > most)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50))))
+def test_a_pod_takes_nothing_from_another(spent: list[tuple[str, int]]) -> None:
+    """What is left of one depends on what was read of that one alone."""
+    budgets = Budgets(100)
+    for pod, cost in spent:
+        budget = budgets.of(pod)
+        if not budget.over:
+            try:
+                budget.spend(cost)
+            except OverBudget:
+                continue
+    for pod, budget in budgets.by_pod.items():
+        assert budget.over == (sum(cost for name, cost in spent if name == pod) > 100)
+
+
+@given(st.lists(st.integers(0, 100), min_size=2, max_size=20))
+def test_a_pod_is_searched_for_half_of_the_time_at_most(lengths: list[int]) -> None:
+    """Up to the longest rest; and a short one is not repeated without a pause."""
+    now, busy = 0.0, 0.0
+    for length in lengths:
+        search = Search(now, now + length, frozenset())
+        busy += length
+        assert search.next - search.ended >= LEAST_REST
+        assert search.next - search.ended <= MOST_REST
+        now = search.next
+    assert busy <= now / 2 + sum(max(0, length - MOST_REST) for length in lengths)
+
+
+@given(moments, moments, uuids, uuids, moments)
+def test_only_a_search_that_began_later_proves_anything(
+    began: float, length: float, looked: frozenset[str], wanted: frozenset[str], since: float
+) -> None:
+    """And only of what it looked for."""
+    assert Search(began, began + length, looked).proves(wanted, since) == (began >= since and wanted <= looked)
+
+
+@given(st.lists(uuids, max_size=8))
+def test_what_is_opened_again_begins_anew(steps: list[frozenset[str]]) -> None:
+    """Since when something is denied is when it was denied last: what a look saw before counts for nothing."""
+    missing: dict[str, float] = {}
+    for now, denied in enumerate(steps):
+        missing = missing_since(missing, denied, float(now))
+        assert missing.keys() == denied
+        for uuid, since in missing.items():
+            run = 0
+            while now - run >= 0 and uuid in steps[now - run]:
+                run += 1
+            assert since == now - run + 1

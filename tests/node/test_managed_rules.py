@@ -1,0 +1,144 @@
+"""Which GPUs are ours, and which of them somebody else gives away, too: rules, and what the kubelet's answer says."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu.model.view import GpuLoad
+from jupyter_gpu.settings_file import SettingsError
+from jupyter_gpu_node.gpus import OurGpus
+from jupyter_gpu_node.kubelet.pod_resources import others
+from jupyter_gpu_node.kubelet.protos import podresources_v1_pb2 as api
+from jupyter_gpu_node.managed_rules import Choice, Given, Managed, second_owners
+from tests.node.test_settings import read
+
+GPUS = tuple(
+    Gpu(f"GPU-{index}", index, "NVIDIA A100-SXM4-80GB" if index < 2 else "NVIDIA T4", 2**30, device=Device(195, index))
+    for index in range(4)
+)
+names = st.lists(st.sampled_from([gpu.uuid for gpu in GPUS])).map(tuple)
+indexes = st.lists(st.integers(0, 3)).map(tuple)
+models = st.lists(st.sampled_from(["NVIDIA-A100-SXM4-80GB", "nvidia t4", "NVIDIA H100"])).map(tuple)
+choices = st.builds(Choice, st.none() | names, st.none() | indexes, st.none() | models)
+
+
+def ours(choice: Choice) -> set[int]:
+    """Indexes."""
+    return {gpu.index for gpu in GPUS if choice.includes(gpu)}
+
+
+@given(choices)
+def test_what_is_named_by_any_is_ours(choice: Choice) -> None:
+    """And nothing else; all where nothing is set, none where it is set and empty."""
+    by_model = {"NVIDIA-A100-SXM4-80GB": {0, 1}, "nvidia t4": {2, 3}, "NVIDIA H100": set[int]()}
+    wanted = {int(uuid[-1]) for uuid in choice.uuids or ()} | set(choice.indexes or ())
+    wanted |= {index for model in choice.models or () for index in by_model[model]}
+    nothing_set = choice.uuids is None and choice.indexes is None and choice.models is None
+    assert ours(choice) == ({0, 1, 2, 3} if nothing_set else wanted)
+
+
+def test_a_node_can_have_its_own_choice(tmp_path: Path) -> None:
+    """It takes the place of the one for all; the default is all GPUs."""
+    managed = read(tmp_path, {"managed": {"models": ["NVIDIA T4"], "nodes": {"node2": {"indexes": [0]}}}}).managed
+    assert [ours(managed.on(node)) for node in ("node1", "node2")] == [{2, 3}, {0}]
+    assert ours(read(tmp_path, {}).managed.on("node1")) == {0, 1, 2, 3}
+    assert ours(Managed(uuids=()).on("node1")) == set()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"index": [0]},
+        {"indexes": [-1]},
+        {"indexes": ["0"]},
+        {"uuids": [" "]},
+        {"models": "T4"},
+        {"nodes": {"a": {"nodes": {}}}},
+    ],
+)
+def test_a_choice_that_cannot_be_meant_is_refused(tmp_path: Path, value: dict[str, Any]) -> None:
+    """Before anything is done by it."""
+    with pytest.raises(SettingsError, match=r"managed|indexes|uuid"):
+        read(tmp_path, {"managed": value})
+
+
+sources = st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu.shared", "gpu.nvidia.com", "example.com/nic"])
+devices = st.sampled_from(["GPU-0", "GPU-1::2", "GPU-9", "2", "gpu-3", "gpu-x", ""])
+
+
+@given(st.lists(st.builds(Given, st.just("a/b"), sources, st.lists(devices).map(tuple))))
+def test_a_second_owner_is_one_that_names_a_gpu_of_ours(some: list[Given]) -> None:
+    """By uuid whatever its name, by index only where it is NVIDIA's; of several the first."""
+    meant = {"GPU-0": 0, "GPU-1::2": 1, "2": 2, "gpu-3": 3}
+    found = second_owners(GPUS, some)
+    for gpu in GPUS:
+        whose = [
+            one
+            for one in some
+            if any(
+                meant.get(device) == gpu.index and ("GPU" in device or "nvidia.com" in one.source)
+                for device in one.devices
+            )
+        ]
+        assert found.get(gpu.uuid) == (whose[0] if whose else None)
+
+
+def test_what_the_kubelet_tells_of_others() -> None:
+    """Devices of device plugins and of DRA drivers, without our slots."""
+    container = api.ContainerResources(
+        name="main",
+        devices=[
+            api.ContainerDevices(resource_name="jupyter-gpu.io/slot", device_ids=["slot-0001"]),
+            api.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=["GPU-0", "GPU-1"]),
+        ],
+        dynamic_resources=[
+            api.DynamicResource(
+                claim_name="c", claim_resources=[api.ClaimResource(driver_name="gpu.nvidia.com", device_name="gpu-3")]
+            )
+        ],
+    )
+    answer = api.ListPodResourcesResponse(
+        pod_resources=[api.PodResources(name="pod", namespace="team", containers=[container])]
+    )
+    assert others(answer, "jupyter-gpu.io/slot") == (
+        Given("team/pod", "nvidia.com/gpu", ("GPU-0", "GPU-1")),
+        Given("team/pod", "gpu.nvidia.com", ("gpu-3",)),
+    )
+
+
+class Source:
+    """Of GPUs, for the test."""
+
+    simulated = False
+    note = "a note"
+    closed = False
+
+    def inventory(self) -> tuple[Gpu, ...]:
+        return GPUS
+
+    def loads(self, uuids: Collection[str]) -> dict[str, GpuLoad]:
+        return {uuid: GpuLoad(0.5, None) for uuid in uuids}
+
+    def processes(self) -> frozenset[int]:
+        return frozenset({7})
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_source_without_the_gpus_of_others() -> None:
+    """All else is as the source says it."""
+    source = Source()
+    seen = OurGpus(source, Choice(indexes=(1, 3)))
+    assert seen.inventory() == (GPUS[1], GPUS[3])
+    assert (seen.simulated, seen.note, sorted(seen.processes())) == (False, "a note", [7])
+    assert seen.loads({"GPU-1"}) == {"GPU-1": GpuLoad(0.5, None)}
+    seen.close()
+    assert source.closed
+    assert not Choice(uuids=("GPU-0",)).includes(replace(GPUS[0], uuid="GPU-00"))
