@@ -60,7 +60,7 @@ def _panel(panel: Mapping[str, Any], series: Sequence[Series]) -> str:
         inside = _bars(series, width, unit)
     else:
         inside = _text(8, height - 24, shown(_last(series[0]), unit), size=36, colour=COLOURS[0])
-    return f'<g transform="translate({x},{y})">{frame}{title}{inside}</g>'
+    return f'<svg x="{x}" y="{y}" width="{width}" height="{height}">{frame}{title}{inside}</svg>'
 
 
 def _chart(series: Sequence[Series], width: int, height: int, unit: str, *, stacked: bool) -> str:
