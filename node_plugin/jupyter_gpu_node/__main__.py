@@ -166,6 +166,12 @@ class Plugin:
             trusted_names=settings.system_holders,
             trusted_namespaces=settings.system_namespaces,
         )
+        self._put_beside_the_agent()
+        self.inventory.looked = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)
+
+    def _put_beside_the_agent(self) -> None:
+        """Make the parts that tell of its pods, look after them, or bring it new ones."""
+        settings = self.settings
         simulated = settings.simulated is not None
         self.samples = Samples(
             settings.node, self.inventory, self.agent.members, self.sharing.answer, simulated=simulated
@@ -192,7 +198,6 @@ class Plugin:
         self.claims = Claims(settings, lambda: self.agent.pods, self.publisher.fetch)
         self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims, self.gate)
         self.port = Port(self.metrics, process.alive, self.not_ready, settings.pod_ip, settings.port, settings.metrics)
-        self.inventory.looked = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)
 
     async def _answer(self, uid: str, what: str) -> Mapping[str, Any]:
         return await self.samples.answer(uid, what)

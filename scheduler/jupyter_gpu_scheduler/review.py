@@ -81,7 +81,7 @@ class _Review:
         """Until all are looked at."""
         for node in self._changed:
             for line in tuple(self._snapshot.kinds(node).values()):
-                self._push_leaving(line)
+                self._push_leaving(node, line)
                 yield None
         for line in tuple(self._snapshot.kinds().values()) if self._with_room else ():
             self._push_seeking(line)
@@ -93,10 +93,14 @@ class _Review:
             yield found
             self._push(source, rank)
 
-    def _push_leaving(self, line: Line) -> None:
+    def _push_leaving(self, node: str, line: Line) -> None:
         pod = self._first(line)
-        if pod and must_leave(self._snapshot, pod):
+        if pod and must_leave(self._snapshot, pod) and (node or self._is_offered(pod)):
             self._push(line, None)
+
+    def _is_offered(self, pod: PodState) -> bool:
+        """Whether any node that changed was offered for it: one in no line goes to no other."""
+        return any(name in (pod.offered or ()) for name in self._changed)
 
     def _push_seeking(self, line: Line) -> None:
         pod = self._first(line)
