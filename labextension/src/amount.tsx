@@ -143,7 +143,6 @@ const PAUSE = 400;
 /** Says what came of a wish to those who listen instead of looking; politely, and not every step on the way. */
 export function Announcer({ model, trans }: IPartProps): React.JSX.Element {
   useSignal(model.changed);
-  const [said, say] = useState('');
   const { view, connection } = model;
   const text =
     connection.state === 'reconnecting'
@@ -151,6 +150,7 @@ export function Announcer({ model, trans }: IPartProps): React.JSX.Element {
       : view
         ? sentence(view, trans)
         : '';
+  const [said, say] = useState(text);
   useEffect(() => {
     const timer = setTimeout(() => say(text), PAUSE);
     return () => clearTimeout(timer);

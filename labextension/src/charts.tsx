@@ -1,6 +1,7 @@
 /** A small line chart (uPlot): one canvas, drawn when there is something new. */
 import React, { useEffect, useRef } from 'react';
 import type uPlot from 'uplot';
+import { patiently } from './patiently';
 
 const HEIGHT = 48;
 
@@ -32,9 +33,9 @@ export function Chart(props: IChartProps): React.JSX.Element {
     let end: (() => void) | null = null;
     let wanted = true;
     // The chart library is most of this extension's code: it is loaded with the first chart.
-    void import('uplot').then(({ default: Plot }) => {
-      if (wanted) {
-        plot.current = new Plot(options(node, latest), data(latest.current), node);
+    void patiently('the chart library', () => import('uplot')).then(loaded => {
+      if (wanted && loaded) {
+        plot.current = new loaded.default(options(node, latest), data(latest.current), node);
         end = follow(node, plot.current);
       }
     });

@@ -5,15 +5,16 @@ import { Amount, Announcer, IAmountProps } from './amount';
 import { IView } from './api';
 import { gpuIcon } from './icon';
 import { NotLoaded } from './not-loaded';
+import { patiently } from './patiently';
 import { useSignal } from './react';
 import { IGpuSettings } from './tokens';
 
 /** Charts are more than half of all code, and nobody sees them before there is a GPU. */
-const Gpus = lazy(() =>
-  import(/* webpackChunkName: "charts" */ './gpus').catch((reason: unknown) => {
-    console.warn('jupyter-gpu: the charts could not be loaded:', reason);
-    return { default: NotLoaded };
-  })
+const Gpus = lazy(
+  async () =>
+    (await patiently('the charts', () => import(/* webpackChunkName: "charts" */ './gpus'))) ?? {
+      default: NotLoaded
+    }
 );
 
 /** What the panel is made of. */

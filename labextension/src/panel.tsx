@@ -6,6 +6,7 @@ import React from 'react';
 import type { IContentProps } from './content';
 import { gpuIcon } from './icon';
 import { NotLoaded } from './not-loaded';
+import { patiently } from './patiently';
 
 /** The widget: has samples sent only while it is in sight. */
 export class GpuPanel extends ReactWidget {
@@ -61,13 +62,12 @@ export class GpuPanel extends ReactWidget {
     if (this.content) {
       return;
     }
-    try {
-      const { Content } = await import(/* webpackChunkName: "content" */ './content');
-      this.content = props => <Content {...props} />;
-    } catch (reason) {
-      console.warn('jupyter-gpu: the panel could not be loaded:', reason);
-      this.failed = true;
-    }
+    const loaded = await patiently(
+      'the panel',
+      () => import(/* webpackChunkName: "content" */ './content')
+    );
+    this.content = loaded && (props => <loaded.Content {...props} />);
+    this.failed = !loaded;
     this.update();
   }
 

@@ -6,6 +6,7 @@ import { Widget } from '@lumino/widgets';
 import React from 'react';
 import type { IAmountProps } from './amount';
 import { NotLoaded } from './not-loaded';
+import { patiently } from './patiently';
 import { place } from './place';
 
 /** What the popover is made of; `details` shows the panel. */
@@ -58,11 +59,9 @@ export class GpuPopover extends ReactWidget {
   async open(anchor: HTMLElement): Promise<void> {
     this.close();
     this._anchor = anchor;
-    this.parts ??= await import(/* webpackChunkName: "content" */ './amount').catch(
-      (reason: unknown) => {
-        console.warn('jupyter-gpu: the slider could not be loaded:', reason);
-        return null;
-      }
+    this.parts ??= await patiently(
+      'the slider',
+      () => import(/* webpackChunkName: "content" */ './amount')
     );
     if (this._anchor !== anchor) {
       return; // another one was clicked meanwhile

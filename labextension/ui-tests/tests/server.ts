@@ -37,6 +37,8 @@ export interface IOptions {
   readonly state?: string;
   /** More words of the command line. */
   readonly args?: readonly string[];
+  /** More of the environment. */
+  readonly env?: Readonly<Record<string, string>>;
 }
 
 /** Wait until `condition` holds; it is asked again every 50 ms. */
@@ -98,7 +100,7 @@ export class JupyterServer {
   }
 
   async start(port = 0): Promise<this> {
-    const { app = 'lab', gpus = 4, args = [] } = this.options;
+    const { app = 'lab', gpus = 4, args = [], env = {} } = this.options;
     const inherited = Object.entries(process.env).filter(([name]) => !/^(JUPYTER|JPY_)/.test(name));
     const child = spawn(
       JUPYTER,
@@ -118,6 +120,7 @@ export class JupyterServer {
         cwd: this.work,
         env: {
           ...Object.fromEntries(inherited),
+          ...env,
           HOME: join(this.folder, 'home'),
           JUPYTER_CONFIG_DIR: join(this.folder, 'config'),
           JUPYTER_DATA_DIR: join(this.folder, 'data'),

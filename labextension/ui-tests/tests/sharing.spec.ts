@@ -1,6 +1,7 @@
 /** The card of a time share, with what really happens on a GPU that two servers share. */
 import { execFileSync } from 'child_process';
-import { copyFileSync } from 'fs';
+import { copyFileSync, mkdtempSync, rmSync } from 'fs';
+import { tmpdir } from 'os';
 import { join, resolve } from 'path';
 import { BrowserContext, Locator, Page } from '@playwright/test';
 import { command, expect, kernelReady, listen, Panel, test } from './fixtures';
@@ -12,12 +13,16 @@ const MS = 40_000; // what a share does follows its use, over seconds
 
 let mine: JupyterServer;
 let neighbour: JupyterServer;
+/** Where the stand-in for the driver lies, first in the servers' search path. */
+let driver: string;
 
 test.beforeAll(async () => {
   test.setTimeout(180_000); // two servers on a busy machine
-  mine = new JupyterServer({ gpus: 1, args: ['--GpuExtension.sample_interval=0.1'] });
-  neighbour = new JupyterServer({ gpus: 1, state: mine.state });
-  execFileSync(join(ROOT, 'node_plugin/gate/standin/build.sh'), [mine.folder]);
+  driver = mkdtempSync(join(tmpdir(), 'jupyter-gpu-driver-'));
+  execFileSync(join(ROOT, 'node_plugin/gate/standin/build.sh'), [driver]);
+  const env = { LD_LIBRARY_PATH: driver };
+  mine = new JupyterServer({ gpus: 1, args: ['--GpuExtension.sample_interval=0.1'], env });
+  neighbour = new JupyterServer({ gpus: 1, state: mine.state, env });
   await mine.start();
   await neighbour.start();
   for (const server of [mine, neighbour]) {
@@ -29,6 +34,7 @@ test.beforeAll(async () => {
 test.afterAll(async () => {
   await neighbour.dispose();
   await mine.dispose();
+  rmSync(driver, { recursive: true });
 });
 
 /** A page with a notebook of `server` whose cells do what `works` say. */

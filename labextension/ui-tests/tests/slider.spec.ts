@@ -52,7 +52,7 @@ test('while the thumb is dragged only the words change; one wish when it is let 
   expect(bodies).toEqual([]);
   await page.mouse.up();
   await expect(panel.sentence).toHaveText('4 of 4 GPUs attached');
-  expect(bodies).toEqual(['{"milli":4000}']);
+  expect(bodies).toEqual(['{"milli":4000,"overrule":true}']);
 });
 
 test('with the keys alone, from the slider to the field', async ({ page, panel, server }) => {

@@ -116,7 +116,7 @@ test('code that does not come is said, and nothing else breaks', async ({
   await page.goto(server.page('lab?reset'));
   await panel.statusItem.click();
   await server.request(1);
-  await expect(panel.root.getByText('could not be loaded')).toBeVisible();
+  await expect(panel.root.getByText('could not be loaded')).toBeVisible({ timeout: 40_000 });
   await expect(panel.sentence).toHaveText('1 of 4 GPUs attached');
 });
 

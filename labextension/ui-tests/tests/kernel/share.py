@@ -15,7 +15,7 @@ folder, owner, kind, seconds = Path(sys.argv[1]), sys.argv[2], sys.argv[3], floa
 os.environ["JUPYTER_GPU_STANDIN"] = str(folder / "boards")
 os.environ["JUPYTER_GPU_STANDIN_GPUS"] = f"{gpu.devices[0].uuid}:24576"
 os.environ["JUPYTER_GPU_STANDIN_OWNER"] = owner
-driver = ctypes.CDLL(str(folder / "libcuda.so.1"))
+driver = ctypes.CDLL("libcuda.so.1")
 
 
 def call(name, *arguments):
