@@ -160,6 +160,16 @@ def test_no_pieces(milli: int, each: int | None) -> None:
         pieces(milli, each)
 
 
+@pytest.mark.parametrize(
+    "fields", [{"milli": 1000, "base": 1000}, {"milli": 1000, "base": 2000}, {"milli": 1000, "each": 500, "base": 250}]
+)
+def test_a_base_is_a_part_of_the_wish(fields: dict[str, int]) -> None:
+    """Blocks ask for more than what is wanted beside them, and leave whole shares."""
+    with pytest.raises(InvalidAnnotation, match="'base' must be less than 'milli', and whole shares"):
+        decode_requested(json.dumps({"generation": 1, **fields}))
+    assert decode_requested('{"generation": 1, "milli": 1000, "each": 500, "base": 500}').wish.base == 500
+
+
 def test_most_shares() -> None:
     """A wish has at most as many shares as an annotation may hold."""
     assert len(decode_requested(f"{MAX_GPUS}").wish.pieces) == MAX_GPUS

@@ -90,6 +90,7 @@ def test_what_is_free_and_what_soon_will_be() -> None:
     assert expected(4, pod("a", wants=1, has=[0], node="n", gone=True)) == (4000, 0)
     assert expected(2, pod("a", wants=0.5, has={0: 500}, node="n")) == (1500, 500)
     assert expected(0) == (0, 0)
+    assert expected(inventory(4, unhealthy=[0]), pod("a", wants=1, has=[0], node="n")) == (3000, 0)
     assert expected(2, replace(pod("a", wants=1, has=[0], node="n"), allocated=None)) == (1000, 0), (
         "it holds what is attached"
     )

@@ -176,6 +176,10 @@ def test_where_a_gpu_is() -> None:
     snapshot.remove_node("n")
     assert [snapshot.homes(uuid(index)) for index in range(2)] == [(), ("m",)]
     assert snapshot.claimed_twice() == ()
+    for name in ("a", "b"):
+        snapshot.put_node(name, inventory(2))
+    snapshot.remove_node("a")
+    assert (snapshot.homes(uuid(1)), snapshot.claimed_twice()) == (("b", "m"), (uuid(1),)), "two are left of three"
 
 
 def test_a_gpu_belongs_to_its_node() -> None:

@@ -76,6 +76,12 @@ def test_events_name_the_very_pod() -> None:
     assert wire.about_pod(STATE, "7")["metadata"] == {**about["metadata"], "resourceVersion": "7"}
 
 
+def test_events_name_a_node() -> None:
+    """By name and uid: nodes are in no namespace."""
+    about = wire.about_node("n", "u")
+    assert (about["kind"], about["metadata"]) == ("Node", {"name": "n", "uid": "u"})
+
+
 def test_writes_carry_their_preconditions() -> None:
     """The very pod, in the very version that was decided about."""
     patch = wire.allocated_patch("u", "7", Allocated(3))
