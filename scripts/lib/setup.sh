@@ -252,6 +252,23 @@ setup_clients() {
   once "Programs that use GPUs" tests/gate/standin/clients.py "$("$python" --version)" -- "$python" -m tests.gate.standin.clients
 }
 
+# --- Alerts and queries -------------------------------------------------------------------------------------------------
+
+# Prometheus' own tool, which reads them. Taken out of its package: to install that would start a server.
+get_promtool() (
+  rm -rf "$cache/promtool" && mkdir -p "$cache/promtool" && cd "$cache/promtool" &&
+    { apt-get update || true; } && apt-get download prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb
+)
+
+setup_promtool() {
+  command -v promtool >/dev/null && return
+  if [ ! -x "$cache/promtool/usr/bin/promtool" ]; then
+    command -v apt-get >/dev/null || die "promtool is missing. Install Prometheus with your system's package manager."
+    step "promtool" get_promtool
+  fi
+  export PATH=$PATH:$cache/promtool/usr/bin
+}
+
 # --- Kubernetes -------------------------------------------------------------------------------------------------------
 
 # A control plane needs no root. Nodes do, so what they need is installed for root only.
