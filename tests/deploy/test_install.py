@@ -173,7 +173,7 @@ def test_what_was_written_between_two_installations_is_not_believed(cluster: Clu
     cluster.kubectl(*HERE, "create", "-f", "-", stdin=yaml.safe_dump(forged))
     cluster.kubectl("annotate", "node", node, "jupyter-gpu.io/inventory=[]", "--overwrite")
     try:
-        product.install(cluster, notebooks=NOTEBOOKS)
+        product.install(cluster, notebooks=NOTEBOOKS, **LIMITED)
         cluster.kubectl(*HERE, "wait", "--for=condition=Ready", "pod/forged", "--timeout=90s", seconds=100)
         opens = (
             f"for i in $(seq 0 {product.GPUS - 1}); do (exec 3<>/dev/jupyter-gpu/gpu$i) 2>/dev/null && echo $i; done"
