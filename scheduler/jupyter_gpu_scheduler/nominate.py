@@ -46,10 +46,15 @@ def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], pol
     return _step(pod, _in_line(snapshot, pod, node))
 
 
+def is_void(pod: PodState) -> bool:
+    """Whether no line serves ``pod``: it waits for nothing any more, or for what can't be."""
+    return wanted(pod) is None or unacceptable(pod) is not None
+
+
 def must_leave(snapshot: ClusterSnapshot, pod: PodState) -> bool:
     """Whether ``pod`` can't stay in line where it is: its node is gone, takes no such pod or can never serve it."""
     here = pod.nominated
-    if wanted(pod) is None or unacceptable(pod) is not None or not acceptable(pod, snapshot.facts(here)):
+    if is_void(pod) or not acceptable(pod, snapshot.facts(here)):
         return True
     return _lost(snapshot, pod)
 
@@ -59,7 +64,7 @@ def leave(snapshot: ClusterSnapshot, pod: PodState, policy: Policy, changed: Ite
 
     Of a pod that is in no line already only the ``changed`` nodes are looked at: the others were before.
     """
-    if wanted(pod) is None or unacceptable(pod) is not None:
+    if is_void(pod):
         return nominate(snapshot, pod, (), policy)
     known = standings(snapshot, pod)
     names = (pod.offered or ()) if pod.nominated else sorted(changed)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from .decide import Decision
 from .line import Line, Rank
-from .nominate import fits_at, leave, may_go, must_leave, nominate
+from .nominate import fits_at, is_void, leave, may_go, must_leave, nominate
 from .policy import Policy
 from .shape import shape_of
 from .snapshot import ClusterSnapshot, PodState
@@ -95,7 +95,7 @@ class _Review:
 
     def _push_leaving(self, node: str, line: Line) -> None:
         pod = self._first(line)
-        if pod and must_leave(self._snapshot, pod) and (node or self._is_offered(pod)):
+        if pod and must_leave(self._snapshot, pod) and (node or is_void(pod) or self._is_offered(pod)):
             self._push(line, None)
 
     def _is_offered(self, pod: PodState) -> bool:

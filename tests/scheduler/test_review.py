@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu_scheduler.decide import Decision
-from jupyter_gpu_scheduler.nominate import fits_at, leave, may_go, must_leave, nominate
+from jupyter_gpu_scheduler.nominate import fits_at, is_void, leave, may_go, must_leave, nominate
 from jupyter_gpu_scheduler.policy import Policy
 from jupyter_gpu_scheduler.review import review, reviewing
 from jupyter_gpu_scheduler.snapshot import NOMINATED, ClusterSnapshot, PodState
@@ -37,7 +37,7 @@ def each_in_turn(snapshot: ClusterSnapshot, changed: Iterable[str]) -> list[Deci
 
 def _moved(snapshot: ClusterSnapshot, state: PodState, dirty: set[str], with_room: list[str]) -> Decision | None:
     offered = any(name in (state.offered or ()) for name in dirty)  # who is in no line goes to nodes that changed
-    if state.nominated in dirty and (state.nominated or offered) and must_leave(snapshot, state):
+    if state.nominated in dirty and (state.nominated or is_void(state) or offered) and must_leave(snapshot, state):
         return leave(snapshot, state, POLICY, dirty)
     if fits_at(snapshot, state, state.nominated):
         return None
@@ -136,3 +136,10 @@ def test_who_fits_goes_where_there_is_room_until_it_is_taken() -> None:
     snapshot = cluster({"n": 1, "m": 1, "k": 2}, (*owners, *line))
     found = review(snapshot, POLICY, ("m", "k"))
     assert [(step.uid, step.allocated.extra[NOMINATED]) for step in found] == [("p0", "k"), ("p1", "k")]
+
+
+def test_who_waits_for_nothing_any_more_keeps_no_ticket() -> None:
+    """Also one that stands in no line, whatever nodes changed."""
+    snapshot = cluster({"n": 1}, [new("p", wants=0, ticket=1)])
+    (found,) = review(snapshot, POLICY, ())
+    assert (found.uid, found.allocated.ticket) == ("p", None)
