@@ -8,12 +8,11 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
 from traitlets.config.application import catch_config_error
 
-from . import discover
+from . import discover, provisioning
 from .backend import Backend
 from .backends import choose
 from .door import Door
@@ -44,7 +43,6 @@ from .viewers import Sampler, Viewers
 
 PROVISIONER = "jupyter-gpu"
 """Entry point of the kernel provisioner that prepares every kernel for GPUs that come later."""
-_STOCK_PROVISIONER = "local-provisioner"
 
 MAX_POINTS = 10_000
 """Samples that the history may hold: some megabytes at most."""
@@ -366,16 +364,7 @@ class GpuExtension(ExtensionApp):
             self.serverapp.event_logger.emit(schema_id=SCHEMA_ID, data=resize.to_json())
 
     def _use_provisioner(self) -> None:
-        """Make our provisioner the default of all kernels, unless an administrator chose another one."""
-        factory = KernelProvisionerFactory.instance(parent=self.serverapp)
-        if PROVISIONER not in factory.provisioners:
-            self.log.warning(
-                "The kernel provisioner %r is not installed: kernels start without GPU support.", PROVISIONER
-            )
-        elif factory.default_provisioner_name == _STOCK_PROVISIONER:
-            factory.default_provisioner_name = PROVISIONER
-        elif factory.default_provisioner_name != PROVISIONER:
-            self.log.info("Kernels keep the provisioner %r that is configured.", factory.default_provisioner_name)
+        provisioning.use(PROVISIONER, self.serverapp, self.log)
 
 
 def _milli(trait: str, text: str) -> int:

@@ -64,7 +64,7 @@ from .publisher import Publisher
 from .samples import Samples
 from .searches import Searches
 from .settings import Settings
-from .shares.offences import Process
+from .shares.process import Process
 from .shares.usage_by_process import NvmlReader
 from .sharing import Sharing
 from .slots import Claim, Reconciled, Unresolved

@@ -16,7 +16,7 @@ from typing import Any
 from jupyter_gpu.model import strict
 
 from .shares import identity, jupyter_server
-from .shares.offences import Process
+from .shares.process import Process
 
 NAME = "node.sock"
 MAX_REQUEST = 4096

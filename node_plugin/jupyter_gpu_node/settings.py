@@ -14,7 +14,7 @@ from jupyter_gpu import settings_file
 from jupyter_gpu.model import strict
 from jupyter_gpu.settings_file import SettingsError, bounded, checked
 
-from . import share_settings, slots
+from . import share_rules, slots
 from .managed_rules import Managed
 from .share_settings import ShareSettings
 
@@ -130,7 +130,7 @@ class Settings:
     """Time between two looks at the GPUs."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)
     """Time between two comparisons of all slots with the kubelet and the API server."""
-    shares: ShareSettings = field(default_factory=ShareSettings, metadata={"read": share_settings.read})
+    shares: ShareSettings = field(default_factory=ShareSettings, metadata={"read": share_rules.read})
     """Of time sharing."""
     port: int = bounded(8081, least=0, most=65535)
     """TCP port of metrics and probes; 0: one that is free."""

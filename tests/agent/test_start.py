@@ -21,9 +21,9 @@ from jupyter_gpu_node import cgroup, uninstall
 from jupyter_gpu_node import settings as settings_module
 from jupyter_gpu_node.__main__ import Plugin
 from jupyter_gpu_node.agent import CannotGuard
-from jupyter_gpu_node.shares import stopping
+from jupyter_gpu_node.shares import signals, stopping
 from jupyter_gpu_node.shares.offences import Record
-from jupyter_gpu_node.shares.stopping import identified
+from jupyter_gpu_node.shares.signals import identified
 from jupyter_gpu_node.slots import PodRef
 from tests.agent.stage import COUNT, Node, Pod
 from tests.cluster.testbed import until
@@ -330,7 +330,7 @@ def test_uninstalling_lets_stopped_programs_run(quiet: Node) -> None:
     stopped = identified(child.pid)
     assert stopped
     stopping.save(settings.offences, {"GPU-1": {pod.uid: Record(stopped=frozenset({stopped}))}})
-    stopping.stop([stopped])
+    signals.stop([stopped])
     assert "1 stopped programs run again." in uninstall.uninstall(settings)
     assert child.run("1 + 1") == 2
     assert not settings.offences.exists()

@@ -28,8 +28,6 @@ from jupyter_gpu_node.enforcement import MARK
 from jupyter_gpu_node.gpus import GpuSource
 from jupyter_gpu_node.plan import Observation, plan
 from jupyter_gpu_node.stock import INTERVAL, Stock
-from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.limits import refuse
 from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
 
 from . import poke
@@ -152,6 +150,8 @@ class Pod:
             wish = replace(wish, priority=self._settings.priority)
         with _plain_errors(self._store):
             self._stock.take()
+        from jupyter_gpu_scheduler.limits import refuse  # as in _decision
+
         error = refuse(wish, limit=self._settings.limit, gpus=self._stock.gpus)
         if error is not None:
             raise error
@@ -325,6 +325,9 @@ class Pod:
         self._record = replace(self._record, allocated=replace(allocated, shares=kept))
 
     def _decision(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
+        # The first decision is made in this thread when the server serves already: its start must not wait for it.
+        from jupyter_gpu_scheduler.decide import decide
+
         record, gpus = self._record, self._stock.gpus
         me = PodState(self.uid, NODE, requested, record.allocated, record.attached, record.limit, busy)
         # What we only have not closed yet is no claim against anybody.

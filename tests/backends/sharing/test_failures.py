@@ -17,6 +17,7 @@ import pytest
 
 from jupyter_gpu.backends.local.processes import identify
 from jupyter_gpu.backends.local.sharing import belief, keeper, places
+from jupyter_gpu.backends.local.sharing.ending import meant
 from jupyter_gpu_node.shares import offences, stopping
 from tests.backends.stage import PATIENCE, Remote
 from tests.shares.bouncing import state
@@ -298,7 +299,7 @@ def test_whom_an_arbiter_stopped_runs_again_when_it_is_killed(machine: Machine) 
     process = identify(program.pid)
     assert process is not None
     os.kill(program.pid, signal.SIGSTOP)
-    stopped = offences.Record(1.0, 1, stopped=frozenset({offences.Process(process.pid, process.started)}))
+    stopped = offences.Record(1.0, 1, stopped=meant([process]))
     machine.arbiter()
     kept = places.home(machine.state) / places.OWN / "offences.json"
     stopping.save(kept, {machine.uuids[0]: {machine.actors[0].uid: stopped}})
