@@ -31,7 +31,8 @@ KEEP: Any = _Keep()
 class Gpu:
     """The GPUs of the Jupyter server that this code belongs to, the same as in its panel.
 
-    Every method raises :class:`~.model.errors.ServerUnreachable` where no server is found or none answers.
+    Every method raises :class:`~.model.errors.ServerUnreachable` where no server is found or none answers; one kind of
+    it, OutsideServer, where this code belongs to no server and has not chosen one with `connect`.
     """
 
     def __init__(self, client: Client | None = None, progress: Progress | None = None) -> None:
@@ -39,16 +40,21 @@ class Gpu:
         self._progress = progress
         self._widget: Any = None
 
-    def connect(self, url: str, token: str | None = None) -> None:
+    def connect(self, url: str | None = None, token: str | None = None) -> None:
         """Use the Jupyter server at ``url``, as Jupyter prints it, from now on; ``token`` if it is not in there.
 
-        Needed only where this code was not started by the server; the same can be said by ``JUPYTER_GPU_URL`` and
-        ``JUPYTER_GPU_TOKEN``. Raises InvalidRequest for what is no address.
+        Needed only where this code was not started by the server. Without ``url`` it is the only one of yours that runs
+        here; OutsideServer names them if there are several. One of yours that runs here needs no token. The same can be
+        said by ``JUPYTER_GPU_URL`` and ``JUPYTER_GPU_TOKEN``. Raises InvalidRequest for what is no address.
         """
         from . import discover
         from .client import Client
+        from .model.errors import InvalidRequest
 
-        self._runner.use(Client(discover.at(url, token)))
+        if url is None and token is not None:
+            raise InvalidRequest("A token is of one server; say which: gpu.connect(url, token).", field="url")
+        self._runner.use(Client(discover.wanted() if url is None else discover.named(url, token)))
+        self._widget = None  # the one that was shown is of the other server
 
     def resize(
         self,

@@ -12,6 +12,7 @@
     ├── Unhealthy             a GPU of yours does not work any more
     ├── NotPermitted          you may not do this on this server
     ├── ServerUnreachable     no Jupyter server answered
+    │   └── OutsideServer     your program belongs to none, and has not said that it wants the one that runs
     └── BackendUnavailable    the server cannot decide or attach right now
 
 The message of each is a sentence for people: what, why, what to do. ``reason`` is for programs and
@@ -188,6 +189,16 @@ class ServerUnreachable(GpuError):
     http_status = 503
 
 
+class OutsideServer(ServerUnreachable):
+    """Servers run here, but this program was started by none of them and has not chosen one; ``servers`` names them."""
+
+    reason = "OutsideServer"
+
+    def __init__(self, message: str, *, servers: Sequence[Mapping[str, Any]], **details: Any) -> None:
+        super().__init__(message, servers=list(servers), **details)
+        self.servers = list(servers)
+
+
 class BackendUnavailable(GpuError):
     """The server is there but cannot decide or attach now; nothing was changed."""
 
@@ -209,6 +220,7 @@ _BY_REASON: dict[str, type[GpuError]] = {
         Unhealthy,
         NotPermitted,
         ServerUnreachable,
+        OutsideServer,
         BackendUnavailable,
     )
 }

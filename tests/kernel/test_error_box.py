@@ -44,8 +44,7 @@ def notebook(server: Server) -> Any:
     book = nbformat.v4.new_notebook(  # type: ignore[no-untyped-call]
         cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS]  # type: ignore[no-untyped-call]
     )
-    named = {"JUPYTERHUB_API_TOKEN": server.token, "JUPYTERHUB_SERVICE_URL": server.url}
-    NotebookClient(book, timeout=60, allow_errors=True).execute(env={**server.env, **named})
+    NotebookClient(book, timeout=60, allow_errors=True).execute(env=server.terminal)
     return book
 
 
@@ -104,7 +103,9 @@ def test_console(server: Server) -> None:
     """IPython in a terminal: the same lines, and how to see more."""
     code = "from jupyter_gpu import gpu\ngpu.resize(9)\n"
     command = [sys.executable, "-m", "IPython", "--colors=nocolor", "--no-banner", "--simple-prompt"]
-    done = subprocess.run(command, input=code, env=server.env, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, input=code, env=server.terminal, capture_output=True, text=True, check=False, timeout=60
+    )
     assert "You have: 0 of 4 GPUs attached" in done.stdout
     assert "%tb shows the whole traceback." in done.stdout
     assert "jupyter_gpu/kernel.py" not in done.stdout
@@ -113,7 +114,7 @@ def test_console(server: Server) -> None:
 def test_plain_python(server: Server) -> None:
     """The traceback is Python's own, with the sentence at its end."""
     command = [sys.executable, "-c", "from jupyter_gpu import gpu\ngpu.resize(9)"]
-    done = subprocess.run(command, env=server.env, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, env=server.terminal, capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr.startswith("Traceback (most recent call last)")
     assert done.stderr.splitlines()[-1].startswith("jupyter_gpu.model.errors.Infeasible: Only 4 GPUs here")
 

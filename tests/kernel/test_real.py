@@ -323,9 +323,9 @@ def test_status_in_a_cell(calm: Kernel) -> None:
 
 
 def test_line_in_a_terminal(server: Server) -> None:
-    """In a plain interpreter of the same user it is one line of text."""
+    """In a plain interpreter of a terminal it is one line of text."""
     code = "from jupyter_gpu import gpu; print(gpu)"
-    done = subprocess.run([sys.executable, "-c", code], env=server.env, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], env=server.terminal, capture_output=True, text=True, check=True)
     assert done.stdout == "GPU: 0 of 4 GPUs attached\n"
 
 

@@ -27,6 +27,7 @@ EXAMPLES: list[GpuError] = [
     errors.Unhealthy(gpus=["GPU-a"]),
     errors.NotPermitted("You may not."),
     errors.ServerUnreachable("Nobody answers."),
+    errors.OutsideServer("One runs here.", servers=[{"url": "http://127.0.0.1:8888/", "folder": "/home/ann"}]),
     errors.BackendUnavailable("Not now.", retry=True),
 ]
 
@@ -68,7 +69,8 @@ def test_any_answer(body: Any) -> None:
 @given(details=json_values)
 def test_any_details(error: GpuError, details: Any) -> None:
     """Details of another version never hide the sentence."""
-    fields = dict.fromkeys(["limit", "have", "queue", "holders", "gpus", "current", "message", "field"], details)
+    names = ("limit", "have", "queue", "holders", "gpus", "current", "message", "field", "servers")
+    fields = dict.fromkeys(names, details)
     assert str(from_json({"reason": error.reason, "message": "No.", "details": fields})) == "No."
 
 
