@@ -60,7 +60,7 @@ def test_a_sentence_not_a_page(notebook: Any) -> None:
     text = "\n".join(error.traceback)
     assert len(text.splitlines()) <= 6
     assert "Only 4 GPUs here can serve this, so it can never be granted. Ask for less." in " ".join(text.split())
-    assert "You have: 0 of 4 GPUs attached" in text
+    assert "Your server has: 0 of 4 GPUs attached" in text
     assert "Line 2: gpu.resize(wanted)" in text
     assert "jupyter_gpu/" not in text
 
@@ -106,7 +106,7 @@ def test_console(server: Server) -> None:
     done = subprocess.run(
         command, input=code, env=server.terminal, capture_output=True, text=True, check=False, timeout=60
     )
-    assert "You have: 0 of 4 GPUs attached" in done.stdout
+    assert "Your server has: 0 of 4 GPUs attached" in done.stdout
     assert "%tb shows the whole traceback." in done.stdout
     assert "jupyter_gpu/kernel.py" not in done.stdout
 
@@ -125,4 +125,4 @@ def test_lines() -> None:
     error.add_note("A note.")
     lines = box(error, "1 of 2", "More.")
     assert max(map(len, lines)) < 110
-    assert lines[-3:] == ["  You have: 1 of 2", "  A note.", "  More."]
+    assert lines[-3:] == ["  Your server has: 1 of 2", "  A note.", "  More."]

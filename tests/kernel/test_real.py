@@ -128,7 +128,7 @@ def test_at_least(calm: Kernel) -> None:
         ("gpu.at_least(1, timeout=[])", "InvalidRequest: 'timeout'"),
         ("gpu.wait(timeout=True)", "InvalidRequest: 'timeout'"),
         ("import fractions; gpu.resize(fractions.Fraction(1, 3))", "InvalidRequest: 1/3 is finer than a thousandth"),
-        ("simulate.work(1)", r"NoGpuAttached: No GPU is attached: gpu\.resize\(1\) first"),
+        ("simulate.work(1)", r"NoGpuAttached: Your server has no GPU: gpu\.resize\(1\) first"),
     ],
 )
 def test_errors(calm: Kernel, code: str, error: str) -> None:
