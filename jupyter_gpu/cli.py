@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from . import discover, outside
+from .arguments import ANY
 from .kernel import Gpu
 from .model.errors import Draining, GpuError, InvalidRequest, NoCapacity, OutsideServer, ServerUnreachable
 from .model.status import Phase
@@ -92,16 +93,22 @@ def parser() -> argparse.ArgumentParser:
         "resize",
         parents=[output, waiting],
         help="have this many GPUs",
-        epilog="Options that are not named stay as they were asked for last; release takes all of them back.",
+        epilog="Options that are not named stay as they were asked for last. 'any' takes one back, as in --memory any; "
+        "release takes back all of them.",
     )
     resize.add_argument("amount", help="2, 0.5 or 500m")
-    resize.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU")
-    resize.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB")
-    resize.add_argument("--model", action="append", metavar="NAME", help="an acceptable model; may be repeated")
+    resize.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU; or any")
+    resize.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB, or any")
+    resize.add_argument("--model", action="append", metavar="NAME", help="an acceptable model; may be repeated; or any")
     resize.add_argument("--topology", choices=("any", "island", "switch"), help="how the GPUs must be connected")
-    resize.add_argument("--priority", type=int, metavar="0-9", help="higher is served first")
+    resize.add_argument("--priority", type=_priority, metavar="0-9", help="higher is served first; or any")
     commands.add_parser("release", parents=[output, waiting], help="give all GPUs back")
     return top
+
+
+def _priority(text: str) -> int | str:
+    """For argparse, which says what is wrong with a ValueError."""
+    return text if text == ANY else int(text)
 
 
 def _choose(options: argparse.Namespace, gpu: Gpu) -> None:
