@@ -252,7 +252,7 @@ class GpuExtension(ExtensionApp):
         """For kernels and terminals; it opens when the loop runs, since the server's port is known then."""
         assert self.serverapp is not None
         try:
-            self._door = Door(self.serverapp)
+            self._door = Door(self.serverapp, choose(self.backend, os.environ) == "kubernetes")
         except OSError as error:
             self.log.warning("`gpu` in notebooks and terminals cannot find this server: %s.", error)
         else:

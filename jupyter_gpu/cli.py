@@ -12,9 +12,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from . import discover
+from . import discover, outside
+from .arguments import ANY
 from .kernel import Gpu
-from .model.errors import Draining, GpuError, InvalidRequest, NoCapacity, ServerUnreachable
+from .model.errors import Draining, GpuError, InvalidRequest, NoCapacity, OutsideServer, ServerUnreachable
 from .model.status import Phase
 from .report import GpuStatus
 
@@ -22,6 +23,8 @@ DONE, ERROR, USAGE, WAITING, DRAINING, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4,
 
 _OPTIONS = ("each", "memory", "model", "topology", "priority")
 """Of a request; those that are not named stay as they are."""
+_READS = frozenset({"status"})
+"""Commands that change nothing: in a terminal outside every server they look at the one that runs, and say so."""
 _CODES: tuple[tuple[type[GpuError], int], ...] = (
     (InvalidRequest, USAGE),
     (NoCapacity, WAITING),
@@ -35,8 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         gpu = Gpu()
-        if options.url:
-            gpu.connect(options.url, os.environ.get(discover.TOKEN))
+        _choose(options, gpu)
         status = _do(options, gpu)
     except GpuError as error:
         if options.json:
@@ -66,14 +68,21 @@ def parser() -> argparse.ArgumentParser:
         prog="jupyter gpu",
         description="Change how many GPUs the notebooks of this Jupyter server have, while they run.",
         epilog="Exit codes: 0 done; 1 error; 2 wrong usage; 3 waiting for free GPUs; 4 given back but still open "
-        "somewhere; 5 no server; 130 Ctrl-C. With 3, 4 and 130 the request stands.",
+        "somewhere; 5 no server, or outside of it; 130 Ctrl-C. With 3, 4 and 130 the request stands.",
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="status | resize | release")
     output = argparse.ArgumentParser(add_help=False)
-    output.add_argument(
+    server = output.add_mutually_exclusive_group()
+    server.add_argument(
         "--url",
         metavar="URL",
-        help="of the server, as Jupyter prints it; the token may be in JUPYTER_GPU_TOKEN instead",
+        help="of the server, as Jupyter prints it; its token may be in JUPYTER_GPU_TOKEN instead, and one of yours "
+        "that runs here needs none",
+    )
+    server.add_argument(
+        "--connect",
+        action="store_true",
+        help="in a terminal or script outside every Jupyter server: use the one of yours that runs here",
     )
     output.add_argument("--json", action="store_true", help="print JSON, for scripts; errors, too")
     waiting = argparse.ArgumentParser(add_help=False)
@@ -84,16 +93,36 @@ def parser() -> argparse.ArgumentParser:
         "resize",
         parents=[output, waiting],
         help="have this many GPUs",
-        epilog="Options that are not named stay as they were asked for last; release takes all of them back.",
+        epilog="Options that are not named stay as they were asked for last. 'any' takes one back, as in --memory any; "
+        "release takes back all of them.",
     )
     resize.add_argument("amount", help="2, 0.5 or 500m")
-    resize.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU")
-    resize.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB")
-    resize.add_argument("--model", action="append", metavar="NAME", help="an acceptable model; may be repeated")
+    resize.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU; or any")
+    resize.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB, or any")
+    resize.add_argument("--model", action="append", metavar="NAME", help="an acceptable model; may be repeated; or any")
     resize.add_argument("--topology", choices=("any", "island", "switch"), help="how the GPUs must be connected")
-    resize.add_argument("--priority", type=int, metavar="0-9", help="higher is served first")
+    resize.add_argument("--priority", type=_priority, metavar="0-9", help="higher is served first; or any")
     commands.add_parser("release", parents=[output, waiting], help="give all GPUs back")
     return top
+
+
+def _priority(text: str) -> int | str:
+    """For argparse, which says what is wrong with a ValueError."""
+    return text if text == ANY else int(text)
+
+
+def _choose(options: argparse.Namespace, gpu: Gpu) -> None:
+    """Have ``gpu`` use the server that the user says. What only looks may look at the one that runs here."""
+    if options.url:
+        gpu.connect(options.url, os.environ.get(discover.TOKEN))
+    elif options.connect:
+        gpu.connect()
+    elif options.command in _READS:
+        try:
+            discover.find()
+        except OutsideServer as error:
+            gpu.connect()  # raises where there are several
+            print(outside.note(error.servers[0]), file=sys.stderr)
 
 
 def _do(options: argparse.Namespace, gpu: Gpu) -> GpuStatus:

@@ -80,8 +80,8 @@ class Guard:
             from .cuda_errors import NoGpuAttached
 
             raise NoGpuAttached(
-                "No GPU is attached: gpu.resize(1) first. (CUDA looks for GPUs only once in a process, so it was kept "
-                f"from looking now. To stay on the CPU on purpose, set os.environ['{VISIBLE}'] = '-1'.)"
+                "Your server has no GPU: gpu.resize(1) first. (CUDA looks for GPUs only once in a process, so it was "
+                f"kept from looking now. To stay on the CPU on purpose, set os.environ['{VISIBLE}'] = '-1'.)"
             )
 
     @contextmanager

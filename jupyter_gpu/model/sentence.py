@@ -39,9 +39,9 @@ def _now(view: View) -> str:
     if now.phase is Phase.WAITING:
         return _waiting(view)
     if now.attached > view.limit:
-        return f"{count_gpus(now.attached)} attached, over your limit of {format_gpus(view.limit)}"
+        return f"{count_gpus(now.attached)} attached, over your server's limit of {format_gpus(view.limit)}"
     if view.limit == 0:
-        return "no GPU attached: your limit is 0"
+        return "no GPU attached: your server's limit is 0"
     return f"{format_gpus(now.attached)} of {count_gpus(view.limit)} attached"
 
 
@@ -52,9 +52,11 @@ def _broken(gpus: Sequence[PodGpu]) -> str:
 
 def _refused(view: View) -> str:
     now = view.status
-    kept = f"you keep {format_gpus(now.attached)}" if now.attached else "nothing was changed"
-    if now.reason is Reason.LIMIT_EXCEEDED:
-        return f"{format_gpus(now.requested)} is over your limit of {count_gpus(view.limit)}: {kept}"
+    over = now.reason is Reason.LIMIT_EXCEEDED
+    server = "it" if over else "your server"
+    kept = f"{server} keeps {format_gpus(now.attached)}" if now.attached else "nothing was changed"
+    if over:
+        return f"{format_gpus(now.requested)} is over your server's limit of {count_gpus(view.limit)}: {kept}"
     if now.requested > view.total:
         return f"{format_gpus(now.requested)} is more than the {count_gpus(view.total)} here: {kept}"
     return f"the GPUs here can never fit this request: {kept}"
@@ -67,7 +69,7 @@ def _waiting(view: View) -> str:
     when = "when it is free" if missing <= MILLI_PER_GPU else "when they are free"
     place = view.allocated.position if view.allocated else None
     about = "about " if place and place > EXACT_POSITIONS else ""
-    line = f", you are {about}{_ordinal(place)} in line" if place else ""
+    line = f", your server is {about}{_ordinal(place)} in line" if place else ""
     return f"{format_gpus(now.allocated)} of {format_gpus(now.requested)}: {more} {when}{line}"
 
 

@@ -91,13 +91,13 @@ class Sentence {
     }
     if (attached > view.limit) {
       return trans.__(
-        '%1 attached, over your limit of %2',
+        "%1 attached, over your server's limit of %2",
         gpus(attached, trans),
         formatGpus(view.limit)
       );
     }
     return view.limit === 0
-      ? trans.__('no GPU attached: your limit is 0')
+      ? trans.__("no GPU attached: your server's limit is 0")
       : trans.__('%1 of %2 attached', formatGpus(attached), gpus(view.limit, trans));
   }
 
@@ -113,11 +113,15 @@ class Sentence {
     const { view, trans } = this;
     const { requested, attached } = view.amounts;
     const wish = formatGpus(requested);
-    const kept = attached
-      ? trans.__('you keep %1', formatGpus(attached))
-      : trans.__('nothing was changed');
-    if (view.reason === 'LimitExceeded') {
-      return trans.__('%1 is over your limit of %2: %3', wish, gpus(view.limit, trans), kept);
+    const over = view.reason === 'LimitExceeded';
+    const kept = !attached
+      ? trans.__('nothing was changed')
+      : over
+        ? trans.__('it keeps %1', formatGpus(attached))
+        : trans.__('your server keeps %1', formatGpus(attached));
+    if (over) {
+      const limit = gpus(view.limit, trans);
+      return trans.__("%1 is over your server's limit of %2: %3", wish, limit, kept);
     }
     return requested > view.total
       ? trans.__('%1 is more than the %2 here: %3', wish, gpus(view.total, trans), kept)
@@ -137,8 +141,8 @@ class Sentence {
     const line = !position
       ? ''
       : position > EXACT_POSITIONS
-        ? trans.__(', you are about %1 in line', place)
-        : trans.__(', you are %1 in line', place);
+        ? trans.__(', your server is about %1 in line', place)
+        : trans.__(', your server is %1 in line', place);
     const [have, want] = [formatGpus(allocated), formatGpus(requested)];
     return trans.__('%1 of %2: %3 %4%5', have, want, more, when, line);
   }

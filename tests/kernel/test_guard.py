@@ -120,7 +120,7 @@ def test_premature_start(guard: Guard) -> None:
     def never() -> int:
         raise AssertionError("the library was poisoned")
 
-    with pytest.raises(NoGpuAttached, match=r"^No GPU is attached: gpu\.resize\(1\) first\."):
+    with pytest.raises(NoGpuAttached, match=r"^Your server has no GPU: gpu\.resize\(1\) first\."):
         guard.starts(never)()
     assert guard.answers(never, int)() == 0
 
@@ -260,7 +260,7 @@ def test_kernel_without_gpu_uses_one_later(start_kernel: StartKernel, file: Writ
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
     pid = kernel.run(f"import os, {library}; print(os.getpid())")
     assert kernel.run(f"print({ask})") == nothing
-    with pytest.raises(Failed, match=r"NoGpuAttached: No GPU is attached: gpu\.resize\(1\) first"):
+    with pytest.raises(Failed, match=r"NoGpuAttached: Your server has no GPU: gpu\.resize\(1\) first"):
         kernel.run(f"print({use})")
     file(real(1000, version=2))
     assert kernel.run(f"print({use})") == f"1 on {uuids(0)}"

@@ -74,7 +74,7 @@ def test_refusal_through_the_kernel() -> None:
     widget = GpuWidget(Gpu(Script(LimitExceeded(limit=1000))))
     widget.wish = {"sequence": 4, "milli": 9000}
     await_(lambda: widget.answer["sequence"] == 4)
-    assert widget.answer["error"].startswith("Your limit is 1 GPU.")
+    assert widget.answer["error"].startswith("Your server's limit is 1 GPU,")
     widget.close()
 
 
