@@ -1,0 +1,63 @@
+"""``jupyter gpu status | resize 2 | release``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from . import codes, options
+from .output import say
+
+if TYPE_CHECKING:
+    from ..report import GpuStatus
+
+_OPTIONS = ("each", "memory", "model", "topology", "priority")
+"""Of a request; those that are not named stay as they are."""
+
+
+def add(commands: options.Commands) -> None:
+    """Add the commands of this module."""
+    common = [options.server(), options.output()]
+    waiting = options.patience()
+    waiting.add_argument("--no-wait", action="store_true", help="return at once")
+    status = commands.add_parser("status", parents=common, help="say what is so now")
+    status.set_defaults(run=_status)
+    resize = commands.add_parser(
+        "resize",
+        parents=[*common, waiting],
+        help="have this many GPUs",
+        epilog="Options that are not named stay as they were asked for last; release takes all of them back.",
+    )
+    resize.add_argument("amount", help="2, 0.5 or 500m")
+    resize.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU")
+    resize.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB")
+    resize.add_argument("--model", action="append", metavar="NAME", help="an acceptable model; may be repeated")
+    resize.add_argument("--topology", choices=("any", "island", "switch"), help="how the GPUs must be connected")
+    resize.add_argument("--priority", type=int, metavar="0-9", help="higher is served first")
+    resize.set_defaults(run=_resize)
+    release = commands.add_parser("release", parents=[*common, waiting], help="give all GPUs back")
+    release.set_defaults(run=_release)
+
+
+def _status(given: argparse.Namespace) -> int:
+    _show(given, options.gpus(given).status())
+    return codes.DONE
+
+
+def _resize(given: argparse.Namespace) -> int:
+    named = {name: getattr(given, name) for name in _OPTIONS if getattr(given, name) is not None}
+    gpu = options.gpus(given)
+    return _answer(given, gpu.resize(given.amount, **named, wait=not given.no_wait, timeout=given.timeout))
+
+
+def _release(given: argparse.Namespace) -> int:
+    return _answer(given, options.gpus(given).release(wait=not given.no_wait, timeout=given.timeout))
+
+
+def _answer(given: argparse.Namespace, status: GpuStatus) -> int:
+    _show(given, status)
+    return codes.of_status(status.view.status)
+
+
+def _show(given: argparse.Namespace, status: GpuStatus) -> None:
+    say({**status.view.to_json(), "sentence": status.sentence} if given.json else str(status))
