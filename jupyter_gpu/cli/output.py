@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..report import GpuStatus
 
 
 def say(what: str | Mapping[str, Any]) -> None:
@@ -14,3 +17,8 @@ def say(what: str | Mapping[str, Any]) -> None:
         print(what if isinstance(what, str) else json.dumps(what, ensure_ascii=False), flush=True)
     except BrokenPipeError:
         sys.stderr.close()  # the reader, such as `head`, has seen enough
+
+
+def say_status(status: GpuStatus, *, as_json: bool) -> None:
+    """Print what is so now."""
+    say({**status.view.to_json(), "sentence": status.sentence} if as_json else str(status))

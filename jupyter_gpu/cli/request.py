@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from . import codes, options
-from .output import say
+from .output import say_status
 
 if TYPE_CHECKING:
     from ..report import GpuStatus
@@ -40,7 +40,7 @@ def add(commands: options.Commands) -> None:
 
 
 def _status(given: argparse.Namespace) -> int:
-    _show(given, options.gpus(given).status())
+    say_status(options.gpus(given).status(), as_json=given.json)
     return codes.DONE
 
 
@@ -55,9 +55,5 @@ def _release(given: argparse.Namespace) -> int:
 
 
 def _answer(given: argparse.Namespace, status: GpuStatus) -> int:
-    _show(given, status)
+    say_status(status, as_json=given.json)
     return codes.of_status(status.view.status)
-
-
-def _show(given: argparse.Namespace, status: GpuStatus) -> None:
-    say({**status.view.to_json(), "sentence": status.sentence} if given.json else str(status))
