@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     release = gpu.release
     at_least = gpu.at_least
     connect = gpu.connect
+    on_change = gpu.on_change
     status = gpu.status
     usage = gpu.usage
     wait = gpu.wait
@@ -62,6 +63,7 @@ __all__ = [
     "at_least",
     "connect",
     "gpu",
+    "on_change",
     "release",
     "resize",
     "status",
@@ -69,7 +71,9 @@ __all__ = [
     "wait",
 ]
 
-_METHODS = frozenset({"resize", "aresize", "release", "at_least", "connect", "status", "usage", "wait", "devices"})
+_METHODS = frozenset(
+    {"resize", "aresize", "release", "at_least", "connect", "on_change", "status", "usage", "wait", "devices"}
+)
 
 
 def __getattr__(name: str) -> Any:

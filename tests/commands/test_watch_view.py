@@ -102,7 +102,7 @@ def test_width() -> None:
     assert lines("t", "c", named, None, "", Style(20))[-1] == " " * 7 + "日" * 6 + ">"
 
 
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
+texts = st.text(max_size=60)
 
 
 @given(views, texts, texts, st.integers(20, 200), st.none() | st.integers(4, 40), st.booleans())
