@@ -125,9 +125,9 @@ class Gpu:
     def on_change(self, callback: Callback) -> Subscription:
         """Call ``callback(change)`` whenever the GPUs that can be used here change, whoever changes them.
 
-        ``change`` says what was ``added``, ``removed`` and ``resized``, and has the ``status``. In a kernel the callback
-        is called in the main thread: between cells, or while a cell awaits something. In a program with an event loop
-        that loop calls it, in another one a thread does. ``callback`` may be an async function; its errors are logged.
+        ``change`` says what was ``added``, ``removed`` and ``resized``, and has the ``status``. In a kernel the main
+        thread calls it: between cells, or while a cell awaits something. In a program with an event loop that loop
+        calls it, in another one a thread does. ``callback`` may be an async function; its errors are logged.
 
         Returns a handle: its ``cancel()``, or the end of a ``with`` block, ends it. So does the end of this process.
         """
