@@ -130,6 +130,13 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     return [{"module": "jupyter_gpu.app", "app": GpuExtension}]
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext jupyter_gpu``: the magic ``%gpu``, where the kernel's server has not put it there already."""
+    from . import magic
+
+    magic.register(shell)
+
+
 def _guard() -> None:
     """In a program of a notebook whose start could not be prepared: keep CUDA from looking for GPUs too early."""
     import os

@@ -154,11 +154,6 @@ class Gpu:
         return usage(self._look(), self._runner.client.sample())
 
     @property
-    def client(self) -> Client:
-        """What asks the server."""
-        return self._runner.client
-
-    @property
     def devices(self) -> tuple[GpuDevice, ...]:
         """The GPUs that can be used now: uuid, index, model, memory, milli, exclusive or share, path."""
         from .report import devices

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from ..client import Client
     from ..kernel import Gpu
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
@@ -37,15 +38,39 @@ def patience() -> argparse.ArgumentParser:
     return parent
 
 
+def no_wait() -> argparse.ArgumentParser:
+    """Make the parent of commands that need not wait."""
+    parent = argparse.ArgumentParser(add_help=False)
+    parent.add_argument("--no-wait", action="store_true", help="return at once")
+    return parent
+
+
+def wish() -> argparse.ArgumentParser:
+    """Make the parent of what can be said about GPUs beside their number."""
+    parent = argparse.ArgumentParser(add_help=False)
+    parent.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU")
+    parent.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB")
+    parent.add_argument("--model", action="append", metavar="NAME", help="an acceptable model; may be repeated")
+    parent.add_argument("--topology", choices=("any", "island", "switch"), help="how the GPUs must be connected")
+    parent.add_argument("--priority", type=int, metavar="0-9", help="higher is served first")
+    return parent
+
+
+def client(options: argparse.Namespace) -> Client:
+    """Ask the server that the options name, or the one that this process belongs to."""
+    from ..client import Client
+
+    if not options.url:
+        return Client()
+    import os
+
+    from .. import discover
+
+    return Client(discover.at(options.url, os.environ.get(discover.TOKEN)))
+
+
 def gpus(options: argparse.Namespace) -> Gpu:
-    """Find the GPUs of the server that the options name, or of the one that this process belongs to."""
+    """Find the GPUs of that server."""
     from ..kernel import Gpu
 
-    found = Gpu()
-    if options.url:
-        import os
-
-        from .. import discover
-
-        found.connect(options.url, os.environ.get(discover.TOKEN))
-    return found
+    return Gpu(client(options))

@@ -18,24 +18,18 @@ _OPTIONS = ("each", "memory", "model", "topology", "priority")
 def add(commands: options.Commands) -> None:
     """Add the commands of this module."""
     common = [options.server(), options.output()]
-    waiting = options.patience()
-    waiting.add_argument("--no-wait", action="store_true", help="return at once")
+    waiting = [options.patience(), options.no_wait()]
     status = commands.add_parser("status", parents=common, help="say what is so now")
     status.set_defaults(run=_status)
     resize = commands.add_parser(
         "resize",
-        parents=[*common, waiting],
+        parents=[*common, *waiting, options.wish()],
         help="have this many GPUs",
         epilog="Options that are not named stay as they were asked for last; release takes all of them back.",
     )
     resize.add_argument("amount", help="2, 0.5 or 500m")
-    resize.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU")
-    resize.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB")
-    resize.add_argument("--model", action="append", metavar="NAME", help="an acceptable model; may be repeated")
-    resize.add_argument("--topology", choices=("any", "island", "switch"), help="how the GPUs must be connected")
-    resize.add_argument("--priority", type=int, metavar="0-9", help="higher is served first")
     resize.set_defaults(run=_resize)
-    release = commands.add_parser("release", parents=[*common, waiting], help="give all GPUs back")
+    release = commands.add_parser("release", parents=[*common, *waiting], help="give all GPUs back")
     release.set_defaults(run=_release)
 
 

@@ -51,7 +51,7 @@ def _watch(given: argparse.Namespace) -> int:
     from ..client import get_status
     from ..follower import Follower
 
-    client = options.gpus(given).client
+    client = options.client(given)
     first = client.send(get_status())  # where there is no server, say so and end
     follower = Follower(lambda: client)
     inbox: Inbox = SimpleQueue()
