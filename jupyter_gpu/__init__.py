@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     release = gpu.release
     at_least = gpu.at_least
     connect = gpu.connect
+    on_change = gpu.on_change
     status = gpu.status
     usage = gpu.usage
     wait = gpu.wait
@@ -64,6 +65,7 @@ __all__ = [
     "at_least",
     "connect",
     "gpu",
+    "on_change",
     "release",
     "resize",
     "status",
@@ -71,7 +73,9 @@ __all__ = [
     "wait",
 ]
 
-_METHODS = frozenset({"resize", "aresize", "release", "at_least", "connect", "status", "usage", "wait", "devices"})
+_METHODS = frozenset(
+    {"resize", "aresize", "release", "at_least", "connect", "on_change", "status", "usage", "wait", "devices"}
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -126,6 +130,13 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     from .app import GpuExtension
 
     return [{"module": "jupyter_gpu.app", "app": GpuExtension}]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext jupyter_gpu``: the magic ``%gpu``, where the kernel's server has not put it there already."""
+    from . import magic
+
+    magic.register(shell)
 
 
 def _guard() -> None:

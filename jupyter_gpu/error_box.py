@@ -6,6 +6,8 @@ plain Python it is what it always is.
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
 import textwrap
 import traceback
@@ -18,7 +20,9 @@ from .model.errors import GpuError, InvalidRequest, NotPermitted, ServerUnreacha
 
 _WIDTH = 88
 _BOLD, _PLAIN = "\x1b[1;31m", "\x1b[0m"
-_OURS = str(Path(__file__).parent)
+_OURS, _IPYTHON = str(Path(__file__).parent), "/site-packages/IPython/"
+_MAGIC = re.compile(r"(.*)get_ipython\(\)\.run_line_magic\('gpu', ('.*'|\".*\")\)")
+"""What IPython makes of ``%gpu``."""
 _ASKS_NOBODY = (InvalidRequest, NotPermitted, ServerUnreachable)
 """Errors that have nothing to do with what one has, or whose server would not say."""
 _PATIENCE = 1.0
@@ -52,9 +56,15 @@ def box(error: GpuError, have: str, more: str) -> list[str]:
 def _where(error: GpuError) -> Iterator[str]:
     """The line of the user's own code."""
     for entry in reversed(traceback.extract_tb(error.__traceback__)):
-        if not entry.filename.startswith(_OURS) and entry.line:
-            yield f"Line {entry.lineno}: {entry.line}"
+        if entry.line and not entry.filename.startswith(_OURS) and _IPYTHON not in entry.filename:
+            yield f"Line {entry.lineno}: {_typed(entry.line)}"
             return
+
+
+def _typed(line: str) -> str:
+    """Write a magic as it stands in the cell."""
+    match = _MAGIC.fullmatch(line)
+    return f"{match[1]}%gpu {ast.literal_eval(match[2])}".rstrip() if match else line
 
 
 def _have(error: GpuError) -> str:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .blocks import AtLeast
+    from .changes import Callback, Changes, Subscription
     from .client import Call, Client
     from .model.view import View
     from .progress import Progress
@@ -38,6 +39,7 @@ class Gpu:
     def __init__(self, client: Client | None = None, progress: Progress | None = None) -> None:
         self._runner = Runner(client)
         self._progress = progress
+        self._changes: Changes | None = None
         self._widget: Any = None
 
     def connect(self, url: str | None = None, token: str | None = None) -> None:
@@ -127,6 +129,21 @@ class Gpu:
         from .waiting import settle
 
         return self._runner.run(settle(self._look(), self._patience(timeout)))
+
+    def on_change(self, callback: Callback) -> Subscription:
+        """Call ``callback(change)`` whenever the GPUs that can be used here change, whoever changes them.
+
+        ``change`` says what was ``added``, ``removed`` and ``resized``, and has the ``status``. In a kernel the main
+        thread calls it: between cells, or while a cell awaits something. In a program with an event loop that loop
+        calls it, in another one a thread does. ``callback`` may be an async function; its errors are logged.
+
+        Returns a handle: its ``cancel()``, or the end of a ``with`` block, ends it. So does the end of this process.
+        """
+        if self._changes is None:
+            from .changes import Changes
+
+            self._changes = Changes(lambda: self._runner.client, _report)
+        return self._changes.add(callback)
 
     def status(self) -> GpuStatus:
         """What is so now."""

@@ -142,6 +142,11 @@ def seconds(amount: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def in_short(one: ShareReport) -> str:
+    """Say in one line what it earns, what it has saved, and with whom it shares."""
+    return f"{_slice(one)} · bank {seconds(one.bank)} of {seconds(one.bank_cap)} · {_neighbours(one)}"
+
+
 def _count(shares: int) -> str:
     return "one time share" if shares == 1 else f"{shares} time shares"
 

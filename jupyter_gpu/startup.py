@@ -10,7 +10,7 @@ import logging
 import sys
 from typing import Any
 
-from . import cuda, frameworks
+from . import cuda, frameworks, magic
 
 log = logging.getLogger(__name__)
 _installed = False
@@ -47,3 +47,4 @@ def install(shell: Any = None) -> None:
 
     if shell is not None:
         shell.events.register("pre_run_cell", before_cell)
+        magic.register(shell)

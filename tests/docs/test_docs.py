@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 import jupyter_gpu
-from jupyter_gpu import cli
 from jupyter_gpu.app import GpuExtension
+from jupyter_gpu.cli import codes as exits
+from jupyter_gpu.cli.parser import parser as command_line
 from jupyter_gpu.kernel import Gpu
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.status import Phase
@@ -134,9 +135,9 @@ def test_errors() -> None:
 
 def test_exit_codes() -> None:
     """The user guide and the help have the exit codes of the command."""
-    codes = [cli.DONE, cli.ERROR, cli.USAGE, cli.WAITING, cli.DRAINING, cli.UNREACHABLE, cli.INTERRUPTED]
+    codes = [exits.DONE, exits.ERROR, exits.USAGE, exits.WAITING, exits.DRAINING, exits.UNREACHABLE, exits.INTERRUPTED]
     assert first_cells(USER_GUIDE, "## In a terminal") == [str(code) for code in codes]
-    assert re.findall(r"(\d+) (?:done|error|wrong|waiting|given|no|Ctrl)", cli.parser().epilog or "") == [
+    assert re.findall(r"(\d+) (?:done|error|wrong|waiting|given|no|Ctrl)", command_line().epilog or "") == [
         str(code) for code in codes
     ]
 
@@ -161,7 +162,7 @@ def test_commands(page: Path) -> None:
         for line in code.splitlines():
             words = shlex.split(line, comments=True)
             if words[:2] == ["jupyter", "gpu"]:
-                cli.parser().parse_args(words[2:])
+                command_line().parse_args(words[2:])
             elif words and words[0].startswith("scripts/"):
                 assert os.access(ROOT / words[0], os.X_OK), words[0]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.cli import DONE, DRAINING, ERROR, INTERRUPTED, UNREACHABLE, USAGE, WAITING
+from jupyter_gpu.cli.codes import DONE, DRAINING, ERROR, INTERRUPTED, UNREACHABLE, USAGE, WAITING
 
 from .servers import Server, await_, environment, serve
 

@@ -1,0 +1,8 @@
+"""``python -m jupyter_gpu.cli``."""
+
+import sys
+
+from . import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""Exit codes, for scripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..model import errors
+
+if TYPE_CHECKING:
+    from ..model.status import Status
+
+DONE, ERROR, USAGE, WAITING, DRAINING, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+
+EPILOG = (
+    "Exit codes: 0 done; 1 error; 2 wrong usage; 3 waiting for free GPUs; 4 given back but still open "
+    "somewhere; 5 no server, or outside of it; 130 Ctrl-C. With 3, 4 and 130 the request stands."
+)
+_BY_ERROR: tuple[tuple[type[errors.GpuError], int], ...] = (
+    (errors.InvalidRequest, USAGE),
+    (errors.NoCapacity, WAITING),
+    (errors.Draining, DRAINING),
+    (errors.ServerUnreachable, UNREACHABLE),
+)
+
+
+def of_error(error: errors.GpuError) -> int:
+    """Tell it by the kind of the error."""
+    return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), ERROR)
+
+
+def of_status(status: Status) -> int:
+    """Tell it of a call that did not wait."""
+    from ..model.status import Phase
+
+    if status.settled:
+        return DONE
+    return DRAINING if status.phase is Phase.RELEASING else WAITING

@@ -1,0 +1,105 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from ..client import Client
+    from ..kernel import Gpu
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
+"""Where a module of commands adds its own."""
+
+
+def server() -> argparse.ArgumentParser:
+    """Make the parent of commands that speak with a server."""
+    parent = argparse.ArgumentParser(add_help=False)
+    which = parent.add_mutually_exclusive_group()
+    which.add_argument(
+        "--url",
+        metavar="URL",
+        help="of the server, as Jupyter prints it; its token may be in JUPYTER_GPU_TOKEN instead, and one of yours "
+        "that runs here needs none",
+    )
+    which.add_argument(
+        "--connect",
+        action="store_true",
+        help="in a terminal or script outside every Jupyter server: use the one of yours that runs here",
+    )
+    return parent
+
+
+def output(what: str = "print JSON, for scripts; errors, too") -> argparse.ArgumentParser:
+    """Make the parent of commands that print JSON on demand."""
+    parent = argparse.ArgumentParser(add_help=False)
+    parent.add_argument("--json", action="store_true", help=what)
+    return parent
+
+
+def patience() -> argparse.ArgumentParser:
+    """Make the parent of commands that wait for the request to be fulfilled."""
+    parent = argparse.ArgumentParser(add_help=False)
+    parent.add_argument("--timeout", type=float, metavar="SECONDS", help="stop waiting after this time")
+    return parent
+
+
+def no_wait() -> argparse.ArgumentParser:
+    """Make the parent of commands that need not wait."""
+    parent = argparse.ArgumentParser(add_help=False)
+    parent.add_argument("--no-wait", action="store_true", help="return at once")
+    return parent
+
+
+def wish() -> argparse.ArgumentParser:
+    """Make the parent of what can be said about GPUs beside their number."""
+    parent = argparse.ArgumentParser(add_help=False)
+    parent.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU; or any")
+    parent.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB, or any")
+    parent.add_argument("--model", action="append", metavar="NAME", help="an acceptable model; may be repeated; or any")
+    parent.add_argument("--topology", choices=("any", "island", "switch"), help="how the GPUs must be connected")
+    parent.add_argument("--priority", type=_priority, metavar="0-9", help="higher is served first; or any")
+    return parent
+
+
+def client(options: argparse.Namespace) -> Client:
+    """Ask the server that the user says, or the one that this process belongs to.
+
+    A command that only looks (``looks=True`` among its defaults) may look at the one that runs here.
+    """
+    from .. import discover
+    from ..client import Client
+    from ..model.errors import OutsideServer
+
+    if options.url:
+        import os
+
+        return Client(discover.named(options.url, os.environ.get(discover.TOKEN)))
+    if options.connect:
+        return Client(discover.wanted())
+    try:
+        return Client(discover.find())
+    except OutsideServer as error:
+        if not getattr(options, "looks", False):
+            raise
+        from ..outside import note
+
+        found = discover.wanted()  # raises where there are several
+        print(note(error.servers[0]), file=sys.stderr)
+        return Client(found)
+
+
+def gpus(options: argparse.Namespace) -> Gpu:
+    """Find the GPUs of that server."""
+    from ..kernel import Gpu
+
+    return Gpu(client(options))
+
+
+def _priority(text: str) -> int | str:
+    """Read it for argparse, which says what is wrong with a ValueError."""
+    from ..arguments import ANY
+
+    return text if text == ANY else int(text)

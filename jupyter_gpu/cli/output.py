@@ -1,0 +1,24 @@
+"""What the commands print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..report import GpuStatus
+
+
+def say(what: str | Mapping[str, Any]) -> None:
+    """Print a text, or an object as one line of JSON."""
+    try:
+        print(what if isinstance(what, str) else json.dumps(what, ensure_ascii=False), flush=True)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader, such as `head`, has seen enough
+
+
+def say_status(status: GpuStatus, *, as_json: bool) -> None:
+    """Print what is so now."""
+    say({**status.view.to_json(), "sentence": status.sentence} if as_json else str(status))

@@ -1,0 +1,23 @@
+"""The command line: one module for each group of commands. Each has ``add``, which adds its parsers and sets as their
+default ``run`` a function that does what was asked for and returns the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from . import request, wait, watch
+from .codes import EPILOG
+
+
+def parser() -> argparse.ArgumentParser:
+    """Make the parser of all commands."""
+    top = argparse.ArgumentParser(
+        prog="jupyter gpu",
+        description="Change how many GPUs the notebooks of this Jupyter server have, while they run.",
+        epilog=EPILOG,
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+    for group in (request, wait, watch):
+        group.add(commands)
+    return top

@@ -1,0 +1,54 @@
+"""``jupyter gpu status | resize 2 | release``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from . import codes, options
+from .output import say_status
+
+if TYPE_CHECKING:
+    from ..report import GpuStatus
+
+_OPTIONS = ("each", "memory", "model", "topology", "priority")
+"""Of a request; those that are not named stay as they are."""
+
+
+def add(commands: options.Commands) -> None:
+    """Add the commands of this module."""
+    common = [options.server(), options.output()]
+    waiting = [options.patience(), options.no_wait()]
+    status = commands.add_parser("status", parents=common, help="say what is so now")
+    status.set_defaults(run=_status, looks=True)
+    resize = commands.add_parser(
+        "resize",
+        parents=[*common, *waiting, options.wish()],
+        help="have this many GPUs",
+        epilog="Options that are not named stay as they were asked for last. 'any' takes one back, as in --memory any; "
+        "release takes back all of them.",
+    )
+    resize.add_argument("amount", help="2, 0.5 or 500m")
+    resize.set_defaults(run=_resize)
+    release = commands.add_parser("release", parents=[*common, *waiting], help="give all GPUs back")
+    release.set_defaults(run=_release)
+
+
+def _status(given: argparse.Namespace) -> int:
+    say_status(options.gpus(given).status(), as_json=given.json)
+    return codes.DONE
+
+
+def _resize(given: argparse.Namespace) -> int:
+    named = {name: getattr(given, name) for name in _OPTIONS if getattr(given, name) is not None}
+    gpu = options.gpus(given)
+    return _answer(given, gpu.resize(given.amount, **named, wait=not given.no_wait, timeout=given.timeout))
+
+
+def _release(given: argparse.Namespace) -> int:
+    return _answer(given, options.gpus(given).release(wait=not given.no_wait, timeout=given.timeout))
+
+
+def _answer(given: argparse.Namespace, status: GpuStatus) -> int:
+    say_status(status, as_json=given.json)
+    return codes.of_status(status.view.status)

@@ -1,0 +1,162 @@
+"""``jupyter gpu watch``: the GPUs of a server, live. What is shown is `watch_view`'s, the window `terminal`'s.
+
+Two threads ask, one for each change and one for the load; the main thread shows what they bring. Without a terminal
+there is one line for each change, and nobody asks for the load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TextIO
+
+from . import codes, options
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
+
+    from ..client import Client
+    from ..follower import Follower
+    from ..model.errors import GpuError
+    from ..model.view import Sample, View
+
+    News = View | Sample | GpuError | None
+    """None: it is to be drawn again."""
+    Inbox = SimpleQueue[News]
+
+_INTERVAL = 1.0
+"""Seconds between two samples of the load."""
+
+
+def add(commands: options.Commands) -> None:
+    """Add the command."""
+    watch = commands.add_parser(
+        "watch",
+        parents=[options.server(), options.output("print each change as a line of JSON")],
+        help="show the GPUs live; Ctrl-C ends it",
+        epilog="On a terminal it fills the window. Into a pipe or a file it writes a line for each change. NO_COLOR "
+        "switches colours off.",
+    )
+    watch.set_defaults(run=_watch, looks=True)
+
+
+def _watch(given: argparse.Namespace) -> int:
+    from queue import SimpleQueue
+
+    from ..client import get_status
+    from ..follower import Follower
+
+    client = options.client(given)
+    first = client.send(get_status())  # where there is no server, say so and end
+    follower = Follower(lambda: client)
+    inbox: Inbox = SimpleQueue()
+    inbox.put(first)
+    _start(lambda: _bring_views(follower, first, inbox))
+    try:
+        if sys.stdout.isatty() and not given.json:
+            _start(lambda: _bring_samples(client, inbox))
+            _fill(client.server.url, inbox, sys.stdout)
+        else:
+            _write(inbox, as_json=given.json)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        follower.end()
+    return codes.DONE
+
+
+def _start(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, daemon=True).start()
+
+
+def _bring_views(follower: Follower, first: View, inbox: Inbox) -> None:
+    for new in follower.views(first):
+        inbox.put(new)
+
+
+def _bring_samples(client: Client, inbox: Inbox) -> None:
+    from ..model.errors import GpuError
+
+    while True:
+        with contextlib.suppress(GpuError):  # why the server is away, the other thread says
+            inbox.put(client.sample())
+        time.sleep(_INTERVAL)
+
+
+def _write(inbox: Inbox, *, as_json: bool) -> None:
+    """Write a line for each change, as long as somebody reads it."""
+    said = ""
+    while not _is_deaf():
+        new = _next(inbox)
+        text = said if new is None else _told(new, as_json=as_json)
+        if text != said:
+            print(text if as_json else f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
+            said = text
+
+
+def _is_deaf() -> bool:
+    """Whether the reader of a pipe has gone: `head` has seen enough, and the next change may be hours away."""
+    import select
+
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _told(new: News, *, as_json: bool) -> str:
+    import json
+
+    from ..model.errors import GpuError
+    from ..model.sentence import sentence
+    from ..model.view import View
+    from .watch_view import change
+
+    if isinstance(new, GpuError):
+        return json.dumps(new.to_json(), ensure_ascii=False) if as_json else str(new)
+    assert isinstance(new, View)
+    return json.dumps({**new.to_json(), "sentence": sentence(new)}, ensure_ascii=False) if as_json else change(new)
+
+
+def _fill(url: str, inbox: Inbox, out: TextIO) -> None:
+    """Fill the window until Ctrl-C."""
+    from ..model.errors import GpuError
+    from ..model.view import View
+    from . import terminal, watch_view
+
+    view: View | None = None
+    sample: Sample | None = None
+    lost, shown = "", ""
+    with terminal.taken(out, lambda: inbox.put(None)):
+        while True:
+            new = _next(inbox)
+            if isinstance(new, GpuError):
+                lost = f"{new} It is tried again."
+            elif isinstance(new, View):
+                view, lost = new, ""
+            elif new is not None:
+                sample = new
+            else:
+                shown = ""
+            assert view is not None  # it was put in first
+            clock = time.strftime("%H:%M:%S")
+            rows = watch_view.lines(f"GPUs of {url}", clock, view, sample, lost, terminal.style(out))
+            text = "\x1b[H" + "\x1b[K\r\n".join(rows) + "\x1b[K\x1b[J"
+            if text != shown:
+                out.write(text)
+                out.flush()
+                shown = text
+
+
+def _next(inbox: Inbox) -> News:
+    """Wait for what is new; a second at most, since the clock goes on while the server is away."""
+    from queue import Empty
+
+    try:
+        return inbox.get(timeout=_INTERVAL)
+    except Empty:
+        return None

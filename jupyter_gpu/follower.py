@@ -1,0 +1,59 @@
+"""Every view of a server as it comes, through lost connections and restarts: one long poll for all who listen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from .client import Client, Exchange, get_status
+from .model.errors import GpuError
+from .model.view import View
+
+_POLL = 25.0
+"""Seconds that one question waits at the server."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
+"""Seconds until a server that did not answer is asked again."""
+
+
+class Follower:
+    """Asks one server; ``client`` is called for each question, because another server may be chosen meanwhile."""
+
+    def __init__(self, client: Callable[[], Client]) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._exchange: Exchange | None = None
+
+    def views(self, view: View | None = None) -> Iterator[View | GpuError]:
+        """Each view that is not ``view`` or the one before it; an error where there is none, once; ends by `end`."""
+        pause, lost = _FIRST_PAUSE, False
+        while not self._ended.is_set():
+            try:
+                newer = self._ask(view)
+            except GpuError as error:
+                if not lost and not self._ended.is_set():
+                    yield error
+                lost = True
+                self._ended.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                continue
+            if lost or view is None or (newer.instance, newer.version) != (view.instance, view.version):
+                yield newer
+            view, pause, lost = newer, _FIRST_PAUSE, False
+
+    def end(self) -> None:
+        """End `views`, which another thread runs, soon."""
+        self._ended.set()
+        with self._lock:
+            if self._exchange is not None:
+                self._exchange.abort()
+
+    def _ask(self, after: View | None) -> View:
+        exchange = self._client().exchange(get_status(after, _POLL))
+        with self._lock:
+            self._exchange = exchange
+        try:
+            return exchange.run()
+        finally:
+            with self._lock:
+                self._exchange = None

@@ -1,0 +1,115 @@
+"""``%gpu``, the line magic: the commands of a terminal, in a cell. Little is loaded until it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+TYPE_CHECKING = False  # as in typing
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+COMMANDS = ("release", "status", "usage", "wait")
+OPTIONS = ("--each", "--memory", "--model", "--no-wait", "--priority", "--timeout", "--topology")
+VALUES = {
+    "--each": ("0.25", "0.5"),
+    "--memory": ("8GiB", "20GiB", "40GiB", "80GiB"),
+    "--model": (),
+    "--priority": tuple("0123456789"),
+    "--timeout": ("60", "600", "3600"),
+    "--topology": ("any", "island", "switch"),
+}
+"""What is offered after these options."""
+_PATIENCE = 1.0
+"""Seconds that a completion waits for the server."""
+_HELP = "See %gpu?"
+
+
+def register(shell: Any) -> None:
+    """Give the IPython of ``shell`` the magic, and the completion of its words."""
+    shell.register_magic_function(gpu, "line", "gpu")
+    shell.set_hook("complete_command", complete, str_key="%gpu")
+
+
+def gpu(line: str) -> Any:
+    """Show or change the GPUs of this Jupyter server.
+
+    %gpu                           what is so now
+    %gpu 2                         have two GPUs; blocks until they are there
+    %gpu 0.5 --memory 20GiB        half of one; also --each, --model, --topology, --priority
+    %gpu 3 --no-wait               ask and go on
+    %gpu 3 --timeout 60            wait a minute at most
+    %gpu release                   give all back
+    %gpu wait                      until what was asked for is there
+    %gpu usage                     what was held and used
+
+    Variables can be used: %gpu {n}. It returns what gpu.status() does: now = %gpu 2
+    """
+    import shlex
+
+    from .kernel import gpu as here
+    from .model.errors import InvalidRequest
+
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise InvalidRequest(f"'%gpu {line}' cannot be read: {error}. {_HELP}") from None
+    given = _parsed(words)
+    if given is None:
+        return print(gpu.__doc__)
+    patience = {"wait": not given.no_wait, "timeout": given.timeout}
+    named = {name: getattr(given, name) for name in ("each", "memory", "model", "topology", "priority")}
+    named = {name: value for name, value in named.items() if value is not None}
+    if given.what not in COMMANDS:
+        return here.resize(given.what, **named, **patience)
+    if named:
+        raise InvalidRequest(f"'%gpu {given.what}' takes no --{next(iter(named))}: it goes with an amount. {_HELP}")
+    if given.what == "release":
+        return here.release(**patience)
+    if given.what == "wait":
+        return here.wait(timeout=given.timeout)
+    return here.usage() if given.what == "usage" else here.status()
+
+
+def complete(_shell: Any, event: Any) -> list[str]:
+    """The words that can stand where the cursor is; IPython asks."""
+    words = event.text_until_cursor.split()
+    before = words[-1] if event.text_until_cursor.endswith(" ") else words[-2] if len(words) > 1 else "%gpu"
+    if before in VALUES:
+        return list(VALUES[before])
+    if before == "%gpu":
+        return [*_amounts(), *COMMANDS]
+    return [option for option in OPTIONS if option not in words or option == event.symbol]
+
+
+def _amounts() -> list[str]:
+    """What the slider offers."""
+    from .client import Client, get_status
+    from .model.errors import GpuError
+    from .model.quantity import format_gpus
+
+    try:
+        return [format_gpus(step) for step in Client().send(get_status(patience=_PATIENCE)).steps]
+    except GpuError:
+        return []
+
+
+def _parsed(words: Sequence[str]) -> argparse.Namespace | None:
+    """The options; None where help is asked for. Raises InvalidRequest."""
+    import argparse
+
+    from .cli import options
+    from .model.errors import InvalidRequest
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> Any:
+            raise InvalidRequest(f"'%gpu {' '.join(words)}': {message}. {_HELP}")
+
+    if {"-h", "--help"} & set(words):
+        return None
+    parser = Parser(prog="%gpu", add_help=False, parents=[options.wish(), options.patience(), options.no_wait()])
+    parser.add_argument("what", nargs="?", default="status")
+    try:
+        return parser.parse_args(words)
+    except InvalidRequest as error:
+        raise error.with_traceback(None)  # noqa: B904 - it is the same; where argparse found it helps nobody

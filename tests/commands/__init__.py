@@ -1,0 +1,1 @@
+"""The commands of ``jupyter gpu``, what they share, and their twins in notebooks."""

@@ -1,0 +1,153 @@
+"""`%gpu` in a kernel of the server, in one that knows nothing of it, and its words as they are completed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu import magic
+from jupyter_gpu.cli.options import wish
+from tests.kernel.conftest import Failed, Kernel
+from tests.kernel.servers import Server, await_, environment, serve
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for the module."""
+    folder = tmp_path_factory.mktemp("server")
+    with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def kernel(server: Server) -> Iterator[Kernel]:
+    """In which nothing was imported or loaded."""
+    with server.kernel() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def give_back(server: Server) -> Iterator[None]:
+    """No GPU after each test."""
+    yield
+    server.gpus(0)
+    await_(lambda: server.status()["phase"] == "Idle")
+
+
+def plain(kernel: Kernel, line: str) -> str:
+    """The text of what a cell with that magic shows."""
+    kernel.run(line)
+    return str(kernel.results[-1]["text/plain"])
+
+
+def test_what_it_does(server: Server, kernel: Kernel) -> None:
+    """Without a word the status; an amount resizes, with options and variables; release gives all back."""
+    assert plain(kernel, "%gpu").startswith("0 of 4 GPUs attached")
+    assert "<table>" in (plain(kernel, "%gpu 2"), kernel.results[-1]["text/html"])[1]
+    assert server.status()["amounts"]["attached"] == 2000
+    kernel.run("half = 0.5")
+    assert plain(kernel, "%gpu {half} --memory 2GiB --priority 3").startswith("0.5 of 4")
+    assert (server.status()["requested"]["memory"], server.status()["requested"]["priority"]) == (2 * 2**30, 3)
+    assert "one time share" in plain(kernel, "%gpu usage")
+    assert plain(kernel, "%gpu wait --timeout 5").startswith("0.5 of 4")
+    kernel.run("now = %gpu release")
+    assert kernel.run("print(now.attached, now.settled)") == "0 True"
+    assert "memory" not in server.status()["requested"]
+    assert "%gpu 0.5 --memory 20GiB" in kernel.run("%gpu --help")
+
+
+def test_no_wait(server: Server, kernel: Kernel, tmp_path: Path) -> None:
+    """--no-wait asks and returns; --timeout ends the wait with our error, and the request stands."""
+    with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
+        other.gpus(4)
+        assert plain(kernel, "%gpu 1 --no-wait").startswith("0 of 1: one when it is free")
+        with pytest.raises(Failed) as failed:
+            kernel.run("%gpu 1 --timeout 0.2")
+        assert failed.value.kind == "NoCapacity"
+        assert server.status()["phase"] == "Waiting"
+        other.gpus(0)
+        await_(lambda: server.status()["phase"] == "Ready")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%gpu lots", "'lots' is not an amount of GPUs"),
+        ("%gpu -1", "negative"),
+        ("%gpu 1 --nonsense", "unrecognized arguments: --nonsense. See %gpu?"),
+        ("%gpu 1 --topology round", "invalid choice: 'round'"),
+        ("%gpu release --memory 3", "'%gpu release' takes no --memory: it goes with an amount"),
+        ("%gpu 'half", "cannot be read: No closing quotation"),
+    ],
+)
+def test_errors(kernel: Kernel, line: str, said: str) -> None:
+    """What cannot be meant is our error, which changes nothing."""
+    with pytest.raises(Failed) as failed:
+        kernel.run(line)
+    assert failed.value.kind == "InvalidRequest"
+    assert said in failed.value.text
+
+
+def test_error_is_a_box(kernel: Kernel) -> None:
+    """It is shown as a sentence and the line that the user typed, without a line of IPython's source."""
+    kernel.client.execute("x = 1\n%gpu lots")
+    while (message := kernel.client.get_iopub_msg(timeout=30))["msg_type"] != "error":
+        pass
+    text = "\n".join(message["content"]["traceback"])
+    assert "Line 2: %gpu lots" in text
+    assert "fn(*args" not in text
+
+
+@pytest.mark.parametrize(
+    ("line", "there", "gone"),
+    [
+        ("%gpu ", {"0", "0.25", "1", "4", "release", "status", "usage", "wait"}, {"5"}),
+        ("%gpu re", {"release"}, {"status"}),
+        ("%gpu 2 --m", {"--memory", "--model"}, {"--each"}),
+        ("%gpu 2 --no-wait --", {"--each", "--timeout"}, {"--no-wait"}),
+        ("%gpu 2 --topology ", {"any", "island", "switch"}, {"--each"}),
+        ("%gpu 2 --memory ", {"20GiB"}, {"--each"}),
+    ],
+)
+def test_completion(kernel: Kernel, line: str, there: set[str], gone: set[str]) -> None:
+    """Tab offers what can come next: amounts that the server has, commands, options, their values."""
+    content = kernel.client.complete(line, reply=True, timeout=30)["content"]
+    offered = {line[: content["cursor_start"]] + match for match in content["matches"]}
+    begin = line[: line.rindex(" ") + 1]
+    assert {begin + word for word in there} <= offered
+    assert not {begin + word for word in gone} & offered
+
+
+def test_all_options_are_offered() -> None:
+    """The words that are completed are those that are understood."""
+    known = {text for action in wish()._actions for text in action.option_strings}
+    assert known | {"--no-wait", "--timeout"} == set(magic.OPTIONS)
+    assert set(magic.VALUES) == set(magic.OPTIONS) - {"--no-wait"}
+
+
+def test_elsewhere(tmp_path: Path) -> None:
+    """In an IPython that no server started, `%load_ext jupyter_gpu` brings it; where no server is, it says so."""
+    script = tmp_path / "lines.ipy"
+    script.write_text("%load_ext jupyter_gpu\n%gpu\n")
+    command = [sys.executable, "-m", "IPython", "--no-banner", "--colors=NoColor", str(script)]
+    env = {**environment(tmp_path), "TERM": "dumb"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert "No Jupyter server was found" in done.stdout
+    assert "Line 2: %gpu\n" in done.stdout
+
+
+def test_costs_nothing_at_the_start_of_a_kernel() -> None:
+    """Registering it loads nothing but its own module."""
+    code = (
+        "import sys, logging, json, re, contextlib, pathlib; from jupyter_gpu import cuda, frameworks\n"
+        "before = set(sys.modules)\nfrom jupyter_gpu import magic\n"
+        "class Shell:\n    def register_magic_function(self, *a): pass\n    def set_hook(self, *a, **k): pass\n"
+        "magic.register(Shell())\nprint(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['jupyter_gpu.magic']"

@@ -1,0 +1,219 @@
+"""`jupyter gpu watch` and `wait` with a real server, into a pipe and on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.cli.codes import DONE, INTERRUPTED, UNREACHABLE, WAITING
+from jupyter_gpu.cli.terminal import ENTER, LEAVE
+from tests.kernel.servers import Server, await_, environment, serve
+
+WATCH = [sys.executable, "-m", "jupyter_gpu.cli", "watch"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for the module."""
+    folder = tmp_path_factory.mktemp("server")
+    with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def give_back(server: Server) -> Iterator[None]:
+    """No GPU after each test."""
+    yield
+    server.gpus(0)
+    await_(lambda: server.status()["phase"] == "Idle")
+
+
+class Screen:
+    """A terminal with `watch` in it, and all that was written on it."""
+
+    def __init__(self, server: Server, columns: int, **env: str) -> None:
+        self.master, self.slave = pty.openpty()
+        self.resize(columns)
+        self._pieces: list[bytes] = []
+        env = {**server.env, "TERM": "xterm", "PYTHONIOENCODING": "utf-8", **env}
+        tty = {"stdin": self.slave, "stdout": self.slave, "stderr": self.slave}
+        self.process = subprocess.Popen(WATCH, env=env, start_new_session=True, **tty)  # type: ignore[call-overload]
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # its end
+            while piece := os.read(self.master, 65536):
+                self._pieces.append(piece)
+
+    @property
+    def written(self) -> str:
+        """All of it."""
+        return b"".join(self._pieces).decode()
+
+    @property
+    def shown(self) -> list[str]:
+        """The lines of the last whole drawing."""
+        last = [text for text in self.written.split("\x1b[H")[1:] if text.endswith("\x1b[J")][-1:]
+        return re.sub("\x1b\\[[0-9;]*[mKJ]", "", last[0]).replace("\r", "").split("\n") if last else []
+
+    def shows(self, text: str) -> None:
+        """Await that."""
+        await_(lambda: any(text in line for line in self.shown))
+
+    def resize(self, columns: int) -> None:
+        """As a person does with the window."""
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+
+    @property
+    def echoes(self) -> bool:
+        """Whether what is typed is shown."""
+        return bool(termios.tcgetattr(self.slave)[3] & termios.ECHO)
+
+    def close(self) -> None:
+        """At the end of a test."""
+        with contextlib.suppress(OSError):
+            self.process.kill()
+        self.process.wait()
+        os.close(self.slave)
+        self._reader.join()
+        os.close(self.master)
+
+
+@contextlib.contextmanager
+def screen(server: Server, columns: int = 80, **env: str) -> Iterator[Screen]:
+    """With `watch` in it."""
+    made = Screen(server, columns, **env)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_terminal(server: Server) -> None:
+    """It follows changes, fits every width, shows nothing that is typed, and leaves the terminal as it was."""
+    with screen(server) as terminal:
+        terminal.shows("0 of 4 GPUs attached")
+        assert terminal.written.startswith(ENTER)
+        assert not terminal.echoes
+        server.gpus(1.5)
+        terminal.shows("1.5 of 4 GPUs attached")
+        terminal.shows("0 B of 24 GiB")
+        terminal.shows("0.5 of it · bank")
+        assert max(map(len, terminal.shown)) == 80
+        terminal.resize(40)
+        os.kill(terminal.process.pid, signal.SIGWINCH)
+        await_(lambda: max(map(len, terminal.shown)) == 40)
+        os.write(terminal.master, b"\x03") if os.isatty(terminal.slave) else None
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.process.wait(30) == INTERRUPTED
+        assert terminal.echoes
+        await_(lambda: terminal.written.endswith(LEAVE))
+        assert "Traceback" not in terminal.written
+
+
+def test_stopped_and_resumed(server: Server) -> None:
+    """Ctrl-Z gives the terminal back, and going on takes it again; an end by SIGTERM gives it back, too."""
+    with screen(server, NO_COLOR="1") as terminal:
+        terminal.shows("0 of 4")
+        terminal.process.send_signal(signal.SIGTSTP)
+        await_(lambda: terminal.written.endswith(LEAVE))
+        assert terminal.echoes
+        assert os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED) is not None
+        terminal.process.send_signal(signal.SIGCONT)
+        await_(lambda: terminal.written.count(ENTER) == 2)
+        terminal.shows("0 of 4")
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.process.wait(30) == INTERRUPTED
+        await_(lambda: terminal.written.endswith(LEAVE))
+        assert not re.search("\x1b\\[[0-9]+m", terminal.written)
+
+
+def test_server_that_is_started_anew(tmp_path: Path) -> None:
+    """While the server is away that is said; when it is there again, the watch goes on."""
+    port = "--ServerApp.port_retries=50"
+    with contextlib.ExitStack() as stack:
+        with serve(tmp_path, tmp_path / "state", "--GpuExtension.enforcement=soft", port) as first:
+            terminal = stack.enter_context(screen(first, 100))
+            terminal.shows("0 of 4")
+        terminal.shows("It is tried again.")
+        with serve(tmp_path, tmp_path / "state", "--GpuExtension.enforcement=soft", port) as second:
+            await_(lambda: terminal.shown and not any("tried again" in line for line in terminal.shown))
+            second.gpus(2)
+            terminal.shows("2 of 4")
+            second.gpus(0)
+
+
+def test_lines_in_a_pipe(server: Server) -> None:
+    """Without a terminal there is one line for each change, and Ctrl-C ends it without a word."""
+    with subprocess.Popen(WATCH, env=server.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout
+        assert watch.stdout.readline().strip().endswith("  0 of 4 GPUs attached")
+        server.gpus(1)
+        line = ""
+        while "1 of 4 GPUs attached · GPU 0" not in line:
+            line = watch.stdout.readline()
+        assert re.match(r"\d\d:\d\d:\d\d  ", line)
+        watch.send_signal(signal.SIGINT)
+        _, said = watch.communicate(timeout=30)
+        assert (watch.returncode, said) == (INTERRUPTED, "")
+
+
+def test_lines_of_json(server: Server) -> None:
+    """With --json each line is an object like that of `status --json`."""
+    with subprocess.Popen([*WATCH, "--json"], env=server.env, stdout=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout
+        first = json.loads(watch.stdout.readline())
+        assert (first["phase"], first["sentence"]) == ("Idle", "0 of 4 GPUs attached")
+        server.gpus(1)
+        while json.loads(watch.stdout.readline())["phase"] != "Ready":
+            pass
+        watch.terminate()
+
+
+def test_reader_that_goes_away(server: Server) -> None:
+    """`jupyter gpu watch | head -1` ends at once, not at the next change, and without a traceback."""
+    shell = f"{sys.executable} -m jupyter_gpu.cli watch | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", shell], env=server.env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (DONE, "")
+    assert "0 of 4 GPUs attached" in done.stdout
+
+
+def test_no_server(tmp_path: Path) -> None:
+    """Where no server runs both say so at once, with 5."""
+    for command in ("watch", "wait"):
+        words = [sys.executable, "-m", "jupyter_gpu.cli", command]
+        done = subprocess.run(words, env=environment(tmp_path), capture_output=True, text=True, check=False)
+        assert (done.returncode, "No Jupyter server was found" in done.stderr) == (UNREACHABLE, True)
+
+
+def test_wait(server: Server, tmp_path: Path) -> None:
+    """`wait` ends with 0 when what others asked for is there, with 3 when the time is over; it asks for nothing."""
+    assert server.cli("wait").stdout.splitlines()[0] == "0 of 4 GPUs attached"
+    with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
+        other.gpus(3)
+        server.gpus(2)
+        assert server.cli("wait", "--timeout", "0.3").returncode == WAITING
+        assert server.status()["amounts"]["requested"] == 2000
+        with subprocess.Popen([*WATCH[:-1], "wait"], env=server.env, stdout=subprocess.PIPE, text=True) as waiting:
+            with pytest.raises(subprocess.TimeoutExpired):
+                waiting.wait(1)
+            other.gpus(0)
+            said, _ = waiting.communicate(timeout=30)
+        assert (waiting.returncode, said.splitlines()[0]) == (DONE, "2 of 4 GPUs attached")

@@ -1,0 +1,115 @@
+"""What `jupyter gpu watch` shows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.cli.watch_view import Style, change, lines, width
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.view import Condition, GpuLoad, GpuState, Mode, PodGpu, Sample, User, View
+from tests.model.strategies import views
+from tests.model.test_share import ONE as SHARE
+
+GIB = 2**30
+BARE = View("i", 1, Mode.ENFORCED, False, "local", 4000, 4000, (0, 1000))
+ONE = Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3", 80 * GIB)
+TWO = Gpu("GPU-2", 1, "NVIDIA H100 80GB HBM3", 80 * GIB)
+USER = User(7, "python", notebook="work/train.ipynb")
+VIEW = replace(
+    BARE,
+    gpus=(PodGpu(ONE, 1000, GpuState.ATTACHED, (USER,)), PodGpu(TWO, 500, GpuState.DRAINING)),
+    conditions=(Condition("Soft", "Soft mode: nothing keeps programs from GPUs."),),
+)
+SAMPLE = Sample(1.0, {"GPU-1": GpuLoad(52.4, 40 * GIB)}, {"GPU-2": replace(SHARE, uuid="GPU-2")})
+
+
+def test_whole_screen() -> None:
+    """Title and clock, the sentence, and for each GPU its load, its memory, its share and its users."""
+    shown = lines("GPUs of http://x/", "12:00:00", VIEW, SAMPLE, "", Style(100))
+    assert shown[0] == "GPUs of http://x/" + " " * 75 + "12:00:00"
+    assert shown[3] == "GPU 0  ████████░░░░░░░░  52 %  ████░░░░    40 GiB of 80 GiB    NVIDIA H100 80GB HBM3"
+    assert shown[4] == "       used by train.ipynb"
+    assert shown[6].startswith("GPU 1  ░░░░░░░░░░░░░░░░  -  %  ░░░░░░░░         - of 80 GiB")
+    assert "bank" in shown[7]
+    assert shown[8] == "       draining"
+    assert shown[-1] == "Soft mode: nothing keeps programs from GPUs."
+
+
+@pytest.mark.parametrize(
+    ("columns", "there", "gone"),
+    [
+        (70, ("█", "40 GiB of 80 GiB", "NVIDIA"), "████░░░░ "),
+        (52, ("█", "40 GiB of 80 GiB"), "NVIDIA"),
+        (40, ("52 %", "40 GiB of 80 GiB"), "█"),
+        (24, ("52 %",), "NVIDIA"),
+    ],
+)
+def test_narrow(columns: int, there: tuple[str, ...], gone: str) -> None:
+    """The least important is left out first."""
+    shown = lines("t", "c", VIEW, SAMPLE, "", Style(columns))
+    line = next(line for line in shown if line.startswith("GPU 0"))
+    assert all(text in line for text in there)
+    assert gone not in line
+
+
+def test_plain() -> None:
+    """Without UTF-8 all is ASCII; without colour there is no escape sequence; with it each part ends its own."""
+    odd = replace(VIEW, gpus=(replace(VIEW.gpus[0], users=(User(1, "naïve·…\x07"),)),))
+    plain = lines("t", "c", odd, SAMPLE, "", Style(80, unicode=False))
+    assert all(line.isascii() and line.isprintable() for line in plain)
+    assert "########" in plain[3]
+    coloured = "\n".join(lines("t", "c", VIEW, SAMPLE, "", Style(80, colour=True)))
+    assert "\x1b[32m████████" in coloured
+    assert coloured.count("\x1b[0m") == len(re.findall("\x1b\\[[1-9][0-9]*m", coloured))
+
+
+def test_lost() -> None:
+    """Why the server does not answer is said above what was so last."""
+    shown = lines("t", "c", VIEW, None, "The server does not answer. It is tried again.", Style(30))[3:]
+    assert shown[:2] == ["The server does not answer. It", "is tried again."]
+    assert any(line.startswith("GPU 0") for line in shown)
+
+
+def test_share_of_which_nothing_is_known() -> None:
+    """A share without an account says how much of the GPU it is."""
+    half = replace(VIEW, gpus=(PodGpu(ONE, 500, GpuState.ATTACHED),))
+    assert "       0.5 of it" in lines("t", "c", half, None, "", Style(80))
+
+
+def test_low_window() -> None:
+    """Where it has too few lines, the last one says how many are missing."""
+    shown = lines("t", "c", VIEW, SAMPLE, "", Style(100, 5))
+    assert (len(shown), shown[-1]) == (5, "... 7 more lines: make the window larger")
+    assert lines("t", "c", VIEW, SAMPLE, "", Style(100, 10))[-1] == "... 2 more lines: make the window larger"
+    assert lines("t", "c", VIEW, SAMPLE, "", Style(100, 11))[-1] == "Soft mode: nothing keeps programs from GPUs."
+
+
+def test_change() -> None:
+    """A change is one line: the sentence, and each GPU with its part, its state and its users."""
+    assert change(VIEW).endswith("GPU 0: train.ipynb · GPU 1 (0.5 of it) draining")
+    assert change(BARE) == "0 of 4 GPUs attached"
+
+
+def test_width() -> None:
+    """Wide characters take two columns, marks above others none; half of a wide one is not shown."""
+    assert [width(text) for text in ("ab", "日本", "e\u0301")] == [2, 4, 1]
+    named = replace(BARE, gpus=(replace(VIEW.gpus[0], users=(User(1, "x", notebook="日" * 40),)),))
+    assert lines("t", "c", named, None, "", Style(20))[-1] == " " * 7 + "日" * 6 + ">"
+
+
+texts = st.text(max_size=60)
+
+
+@given(views, texts, texts, st.integers(20, 200), st.none() | st.integers(4, 40), st.booleans())
+def test_fits(view: View, title: str, lost: str, columns: int, rows: int | None, unicode: bool) -> None:
+    """Whatever a view holds, nothing is wider or longer than the window, and nothing commands the terminal."""
+    loads = {item.gpu.uuid: GpuLoad(float(i * 40 % 101), i * GIB) for i, item in enumerate(view.gpus)}
+    shown = lines(title, "12:00:00", view, Sample(0.0, loads), lost, Style(columns, rows, unicode=unicode))
+    assert all(width(line) <= columns and "\x1b" not in line and "\n" not in line for line in shown)
+    assert rows is None or len(shown) <= rows
+    assert unicode or all(line.isascii() for line in shown)
