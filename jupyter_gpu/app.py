@@ -46,8 +46,8 @@ PROVISIONER = "jupyter-gpu"
 """Entry point of the kernel provisioner that prepares every kernel for GPUs that come later."""
 _STOCK_PROVISIONER = "local-provisioner"
 
-MAX_POINTS = 10_000
-"""Samples that the history may hold: some megabytes at most."""
+MAX_HISTORY = 86_400.0
+"""Seconds: a day."""
 
 
 class GpuExtension(ExtensionApp):
@@ -132,8 +132,9 @@ class GpuExtension(ExtensionApp):
     history = Float(
         300.0,
         min=0.0,
-        help="""Seconds of samples that are kept for charts that are opened later, at most 10,000 samples.
-        0: none.""",
+        max=MAX_HISTORY,
+        help="""Seconds of samples that are kept for charts that are opened later, at most a day. What does not fit
+        into a megabyte is kept at larger distances, the oldest first. 0: none.""",
     ).tag(config=True)
 
     priority = Int(
@@ -193,8 +194,8 @@ class GpuExtension(ExtensionApp):
 
     @property
     def points(self) -> int:
-        """How many samples the history holds."""
-        return int(min(self.history / self.sample_interval, MAX_POINTS))
+        """Of how many samples the history tells."""
+        return int(self.history / self.sample_interval)
 
     # A server whose GPU settings are wrong must not start as if there were none: the limit would be gone.
     # jupyter_server only logs it when an extension cannot be linked; so say it and exit, as it does for its own.

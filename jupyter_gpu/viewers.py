@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from typing import Any, Protocol
 
 from .backend import Backend
 from .model import strict
 from .model.errors import BackendUnavailable
+from .model.history import SampleHistory
 from .model.lease import held
 from .model.sentence import sentence
 from .model.view import Sample, View
@@ -41,13 +41,14 @@ class Viewer(Protocol):
 class Sampler:
     """Samples of the pod's GPUs: taken for all viewers at once, only while somebody looks.
 
-    ``interval`` in seconds; ``history``: how many samples are kept for those who come later.
+    ``interval`` in seconds; ``capacity``: of how many samples something is kept for those who come later.
     """
 
-    def __init__(self, backend: Backend, interval: float, history: int, log: logging.Logger) -> None:
+    def __init__(self, backend: Backend, interval: float, capacity: int, log: logging.Logger) -> None:
         self.interval = interval
         self._backend, self._log = backend, log
-        self._points: deque[Sample] = deque(maxlen=history)
+        self._history = SampleHistory(interval, capacity)
+        self._newest: Sample | None = None
         self._viewers: set[Viewer] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -55,9 +56,8 @@ class Sampler:
         self._failed = False
 
     def history(self) -> str:
-        """The stream message with the samples so far."""
-        points = [sample.to_json() for sample in self._points]
-        return strict.dumps({"type": "history", "interval": self.interval, "points": points})
+        """The stream message with the samples so far; the same text for all who come before the next sample."""
+        return self._history.message()
 
     def look(self, viewer: Viewer, on: bool) -> None:
         """``viewer`` wants samples from now on, or no more."""
@@ -79,9 +79,9 @@ class Sampler:
             self._begin()
         if self._task:
             await asyncio.wait((self._task,))
-        if self._failed or not self._points:
+        if self._failed or self._newest is None:
             raise BackendUnavailable("The load of the GPUs cannot be read now. Try again; the server's log says why.")
-        return self._points[-1]
+        return self._newest
 
     async def stop(self) -> None:
         """No more samples."""
@@ -109,14 +109,14 @@ class Sampler:
     async def _take(self) -> None:
         try:
             sample = await self._backend.sample()
-            text = strict.dumps({"type": "sample", "sample": sample.to_json()})
+            text = f'{{"type":"sample","sample":{self._history.push(sample)}}}'
         except Exception as error:  # a chart stands still; the rest must go on
             if not self._failed:
                 self._log.warning("The load of the GPUs cannot be read; trying again: %s", error, exc_info=error)
             self._failed = True
         else:
             self._failed = False
-            self._points.append(sample)
+            self._newest = sample
             for viewer in tuple(self._viewers):
                 viewer.show_sample(text)
         finally:

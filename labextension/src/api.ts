@@ -160,6 +160,8 @@ export interface ISample {
   readonly gpus: ReadonlyMap<string, ILoad>;
   /** By uuid of the GPU; absent where there is none. */
   readonly shares?: ReadonlyMap<string, IShareUse>;
+  /** Of a history: time of the sample before those that are joined in this one; absent where none are. */
+  readonly since?: number;
 }
 
 /** A message of the stream. */
@@ -299,10 +301,12 @@ const shares: Reader<ReadonlyMap<string, IShareUse>> = (value, field) => {
 export const parseSample: Reader<ISample> = (value, field) => {
   const body = fields(value, field);
   const found = body.maybe('shares', shares);
+  const since = body.maybe('since', number(0, Number.MAX_SAFE_INTEGER));
   return {
     time: body.get('time', number(0, Number.MAX_SAFE_INTEGER)),
     gpus: body.get('gpus', byUuid(load)),
-    ...(found ? { shares: found } : {})
+    ...(found ? { shares: found } : {}),
+    ...(since === null ? {} : { since })
   };
 };
 
