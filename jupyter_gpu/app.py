@@ -351,7 +351,7 @@ class GpuExtension(ExtensionApp):
         backend.subscribe(self._emit)
         self._leases = Leases(backend, Ends(app.kernel_manager, app.event_logger))
         self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
-        self._viewers = Viewers(backend, notebooks, sampler)
+        self._viewers = Viewers(backend, notebooks, sampler, self._leases)
         self._set(self._viewers)
         self.log.info("GPUs: %s", _summary(view))
 

@@ -53,6 +53,8 @@ export interface IUser {
   readonly kernel: string | null;
   /** Path of the notebook or console of that kernel. */
   readonly notebook: string | null;
+  /** The end of that path which tells it from all others of this server; absent where there is none. */
+  readonly label?: string;
 }
 
 /** A GPU of this server: one card in the panel. */
@@ -94,6 +96,8 @@ export interface IView {
   /** Changes when the server restarts; `version` counts within it. */
   readonly instance: string;
   readonly version: number;
+  /** Counts, within the instance, changes of the words alone: of two views of one version the higher is newer. */
+  readonly revision: number;
   readonly mode: Mode;
   readonly simulated: boolean;
   readonly backend: string;
@@ -173,12 +177,14 @@ export type Message =
 
 const user: Reader<IUser> = (value, field) => {
   const body = fields(value, field);
+  const label = body.maybe('label', text(4096));
   return {
     pid: body.get('pid', integer(0, 2 ** 31 - 1)),
     command: body.get('command', text(256)),
     foreign: body.get('foreign', boolean),
     kernel: body.maybe('kernel', text(256)),
-    notebook: body.maybe('notebook', text(4096))
+    notebook: body.maybe('notebook', text(4096)),
+    ...(label === null ? {} : { label })
   };
 };
 
@@ -224,6 +230,7 @@ function readView(body: Fields): IView {
   return {
     instance: body.get('instance', text(64)),
     version: body.get('version', count),
+    revision: body.maybe('revision', count) ?? 0,
     mode: body.get('mode', oneOf(...MODES)),
     simulated: body.get('simulated', boolean),
     backend: body.get('backend', text(32)),

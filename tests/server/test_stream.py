@@ -341,8 +341,8 @@ def test_an_outbox_keeps_the_latest_view_and_the_last_samples() -> None:
     outbox = Outbox()
     for i in range(1000):
         outbox.put_sample(f"sample {i}")
-        outbox.put_view(i, f"view {i}")
-    outbox.put_view(3, "view of the past")
+        outbox.put_view((i, 0), f"view {i}")
+    outbox.put_view((3, 9), "view of the past")
     taken = [outbox.take() for _ in range(SAMPLES_KEPT + 2)]
     assert taken == ["view 999", *(f"sample {i}" for i in range(1000 - SAMPLES_KEPT, 1000)), None]
 
