@@ -44,8 +44,8 @@ from .viewers import Sampler, Viewers
 PROVISIONER = "jupyter-gpu"
 """Entry point of the kernel provisioner that prepares every kernel for GPUs that come later."""
 
-MAX_POINTS = 10_000
-"""Samples that the history may hold: some megabytes at most."""
+MAX_HISTORY = 86_400.0
+"""Seconds: a day."""
 
 
 class GpuExtension(ExtensionApp):
@@ -130,8 +130,9 @@ class GpuExtension(ExtensionApp):
     history = Float(
         300.0,
         min=0.0,
-        help="""Seconds of samples that are kept for charts that are opened later, at most 10,000 samples.
-        0: none.""",
+        max=MAX_HISTORY,
+        help="""Seconds of samples that are kept for charts that are opened later, at most a day. What does not fit
+        into a megabyte is kept at larger distances, the oldest first. 0: none.""",
     ).tag(config=True)
 
     priority = Int(
@@ -191,8 +192,8 @@ class GpuExtension(ExtensionApp):
 
     @property
     def points(self) -> int:
-        """How many samples the history holds."""
-        return int(min(self.history / self.sample_interval, MAX_POINTS))
+        """Of how many samples the history tells."""
+        return int(self.history / self.sample_interval)
 
     # A server whose GPU settings are wrong must not start as if there were none: the limit would be gone.
     # jupyter_server only logs it when an extension cannot be linked; so say it and exit, as it does for its own.
@@ -348,7 +349,7 @@ class GpuExtension(ExtensionApp):
         backend.subscribe(self._emit)
         self._leases = Leases(backend, Ends(app.kernel_manager, app.event_logger))
         self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
-        self._viewers = Viewers(backend, notebooks, sampler)
+        self._viewers = Viewers(backend, notebooks, sampler, self._leases)
         self._set(self._viewers)
         self.log.info("GPUs: %s", _summary(view))
 

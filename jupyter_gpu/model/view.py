@@ -46,12 +46,14 @@ class User:
     """Kernel id."""
     notebook: str | None = None
     """Path of the notebook (or console) that the kernel belongs to."""
+    label: str | None = None
+    """The end of that path which tells it from all others of this server."""
 
     @property
     def name(self) -> str:
         """How to call it in a sentence."""
         if self.notebook:
-            return self.notebook.rpartition("/")[2]
+            return self.label or self.notebook.rpartition("/")[2]
         return f"{self.command} (process {self.pid})" if self.pid else self.command
 
     def to_json(self) -> dict[str, Any]:
@@ -62,6 +64,7 @@ class User:
             "foreign": self.foreign,
             "kernel": self.kernel,
             "notebook": strict.printable(self.notebook, 4096) if self.notebook else None,
+            **({"label": strict.printable(self.label, 4096)} if self.label else {}),
         }
 
     @classmethod
@@ -74,6 +77,7 @@ class User:
             foreign=strict.required(body, "foreign", strict.boolean),
             kernel=strict.optional(body, "kernel", strict.text(256)),
             notebook=strict.optional(body, "notebook", strict.label(4096)),
+            label=strict.optional(body, "label", strict.label(4096)),
         )
 
 
@@ -143,6 +147,8 @@ class View:
     attached: Attached | None = None
     gpus: tuple[PodGpu, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    revision: int = 0
+    """Counts, within the instance, changes of the words alone: of two views of one version the higher is newer."""
 
     @property
     def status(self) -> Status:
@@ -180,6 +186,7 @@ class View:
             "attached": self.attached.to_json() if self.attached else None,
             "gpus": [gpu.to_json() for gpu in self.gpus],
             "conditions": [condition.to_json() for condition in self.conditions],
+            **({"revision": self.revision} if self.revision else {}),
         }
 
     @classmethod
@@ -201,6 +208,7 @@ class View:
             attached=strict.optional(body, "attached", lambda v, _: Attached.from_json(v)),
             gpus=strict.required(body, "gpus", strict.list_of(PodGpu.from_json, 1024)),
             conditions=strict.required(body, "conditions", strict.list_of(Condition.from_json, 64)),
+            revision=strict.optional(body, "revision", strict.integer(0, strict.MAX_GENERATION)) or 0,
         )
 
 

@@ -53,6 +53,8 @@ export interface IUser {
   readonly kernel: string | null;
   /** Path of the notebook or console of that kernel. */
   readonly notebook: string | null;
+  /** The end of that path which tells it from all others of this server; absent where there is none. */
+  readonly label?: string;
 }
 
 /** A GPU of this server: one card in the panel. */
@@ -94,6 +96,8 @@ export interface IView {
   /** Changes when the server restarts; `version` counts within it. */
   readonly instance: string;
   readonly version: number;
+  /** Counts, within the instance, changes of the words alone: of two views of one version the higher is newer. */
+  readonly revision: number;
   readonly mode: Mode;
   readonly simulated: boolean;
   readonly backend: string;
@@ -160,6 +164,8 @@ export interface ISample {
   readonly gpus: ReadonlyMap<string, ILoad>;
   /** By uuid of the GPU; absent where there is none. */
   readonly shares?: ReadonlyMap<string, IShareUse>;
+  /** Of a history: time of the sample before those that are joined in this one; absent where none are. */
+  readonly since?: number;
 }
 
 /** A message of the stream. */
@@ -171,12 +177,14 @@ export type Message =
 
 const user: Reader<IUser> = (value, field) => {
   const body = fields(value, field);
+  const label = body.maybe('label', text(4096));
   return {
     pid: body.get('pid', integer(0, 2 ** 31 - 1)),
     command: body.get('command', text(256)),
     foreign: body.get('foreign', boolean),
     kernel: body.maybe('kernel', text(256)),
-    notebook: body.maybe('notebook', text(4096))
+    notebook: body.maybe('notebook', text(4096)),
+    ...(label === null ? {} : { label })
   };
 };
 
@@ -222,6 +230,7 @@ function readView(body: Fields): IView {
   return {
     instance: body.get('instance', text(64)),
     version: body.get('version', count),
+    revision: body.maybe('revision', count) ?? 0,
     mode: body.get('mode', oneOf(...MODES)),
     simulated: body.get('simulated', boolean),
     backend: body.get('backend', text(32)),
@@ -299,10 +308,12 @@ const shares: Reader<ReadonlyMap<string, IShareUse>> = (value, field) => {
 export const parseSample: Reader<ISample> = (value, field) => {
   const body = fields(value, field);
   const found = body.maybe('shares', shares);
+  const since = body.maybe('since', number(0, Number.MAX_SAFE_INTEGER));
   return {
     time: body.get('time', number(0, Number.MAX_SAFE_INTEGER)),
     gpus: body.get('gpus', byUuid(load)),
-    ...(found ? { shares: found } : {})
+    ...(found ? { shares: found } : {}),
+    ...(since === null ? {} : { since })
   };
 };
 

@@ -11,12 +11,11 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator, TranslationBundle } from '@jupyterlab/translation';
 import { Signal } from '@lumino/signaling';
 import { addCommands, CommandIDs } from './commands';
-import { restartKernel } from './kernels';
 import { GpuModel } from './model';
+import { patiently } from './patiently';
 import { Restart } from './amount';
 import { GpuPanel } from './panel';
 import { GpuPopover } from './popover';
-import { userName } from './sentence';
 import { GpuSettings } from './settings';
 import { StatusItem } from './status';
 import { IGpuModel, IGpuSettings } from './tokens';
@@ -179,8 +178,18 @@ const toolbar: JupyterFrontEndPlugin<void> = {
 
 /** Restarts the kernel that has a GPU open, after a question. */
 function restarts(app: JupyterFrontEnd, trans: TranslationBundle): Restart {
+  const ask: (...user: Parameters<Restart>) => Promise<void> = async user => {
+    const loaded = await patiently(
+      'the question',
+      () => import(/* webpackChunkName: "kernels" */ './kernels')
+    );
+    if (!loaded) {
+      throw new Error(trans.__('A part of this page could not be loaded. Reload the page.'));
+    }
+    await loaded.restartKernel(app, user, trans);
+  };
   return user => {
-    restartKernel(app, user.kernel, userName(user, trans), trans).catch((reason: unknown) =>
+    ask(user).catch((reason: unknown) =>
       Notification.error(trans.__('The kernel was not restarted: %1', String(reason)))
     );
   };

@@ -2,7 +2,7 @@
  * What the page knows of this server's GPUs: the newest view, the samples, the wish under way.
  *
  * Two rules keep it true whatever arrives when. A view replaces another only if it is newer, by
- * (instance, version). And wishes go out one at a time, the newest next: an answer to an older wish
+ * (instance, version, revision). And wishes go out one at a time, the newest next: an answer to an older wish
  * never hides a newer one, and the server hears them in the order they were made.
  */
 import { ServerConnection } from '@jupyterlab/services';
@@ -131,7 +131,11 @@ export class GpuModel implements IGpuModel {
     if (this.gone.has(view.instance)) {
       return false;
     }
-    if (old && old.instance === view.instance && view.version <= old.version) {
+    if (
+      old &&
+      old.instance === view.instance &&
+      (view.version - old.version || view.revision - old.revision) <= 0
+    ) {
       return false;
     }
     if (old && old.instance !== view.instance) {

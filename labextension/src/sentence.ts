@@ -30,7 +30,7 @@ export function join(words: readonly string[], trans: TranslationBundle): string
 /** How to call a process in a sentence. */
 export function userName(user: IUser, trans: TranslationBundle): string {
   if (user.notebook) {
-    return user.notebook.slice(user.notebook.lastIndexOf('/') + 1);
+    return user.label ?? user.notebook.slice(user.notebook.lastIndexOf('/') + 1);
   }
   return user.pid ? trans.__('%1 (process %2)', user.command, user.pid) : user.command;
 }

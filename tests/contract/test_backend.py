@@ -87,6 +87,9 @@ def test_leases_on_top(make: Make) -> None:
         async def check(self, owner: Owner) -> None:
             pass
 
+        def pid_of(self, owner: Owner) -> int | None:
+            return None
+
         def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
             pass
 
