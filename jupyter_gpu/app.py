@@ -22,6 +22,7 @@ from .model.errors import BackendUnavailable
 from .model.quantity import MILLI_PER_GPU, parse_milli
 from .model.sentence import sentence
 from .model.view import View
+from .monitoring.routes import HANDLERS as MONITORING
 from .notebooks import Notebooks
 from .owners import Ends
 from .routes import (
@@ -228,6 +229,7 @@ class GpuExtension(ExtensionApp):
                 (rf"{PREFIX}/v1/request", RequestHandler),
                 (rf"{PREFIX}/v1/leases/([A-Za-z0-9-]{{1,64}})", LeaseHandler),
                 (rf"{PREFIX}/v1/stream", StreamHandler),
+                *((rf"{PREFIX}/v1/{path}", handler) for path, handler in MONITORING),
                 (rf"{PREFIX}(?:/.*)?", NotFoundHandler),
             ]
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from .model.annotations import Wish
+from .model.details import Details
 from .model.lease import Change
 from .model.view import Sample, View
 
@@ -51,6 +52,9 @@ class Backend(Protocol):
 
     async def sample(self) -> Sample:
         """Load of the pod's GPUs now, and a fresh look at who has them open (published as a new view)."""
+
+    async def details(self) -> Details:
+        """Limits, rates and memory by process of the pod's GPUs, some seconds old at most."""
 
     async def stop(self) -> None:
         """Give everything back that can be given back now."""

@@ -220,18 +220,26 @@ class GpuLoad:
     """Per cent, 0–100."""
     memory: int | None
     """Bytes in use."""
+    temperature: int | None = None
+    """°C."""
+    power: float | None = None
+    """Watts."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object."""
-        return {"utilisation": self.utilisation, "memory": self.memory}
+        """JSON object; temperature and power are left out where they are not told."""
+        body: dict[str, Any] = {"utilisation": self.utilisation, "memory": self.memory}
+        more = {"temperature": self.temperature, "power": self.power}
+        return {**body, **{key: value for key, value in more.items() if value is not None}}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "load") -> GpuLoad:
         """Checked; raises :class:`~.strict.FieldError`."""
         body = strict.an_object(value, key)
         return cls(
-            utilisation=strict.optional(body, "utilisation", _number(100.0)),
+            utilisation=strict.optional(body, "utilisation", read_number(100.0)),
             memory=strict.optional(body, "memory", strict.integer(0, strict.MAX_GENERATION)),
+            temperature=strict.optional(body, "temperature", strict.integer(0, 1000)),
+            power=strict.optional(body, "power", read_number(100_000.0)),
         )
 
 
@@ -256,7 +264,7 @@ class Sample:
         """Checked; raises :class:`~.strict.FieldError`."""
         body = strict.an_object(value, "sample")
         return cls(
-            time=strict.required(body, "time", _number(float(strict.MAX_GENERATION))),
+            time=strict.required(body, "time", read_number(float(strict.MAX_GENERATION))),
             loads=strict.required(body, "gpus", _read_loads),
             shares=strict.optional(body, "shares", read_shares) or {},
         )
@@ -266,7 +274,9 @@ def _read_loads(value: Any, key: str) -> Mapping[str, GpuLoad]:
     return {uuid: GpuLoad.from_json(item, key) for uuid, item in strict.an_object(value, key).items()}
 
 
-def _number(most: float) -> Callable[[Any, str], float]:
+def read_number(most: float) -> Callable[[Any, str], float]:
+    """Make a reader of numbers from 0 to ``most``."""
+
     def read(value: Any, key: str) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
             raise strict.FieldError(f"{key!r} must be a number from 0 to {most:.0f}.", key)

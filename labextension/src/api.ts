@@ -123,6 +123,10 @@ export interface ILoad {
   readonly utilisation: number | null;
   /** Bytes in use. */
   readonly memory: number | null;
+  /** °C; absent where the device does not tell. */
+  readonly temperature?: number;
+  /** Watts; absent where the device does not tell. */
+  readonly power?: number;
 }
 
 /**
@@ -253,9 +257,13 @@ export const parseView: Reader<IView> = (value, field) => readView(fields(value,
 
 const load: Reader<ILoad> = (value, field) => {
   const body = fields(value, field);
+  const temperature = body.maybe('temperature', number(0, 1000));
+  const power = body.maybe('power', number(0, 100_000));
   return {
     utilisation: body.maybe('utilisation', number(0, 100)),
-    memory: body.maybe('memory', count)
+    memory: body.maybe('memory', count),
+    ...(temperature === null ? {} : { temperature }),
+    ...(power === null ? {} : { power })
   };
 };
 

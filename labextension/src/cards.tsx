@@ -3,6 +3,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
 import { IGpu, ILoad } from './api';
 import { Chart } from './charts';
+import { Closer, ICloser, useCloser } from './closer';
 import { MILLI_PER_GPU } from './quantity';
 import { useFrames } from './react';
 import { ShareCard, ShareTable } from './shares';
@@ -21,10 +22,18 @@ export interface IGpusProps {
 /** The cards. */
 export function Cards({ model, gpus, window, trans }: IGpusProps): React.JSX.Element {
   useFrames(model.sampled);
+  const closer = useCloser(model);
   return (
     <ul className="jp-gpu-Cards">
       {gpus.map(gpu => (
-        <Card key={gpu.uuid} gpu={gpu} model={model} window={window} trans={trans} />
+        <Card
+          key={gpu.uuid}
+          gpu={gpu}
+          model={model}
+          window={window}
+          closer={closer}
+          trans={trans}
+        />
       ))}
     </ul>
   );
@@ -32,9 +41,10 @@ export function Cards({ model, gpus, window, trans }: IGpusProps): React.JSX.Ele
 
 interface ICardProps extends Omit<IGpusProps, 'gpus'> {
   readonly gpu: IGpu;
+  readonly closer: ICloser;
 }
 
-function Card({ gpu, model, window, trans }: ICardProps): React.JSX.Element {
+function Card({ gpu, model, window, closer, trans }: ICardProps): React.JSX.Element {
   const series = model.history.series(gpu.uuid, window);
   const now = model.history.latest ?? 0;
   const load = newest(series);
@@ -85,6 +95,7 @@ function Card({ gpu, model, window, trans }: ICardProps): React.JSX.Element {
         <ShareCard gpu={gpu} history={model.history} window={window} trans={trans} />
       )}
       {!silent && <p className="jp-gpu-Card-users">{words.users(gpu.users, trans)}</p>}
+      <Closer gpu={gpu} load={model.history.load(gpu.uuid)} closer={closer} trans={trans} />
     </li>
   );
 }
@@ -92,6 +103,7 @@ function Card({ gpu, model, window, trans }: ICardProps): React.JSX.Element {
 /** The same in words and numbers. */
 export function Table({ model, gpus, window, trans }: IGpusProps): React.JSX.Element {
   useFrames(model.sampled);
+  const closer = useCloser(model);
   return (
     <div
       className="jp-gpu-Table"
@@ -129,6 +141,16 @@ export function Table({ model, gpus, window, trans }: IGpusProps): React.JSX.Ele
           })}
         </tbody>
       </table>
+      {gpus.map(gpu => (
+        <Closer
+          key={gpu.uuid}
+          gpu={gpu}
+          load={model.history.load(gpu.uuid)}
+          closer={closer}
+          trans={trans}
+          name={trans.__('Details of GPU %1', gpu.index)}
+        />
+      ))}
       {gpus
         .filter(gpu => gpu.milli < MILLI_PER_GPU)
         .map(gpu => (

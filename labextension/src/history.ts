@@ -2,7 +2,7 @@
  * The last samples of every GPU, in ring buffers of typed arrays: adding one costs no allocation,
  * however long the page stays open.
  */
-import { ISample } from './api';
+import { ILoad, ISample } from './api';
 import { isJoined, ShareHistory } from './share-history';
 
 /** What a chart draws: equally long columns, `null` where nothing is known. */
@@ -38,6 +38,11 @@ export class History {
     return this.size ? this.times[this.slot(this.size - 1)] : null;
   }
 
+  /** What the newest sample says of `uuid`. */
+  load(uuid: string): ILoad {
+    return this.loads.get(uuid) ?? { utilisation: null, memory: null };
+  }
+
   /** Start again from the server's history. */
   reset(interval: number, points: readonly ISample[]): void {
     this.interval = interval;
@@ -45,6 +50,7 @@ export class History {
     this.next = 0;
     this.columns.clear();
     this.shares.clear();
+    this.loads = new Map();
     for (const point of points.slice(-this.capacity)) {
       this.push(point);
     }
@@ -75,6 +81,7 @@ export class History {
       column.utilisation[slot] = load?.utilisation ?? NaN;
       column.memory[slot] = load?.memory ?? NaN;
     }
+    this.loads = sample.gpus;
     this.shares.push(sample, this.interval);
     this.forget();
     return true;
@@ -123,6 +130,7 @@ export class History {
     }
   }
 
+  private loads: ReadonlyMap<string, ILoad> = new Map();
   private size = 0;
   private next = 0;
   private readonly times: Float64Array;

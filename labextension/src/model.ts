@@ -27,7 +27,7 @@ interface IPending {
 /** The model behind the panel, the status bar and the commands. */
 export class GpuModel implements IGpuModel {
   constructor(
-    private readonly settings: ServerConnection.ISettings,
+    readonly settings: ServerConnection.ISettings,
     times?: ITimes
   ) {
     this.stream = new Stream(

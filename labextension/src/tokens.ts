@@ -1,4 +1,5 @@
 /** What other extensions may ask for. */
+import type { ServerConnection } from '@jupyterlab/services';
 import { Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal } from '@lumino/signaling';
@@ -20,6 +21,8 @@ export interface IGpuModel extends IDisposable {
   readonly view: IView | null;
   readonly connection: Connection;
   readonly history: History;
+  /** Where the server is, and how to ask it. */
+  readonly settings: ServerConnection.ISettings;
   /** Milli of the newest wish that the server has not answered yet, else `null`. */
   readonly wanted: number | null;
   readonly failure: IFailure | null;

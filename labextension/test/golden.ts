@@ -6,6 +6,7 @@ export interface ICase {
   readonly name: string;
   readonly view?: unknown;
   readonly sample?: unknown;
+  readonly details?: unknown;
   readonly sentence?: string;
 }
 

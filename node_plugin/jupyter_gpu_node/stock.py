@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
@@ -109,6 +110,10 @@ class Stock:
     def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
         """Of those GPUs, now."""
         return self._source.loads(uuids) if self._source and uuids else {}
+
+    def details(self, uuids: frozenset[str]) -> Mapping[str, Reading]:
+        """What is known of those GPUs beside their load."""
+        return self._source.details(uuids) if self._source and uuids else {}
 
     def helpers(self) -> frozenset[int]:
         """Pids of the processes that ask the driver, for all servers of the machine."""

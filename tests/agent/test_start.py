@@ -179,10 +179,17 @@ async def test_the_pod_asks_about_the_node_and_itself(quiet: Node) -> None:
         assert [gpu["uuid"] for gpu in about["gpus"]] == list(quiet.uuids)
         assert list(sample["loads"]) == [quiet.uuids[1]]
         assert [holder["pid"] for holder in sample["holders"][quiet.uuids[1]]] == [child.pid]
+        (details,) = await ask(path, {"get": "details"})
+        assert list(details["gpus"]) == [quiet.uuids[1]]
+        (use,) = details["gpus"][quiet.uuids[1]]["processes"]
+        assert (use["pid"], use["memory"] > 0) == (child.pid, True)
+        assert "others" not in details["gpus"][quiet.uuids[1]]
         assert "error" in odd
         assert "error" in worse
         (nothing,) = await ask(path.parent.parent / "slot-0001" / "node.sock", {"get": "sample"})
         assert nothing == {"loads": {}, "holders": {}}
+        (nothing,) = await ask(path.parent.parent / "slot-0001" / "node.sock", {"get": "details"})
+        assert nothing == {"gpus": {}}
         (long,) = await ask(path, b"x" * 10_000)
         assert "at most" in long["error"]
 

@@ -288,6 +288,19 @@ def test_a_sample_tells_the_load_of_the_pods_gpus_alone(make: Make) -> None:
     run(make, play)
 
 
+def test_details_are_of_the_pods_gpus_alone(make: Make) -> None:
+    """Of each attached GPU; of none when nothing is attached."""
+
+    async def play(backend: Backend) -> None:
+        assert (await backend.details()).gpus == {}
+        view = await backend.request(Wish(2000))
+        details = await backend.details()
+        assert details.gpus.keys() == {card.gpu.uuid for card in view.gpus}
+        assert all(found.slowdown for found in details.gpus.values())
+
+    run(make, play)
+
+
 def test_nothing_blocks_the_event_loop(make: Make) -> None:
     """While requests are worked on the loop goes on: no pause is anywhere near the time of a look at /proc."""
 

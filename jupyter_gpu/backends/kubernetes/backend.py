@@ -24,6 +24,7 @@ from jupyter_gpu.backends import share_files
 from jupyter_gpu.kube import Credentials, Kube, in_cluster, objects
 from jupyter_gpu.kube.credentials import NoCredentials
 from jupyter_gpu.model.annotations import ATTACHED, Requested, Wish
+from jupyter_gpu.model.details import Details
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
 from jupyter_gpu.model.lease import Change, resolve
 from jupyter_gpu.model.view import GpuLoad, Sample, View
@@ -162,6 +163,17 @@ class KubernetesBackend:
             share_files.read, self._socket().parent / "shares", self._fractions(), int(now * 1000)
         )
         return Sample(time=now, loads=loads, shares=shares)
+
+    async def details(self) -> Details:
+        """Limits, rates and memory by process of the pod's GPUs; none while the node plugin is away or older."""
+        self._ready()
+        assert self._node is not None
+        try:
+            found = await self._node.details()
+        except Unreachable:
+            found = {}
+        mine = {card.gpu.uuid for card in self._view.gpus}
+        return Details(time.time(), {uuid: one for uuid, one in found.items() if uuid in mine})
 
     def _fractions(self) -> tuple[str, ...]:
         """Uuids of the GPUs whose time is shared out to this pod; none where it is not."""

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from jupyter_gpu.backend import Listener
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.details import Details
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.lease import Change
 from jupyter_gpu.model.view import Sample, View
@@ -118,6 +119,10 @@ class LocalBackend:
         """Load of the pod's GPUs now, and who has them open."""
         loads, shares = await self._do(self._pod.sample)
         return Sample(time=time.time(), loads=loads, shares=shares)  # a time to show in charts; no decision sees it
+
+    async def details(self) -> Details:
+        """Limits, rates and memory by process of the pod's GPUs."""
+        return Details(time.time(), await self._do(self._pod.details))
 
     async def stop(self) -> None:
         """Give back what nobody has open any more; the rest when its last process ends. Safe to call twice."""

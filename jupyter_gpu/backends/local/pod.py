@@ -17,6 +17,7 @@ from typing import Any
 from jupyter_gpu import faults
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.annotations import record as next_request
+from jupyter_gpu.model.details import GpuDetails, named
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.lease import Change, resolve
@@ -180,9 +181,20 @@ class Pod:
             if self._stock.take():
                 self._advance(None)
         mine = self._held()
-        self._used = self._look(mine, proof=False)
+        self._look_at_mine()
         shares = self._record.attached.shares if self._record.attached else ()
         return self._stock.loads(mine), self._seat.sample(share.uuid for share in shares if not share.exclusive)
+
+    def details(self) -> Mapping[str, GpuDetails]:
+        """What is known of the pod's GPUs beside their load, for its user; by uuid."""
+        known = {
+            uuid: {holder.pid: holder for holder in holders} for uuid, holders in self._look_at_mine().holders.items()
+        }
+        return {uuid: named(found, known.get(uuid, {})) for uuid, found in self._stock.details(self._held()).items()}
+
+    def _look_at_mine(self) -> Sight:
+        self._used = self._look(self._held(), proof=False)
+        return self._used
 
     def give_back(self) -> None:
         """End the pod: everything that is closed is free at once, the rest when its last process is gone."""
