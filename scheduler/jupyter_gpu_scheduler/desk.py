@@ -42,6 +42,7 @@ class Desk:
         self.owed: dict[str, int] = {}
         self.refused: dict[str, GpuError] = {}
         self._refusals: dict[tuple[Wish, int | None, frozenset[str]], GpuError | None] = {}
+        self._outside = snapshot.facts(node).outside
         self._held = {gpu.uuid: dict(snapshot.holders(gpu.uuid, node)) for gpu in gpus}
         self._free = {uuid: MILLI_PER_GPU - sum(held.values()) for uuid, held in self._held.items()}
 
@@ -130,7 +131,7 @@ class Desk:
             if pod.pending:
                 room = max(0, min(room, self._free[uuid]))
             age, share = has.get(uuid, (0, 0))
-            spots.append(Spot(gpu, room, held, share, age, uuid in pod.busy))
+            spots.append(Spot(gpu, room, held, share, age, uuid in pod.busy, uuid in self._outside))
         return spots
 
     def _give(self, pod: PodState, shares: tuple[GpuShare, ...]) -> None:
