@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     status = gpu.status
     usage = gpu.usage
     wait = gpu.wait
+    widget = gpu.widget
     devices = gpu.devices
     __version__: str
 
@@ -67,9 +68,12 @@ __all__ = [
     "status",
     "usage",
     "wait",
+    "widget",
 ]
 
-_METHODS = frozenset({"resize", "aresize", "release", "at_least", "connect", "status", "usage", "wait", "devices"})
+_METHODS = frozenset(
+    {"resize", "aresize", "release", "at_least", "connect", "status", "usage", "wait", "widget", "devices"}
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ import { GpuSettings } from './settings';
 import { StatusItem } from './status';
 import { IGpuModel, IGpuSettings } from './tokens';
 import { ToolbarItem } from './toolbar';
+import { lendTranslation } from './widget/translation';
 
 export { IGpuModel, IGpuSettings };
 
@@ -76,6 +77,7 @@ const panel: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null
   ): void => {
     const trans = (translator ?? nullTranslator).load(DOMAIN);
+    lendTranslation(trans);
     const widget = new GpuPanel({
       model: gpus,
       settings: gpuSettings,
