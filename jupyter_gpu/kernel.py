@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .report import GpuDevice, GpuStatus
     from .share_report import GpuUsage
     from .waiting import Patience, Pause, Steps
+    from .widgets import GpuWidget
 
 
 class _Keep:
@@ -40,7 +41,7 @@ class Gpu:
         self._runner = Runner(client)
         self._progress = progress
         self._changes: Changes | None = None
-        self._widget: Any = None
+        self._widget: GpuWidget | None = None
 
     def connect(self, url: str | None = None, token: str | None = None) -> None:
         """Use the Jupyter server at ``url``, as Jupyter prints it, from now on; ``token`` if it is not in there.
@@ -178,15 +179,24 @@ class Gpu:
         status, plain = self._glance()
         if status is None or not in_kernel():
             return {"text/plain": plain}
-        if self._widget is None:
-            from .widget import GpuWidget
+        return self._slider(status)._repr_mimebundle_()
 
-            self._widget = GpuWidget(self)
-        return self._widget.bundle(status, plain)
+    def widget(self) -> GpuWidget:
+        """The slider that a cell with `gpu` shows, to be put beside other widgets; always the same one.
 
-    def showing(self, progress: Progress) -> Gpu:
-        """The same GPUs, with waits shown by ``progress`` instead of in the cell or the terminal."""
-        return Gpu(self._runner.client, progress)
+        Its traits: `value` (set it to ask for GPUs), and to be read and observed `attached`, `limit`, `phase`,
+        `sentence`, `error`.
+        """
+        return self._slider(self._glance()[0])
+
+    def _slider(self, status: GpuStatus | None) -> GpuWidget:
+        if self._widget is None or self._widget.comm is None:  # closed
+            from .widgets import GpuWidget
+
+            self._widget = GpuWidget(lambda: self._runner.client, None if status is None else status.view)
+        elif status is not None:
+            self._widget.show(status.view)
+        return self._widget
 
     def _glance(self) -> tuple[GpuStatus | None, str]:
         """The status and one line of text; never raises, because consoles and debuggers ask for it."""

@@ -20,6 +20,7 @@ import { GpuSettings } from './settings';
 import { StatusItem } from './status';
 import { IGpuModel, IGpuSettings } from './tokens';
 import { ToolbarItem } from './toolbar';
+import { lendTranslation } from './widget/translation';
 
 export { IGpuModel, IGpuSettings };
 
@@ -75,6 +76,7 @@ const panel: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null
   ): void => {
     const trans = (translator ?? nullTranslator).load(DOMAIN);
+    lendTranslation(trans);
     const widget = new GpuPanel({
       model: gpus,
       settings: gpuSettings,

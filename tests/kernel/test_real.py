@@ -157,8 +157,7 @@ def test_the_amount_alone(calm: Kernel, server: Server) -> None:
     server.gpus(0.5)
     calm.run("with gpu.at_least(1): pass")
     assert asked() == {"milli": 500, **rest, "topology": "any", "priority": 4}
-    calm.run("gpu; widget = gpu._widget or gpu._repr_mimebundle_() and gpu._widget")
-    calm.run("widget._serve(1, 1000)")
+    calm.run("import time; widget = gpu.widget(); widget.value = 1\nwhile widget.attached != 1: time.sleep(0.02)")
     assert asked() == {"milli": 1000, **rest, "topology": "any", "priority": 4}
     calm.run("gpu.resize(1, memory=None, each=None)")
     assert asked() == {"milli": 1000, "topology": "any", "priority": 4}
