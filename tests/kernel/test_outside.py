@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from jupyter_gpu.cli import DONE, UNREACHABLE, USAGE
+from jupyter_gpu.cli.codes import DONE, UNREACHABLE, USAGE
 
 from .servers import Server, await_, serve
 

@@ -125,7 +125,7 @@ def test_refused(make: Any) -> None:
     await_(lambda: widget.attached == 1)
     widget.value = 9
     await_(lambda: widget.error)
-    assert widget.error.startswith("Your limit is 4 GPUs.")
+    assert widget.error.startswith("Your server's limit is 4 GPUs")
     await_(lambda: widget.value == 1)
     widget.value = 2
     await_(lambda: widget.attached == 2)
@@ -218,7 +218,7 @@ def test_a_page_that_does_not_reach_the_server(make: Any, monkeypatch: pytest.Mo
     assert any(one["type"] == "view" and one["view"]["amounts"]["attached"] == 2000 for one in sent)
     widget._heard(widget, {"type": "wish", "id": "b", "milli": 9000}, [])
     refused = await_(lambda: [one for one in sent if one.get("id") == "b"])
-    assert refused[0]["error"].startswith("Your limit is 4 GPUs.")
+    assert refused[0]["error"].startswith("Your server's limit is 4 GPUs")
     server.now = ServerUnreachable("It does not answer.")
     lost = await_(lambda: [one for one in sent if one["type"] == "error"])
     assert lost[0]["message"] == "It does not answer."
