@@ -32,7 +32,6 @@ from jupyterhub.singleuser import main
 main()
 """
 CONFIG = """
-import os
 c = get_config()
 c.JupyterHub.internal_ssl = True
 c.JupyterHub.internal_certs_location = "{folder}/internal-ssl"
