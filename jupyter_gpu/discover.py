@@ -5,7 +5,7 @@ In this order:
 1. what its user says: ``gpu.connect(url)``, ``jupyter gpu --url``, or ``JUPYTER_GPU_URL`` (and ``JUPYTER_GPU_TOKEN``);
 2. the file that the server names to its kernels and terminals (``JUPYTER_GPU_SERVER``): where it listens for them, and
    their secret. It stays the same when that server is started anew, on whatever port;
-3. under JupyterHub: the variables that the hub gives to every server and its kernels;
+3. under JupyterHub: the variables that the hub gives to every server and its kernels, which lead to the same files;
 4. the server of a parent process, by the same files.
 
 A program of which none of these is true belongs to no server and is told so (:mod:`.outside`), also where only one
@@ -90,7 +90,7 @@ def find(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Se
             raise ServerUnreachable(outside.GONE, path=path)
         return found[0]
     if server := _of_hub(env):
-        return server
+        return _here(server, env)
     running = _running(env)
     for parent in ancestors(os.getpid() if pid is None else pid):
         if parent in running:
@@ -123,11 +123,7 @@ def named(url: str, token: str | None = None, environ: Mapping[str, str] | None 
     Raises :class:`~.model.errors.InvalidRequest`.
     """
     server = at(url, token)
-    if server.token or server.check:
-        return server
-    return next(
-        (one for one in _running(os.environ if environ is None else environ).values() if _same(one, server)), server
-    )
+    return server if server.token or server.check else _here(server, os.environ if environ is None else environ)
 
 
 def at(url: str, token: str | None = None) -> Server:
@@ -224,6 +220,14 @@ def _running(env: Mapping[str, str]) -> dict[int, Server]:
         return {}
     found = [_read(name) for name in names if _NAME.fullmatch(name.name)]
     return {one[1]: one[0] for one in found if one is not None}
+
+
+def _here(server: Server, env: Mapping[str, str]) -> Server:
+    """``server`` by its file, if it is one of this user that runs here: that leads in where its port may not.
+
+    A hub with ``internal_ssl`` has each server trust the hub and the proxy alone, so none of its own programs.
+    """
+    return next((one for one in _running(env).values() if _same(one, server)), server)
 
 
 def _outside(servers: Sequence[Server]) -> OutsideServer:

@@ -104,7 +104,7 @@ class Server:
         client.load_connection_file()
         client.start_channels()
         try:
-            await_(lambda: _ready(client))
+            await_(lambda: is_ready(client))
             yield Kernel(None, client)
         finally:
             client.stop_channels()
@@ -180,7 +180,8 @@ def _info(process: subprocess.Popen[bytes], runtime: Path, log: Path) -> Any:
         return None
 
 
-def _ready(client: BlockingKernelClient) -> bool:
+def is_ready(client: BlockingKernelClient) -> bool:
+    """Whether the kernel answers."""
     try:
         client.wait_for_ready(timeout=20)
     except RuntimeError:  # on a busy machine a late heartbeat counts as death there

@@ -325,6 +325,16 @@ def test_runtime_dir_is_jupyters(monkeypatch: pytest.MonkeyPatch, env: dict[str,
     assert str(discover.runtime_dir(env)) == jupyter_runtime_dir()
 
 
+def test_the_variables_of_a_hub_lead_to_the_file(env: dict[str, str], tmp_path: Path) -> None:
+    """A hub with internal_ssl has the server's port accept the hub and the proxy alone."""
+    hub = {"JUPYTERHUB_API_TOKEN": "hub-token", "JUPYTERHUB_SERVICE_URL": "https://0.0.0.0:8765/user/ann/"}
+    write(tmp_path, 1, port=8765, base="/user/bob/", secure=True)
+    assert find({**env, **hub}, pid=0) == Server("127.0.0.1", 8765, "/user/ann/", "hub-token", secure=True)
+    path = write(tmp_path, 1, port=8765, base="/user/ann/", secure=True, sock="/run/door.sock")
+    found = find({**env, **hub}, pid=0)
+    assert (found.sock, found.token, found.file) == ("/run/door.sock", "secret", str(path))
+
+
 PLACE = outside.Place("http://127.0.0.1:1/", "/home/ann", container=False)
 
 
