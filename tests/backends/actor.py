@@ -149,6 +149,18 @@ class Actor:
 
         gate_files.local = lambda: None
 
+    def real_gpus(self, count: int, using: str = "", every: float = 10) -> None:
+        """As if simulated GPUs were real; a server that is started then must ask for no simulated ones.
+
+        ``using``: file with the pids that the driver tells of. ``every``: seconds between two looks at strangers.
+        """
+        from jupyter_gpu.backends.local import strangers
+
+        from .looks_real import pretend
+
+        pretend(count, Path(using) if using else None)
+        strangers.EVERY = every
+
     # -- like a server ------------------------------------------------------------------------------------------------
 
     async def start(self, *, patient: bool = True, **options: Any) -> dict[str, Any]:

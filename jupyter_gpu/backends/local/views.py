@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpu.model.cards import cards
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.stranger import Stranger
 from jupyter_gpu.model.view import Condition, Mode, View, steps
 from jupyter_gpu_node.stock import Stock
 
@@ -48,8 +49,12 @@ def compose(
     settings: Settings,
     troubles: Troubles,
     used: Sight,
+    strangers: Mapping[str, Sequence[Stranger]],
 ) -> View:
-    """Everything at this moment. ``guard``: ``None`` before the start. ``used``: who had what open at the last look."""
+    """Everything at this moment. ``guard``: ``None`` before the start.
+
+    ``used``: who had what open at the last look; ``strangers``: who uses what without having been given it.
+    """
     total = len(stock.gpus) * MILLI_PER_GPU
     limit = total if settings.limit is None else min(settings.limit, total)
     return View(
@@ -64,7 +69,7 @@ def compose(
         requested=record.requested,
         allocated=record.allocated,
         attached=record.attached,
-        gpus=cards(record.allocated, record.attached, stock.seen, used.holders),
+        gpus=cards(record.allocated, record.attached, stock.seen, used.holders, strangers),
         conditions=(*_of_guard(guard), *_of_gpus(stock, settings), *_of_shares(record, troubles), *_of_state(troubles)),
     )
 

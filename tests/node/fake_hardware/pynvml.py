@@ -1,8 +1,9 @@
 """Fake GPU hardware: the part of NVML that is used, told by a JSON file what it has and how it fails.
 
 ``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?, "dies":
-function?, "recovery": action?, …}], "nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]],
-"broken": true?}``. An event set tells of those ``xids`` that come after it was made; ``broken``: of none any more.
+function?, "recovery": action?, "pids": […]?, "unnumbered": true?, …}], "nodes": "-test", "links": [[0, 1]], "switches":
+[[0, 1]], "xids": [[index, xid]], "broken": true?}``. An event set tells of those ``xids`` that come after it was made;
+``broken``: of none any more.
 """
 
 import json
@@ -19,7 +20,7 @@ nvmlEventTypeXidCriticalError = 8  # noqa: N816 - NVML's names
 
 
 NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230
-NVML_ERROR_TIMEOUT, NVML_ERROR_UNKNOWN = 10, 999
+NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_TIMEOUT, NVML_ERROR_UNKNOWN = 3, 10, 999
 
 
 class NVMLError(Exception):
@@ -88,7 +89,10 @@ def nvmlDeviceGetName(handle: int) -> bytes:  # noqa: N802
 
 
 def nvmlDeviceGetMinorNumber(handle: int) -> str:  # noqa: N802
-    return f"{_world()['nodes']}{_gpu(handle, 'MinorNumber').get('minor', handle)}"  # a node of the test
+    who = _gpu(handle, "MinorNumber")
+    if who.get("unnumbered"):
+        raise NVMLError("Not Supported", NVML_ERROR_NOT_SUPPORTED)
+    return f"{_world()['nodes']}{who.get('minor', handle)}"  # a node of the test
 
 
 def nvmlDeviceGetMemoryInfo(handle: int) -> SimpleNamespace:  # noqa: N802
@@ -113,6 +117,13 @@ def nvmlDeviceGetMigMode(handle: int) -> list[int]:  # noqa: N802
 
 def nvmlDeviceGetUtilizationRates(handle: int) -> SimpleNamespace:  # noqa: N802
     return SimpleNamespace(gpu=_gpu(handle, "UtilizationRates").get("busy", 0))
+
+
+def nvmlDeviceGetComputeRunningProcesses(handle: int) -> list[SimpleNamespace]:  # noqa: N802
+    pids = _gpu(handle, "ComputeRunningProcesses").get("pids")
+    if pids is None:
+        raise NVMLError("Not Supported", NVML_ERROR_NOT_SUPPORTED)
+    return [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in pids]
 
 
 def nvmlDeviceGetP2PStatus(first: int, second: int, kind: int) -> int:  # noqa: N802
