@@ -1,7 +1,7 @@
 """The process that talks to NVML: ``python -P -m jupyter_gpu_node.nvml_helper``. Its other end is :mod:`.nvml`.
 
-One JSON object a line. In: ``{"do": "inventory" | "loads" | "users", "uuids": […]?, "skip": [index…]}``. Out: any number of
-``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs, and of
+One JSON object a line. In: ``{"do": "inventory" | "loads" | "users", "uuids": […]?, "skip": [index…]}``. Out: any
+number of ``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs, and of
 ``{"uuid", "xid"}`` for errors that the driver reported since the last time; then ``{"gpus": […], "actions": {…}}``, or
 ``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory annotation, or
 ``{"index", "error"}``, and ``actions`` says by uuid what the driver thinks that a GPU needs (:mod:`.xids`), null where

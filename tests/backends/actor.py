@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
 PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 4, 8, 47, 2
+CLONE_NEWNS = 0x00020000
 CAP_DAC_READ_SEARCH, CAPABILITIES_V3 = 2, 0x20080522
 
 
@@ -122,6 +123,13 @@ class Actor:
             assert raised == libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0) == 0
         libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its own entries in /proc belong to root
 
+    def own_mounts(self, commands: list[list[str]]) -> None:
+        """A mount namespace of its own, in which these commands run; as systemd and containers make it."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.unshare(CLONE_NEWNS) == 0, os.strerror(ctypes.get_errno())
+        for command in (["mount", "--make-rprivate", "/"], *commands):
+            subprocess.run(command, check=True)
+
     def spawn(self, channel: int) -> int:
         """A kernel: another program, started by this one; its pid."""
         command = [sys.executable, "-I", "-S", __file__, "kernel", str(channel)]
@@ -168,7 +176,7 @@ class Actor:
         from jupyter_gpu.backends.local import LocalBackend
 
         path = options.pop("state_dir")
-        self.backend = LocalBackend(state_dir=Path(path), **options)
+        self.backend = LocalBackend(state_dir=Path(path) if path else None, **options)
         await self.backend.start()
         return await self.until_known() if patient else self.view()
 

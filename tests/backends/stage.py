@@ -136,6 +136,10 @@ class Stage:
         self._uids.add(server.uid)
         return view
 
+    def know(self, uid: str) -> None:
+        """A pod whose records lie elsewhere: its group is removed at the end, too."""
+        self._uids.add(uid)
+
     def kernel(self, server: Remote) -> Remote:
         """A child of a server; it outlives it."""
         ours, theirs = socket.socketpair()

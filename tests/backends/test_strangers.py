@@ -237,14 +237,15 @@ def test_when_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Soon after a grant, if nobody looked before it; then seldom; and at once when one of them has ended."""
     known = Strangers()
     assert known.due((), 0)
-    known.survey({}, {}, 100)
+    known.survey({}, 100)
     assert (known.due((), 109.9), known.due((), 110)) == (False, True)
     known.granted(100.5)
     assert known.pause(100.5) == 9.5
     known.granted(105)
     assert (known.pause(105), known.due((), 105.9), known.due((), 106)) == (1, False, True)
-    monkeypatch.setattr(module, "alive", lambda process: process.pid != 7)
-    known.survey({"a": (proc.Process(7, 1, "x"),), "b": (proc.Process(8, 1, "y"),)}, {}, 200)
+    monkeypatch.setattr(module, "alive", lambda process: process.pid != 2**30 + 7)
+    known.note({"a": (proc.Process(2**30 + 7, 1, "x"),), "b": (proc.Process(2**30 + 8, 1, "y"),)})
+    known.survey({}, 200)
     assert (known.due(["a"], 200), known.due(["b"], 200), sorted(known.used)) == (True, False, ["a", "b"])
     known.note({"a": ()})
     assert (sorted(known.used), sorted(known.told())) == (["b"], ["b"])

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.lease import Change, resolve
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
-from jupyter_gpu.model.view import GpuLoad, Mode, View
+from jupyter_gpu.model.view import Condition, GpuLoad, Mode, View
 from jupyter_gpu_node import cgroup, fakes
 from jupyter_gpu_node.enforcement import MARK
 from jupyter_gpu_node.gpus import GpuSource
@@ -45,6 +45,7 @@ from .sharing.ending import end
 from .sharing.seat import Seat
 from .store import Session, Store
 from .strangers import Strangers, commands
+from .surroundings import surroundings
 from .views import Troubles, compose
 
 _log = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class Pod:
         self._used = Sight()  # who has what is ours open: to show
         self._drained = Sight()  # who has what we gave back open: the proof
         self._strangers = Strangers()
+        self._around = surroundings(self._store.path, chosen=settings.state_dir is not None)
         self._told: Mapping[str, frozenset[int]] = {}  # by uuid, who uses what, where the driver must be asked
         self._pause = FIRST_PAUSE
         self._due: float | None = None
@@ -243,10 +245,14 @@ class Pod:
         """After each job, failed or not."""
         seat = self._seat
         damaged = len(self._world.unreadable)
-        troubles = Troubles(self._problem, damaged, self._repairs, seat.missing, seat.trouble, seat.notice, self._taken)
+        place = (self._around, self._strangers.elsewhere)
+        troubles = Troubles(
+            self._problem, damaged, self._repairs, seat.missing, seat.trouble, seat.notice, self._taken, *place
+        )
         known = (self._record, self._stock, self._guard, self._settings, troubles, self._used, self._strangers.told())
         view = compose(self.view.version, *known)
         if view != self.view:
+            _warn_of(set(view.conditions) - set(self.view.conditions))
             self.view = replace(view, version=self.view.version + 1)
         return Outcome(self.view, self._socket, self._due, self._watch())
 
@@ -457,7 +463,7 @@ class Pod:
         gpus = self._stock.gpus
         real = not all(gpu.simulated for gpu in gpus)
         found = self._look(frozenset(gpu.uuid for gpu in gpus), proof=False, mappings=real)
-        self._strangers.survey(found.beside, found.alone, time.monotonic())
+        self._strangers.survey(found.alone, time.monotonic())
 
     def _look(self, uuids: frozenset[str], *, proof: bool = True, mappings: bool = False) -> Sight:
         assert self._guard is not None
@@ -472,7 +478,7 @@ class Pod:
             suspects=Suspects(self._record.server) if proof and self._guard.mode is Mode.ENFORCED else None,
         )
         found = look((self._stock.seen[gpu] for gpu in uuids), scope, proof=proof, mappings=mappings)
-        self._strangers.note(found.beside)
+        self._strangers.note(found.beside, {self.uid, *self._world.unreadable, *(one.uid for one in neighbours)})
         return replace(found, looked=uuids)
 
     # -- what comes next ----------------------------------------------------------------------------------------------
@@ -523,6 +529,13 @@ class Pod:
         self._problem = error.message
         self._due = time.monotonic() + self._retry
         self._retry = min(self._retry * 2, LAST_RETRY)
+
+
+def _warn_of(conditions: Iterable[Condition]) -> None:
+    """What an administrator must know before it does harm is in the log as well."""
+    for condition in conditions:
+        if condition.type in ("StateApart", "Contained"):
+            _log.warning("%s", condition.message)
 
 
 def without(record: Record, gpu: str) -> Wish | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import pwd
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from jupyter_gpu.model import strict
@@ -17,6 +17,7 @@ from jupyter_gpu.model.stranger import Stranger
 from jupyter_gpu_node import proc
 
 from .processes import Process, alive
+from .surroundings import elsewhere
 
 EVERY = 10.0
 """Seconds between two surveys while something is held."""
@@ -58,6 +59,8 @@ class Strangers:
     """Of GPUs that are not named, nothing is known."""
     alone: Mapping[str, frozenset[Process]] = field(default_factory=dict)
     """By uuid, processes of no pod, listed or not; of the GPUs of the latest survey."""
+    elsewhere: frozenset[str] = frozenset()
+    """Uuids of GPUs that are used by pods of which nothing is recorded here."""
     _surveyed: float = float("-inf")
     _next: float = float("-inf")
 
@@ -66,13 +69,14 @@ class Strangers:
         """The uuids that somebody uses who was not given them."""
         return frozenset(uuid for uuid, processes in self.found.items() if processes)
 
-    def note(self, found: Found) -> None:
-        """Of a look at some GPUs."""
+    def note(self, found: Found, pods: Collection[str] = ()) -> None:
+        """Of a look at some GPUs; ``pods``: uids of all that are recorded."""
         self.found = {**self.found, **found}
+        others = {uuid for uuid, processes in found.items() if elsewhere(processes, pods)}
+        self.elsewhere = self.elsewhere - found.keys() | others
 
-    def survey(self, found: Found, alone: Found, now: float) -> None:
-        """Of a look at all of them."""
-        self.note(found)
+    def survey(self, alone: Found, now: float) -> None:
+        """Of a look at all of them, which was noted."""
         self.alone = {uuid: frozenset(map(Process.of, processes)) for uuid, processes in alone.items()}
         self._surveyed, self._next = now, now + EVERY
 
