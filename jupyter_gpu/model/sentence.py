@@ -17,11 +17,13 @@ _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eigh
 
 
 def sentence(view: View) -> str:
-    """The line for ``view``; what is still being given back is said whatever else is going on."""
+    """The line for ``view``; what is still being given back, and who else uses a GPU, is said whatever is going on."""
     leaving = _in_state(view, GpuState.DRAINING)
     if view.status.phase is Phase.RELEASING:
         return _giving_back(leaving)
-    return "; ".join([_now(view), *([_giving_back(leaving)] if leaving else [])])
+    back = [_giving_back(leaving)] if leaving else []
+    shared = [gpu for gpu in view.gpus if gpu.strangers and gpu.state is not GpuState.DRAINING]
+    return "; ".join([_now(view), *back, *([_also_used(shared)] if shared else [])])
 
 
 def _now(view: View) -> str:
@@ -81,6 +83,12 @@ def _giving_back(leaving: Sequence[PodGpu]) -> str:
     verb = "has" if len(names) == 1 else "have"
     which = "it" if len(leaving) == 1 else "them" if len(held) == len(leaving) else _names(held)
     return f"giving back {_names(leaving)}: {_join(_few(names))} still {verb} {which} open"
+
+
+def _also_used(shared: Sequence[PodGpu]) -> str:
+    names = list(dict.fromkeys(stranger.name for gpu in shared for stranger in gpu.strangers))
+    verb, which = ("is", "it") if len(shared) == 1 else ("are", "them")
+    return f"{_names(shared)} {verb} also used by {_join(_few(names))}, which did not get {which} from jupyter-gpu"
 
 
 def _in_state(view: View, state: GpuState) -> list[PodGpu]:

@@ -14,9 +14,10 @@ from typing import Any
 from . import strict
 from .annotations import Allocated, Attached, Requested
 from .gpu import Gpu, read_command
-from .quantity import MAX_MILLI
+from .quantity import MAX_MILLI, MILLI_PER_GPU
 from .share import ShareUse, read_shares
 from .status import Status, status
+from .stranger import MAX_STRANGERS, Stranger
 
 
 class Mode(StrEnum):
@@ -89,22 +90,31 @@ class PodGpu:
     milli: int
     state: GpuState
     users: tuple[User, ...] = ()
+    strangers: tuple[Stranger, ...] = ()
+    """Who uses it beside those who were given it."""
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether nobody else uses it, as far as is known."""
+        return self.milli == MILLI_PER_GPU and not self.strangers
 
     def to_json(self) -> dict[str, Any]:
-        """The inventory fields with ``milli``, ``state`` and ``users`` beside them."""
+        """The inventory fields with ``milli``, ``state`` and ``users`` beside them; and ``strangers`` where any are."""
         body = self.gpu.to_json()
-        return {**body, "milli": self.milli, "state": self.state, "users": [u.to_json() for u in self.users]}
+        body |= {"milli": self.milli, "state": self.state, "users": [user.to_json() for user in self.users]}
+        return {**body, "strangers": [s.to_json() for s in self.strangers]} if self.strangers else body
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> PodGpu:
         """Checked; raises :class:`~.strict.FieldError`."""
         body = dict(strict.an_object(value, key))
-        own = {name: body.pop(name, None) for name in ("milli", "state", "users")}
+        own = {name: body.pop(name, None) for name in ("milli", "state", "users", "strangers")}
         return cls(
             gpu=Gpu.from_json(body, key),
             milli=strict.required(own, "milli", strict.integer(1, 1000)),
             state=GpuState(strict.required(own, "state", strict.one_of(*GpuState))),
             users=strict.optional(own, "users", strict.list_of(User.from_json, 1024)) or (),
+            strangers=strict.optional(own, "strangers", strict.list_of(Stranger.from_json, MAX_STRANGERS)) or (),
         )
 
 

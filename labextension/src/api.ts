@@ -57,6 +57,15 @@ export interface IUser {
   readonly label?: string;
 }
 
+/** A process that uses a GPU and did not get it from this product. */
+export interface IStranger {
+  /** 0 where it has none here. */
+  readonly pid: number;
+  readonly command: string;
+  /** The account that it runs as. */
+  readonly user: string | null;
+}
+
 /** A GPU of this server: one card in the panel. */
 export interface IGpu {
   readonly uuid: string;
@@ -69,6 +78,8 @@ export interface IGpu {
   readonly milli: number;
   readonly state: GpuState;
   readonly users: readonly IUser[];
+  /** Who uses it beside those who were given it. */
+  readonly strangers: readonly IStranger[];
 }
 
 /** Something to know about this server. */
@@ -192,6 +203,15 @@ const user: Reader<IUser> = (value, field) => {
   };
 };
 
+const stranger: Reader<IStranger> = (value, field) => {
+  const body = fields(value, field);
+  return {
+    pid: body.get('pid', integer(0, 2 ** 31 - 1)),
+    command: body.get('command', text(256)),
+    user: body.maybe('user', text(64))
+  };
+};
+
 const gpu: Reader<IGpu> = (value, field) => {
   const body = fields(value, field);
   return {
@@ -203,7 +223,8 @@ const gpu: Reader<IGpu> = (value, field) => {
     health: body.maybe('health', text(512)) ?? '',
     milli: body.get('milli', integer(1, 1000)),
     state: body.get('state', oneOf(...STATES)),
-    users: body.maybe('users', listOf(user, 1024)) ?? []
+    users: body.maybe('users', listOf(user, 1024)) ?? [],
+    strangers: body.maybe('strangers', listOf(stranger, 16)) ?? []
   };
 };
 

@@ -51,7 +51,8 @@ function Card({ gpu, model, window, closer, trans }: ICardProps): React.JSX.Elem
   const utilisation = words.percent(load, trans);
   const memory = words.memory(load, gpu, trans);
   // Programs on a simulated GPU can work without having it open: better nothing than what cannot be.
-  const silent = !gpu.users.length && model.history.shares.isUsed(gpu.uuid);
+  const silent =
+    !gpu.users.length && (gpu.strangers.length > 0 || model.history.shares.isUsed(gpu.uuid));
   return (
     <li className="jp-gpu-Card" data-state={gpu.state}>
       <div className="jp-gpu-Card-head">
@@ -63,7 +64,10 @@ function Card({ gpu, model, window, closer, trans }: ICardProps): React.JSX.Elem
       <p className="jp-gpu-Card-model" title={gpu.uuid}>
         {gpu.model}
       </p>
-      <p>{words.share(gpu.milli, trans)}</p>
+      <p>{words.share(gpu, trans)}</p>
+      {gpu.strangers.length > 0 && (
+        <p className="jp-gpu-Card-strangers">{words.strangers(gpu.strangers, trans)}</p>
+      )}
       {gpu.health && <p className="jp-gpu-Card-health">{gpu.health}</p>}
       <p className="jp-gpu-Card-load">
         <span>{trans.__('Utilisation')}</span>
@@ -134,8 +138,13 @@ export function Table({ model, gpus, window, trans }: IGpusProps): React.JSX.Ele
                 <td>{words.state(gpu.state, trans)}</td>
                 <td>{words.percent(load, trans)}</td>
                 <td>{words.memory(load, gpu, trans)}</td>
-                <td>{words.share(gpu.milli, trans)}</td>
-                <td>{words.users(gpu.users, trans)}</td>
+                <td>{words.share(gpu, trans)}</td>
+                <td>
+                  {(gpu.users.length > 0 || !gpu.strangers.length) && (
+                    <div>{words.users(gpu.users, trans)}</div>
+                  )}
+                  {gpu.strangers.length > 0 && <div>{words.strangers(gpu.strangers, trans)}</div>}
+                </td>
               </tr>
             );
           })}

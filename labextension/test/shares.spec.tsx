@@ -24,7 +24,8 @@ const GPU: IGpu = {
   health: '',
   milli: 250,
   state: 'attached',
-  users: []
+  users: [],
+  strangers: []
 };
 
 let root: Root;

@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 _read_index = strict.integer(0, 4095)
 _read_text = strict.text(96)
+_read_pids = strict.list_of(strict.integer(1, 2**31 - 1), 65536)
 
 
 class HelperError(Exception):
@@ -114,6 +115,16 @@ class NvmlSource:
         for item in answer.gpus if answer else ():
             with contextlib.suppress(strict.FieldError):
                 found[strict.required(item, "uuid", _read_text)] = Reading.from_json(item)
+        return found
+
+    def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Pids of the programs that compute on them, other users' too; without those of which the driver tells none."""
+        with self._lock:
+            answer = self._ask({"do": "users", "uuids": sorted(uuids)}) if uuids else None
+        found = {}
+        for item in answer.gpus if answer else ():
+            with contextlib.suppress(strict.FieldError):
+                found[strict.required(item, "uuid", _read_text)] = frozenset(strict.required(item, "pids", _read_pids))
         return found
 
     def processes(self) -> frozenset[int]:

@@ -1,12 +1,13 @@
 """The process that talks to NVML: ``python -P -m jupyter_gpu_node.nvml_helper``. Its other end is :mod:`.nvml`.
 
-One JSON object a line. In: ``{"do": "inventory" | "loads" | "details", "uuids": […]?, "skip": [index…]}``. Out: any
-number of ``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs, and of
-``{"uuid", "xid"}`` for errors that the driver reported since the last time; then ``{"gpus": […], "actions": {…}}``, or
+One JSON object a line. In: ``{"do": "inventory" | "loads" | "details" | "users", "uuids": […]?, "skip": [index…]}``.
+Out: any number of ``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs,
+and of ``{"uuid", "xid"}`` for errors that the driver reported since the last time; then ``{"gpus": […], "actions": {…}}``, or
 ``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory annotation, or
 ``{"index", "error"}``, and ``actions`` says by uuid what the driver thinks that a GPU needs (:mod:`.xids`), null where
-it does not tell; an item of ``loads`` is ``{"uuid", "utilisation", "memory", "temperature", "power"}``, and one of
-``details`` a :class:`~jupyter_gpu.model.details.Reading` with ``uuid``, as it was measured last (:mod:`.nvml_closer`).
+it does not tell; an item of ``loads`` is ``{"uuid", "utilisation", "memory", "temperature", "power"}``, one of
+``details`` a :class:`~jupyter_gpu.model.details.Reading` with ``uuid``, as measured last (:mod:`.nvml_closer`), one of
+``users`` ``{"uuid", "pids"}``, with null where the driver does not tell.
 
 NVML is loaded at the first question and let go of when the input ends. MIG is not supported: a GPU in MIG mode is
 reported as unusable, because its instances are guarded by other device nodes than its own.
@@ -187,6 +188,25 @@ class Nvml:
             found.append({"uuid": uuid, **load})
         return found
 
+    def users(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
+        """Which programs compute on them, of all users of the machine."""
+        found = []
+        for uuid in uuids:
+            with contextlib.suppress(self.api.NVMLError):
+                handle = self.api.nvmlDeviceGetHandleByUUID(uuid.encode())
+                index = self.api.nvmlDeviceGetIndex(handle)
+                if index not in skip:
+                    self.say({"at": index})
+                    found.append({"uuid": uuid, "pids": self.programs(handle)})
+        return found
+
+    def programs(self, handle: Any) -> list[int] | None:
+        """Pids; None for a driver that does not tell."""
+        try:
+            return sorted({int(process.pid) for process in self.api.nvmlDeviceGetComputeRunningProcesses(handle)})
+        except self.api.NVMLError:
+            return None
+
 
 def _address(handle: Any) -> int | None:
     """What makes two handles of one GPU equal: they are pointers."""
@@ -237,6 +257,8 @@ def serve(questions: TextIO, answers: TextIO) -> None:
                 say({"gpus": nvml.loads(question["uuids"], question["skip"])})
             elif question["do"] == "details":
                 say({"gpus": nvml.closer.answer(question["uuids"], question["skip"])})
+            elif question["do"] == "users":
+                say({"gpus": nvml.users(question["uuids"], question["skip"])})
             else:
                 say({"gpus": nvml.inventory(question["skip"]), "actions": nvml.actions})
         except nvml.api.NVMLError as error:

@@ -34,6 +34,14 @@ class Helped(Protocol):
         """Their pids, and those of other servers' sources."""
 
 
+@runtime_checkable
+class Telling(Protocol):
+    """A source that knows who uses its GPUs."""
+
+    def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Pids by uuid; without those GPUs of which it is not known."""
+
+
 NVIDIA = frozenset(Device(195, minor) for minor in range(254))
 """Every device node that a GPU of NVIDIA can have (``nvidia0`` …); the numbers above belong to the driver itself.
 
@@ -114,6 +122,10 @@ class Stock:
     def details(self, uuids: frozenset[str]) -> Mapping[str, Reading]:
         """What is known of those GPUs beside their load."""
         return self._source.details(uuids) if self._source and uuids else {}
+
+    def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Pids of the programs that the driver says use those GPUs; without those of which it does not tell."""
+        return self._source.users(uuids) if uuids and isinstance(self._source, Telling) else {}
 
     def helpers(self) -> frozenset[int]:
         """Pids of the processes that ask the driver, for all servers of the machine."""

@@ -94,10 +94,12 @@ class Desk:
         return self._refusals[key]
 
     def _stays(self, before: Sequence[GpuShare], after: Sequence[GpuShare]) -> bool:
-        """Whether the room of others could make it no better: nothing moves, nothing changes on a broken GPU."""
+        """Whether the room of others could make it no better: nothing moves, nothing changes on a broken GPU, none is
+        taken again that somebody else uses.
+        """
         had, gets = ({share.uuid for share in shares} for shares in (before, after))
         broken = {share.uuid for share in after if share not in before and not self.gpus[share.uuid].healthy}
-        return not broken and (had <= gets or gets <= had)
+        return not broken and not (gets - had) & self._outside and (had <= gets or gets <= had)
 
     def _serve_line(self, waiting: Iterable[PodState]) -> Iterator[None]:
         """Serve those who need more, in order. Nothing that one of them gives back is free before it is closed."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
 PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 4, 8, 47, 2
+CLONE_NEWNS = 0x00020000
 CAP_DAC_READ_SEARCH, CAPABILITIES_V3 = 2, 0x20080522
 
 
@@ -122,6 +123,13 @@ class Actor:
             assert raised == libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0) == 0
         libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its own entries in /proc belong to root
 
+    def own_mounts(self, commands: list[list[str]]) -> None:
+        """A mount namespace of its own, in which these commands run; as systemd and containers make it."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.unshare(CLONE_NEWNS) == 0, os.strerror(ctypes.get_errno())
+        for command in (["mount", "--make-rprivate", "/"], *commands):
+            subprocess.run(command, check=True)
+
     def spawn(self, channel: int) -> int:
         """A kernel: another program, started by this one; its pid."""
         command = [sys.executable, "-I", "-S", __file__, "kernel", str(channel)]
@@ -149,6 +157,18 @@ class Actor:
 
         gate_files.local = lambda: None
 
+    def real_gpus(self, count: int, using: str = "", every: float = 10) -> None:
+        """As if simulated GPUs were real; a server that is started then must ask for no simulated ones.
+
+        ``using``: file with the pids that the driver tells of. ``every``: seconds between two looks at strangers.
+        """
+        from jupyter_gpu.backends.local import strangers
+
+        from .looks_real import pretend
+
+        pretend(count, Path(using) if using else None)
+        strangers.EVERY = every
+
     # -- like a server ------------------------------------------------------------------------------------------------
 
     async def start(self, *, patient: bool = True, **options: Any) -> dict[str, Any]:
@@ -156,7 +176,7 @@ class Actor:
         from jupyter_gpu.backends.local import LocalBackend
 
         path = options.pop("state_dir")
-        self.backend = LocalBackend(state_dir=Path(path), **options)
+        self.backend = LocalBackend(state_dir=Path(path) if path else None, **options)
         await self.backend.start()
         return await self.until_known() if patient else self.view()
 

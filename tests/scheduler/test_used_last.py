@@ -117,3 +117,12 @@ def test_a_decision_knows_who_is_there(outside: frozenset[str], expected: str) -
     assert state is not None
     assert state.allocated is not None
     assert [share.uuid for share in state.allocated.shares] == [expected]
+
+
+def test_a_shrink_that_is_cancelled_avoids_them_too() -> None:
+    """A pod that could be served with what it holds alone stands in line for another one."""
+    snapshot = ClusterSnapshot()
+    snapshot.put_node(NODE, inventory(2), NodeFacts(outside=frozenset({uuid(0)})))
+    snapshot.put_pod(pod("one", wants=1, has=(), draining=[0]))
+    (decision,) = decide(snapshot, NODE)
+    assert [share.uuid for share in decision.allocated.shares] == [uuid(1)]

@@ -87,6 +87,37 @@ def state_unavailable(why: str) -> Condition:
     return _condition("StateUnavailable", why)
 
 
+_SHARED = "a directory that all servers of the machine share"
+
+
+def apart(path: str, why: str) -> Condition:
+    """Others do not see our records, or we not theirs."""
+    return _condition(
+        "StateApart",
+        f"The records of who has which GPU, {path}, may be this server's alone: {why}. Others that can open the same "
+        f"GPUs would hand them out again. Set c.GpuExtension.state_dir to {_SHARED}, and mount it there where this "
+        "server has mounts of its own.",
+    )
+
+
+def elsewhere(path: str, gpus: str) -> Condition:
+    """A server that we know nothing of gave a GPU of ours away."""
+    return _condition(
+        "StateApart",
+        f"{gpus} in use by a Jupyter server that keeps its records of who has which GPU in another place than {path}: "
+        f"both hand out the same GPUs. Set c.GpuExtension.state_dir of both to {_SHARED}.",
+    )
+
+
+def contained() -> Condition:
+    """The records may be shared, but processes outside cannot be seen."""
+    return _condition(
+        "Contained",
+        "This server runs in a container: it sees no process outside it, so neither who else uses its GPUs nor that "
+        "another server has ended. Start it with the machine's process numbers, as with docker run --pid=host.",
+    )
+
+
 def rules_failed(why: str) -> Condition:
     """The operating system refused new device rules; the old ones stay."""
     return _condition("RulesNotApplied", f"The device rules could not be changed ({why}). It is tried again.")

@@ -11,7 +11,7 @@ from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.snapshot import PodState
 
-from .look import Excuses, Scope, Suspects, look
+from .look import Excuses, Family, Scope, Suspects, look
 from .membership import Place
 from .processes import alive, boot, namespace, users
 from .record import Record
@@ -131,6 +131,16 @@ def sharers(neighbours: Iterable[Neighbour]) -> dict[str, tuple[Place, ...]]:
     for neighbour in neighbours:
         for uuid in neighbour.held:
             found[uuid] = (*found.get(uuid, ()), neighbour.place)
+    return found
+
+
+def families(neighbours: Iterable[Neighbour], gpus: Iterable[str], own: Record) -> dict[str, tuple[Family, ...]]:
+    """By uuid of ``gpus``, the pods that may rightfully have it open: this one every one of them."""
+    me = Family(own.server, os.geteuid())
+    found: dict[str, tuple[Family, ...]] = dict.fromkeys(gpus, (me,))
+    for neighbour in neighbours:
+        for uuid in neighbour.held.keys() & found:
+            found[uuid] = (*found[uuid], Family(neighbour.record.server, neighbour.owner))
     return found
 
 

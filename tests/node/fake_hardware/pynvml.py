@@ -1,9 +1,10 @@
 """Fake GPU hardware: the part of NVML that is used, told by a JSON file what it has and how it fails.
 
-``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?, "dies":
-function?, "slow": seconds?, "recovery": action?, …}], "nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]],
-"xids": [[index, xid]], "broken": true?}``. An event set tells of those ``xids`` that come after it was made;
-``broken``: of none any more. What takes PCIe's measure is noted in a file beside it.
+``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?,
+"dies": function?, "slow": seconds?, "recovery": action?, "computing": [[pid, bytes]]?, "unnumbered": true?, …}],
+"nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]], "broken": true?}``. An event set tells
+of those ``xids`` that come after it was made; ``broken``: of none any more. What takes PCIe's measure is noted in a file
+beside it.
 """
 
 import json
@@ -23,7 +24,7 @@ NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230
 NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 139, 138
 NVML_TEMPERATURE_GPU, NVML_TEMPERATURE_THRESHOLD_SLOWDOWN = 0, 1
 NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
-NVML_ERROR_TIMEOUT, NVML_ERROR_UNKNOWN = 10, 999
+NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_TIMEOUT, NVML_ERROR_UNKNOWN = 3, 10, 999
 
 
 class NVMLError(Exception):
@@ -92,7 +93,10 @@ def nvmlDeviceGetName(handle: int) -> bytes:  # noqa: N802
 
 
 def nvmlDeviceGetMinorNumber(handle: int) -> str:  # noqa: N802
-    return f"{_world()['nodes']}{_gpu(handle, 'MinorNumber').get('minor', handle)}"  # a node of the test
+    who = _gpu(handle, "MinorNumber")
+    if who.get("unnumbered"):
+        raise NVMLError("Not Supported", NVML_ERROR_NOT_SUPPORTED)
+    return f"{_world()['nodes']}{who.get('minor', handle)}"  # a node of the test
 
 
 def nvmlDeviceGetMemoryInfo(handle: int) -> SimpleNamespace:  # noqa: N802
