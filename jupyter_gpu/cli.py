@@ -1,4 +1,4 @@
-"""``jupyter gpu status | resize 2 | release``, for terminals and scripts.
+"""``jupyter gpu status | resize 2 | release | env | run``, for terminals and scripts.
 
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for free GPUs, 4 given back but still open somewhere,
 5 no server, 130 stopped with Ctrl-C. Codes 3, 4 and 130 leave the request standing.
@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from . import discover
+from . import cuda, discover, environment
 from .kernel import Gpu
 from .model.errors import Draining, GpuError, InvalidRequest, NoCapacity, ServerUnreachable
 from .model.status import Phase
@@ -34,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     options = parser().parse_args(arguments)
     try:
+        if hasattr(options, "run"):
+            return int(options.run(options))
         gpu = Gpu()
         if options.url:
             gpu.connect(options.url, os.environ.get(discover.TOKEN))
@@ -48,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     try:
         print(_json(status) if options.json else status, flush=True)
+        if hint := environment.outdated(status.view, cuda.guard().inherited, os.environ):
+            print(hint, file=sys.stderr)
     except BrokenPipeError:
         sys.stderr.close()  # the reader, such as `head`, has seen enough
     return DONE if options.command == "status" else code_of(status)
@@ -68,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 done; 1 error; 2 wrong usage; 3 waiting for free GPUs; 4 given back but still open "
         "somewhere; 5 no server; 130 Ctrl-C. With 3, 4 and 130 the request stands.",
     )
-    commands = top.add_subparsers(dest="command", required=True, metavar="status | resize | release")
+    commands = top.add_subparsers(dest="command", required=True, metavar="status | resize | release | env | run")
     output = argparse.ArgumentParser(add_help=False)
     output.add_argument(
         "--url",
@@ -93,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
     resize.add_argument("--topology", choices=("any", "island", "switch"), help="how the GPUs must be connected")
     resize.add_argument("--priority", type=int, metavar="0-9", help="higher is served first")
     commands.add_parser("release", parents=[output, waiting], help="give all GPUs back")
+    environment.add(commands)
     return top
 
 

@@ -148,5 +148,8 @@ def held(view: View) -> View:
     if wish is None or wish.base is None:
         return view
     beside = f"; {count_gpus(wish.base)} asked for beside it" if wish.base else ""
-    text = f"Running code holds {count_gpus(wish.milli)} (gpu.at_least) and gives back what it took at its end{beside}."
+    text = (
+        f"Running code holds {count_gpus(wish.milli)} (gpu.at_least, jupyter gpu run) and gives back what it took at "
+        f"its end{beside}."
+    )
     return replace(view, conditions=(*view.conditions, Condition(HELD, text)))

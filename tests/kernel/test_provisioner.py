@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from jupyter_gpu import provisioner
+from jupyter_gpu.attached import Hint
 from jupyter_gpu.launching import read
 from jupyter_gpu.provisioner import has_us, taken_up
 
@@ -133,7 +134,7 @@ def test_what_cannot_be_guarded_is_told_in_the_log(
     (folder / "kernel.json").write_text(json.dumps(spec))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "data"))
     attached = tmp_path / "attached"
-    attached.write_text('{"instance": "a", "version": 1, "simulated": false, "gpus": []}')
+    attached.write_text(Hint("a", 1, False).to_text())
     with caplog.at_level(logging.INFO):
         kernel = start_kernel("chosen", JUPYTER_GPU_ATTACHED=str(attached))
     assert "it is not known how its command starts ipykernel" in caplog.text

@@ -9,7 +9,11 @@ MAX_MESSAGE = 1024
 
 def soft(why: str) -> Condition:
     """Nothing stops a process from opening a GPU that it was not granted."""
-    return _condition("SoftMode", f"Soft mode: GPUs are counted but not guarded. {why}".rstrip())
+    told = (
+        "Programs are told which GPUs are yours (CUDA_VISIBLE_DEVICES), and that is not enforced: one that finds the "
+        "driver in a way of its own can use any GPU."
+    )
+    return _condition("SoftMode", f"Soft mode: GPUs are counted but not guarded. {told} {why}".rstrip())
 
 
 def nested(why: str) -> Condition:
