@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from .model.view import View
 
-NAMED_BY = "JUPYTER_GPU_VISIBLE_BY"
-"""Environment variable of kernels: whether ``CUDA_VISIBLE_DEVICES`` has uuids or indices (``uuid``, ``index``)."""
 VARIABLE = "JUPYTER_GPU_ATTACHED"
 """Environment variable of kernels with the path of the file."""
 _MAX_BYTES = 64 * 1024

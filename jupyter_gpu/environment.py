@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from . import visible
-from .attached import NAMED_BY, Hint
+from .attached import Hint
 from .discover import TOKEN
 from .kernel import Gpu
 from .model.view import Mode, View
@@ -23,7 +23,7 @@ from .shells import SHELLS, lines
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """As shells say it."""
-_ASKED = (NAMED_BY, visible.ORDER)
+_ASKED = (visible.NAMED_BY, visible.ORDER)
 """All of the environment that decides how GPUs are named."""
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
 NONE = "No GPU is attached, so programs see none. {how} takes one."
@@ -148,7 +148,7 @@ def _gpu(options: argparse.Namespace) -> Gpu:
 
 
 def _with(by: str | None, environ: Mapping[str, str]) -> dict[str, str]:
-    return dict(environ) if by is None else {**environ, NAMED_BY: by}
+    return dict(environ) if by is None else {**environ, visible.NAMED_BY: by}
 
 
 def _say(view: View, how: str) -> None:

@@ -56,7 +56,7 @@ class GpuProvisioner(LocalProvisioner):
                 env[discover.FILE] = door.file
             if path := attached_file(self._server()):
                 env[attached.VARIABLE] = path
-                env.setdefault(attached.NAMED_BY, self._server().web_app.settings.get(_VISIBLE_BY, "uuid"))
+                env.setdefault(visible.NAMED_BY, self._server().web_app.settings.get(_VISIBLE_BY, "uuid"))
                 env.update(await prepared_by(self._server(), env))
                 _apply(env, visible.start(env, os.environ, hint_of(self._server())))
             if self.kernel_spec.language == "python":

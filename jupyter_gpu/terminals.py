@@ -40,7 +40,7 @@ class Variables(Mapping[str, str | None]):
 def of(environ: Mapping[str, str], hint: Hint, named_by: str) -> dict[str, str | None]:
     """Variables of a terminal of a server with the environment ``environ``."""
     order = {} if visible.ORDER in environ or hint.simulated else {visible.ORDER: visible.BUS_ORDER}
-    by = {attached.NAMED_BY: environ.get(attached.NAMED_BY, named_by)}
+    by = {visible.NAMED_BY: environ.get(visible.NAMED_BY, named_by)}
     return {**order, **by, **visible.start({**environ, **order, **by}, environ, hint)}
 
 

@@ -13,8 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .attached import NAMED_BY, AttachedGpu, Hint
+TYPE_CHECKING = False  # as in typing
+if TYPE_CHECKING:
+    from .attached import AttachedGpu, Hint
 
+NAMED_BY = "JUPYTER_GPU_VISIBLE_BY"
+"""Whether ours has uuids or indices (``uuid``, ``index``)."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 OURS = "JUPYTER_GPU_CUDA_VISIBLE_DEVICES"
 """Holds the value that we gave to CUDA_VISIBLE_DEVICES: if they differ, somebody chose another."""

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.attached import Hint, Writer
-from jupyter_gpu.cuda import OURS, VISIBLE, Guard, cuda_nodes, open_files
+from jupyter_gpu.cuda import Guard, cuda_nodes, open_files
 from jupyter_gpu.cuda_errors import CudaStartedTooEarly, NoGpuAttached
 from jupyter_gpu.model.view import View
+from jupyter_gpu.visible import OURS, VISIBLE
 
 from .builders import gpu, view
 from .conftest import Failed, Kernel, StartKernel
