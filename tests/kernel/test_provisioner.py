@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -118,6 +119,33 @@ def test_the_guard_reaches_python_however_it_is_started(
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     kernel = start_kernel("chosen", PYTHONPATH=path)
     assert kernel.run("import sys; print('jupyter_gpu.startup' in sys.modules)") == "True"
+
+
+@pytest.mark.parametrize("of_project", [True, False], ids=["of a project", "of this environment"])
+@pytest.mark.usefixtures("provisioned")
+def test_the_guard_reaches_python_that_the_real_uv_chooses(
+    start_kernel: StartKernel, tmp_path: Path, of_project: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`uv run` of a project with an environment of its own, and without one; nothing is downloaded."""
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        pytest.skip("uv is not installed in this environment: the extra [test] has it")
+    project, cache = tmp_path / "project", {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_OFFLINE": "1"}
+    project.mkdir()
+    (project / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "0"\nrequires-python = ">=3.10"\n')
+    if of_project:
+        made = ["venv", "-q", "--python", sys.executable, str(project / ".venv")]
+        subprocess.run([uv, *made], env=os.environ | cache, check=True, timeout=60)
+        words, prefix = ["--project", str(project), "--no-sync"], str(project / ".venv")
+    else:
+        words, prefix = ["--no-project", "--python", sys.executable], sys.prefix
+    folder = tmp_path / "data" / "kernels" / "uv"
+    folder.mkdir(parents=True)
+    argv = [str(uv), "run", *words, "python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (folder / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "uv", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "data"))
+    kernel = start_kernel("uv", **cache)
+    assert kernel.run("import sys; print('jupyter_gpu.startup' in sys.modules, sys.prefix)") == f"True {prefix}"
 
 
 @pytest.mark.usefixtures("provisioned")
