@@ -30,13 +30,18 @@ _UUID = "GPU-"
 _LONGEST_INDEX = 9
 
 
+def chosen(environ: Mapping[str, str]) -> str | None:
+    """What somebody else than us chose for a program with this environment; None: nothing."""
+    given = environ.get(VISIBLE)
+    return environ.get(WANTED) if given is not None and given == environ.get(OURS) else given
+
+
 def changes(environ: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
     """How a program with the environment ``environ`` is told of its GPUs: variables to set, None: to remove.
 
     Nothing where the GPUs are simulated, or where the system itself keeps the program from all others.
     """
-    given, ours = environ.get(VISIBLE), environ.get(OURS)
-    own = environ.get(WANTED) if given is not None and given == ours else given
+    given, own = environ.get(VISIBLE), chosen(environ)
     if hint.simulated or (hint.enforced and (own is not None or given is None)):
         return {}
     names = named(hint.gpus, hint, environ) if own is None else narrowed(own, hint, environ)
@@ -77,5 +82,5 @@ def start(environ: Mapping[str, str], inherited: Mapping[str, str], hint: Hint) 
 
     What was chosen for it alone stays: it may start long before it has a GPU. Enforced, nothing is needed at a start.
     """
-    chosen = environ.get(VISIBLE) != inherited.get(VISIBLE)
-    return {} if hint.enforced or chosen else changes(environ, hint)
+    for_it_alone = environ.get(VISIBLE) != inherited.get(VISIBLE)
+    return {} if hint.enforced or for_it_alone else changes(environ, hint)

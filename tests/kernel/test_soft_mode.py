@@ -267,7 +267,31 @@ def test_the_view_says_what_is_not_enforced(machine: Machine) -> None:
     """In soft mode: who is told, and what can see every GPU all the same."""
     said = {one["type"]: one["message"] for one in machine.server.status()["conditions"]}
     assert "CUDA_VISIBLE_DEVICES" in said["SoftMode"]
-    assert "not enforced" in said["SoftMode"]
+    assert "That is not enforced: a program that finds the driver in a way of its own sees all" in said["SoftMode"]
+
+
+@pytest.mark.root
+def test_where_the_system_guards_the_gpus_nothing_is_set(machine: Machine) -> None:
+    """Terminals and kernels see what they can open; the list for a shell is the same as in soft mode."""
+    folder = Path("/tmp") / f"jg-{os.getpid()}-{os.urandom(4).hex()}"
+    folder.mkdir()
+    try:
+        with serve(folder, machine.folder.parent / "state", "--GpuExtension.enforcement=required", gpus=0) as server:
+            await_(lambda: server.status()["total"] == 3000)
+            guarded = Machine(server, folder)
+            guarded.have(1)
+            everything = f"0 {_bytes(machine.uuids)} | -"
+            assert guarded.terminal().say(LOOKS) == everything, "The stand-in driver opens no device."
+            with _kernel(guarded) as run:
+                assert run(LOOKS) == everything
+            assert json.loads(server.cli("env", "--json").stdout)["CUDA_VISIBLE_DEVICES"] == ",".join(guarded.attached)
+            choice = server.cli(
+                "run", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES", env={"CUDA_VISIBLE_DEVICES": "0,1"}
+            )
+            assert choice.stdout == "0,1\n"
+            guarded.have(0)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_the_environment_for_a_shell(machine: Machine) -> None:
