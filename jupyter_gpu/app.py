@@ -25,6 +25,7 @@ from .model.view import View
 from .monitoring.routes import HANDLERS as MONITORING
 from .notebooks import Notebooks
 from .owners import Ends
+from .provisioner import forget_terminals, prepare_terminals
 from .routes import (
     DOOR,
     LEASES,
@@ -249,6 +250,7 @@ class GpuExtension(ExtensionApp):
             # The server ends its kernels only after its extensions. But what a kernel has open cannot be given back.
             await self.serverapp.cleanup_kernels()
             await backend.stop()
+            forget_terminals(self.serverapp)
         self._close_door()
 
     def _make_door(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -353,6 +355,8 @@ class GpuExtension(ExtensionApp):
         self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
         self._viewers = Viewers(backend, notebooks, sampler, self._leases)
         self._set(self._viewers)
+        # The terminals' extension may be loaded after this one, and all are before the loop goes on.
+        asyncio.get_running_loop().call_soon(prepare_terminals, app)
         self.log.info("GPUs: %s", _summary(view))
 
     def _set(self, viewers: Viewers | BackendUnavailable) -> None:

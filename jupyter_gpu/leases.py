@@ -129,7 +129,7 @@ class Leases:
     def _ended(self, owner: Owner) -> None:
         for lease in tuple(self._leases.values()):
             if lease.owner == owner:
-                _log.info("Process %d ended inside gpu.at_least: what it held is given back.", owner.pid)
+                _log.info("Process %d ended: what it held is given back.", owner.pid)
                 self._finish(lease.key, overruled=False)
         self._see(self._backend.view())
 

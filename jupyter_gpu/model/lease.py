@@ -29,6 +29,7 @@ MAX_LEASE_MILLI = MAX_MILLI - MILLI_PER_GPU
 """One GPU less than can be asked for at all, so that it can be made whole shares."""
 MAX_LEASES = 1024
 """Of one server: far above what programs nest, and an end to what one that went wrong can pile up."""
+_BY = "gpu.at_least, jupyter gpu run"
 HELD = "Held"
 """Type of the condition that says that leases raise the wish."""
 
@@ -164,12 +165,10 @@ def held(view: View, blocks: Iterable[Block] = ()) -> View:
     amount = count_gpus(wish.milli)
     if len(names) < 2:
         name = names[0] if names else "Running code"
-        text = f"{name} holds {amount} in a block of code (gpu.at_least) and gives back what it took at its end"
+        text = f"{name} holds {amount} while it needs them ({_BY}) and gives back what it took at its end"
     else:
         each = f"{', '.join(names[:-1])} and {names[-1]}"
-        text = (
-            f"{each} hold {amount} together in blocks of code (gpu.at_least) and give back what they took at their end"
-        )
+        text = f"{each} hold {amount} together while they need them ({_BY}) and give back what they took at their end"
     return replace(view, conditions=(*view.conditions, Condition(HELD, f"{text}{beside}.")))
 
 

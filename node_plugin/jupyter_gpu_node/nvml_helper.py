@@ -2,10 +2,10 @@
 
 One JSON object a line. In: ``{"do": "inventory" | "loads" | "details" | "users", "uuids": […]?, "skip": [index…]}``.
 Out: any number of ``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs,
-and of ``{"uuid", "xid"}`` for errors that the driver reported since the last time; then ``{"gpus": […], "actions": {…}}``, or
-``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory annotation, or
-``{"index", "error"}``, and ``actions`` says by uuid what the driver thinks that a GPU needs (:mod:`.xids`), null where
-it does not tell; an item of ``loads`` is ``{"uuid", "utilisation", "memory", "temperature", "power"}``, one of
+and of ``{"uuid", "xid"}`` for errors that the driver reported since the last time; then ``{"gpus": […], "actions":
+{…}}``, or ``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory annotation,
+or ``{"index", "error"}``, and ``actions`` says by uuid what the driver thinks that a GPU needs (:mod:`.xids`), null
+where it does not tell; an item of ``loads`` is ``{"uuid", "utilisation", "memory", "temperature", "power"}``, one of
 ``details`` a :class:`~jupyter_gpu.model.details.Reading` with ``uuid``, as measured last (:mod:`.nvml_closer`), one of
 ``users`` ``{"uuid", "pids"}``, with null where the driver does not tell.
 

@@ -71,7 +71,7 @@ def test_the_larger_block_leaves_first(two: tuple[Kernel, Kernel], server: Serve
     assert wanted(server) == 2000
     b.run("gpu.release()")
     assert wanted(server) == 2000, "code takes nothing from a block"
-    assert "holds 2 GPUs in a block of code" in b.run("print(gpu.status())")
+    assert "holds 2 GPUs while it needs them" in b.run("print(gpu.status())")
     b.run(LEAVE)
     assert wanted(server) == 0
 

@@ -78,7 +78,7 @@ async def test_the_notice_names_the_notebooks_whose_blocks_hold_gpus(
 
     await notice("one/train.ipynb (2 GPUs) and two/train.ipynb (2 GPUs) hold 2 GPUs together")
     await call("leases/a", method="DELETE")
-    await notice("two/train.ipynb holds 2 GPUs in a block of code (gpu.at_least)")
+    await notice("two/train.ipynb holds 2 GPUs while it needs them (gpu.at_least, jupyter gpu run)")
     await hold("c", 2000)
     await call("leases/b", method="DELETE")
     await notice(f"process {HERE.pid} holds 2 GPUs")

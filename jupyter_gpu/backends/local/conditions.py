@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jupyter_gpu.model.view import Condition
 
 MAX_MESSAGE = 1024
 
 
-def soft(why: str) -> Condition:
-    """Nothing stops a process from opening a GPU that it was not granted."""
-    return _condition("SoftMode", f"Soft mode: GPUs are counted but not guarded. {why}".rstrip())
+def soft(why: str, *, simulated: bool) -> Condition:
+    """Nothing stops a process from opening a GPU that it was not granted. CUDA is not told of simulated ones."""
+    told = (
+        " Programs are told which GPUs are yours (CUDA_VISIBLE_DEVICES). That is not enforced: a program that finds "
+        "the driver in a way of its own sees all of them."
+    )
+    said = f"Soft mode: GPUs are counted but not guarded. {why}".rstrip()
+    return _condition("SoftMode", said if simulated else said + told)
 
 
 def nested(why: str) -> Condition:
@@ -65,6 +72,18 @@ def about_shares(why: str) -> Condition:
 def taken_away(gpu: str, why: str) -> Condition:
     """A share was lost by what its programs did."""
     return _condition("ShareTakenAway", f"Your share of {gpu} is lost, and the programs that used it were ended. {why}")
+
+
+def held_by_server(indices: Sequence[int], command: str, pid: int) -> Condition:
+    """GPUs that are given back are open in the process that guards all of them: nobody ends that."""
+    *most, last = map(str, sorted(indices))
+    gpus, it = (f"GPUs {', '.join(most)} and {last} are", "them") if most else (f"GPU {last} is", "it")
+    return _condition(
+        "HeldByServer",
+        f"{gpus} given back, but not free: this Jupyter server itself has {it} open ({command}, process {pid}). An "
+        "extension of the server uses CUDA, or code that runs inside the server. It is not ended, as it guards your "
+        f"GPUs. Have that extension close {it}, or switch it off and start the server again.",
+    )
 
 
 def repaired(what: str) -> Condition:

@@ -76,18 +76,19 @@ def compose(
         attached=record.attached,
         gpus=cards(record.allocated, record.attached, stock.seen, used.holders, strangers),
         conditions=(
-            *_of_guard(guard),
+            *_of_guard(guard, settings),
             *_of_gpus(stock, settings),
             *_of_shares(record, troubles),
+            *_of_server(record, stock),
             *_of_state(troubles),
             *_of_place(stock, troubles),
         ),
     )
 
 
-def _of_guard(guard: Guard | None) -> Iterator[Condition]:
+def _of_guard(guard: Guard | None, settings: Settings) -> Iterator[Condition]:
     if guard and guard.mode is Mode.SOFT:
-        yield conditions.soft(guard.why)
+        yield conditions.soft(guard.why, simulated=bool(settings.simulated_gpus))
     elif guard and guard.why:
         yield conditions.nested(guard.why)
     if guard and guard.problem:
@@ -131,6 +132,18 @@ def _of_shares(record: Record, troubles: Troubles) -> Iterator[Condition]:
         yield conditions.about_shares(troubles.rules)
     for gpu, why in troubles.taken:
         yield conditions.taken_away(gpu, why)
+
+
+def _of_server(record: Record, stock: Stock) -> Iterator[Condition]:
+    """What the server's own process keeps from being given back."""
+    held = {
+        stock.seen[item.uuid].index: holder
+        for item in (record.attached.draining if record.attached else ())
+        for holder in item.holders
+        if holder.pid == record.server.pid and item.uuid in stock.seen
+    }
+    if held:
+        yield conditions.held_by_server(tuple(held), next(iter(held.values())).command, record.server.pid)
 
 
 def _of_state(troubles: Troubles) -> Iterator[Condition]:

@@ -96,7 +96,7 @@ test('the notice about a block of code names the notebook, and follows who holds
   await panel.statusItem.click();
   const notice = panel.root.locator('.jp-gpu-Notes');
   await expect(notice).toContainText(
-    'train.ipynb holds 2 GPUs in a block of code (gpu.at_least) and gives back what it took at its end.'
+    'train.ipynb holds 2 GPUs while it needs them (gpu.at_least, jupyter gpu run) and gives back what it took at its end.'
   );
   await train(page, server, 'two', block(2));
   await expect(notice).toContainText(

@@ -524,6 +524,32 @@ def test_only_the_share_that_was_misused_is_taken_away(machine: Machine) -> None
     waiting.send(signal.SIGKILL)
 
 
+def test_a_share_that_the_server_itself_holds_open_is_told_of(machine: Machine) -> None:
+    """An extension of it uses CUDA: it guards the GPUs and is not ended. The GPU drains until it is closed."""
+    bad, good = bad_share(machine, 500), share(machine, 500)
+    path = bad.ask("view")["gpus"][0]["path"]
+    assert bad.ask("open", path=path) == ""
+    guilty = offender(machine, bad)
+    program = machine.run(good, *HOG)
+    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the verdict")
+    assert machine.until(lambda: guilty.status, "its end") == -signal.SIGKILL
+    machine.until(lambda: "HeldByServer" in machine.conditions(bad), "a word about it")
+    view = bad.ask("view")
+    assert view["phase"] == "Releasing"
+    assert [user["pid"] for user in view["gpus"][0]["users"]] == [bad.pid]
+    said = machine.conditions(bad)["HeldByServer"]
+    assert said.startswith("GPU 0 is given back, but not free: this Jupyter server itself has it open (")
+    assert f"process {bad.pid}" in said
+    assert "start the server again" in said
+    program.send(signal.SIGKILL)
+    assert good.ask("request", milli=1000)["amounts"]["attached"] == 500
+    time.sleep(1.5)  # longer than between two looks
+    assert good.ask("view")["amounts"]["attached"] == 500
+    bad.ask("close", path=path)
+    machine.until(lambda: good.ask("view")["amounts"]["attached"] == 1000, "the GPU")
+    machine.until(lambda: "HeldByServer" not in machine.conditions(bad), "no word about it")
+
+
 def test_a_verdict_is_known_to_the_next_arbiter(machine: Machine) -> None:
     """It is killed right after it; the server has not heard of it yet, as it is stopped."""
     bad, good = bad_share(machine, 500), share(machine, 500)

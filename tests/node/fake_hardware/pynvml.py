@@ -1,9 +1,9 @@
 """Fake GPU hardware: the part of NVML that is used, told by a JSON file what it has and how it fails.
 
-``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?,
-"dies": function?, "slow": seconds?, "recovery": action?, "computing": [[pid, bytes]]?, "unnumbered": true?, …}],
-"nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]], "broken": true?}``. An event set tells
-of those ``xids`` that come after it was made; ``broken``: of none any more. What takes PCIe's measure is noted in a file
+``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?, "dies":
+function?, "slow": seconds?, "recovery": action?, "computing": [[pid, bytes]]?, "unnumbered": true?, …}], "nodes":
+"-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]], "broken": true?}``. An event set tells of
+those ``xids`` that come after it was made; ``broken``: of none any more. What takes PCIe's measure is noted in a file
 beside it.
 """
 
