@@ -16,6 +16,7 @@ from traitlets.config.application import catch_config_error
 from . import discover
 from .backend import Backend
 from .backends import choose
+from .books import BOOKS, Books, UsageHandler
 from .door import Door
 from .events import SCHEMA, SCHEMA_ID, Resizes
 from .leases import Leases
@@ -226,6 +227,7 @@ class GpuExtension(ExtensionApp):
             [
                 (rf"{PREFIX}/v1/status", StatusHandler),
                 (rf"{PREFIX}/v1/sample", SampleHandler),
+                (rf"{PREFIX}/v1/usage", UsageHandler),
                 (rf"{PREFIX}/v1/request", RequestHandler),
                 (rf"{PREFIX}/v1/leases/([A-Za-z0-9-]{{1,64}})", LeaseHandler),
                 (rf"{PREFIX}/v1/stream", StreamHandler),
@@ -344,7 +346,8 @@ class GpuExtension(ExtensionApp):
         notebooks = Notebooks(
             app.kernel_manager, app.session_manager, lambda: app.web_app.settings.get("terminal_manager"), self.log
         )
-        sampler = Sampler(backend, self.sample_interval, self.points, self.log)
+        books = self.settings[BOOKS] = app.web_app.settings[BOOKS] = Books(backend, self.sample_interval)
+        sampler = Sampler(backend, self.sample_interval, self.points, self.log, books.hear)
         view = backend.view()
         self._resizes.see(view, time.monotonic())
         backend.subscribe(self._emit)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from .backend import Backend
@@ -41,11 +42,19 @@ class Viewer(Protocol):
 class Sampler:
     """Samples of the pod's GPUs: taken for all viewers at once, only while somebody looks.
 
-    ``interval`` in seconds; ``history``: how many samples are kept for those who come later.
+    ``interval`` in seconds; ``history``: how many samples are kept for those who come later. ``hear`` is told each.
     """
 
-    def __init__(self, backend: Backend, interval: float, history: int, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        interval: float,
+        history: int,
+        log: logging.Logger,
+        hear: Callable[[Sample], None] = lambda _: None,
+    ) -> None:
         self.interval = interval
+        self._hear = hear
         self._backend, self._log = backend, log
         self._points: deque[Sample] = deque(maxlen=history)
         self._viewers: set[Viewer] = set()
@@ -117,6 +126,7 @@ class Sampler:
         else:
             self._failed = False
             self._points.append(sample)
+            self._hear(sample)
             for viewer in tuple(self._viewers):
                 viewer.show_sample(text)
         finally:

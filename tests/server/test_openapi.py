@@ -169,6 +169,14 @@ def test_bad_golden_samples_are_not(case: dict[str, Any]) -> None:
     assert schema("Sample").is_valid(case["sample"]) == (case["name"] in BEYOND_THE_SAMPLE)
 
 
+async def test_usage_of_the_real_server(call: Call, put: Call) -> None:
+    """Every field of what was used is described."""
+    await put({"gpus": 1})
+    answer = await call("usage")
+    schema("Usage", closed=True).validate(answer.body)
+    assert len(answer.body["gpus"]) == 1
+
+
 async def test_samples_of_the_real_server(call: Call) -> None:
     """GET sample, as gpu.usage() asks for it."""
     answer = await call("sample")
