@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
+
+from . import offers
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -50,10 +53,16 @@ def wish() -> argparse.ArgumentParser:
     parent = argparse.ArgumentParser(add_help=False)
     parent.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU")
     parent.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB")
-    parent.add_argument("--model", action="append", metavar="NAME", help="an acceptable model; may be repeated")
+    model = parent.add_argument("--model", action="append", metavar="NAME", help="an acceptable model; may be repeated")
+    offer(model, offers.models)
     parent.add_argument("--topology", choices=("any", "island", "switch"), help="how the GPUs must be connected")
     parent.add_argument("--priority", type=int, metavar="0-9", help="higher is served first")
     return parent
+
+
+def offer(action: argparse.Action, words: Callable[..., list[str]]) -> None:
+    """Have a shell complete the value of ``action`` with these; argcomplete looks for them there."""
+    action.completer = words  # type: ignore[attr-defined]
 
 
 def client(options: argparse.Namespace) -> Client:

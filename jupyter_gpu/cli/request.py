@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from . import codes, options
+from . import codes, offers, options
 from .output import say_status
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def add(commands: options.Commands) -> None:
         help="have this many GPUs",
         epilog="Options that are not named stay as they were asked for last; release takes all of them back.",
     )
-    resize.add_argument("amount", help="2, 0.5 or 500m")
+    options.offer(resize.add_argument("amount", help="2, 0.5 or 500m"), offers.amounts)
     resize.set_defaults(run=_resize)
     release = commands.add_parser("release", parents=[*common, *waiting], help="give all GPUs back")
     release.set_defaults(run=_release)
