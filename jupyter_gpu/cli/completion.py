@@ -23,9 +23,10 @@ _WHERE = {
 
 def add(commands: options.Commands) -> None:
     """Add the command."""
-    completion = commands.add_parser(
+    completion = options.command(
+        commands,
         "completion",
-        help="print what a shell needs to complete these commands",
+        "print what a shell needs to complete these commands",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="\n".join(["Write in the start-up file of your shell:", *(f"  {line}" for line in _WHERE.values())]),
     )

@@ -18,15 +18,20 @@ if TYPE_CHECKING:
     from ..model.view import View
 
 _INDENT = " " * 9
+_OTHER_VERSION = (
+    "The server has another version of jupyter-gpu than this command, which cannot ask it. Install the same version in "
+    "both; if that is done, restart the server."
+)
 _COLOURS = {"ok": "\x1b[32m", "note": "\x1b[33m", "problem": "\x1b[31m"}
 
 
 def add(commands: options.Commands) -> None:
     """Add the command."""
-    doctor = commands.add_parser(
+    doctor = options.command(
+        commands,
         "doctor",
+        "say what is in order, what is not, and what to do; changes nothing",
         parents=[options.server(), options.output()],
-        help="look what is in order and what is not; changes nothing",
         epilog="Ends with 0 if nothing stands in the way, else with 1. It works without a server, too.",
     )
     doctor.set_defaults(run=_doctor)
@@ -50,11 +55,13 @@ def _ask(given: argparse.Namespace) -> tuple[Facts | None, View | None, str]:
     """Ask the server what it knows; why it does not tell, else."""
     from ..client import Call, get_status
     from ..doctor.facts import Facts
-    from ..model.errors import GpuError
+    from ..model.errors import GpuError, InvalidRequest
 
     client = options.client(given)
     try:
         there = client.exchange(Call("GET", "doctor")).ask(Facts.from_json)
+    except InvalidRequest:  # it does not know the question
+        return None, None, _OTHER_VERSION
     except GpuError as error:
         return None, None, str(error)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import offers
 
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
 """Where a module of commands adds its own."""
+
+
+def command(commands: Commands, name: str, what: str, **more: Any) -> argparse.ArgumentParser:
+    """Add a command that does ``what``."""
+    return commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.", **more)
 
 
 def server() -> argparse.ArgumentParser:

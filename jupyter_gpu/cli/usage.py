@@ -10,10 +10,11 @@ from .output import say
 
 def add(commands: options.Commands) -> None:
     """Add the command."""
-    usage = commands.add_parser(
+    usage = options.command(
+        commands,
         "usage",
+        "say what was held and used since the server started",
         parents=[options.server(), options.output()],
-        help="say what was held and used since the server started",
         epilog="Held time is exact. How busy a whole GPU was is known only of the time in which somebody looked, in a "
         "panel or with 'watch', and is told with that time; of a time share it is always known.",
     )

@@ -237,6 +237,13 @@ def test_real_server(server: Server) -> None:
     assert "'5' here" in found["CUDA_VISIBLE_DEVICES"]["text"]
 
 
+def test_server_of_another_version(server: Server) -> None:
+    """A server that does not know the question is told to be of another version, not that there is none."""
+    code, found = doctor(server, JUPYTER_GPU_URL=f"{server.url}jupyter-gpu/api/", JUPYTER_GPU_TOKEN=server.token)
+    assert code == ERROR
+    assert "another version of jupyter-gpu" in found["server"]["text"]
+
+
 def test_kernel_without_the_guard(server: Server) -> None:
     """A kernel that names its own provisioner, or that is started in an unknown way, is named, with the reason."""
     import sys
