@@ -15,6 +15,8 @@ from traitlets.config.application import catch_config_error
 from . import discover, provisioning
 from .backend import Backend
 from .backends import choose
+from .books import BOOKS, Books, UsageHandler
+from .doctor.route import STATE_DIR, FactsHandler
 from .door import Door
 from .events import SCHEMA, SCHEMA_ID, Resizes
 from .leases import Leases
@@ -209,6 +211,7 @@ class GpuExtension(ExtensionApp):
         self._set(BackendUnavailable("GPUs cannot be used yet: the server is starting."))
         self._resizes = Resizes()
         self.settings[RESIZES] = self._resizes
+        self.settings[STATE_DIR] = self.serverapp.web_app.settings[STATE_DIR] = self.state_dir
         self.settings[VISIBLE_BY] = self.serverapp.web_app.settings[VISIBLE_BY] = self.visible_devices_by
         loop: asyncio.AbstractEventLoop = cast("Any", self.serverapp.io_loop).asyncio_loop
         if loop.is_running():  # a server that is embedded in a running program
@@ -227,6 +230,8 @@ class GpuExtension(ExtensionApp):
             [
                 (rf"{PREFIX}/v1/status", StatusHandler),
                 (rf"{PREFIX}/v1/sample", SampleHandler),
+                (rf"{PREFIX}/v1/usage", UsageHandler),
+                (rf"{PREFIX}/v1/doctor", FactsHandler),
                 (rf"{PREFIX}/v1/request", RequestHandler),
                 (rf"{PREFIX}/v1/leases/([A-Za-z0-9-]{{1,64}})", LeaseHandler),
                 (rf"{PREFIX}/v1/stream", StreamHandler),
@@ -347,7 +352,8 @@ class GpuExtension(ExtensionApp):
         notebooks = Notebooks(
             app.kernel_manager, app.session_manager, lambda: app.web_app.settings.get("terminal_manager"), self.log
         )
-        sampler = Sampler(backend, self.sample_interval, self.points, self.log)
+        books = self.settings[BOOKS] = app.web_app.settings[BOOKS] = Books(backend, self.sample_interval)
+        sampler = Sampler(backend, self.sample_interval, self.points, self.log, books.hear)
         view = backend.view()
         self._resizes.see(view, time.monotonic())
         backend.subscribe(self._emit)

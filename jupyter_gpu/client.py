@@ -16,6 +16,7 @@ from .discover import Server
 from .model import errors, strict
 from .model.errors import GpuError, NotPermitted, ServerUnreachable
 from .model.lease import Owner
+from .model.usage import Usage
 from .model.view import Sample, View
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ class Client:
     def sample(self) -> Sample:
         """The load of the GPUs now; raises as :meth:`send`."""
         return self.exchange(Call("GET", "sample")).ask(Sample.from_json)
+
+    def usage(self) -> Usage:
+        """What the server used since it started; raises as :meth:`send`."""
+        return self.exchange(Call("GET", "usage")).ask(Usage.from_json)
 
     def exchange(self, call: Call) -> Exchange:
         """The same in two steps, so that another thread can end it."""

@@ -157,10 +157,11 @@ class Gpu:
         return sentence(self._look(patience))
 
     def usage(self) -> GpuUsage:
-        """How your time shares are used: slice, bank, time run, waited and throttled. Empty if all GPUs are whole."""
+        """What this server held and used since it started, and of each time share its slice, its bank and its waits."""
         from .share_report import usage
 
-        return usage(self._look(), self._runner.client.sample())
+        total = self._runner.client.usage()  # the first of the three: it looks at what the others tell
+        return usage(self._look(), self._runner.client.sample(), total)
 
     @property
     def devices(self) -> tuple[GpuDevice, ...]:

@@ -20,8 +20,6 @@ VALUES = {
     "--topology": ("any", "island", "switch"),
 }
 """What is offered after these options."""
-_PATIENCE = 1.0
-"""Seconds that a completion waits for the server."""
 _HELP = "See %gpu?"
 
 
@@ -73,25 +71,15 @@ def gpu(line: str) -> Any:
 
 def complete(_shell: Any, event: Any) -> list[str]:
     """The words that can stand where the cursor is; IPython asks."""
+    from .cli import offers
+
     words = event.text_until_cursor.split()
     before = words[-1] if event.text_until_cursor.endswith(" ") else words[-2] if len(words) > 1 else "%gpu"
     if before in VALUES:
         return list(VALUES[before])
     if before == "%gpu":
-        return [*_amounts(), *COMMANDS]
+        return [*offers.amounts(), *COMMANDS]
     return [option for option in OPTIONS if option not in words or option == event.symbol]
-
-
-def _amounts() -> list[str]:
-    """What the slider offers."""
-    from .client import Client, get_status
-    from .model.errors import GpuError
-    from .model.quantity import format_gpus
-
-    try:
-        return [format_gpus(step) for step in Client().send(get_status(patience=_PATIENCE)).steps]
-    except GpuError:
-        return []
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace | None:

@@ -44,6 +44,9 @@ _VIEWERS, _STARTING, _DOOR = "jupyter_gpu_viewers", "jupyter_gpu_starting", "jup
 class GpuProvisioner(LocalProvisioner):
     """Starts kernels on this machine, as the stock provisioner does, ready for GPUs."""
 
+    unguarded = ""
+    """Why the kernel has no CUDA guard; empty: it has one, or is not of Python."""
+
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """At each start and restart: the environment and the command of the kernel."""
         await taken_up(self._server())
@@ -68,12 +71,14 @@ class GpuProvisioner(LocalProvisioner):
     async def _guarded(self, command: list[str], env: dict[str, str]) -> list[str]:
         """``command``, with the guard where that is possible."""
         launch = launching.read(command)
+        self.unguarded = ""
         if launch is None:
             why = "it is not known how its command starts ipykernel"
         elif await has_us(launch, env):
             return launch.guarded()
         else:
             why = "its Python has no jupyter_gpu"
+        self.unguarded = why
         self.log.info(
             "Kernel %s starts without the CUDA guard: %s. It is set up when jupyter_gpu is imported there.",
             self.kernel_id,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
+from typing import Any
 
+from . import usage_report
 from .model.quantity import MILLI_PER_GPU, format_bytes
 from .model.share import ShareUse
+from .model.usage import Usage
 from .model.view import GpuState, Sample, View
+from .usage_report import seconds
 
 _US = 1_000_000
 
@@ -93,6 +97,8 @@ class GpuUsage:
     shares: tuple[ShareReport, ...]
     unknown: int = 0
     """How many time shares you have beside these, of which nothing is told: not enforced here, or they just came."""
+    total: Usage | None = None
+    """What all GPUs were used for since the server started."""
 
     @property
     def sentence(self) -> str:
@@ -116,30 +122,26 @@ class GpuUsage:
         return self.shares[place]
 
     def __repr__(self) -> str:
-        return "\n".join([self.sentence, *map(repr, self.shares)])
+        total = [*usage_report.lines(self.total), ""] if self.total else []
+        return "\n".join([*total, self.sentence, *map(repr, self.shares)])
 
     def _repr_html_(self) -> str:
-        return "".join([f"<p>{escape(self.sentence)}</p>", *map(_table, self.shares)])
+        total = usage_report.html(self.total) if self.total else ""
+        return "".join([total, f"<p>{escape(self.sentence)}</p>", *map(_table, self.shares)])
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object: what was used in all, and the shares."""
+        total = self.total.to_json() if self.total else {}
+        return {**total, "shares": [asdict(share) for share in self.shares], "unknown": self.unknown}
 
 
-def usage(view: View, sample: Sample) -> GpuUsage:
+def usage(view: View, sample: Sample, total: Usage | None = None) -> GpuUsage:
     """What ``sample`` says of the shares, with the names that ``view`` has for their GPUs."""
     index = {item.gpu.uuid: item.gpu.index for item in view.gpus}
     reports = [ShareReport.of(use, index.get(uuid)) for uuid, use in sample.shares.items()]
     ordered = sorted(reports, key=lambda one: (one.index is None, one.index or 0, one.uuid))
     mine = [item for item in view.gpus if item.milli < MILLI_PER_GPU and item.state is GpuState.ATTACHED]
-    return GpuUsage(tuple(ordered), sum(item.gpu.uuid not in sample.shares for item in mine))
-
-
-def seconds(amount: float) -> str:
-    """As short as it stays useful: ``0.0031`` → ``"3.1 ms"``, ``0`` → ``"0 s"``, ``200`` → ``"3 min 20 s"``."""
-    if 0 < amount < 0.9995:
-        return f"{amount * 1000:.3g} ms"
-    if amount < 59.95:
-        return f"{amount:.3g} s"
-    minutes, rest = divmod(round(amount), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return GpuUsage(tuple(ordered), sum(item.gpu.uuid not in sample.shares for item in mine), total)
 
 
 def in_short(one: ShareReport) -> str:

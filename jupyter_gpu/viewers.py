@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -47,11 +48,20 @@ class Viewer(Protocol):
 class Sampler:
     """Samples of the pod's GPUs: taken for all viewers at once, only while somebody looks.
 
-    ``interval`` in seconds; ``capacity``: of how many samples something is kept for those who come later.
+    ``interval`` in seconds; ``capacity``: of how many samples something is kept for those who come later. ``hear`` is
+    told each.
     """
 
-    def __init__(self, backend: Backend, interval: float, capacity: int, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        interval: float,
+        capacity: int,
+        log: logging.Logger,
+        hear: Callable[[Sample], None] = lambda _: None,
+    ) -> None:
         self.interval = interval
+        self._hear = hear
         self._backend, self._log = backend, log
         self._history = SampleHistory(interval, capacity)
         self._newest: Sample | None = None
@@ -123,6 +133,7 @@ class Sampler:
         else:
             self._failed = False
             self._newest = sample
+            self._hear(sample)
             for viewer in tuple(self._viewers):
                 viewer.show_sample(text)
         finally:

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``jupyter gpu status | resize 2 | release | …``, for terminals and scripts. `parser` names all commands.
 
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for free GPUs, 4 given back but still open somewhere,
@@ -10,14 +11,16 @@ import sys
 from collections.abc import Sequence
 
 from ..model.errors import GpuError
-from . import codes
+from . import codes, completion
 from .output import say
 from .parser import parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; return the exit code."""
-    given = parser().parse_args(arguments)
+    commands = parser()
+    completion.answer(commands)
+    given = commands.parse_args(arguments)
     try:
         return int(given.run(given))
     except GpuError as error:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from . import offers
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -12,6 +15,11 @@ if TYPE_CHECKING:
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
 """Where a module of commands adds its own."""
+
+
+def command(commands: Commands, name: str, what: str, **more: Any) -> argparse.ArgumentParser:
+    """Add a command that does ``what``."""
+    return commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.", **more)
 
 
 def server() -> argparse.ArgumentParser:
@@ -58,10 +66,18 @@ def wish() -> argparse.ArgumentParser:
     parent = argparse.ArgumentParser(add_help=False)
     parent.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU; or any")
     parent.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB, or any")
-    parent.add_argument("--model", action="append", metavar="NAME", help="an acceptable model; may be repeated; or any")
+    model = parent.add_argument(
+        "--model", action="append", metavar="NAME", help="an acceptable model; may be repeated; or any"
+    )
+    offer(model, offers.models)
     parent.add_argument("--topology", choices=("any", "island", "switch"), help="how the GPUs must be connected")
     parent.add_argument("--priority", type=_priority, metavar="0-9", help="higher is served first; or any")
     return parent
+
+
+def offer(action: argparse.Action, words: Callable[..., list[str]]) -> None:
+    """Have a shell complete the value of ``action`` with these; argcomplete looks for them there."""
+    action.completer = words  # type: ignore[attr-defined]
 
 
 def client(options: argparse.Namespace) -> Client:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from . import codes, options
+from . import codes, offers, options
 from .output import say_status
 
 if TYPE_CHECKING:
@@ -19,18 +19,21 @@ def add(commands: options.Commands) -> None:
     """Add the commands of this module."""
     common = [options.server(), options.output()]
     waiting = [options.patience(), options.no_wait()]
-    status = commands.add_parser("status", parents=common, help="say what is so now")
+    status = options.command(commands, "status", "say what is so now", parents=common)
     status.set_defaults(run=_status, looks=True)
-    resize = commands.add_parser(
+    resize = options.command(
+        commands,
         "resize",
+        "have this many GPUs in all; wait until they are there",
         parents=[*common, *waiting, options.wish()],
-        help="have this many GPUs",
         epilog="Options that are not named stay as they were asked for last. 'any' takes one back, as in --memory any; "
         "release takes back all of them.",
     )
-    resize.add_argument("amount", help="2, 0.5 or 500m")
+    options.offer(resize.add_argument("amount", help="2, 0.5 or 500m"), offers.amounts)
     resize.set_defaults(run=_resize)
-    release = commands.add_parser("release", parents=[*common, *waiting], help="give all GPUs back")
+    release = options.command(
+        commands, "release", "give all GPUs back, and cancel what is waited for", parents=[*common, *waiting]
+    )
     release.set_defaults(run=_release)
 
 

@@ -10,10 +10,11 @@ from .output import say_status
 
 def add(commands: options.Commands) -> None:
     """Add the command."""
-    wait = commands.add_parser(
+    wait = options.command(
+        commands,
         "wait",
+        "wait until what was asked for is there",
         parents=[options.server(), options.output(), options.patience()],
-        help="until the current request is fulfilled",
         epilog="Asks for nothing itself: it ends with 0 as soon as what the panel, a notebook or 'resize --no-wait' "
         "has asked for is attached, or what was given back is closed. With --timeout it may end with 3 or 4, and the "
         "request stands.",

@@ -35,10 +35,11 @@ _INTERVAL = 1.0
 
 def add(commands: options.Commands) -> None:
     """Add the command."""
-    watch = commands.add_parser(
+    watch = options.command(
+        commands,
         "watch",
+        "show the GPUs live, until Ctrl-C",
         parents=[options.server(), options.output("print each change as a line of JSON")],
-        help="show the GPUs live; Ctrl-C ends it",
         epilog="On a terminal it fills the window. Into a pipe or a file it writes a line for each change. NO_COLOR "
         "switches colours off.",
     )

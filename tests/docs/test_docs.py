@@ -160,7 +160,7 @@ def test_commands(page: Path) -> None:
     """Commands in examples are understood; scripts that are named can be run."""
     for code in blocks(page.read_text(encoding="utf-8"), ""):
         for line in code.splitlines():
-            words = shlex.split(line, comments=True)
+            words = shlex.split(line.partition(" | ")[0], comments=True)
             if words[:2] == ["jupyter", "gpu"]:
                 command_line().parse_args(words[2:])
             elif words and words[0].startswith("scripts/"):

@@ -11,8 +11,10 @@ from jupyter_gpu.client import Client
 from jupyter_gpu.kernel import Gpu
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.share import ShareUse
+from jupyter_gpu.model.usage import GpuUse, Usage
 from jupyter_gpu.model.view import Sample, View
-from jupyter_gpu.share_report import GpuUsage, ShareReport, seconds, usage
+from jupyter_gpu.share_report import GpuUsage, ShareReport, usage
+from jupyter_gpu.usage_report import seconds
 
 from .builders import gpu, view
 from .test_client import Reply, Site, site  # noqa: F401 - a fixture
@@ -40,6 +42,9 @@ SHARE = ShareUse(
     memory_limit=20 * 2**30,
 )
 BARE = replace(SHARE, effective=250, sharing=0, busy=None, expires=None, balance=0, reason="", memory_used=None)
+
+
+TOTAL = Usage(1.0, 60.0, (GpuUse("GPU-1", 0, "H100", 30.0),))
 
 
 def sample(*shares: ShareUse) -> Sample:
@@ -146,7 +151,8 @@ def test_seconds(amount: float, text: str) -> None:
 @pytest.fixture
 def answers(site: Site) -> dict[str, object]:  # noqa: F811 - the fixture
     """What a real web server answers, by the end of the path."""
-    found: dict[str, object] = {"status": view(250).to_json(), "sample": sample(SHARE).to_json()}
+    found: dict[str, object] = {"usage": TOTAL.to_json(), "status": view(250).to_json()}
+    found["sample"] = sample(SHARE).to_json()
 
     def reply() -> Reply:
         return 200, "application/json", json.dumps(found[site.asked[-1][1].rpartition("/")[2]]).encode()
@@ -158,7 +164,7 @@ def answers(site: Site) -> dict[str, object]:  # noqa: F811 - the fixture
 def test_asked_of_the_server(site: Site, answers: dict[str, object]) -> None:  # noqa: F811 - the fixture
     """The view and the sample, joined."""
     gpus = Gpu(Client(site.server_for()))
-    assert gpus.usage() == usage(view(250), sample(SHARE))
+    assert gpus.usage() == usage(view(250), sample(SHARE), TOTAL)
     assert [path for _, path, _, _ in site.asked] == [f"/base/jupyter-gpu/api/v1/{name}" for name in answers]
 
 

@@ -56,7 +56,9 @@ class Spectator(Granting):
 
 
 @pytest.mark.parametrize("headers", [NOBODY, STRANGER], ids=["no token", "wrong token"])
-@pytest.mark.parametrize("path", ["status", "sample", "request", "leases/a", "stream", "nothing", ""])
+@pytest.mark.parametrize(
+    "path", ["status", "sample", "usage", "doctor", "request", "leases/a", "stream", "nothing", ""]
+)
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"])
 async def test_nobody_gets_in_without_being_known(call: Call, path: str, method: str, headers: dict[str, str]) -> None:
     """403 as JSON for every verb of every path; nothing tells what is there."""
@@ -230,7 +232,7 @@ async def test_every_verb_of_every_handler_has_its_checks(extension: GpuExtensio
                 assert "@web.authenticated" in source
                 assert "@authorized" in source
             assert not getattr(method, "__allow_unauthenticated", False)
-    assert seen == 7
+    assert seen == 9
 
 
 def test_the_server_finds_no_handler_of_ours_without_checks(

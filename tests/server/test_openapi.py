@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped,unuse
 from openapi_spec_validator import validate
 
 from jupyter_gpu.app import GpuExtension
+from jupyter_gpu.doctor.facts import Facts
 from jupyter_gpu.model import errors, strict
 from jupyter_gpu.model.request import MAX_REQUEST_BYTES, decode_request
 from jupyter_gpu.stream import StreamHandler
@@ -167,6 +168,21 @@ BEYOND_THE_SAMPLE = {"a share under another GPU"}
 def test_bad_golden_samples_are_not(case: dict[str, Any]) -> None:
     """The schema is as strict as the readers, but for what it cannot say."""
     assert schema("Sample").is_valid(case["sample"]) == (case["name"] in BEYOND_THE_SAMPLE)
+
+
+async def test_facts_of_the_real_server(call: Call) -> None:
+    """Every field of what the doctor asks for is described, and read back."""
+    answer = await call("doctor")
+    schema("Facts", closed=True).validate(answer.body)
+    assert json.loads(json.dumps(Facts.from_json(answer.body).to_json())) == answer.body
+
+
+async def test_usage_of_the_real_server(call: Call, put: Call) -> None:
+    """Every field of what was used is described."""
+    await put({"gpus": 1})
+    answer = await call("usage")
+    schema("Usage", closed=True).validate(answer.body)
+    assert len(answer.body["gpus"]) == 1
 
 
 async def test_samples_of_the_real_server(call: Call) -> None:

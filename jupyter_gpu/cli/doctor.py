@@ -1,0 +1,89 @@
+"""``jupyter gpu doctor``: what is in order, what is not, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+from . import codes, options
+from .output import say
+
+if TYPE_CHECKING:
+    from ..doctor.facts import Facts
+    from ..doctor.rules import Finding
+    from ..model.view import View
+
+_INDENT = " " * 9
+_OTHER_VERSION = (
+    "The server has another version of jupyter-gpu than this command, which cannot ask it. Install the same version in "
+    "both; if that is done, restart the server."
+)
+_COLOURS = {"ok": "\x1b[32m", "note": "\x1b[33m", "problem": "\x1b[31m"}
+
+
+def add(commands: options.Commands) -> None:
+    """Add the command."""
+    doctor = options.command(
+        commands,
+        "doctor",
+        "say what is in order, what is not, and what to do; changes nothing",
+        parents=[options.server(), options.output()],
+        epilog="Ends with 0 if nothing stands in the way, else with 1. It works without a server, too.",
+    )
+    doctor.set_defaults(run=_doctor, looks=True)
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    from ..doctor.look import look
+    from ..doctor.rules import Level, judge
+
+    there, view, lost = _ask(given)
+    findings = judge(look(), there, view, lost)
+    wrong = sum(finding.level is Level.PROBLEM for finding in findings)
+    if given.json:
+        say({"problems": wrong, "findings": [finding.to_json() for finding in findings]})
+    else:
+        say("\n".join([*(line for finding in findings for line in _lines(finding)), "", _summary(wrong)]))
+    return codes.ERROR if wrong else codes.DONE
+
+
+def _ask(given: argparse.Namespace) -> tuple[Facts | None, View | None, str]:
+    """Ask the server what it knows; why it does not tell, else."""
+    from ..client import Call, get_status
+    from ..doctor.facts import Facts
+    from ..model.errors import GpuError, InvalidRequest
+
+    try:
+        client = options.client(given)
+        there = client.exchange(Call("GET", "doctor")).ask(Facts.from_json)
+    except InvalidRequest:  # it does not know the question
+        return None, None, _OTHER_VERSION
+    except GpuError as error:
+        return None, None, str(error)
+    try:
+        return there, client.send(get_status()), ""
+    except GpuError as error:  # it runs, and has no GPUs to tell of
+        return there, None, str(error)
+
+
+def _lines(finding: Finding) -> list[str]:
+    width = min(100, shutil.get_terminal_size((80, 24)).columns)
+    colour = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+    word = f"{finding.level:<{len(_INDENT)}}"
+    begin = f"{_COLOURS[finding.level]}{word}\x1b[0m" if colour else word
+    text = _wrapped(finding.text, width)
+    advice = _wrapped(finding.advice, width)
+    return [begin + text[0], *(_INDENT + line for line in (*text[1:], *advice))]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    room = max(20, width - len(_INDENT))
+    return textwrap.wrap(text, room, break_on_hyphens=False, break_long_words=False)
+
+
+def _summary(wrong: int) -> str:
+    return {0: "Nothing stands in the way.", 1: "1 problem."}.get(wrong, f"{wrong} problems.")

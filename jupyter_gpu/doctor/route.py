@@ -1,0 +1,29 @@
+"""The server's part: what is found where it runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jupyter_server.auth.decorator import authorized
+from tornado import web
+
+from jupyter_gpu.routes import ApiHandler
+
+STATE_DIR = "jupyter_gpu_state_dir"
+"""Key in the settings of the web application: the state directory that is configured, or empty."""
+
+
+class FactsHandler(ApiHandler):
+    """What ``jupyter gpu doctor`` asks the server for."""
+
+    _track_activity = False
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer it. NVML stays out of this process."""
+        from . import look
+
+        kernels = look.kernels_of(self.settings["kernel_manager"])
+        state: str = self.settings[STATE_DIR]
+        self.answer((await asyncio.to_thread(look.look, state, kernels, driver=False)).to_json())

@@ -1,0 +1,282 @@
+"""`jupyter gpu doctor`: the rules, and what it finds of real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.cli.codes import DONE, ERROR
+from jupyter_gpu.doctor import look
+from jupyter_gpu.doctor.facts import Facts, KernelFact
+from jupyter_gpu.doctor.rules import Finding, Level, judge
+from jupyter_gpu.model.annotations import Requested, Wish
+from jupyter_gpu.model.strict import FieldError
+from jupyter_gpu.model.view import Condition, Mode, View
+from tests.kernel.servers import Server, await_, environment, serve
+from tests.model.strategies import views
+
+from .test_watch_view import BARE
+
+FINE = Facts(
+    version="1.0", python="3.11", prefix="/opt", extension="enabled", labextension="1.0", gate=True, state="/run/gpu"
+)
+SERVER = replace(FINE, kernels=(KernelFact("python3", "0123456789"),))
+
+
+def about(name: str, here: Facts = FINE, there: Facts | None = SERVER, view: View | None = BARE) -> list[Finding]:
+    """Findings of that name."""
+    return [finding for finding in judge(here, there, view, "The server is away.") if finding.about == name]
+
+
+def test_all_is_well() -> None:
+    """Where nothing is wrong each part says so, and gives no advice."""
+    findings = judge(FINE, SERVER, BARE, "")
+    assert {finding.level for finding in findings} == {Level.OK}
+    names = {finding.about for finding in findings}
+    assert names == {"version", "gate", "extension", "labextension", "server", "gpus", "mode", "state", "kernels"}
+    assert not any(finding.advice for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "level", "said"),
+    [
+        ("gate", {"gate": False}, Level.OK, "The gate is there"),
+        ("extension", {"extension": "disabled"}, Level.PROBLEM, "is disabled in /opt"),
+        ("extension", {"extension": "missing"}, Level.PROBLEM, "not enabled in any configuration"),
+        ("labextension", {"labextension": ""}, Level.PROBLEM, "not installed"),
+        ("labextension", {"labextension_disabled": True}, Level.PROBLEM, "is disabled"),
+        ("labextension", {"labextension": "0.9"}, Level.PROBLEM, "has version 0.9"),
+        ("versions", {"version": "0.9"}, Level.PROBLEM, "has jupyter-gpu 0.9, and this command is 1.0"),
+        ("CUDA_VISIBLE_DEVICES", {"visible": "3"}, Level.NOTE, "set to '3' of the server"),
+        ("state", {"state_trouble": "no space"}, Level.PROBLEM, "cannot be used: no space"),
+        ("state", {"state_private": True}, Level.NOTE, "Only this user"),
+        ("node-plugin", {"socket": "/s", "socket_trouble": "refused"}, Level.PROBLEM, "does not answer at /s: refused"),
+        ("node-plugin", {"socket": "/s", "token": True}, Level.OK, "answers"),
+        ("token", {"socket": "/s"}, Level.PROBLEM, "no token"),
+        ("kernels", {"kernels": (KernelFact("r", "0123456789", "reasons"),)}, Level.NOTE, "r (01234567) runs without"),
+        ("kernels", {"kernels": SERVER.kernels * 2}, Level.OK, "All 2 kernels"),
+    ],
+)
+def test_server(name: str, change: dict[str, Any], level: Level, said: str) -> None:
+    """What is wrong in the server's environment is found there, and whoever reads it is told what to do."""
+    (finding,) = about(name, there=replace(SERVER, **change))
+    assert (finding.level, said in finding.text) == (level, True)
+    assert (finding.advice != "") == (level is not Level.OK)
+
+
+def test_gate() -> None:
+    """A wheel without a gate is worth a note."""
+    assert about("gate", here=replace(FINE, gate=False))[0].level is Level.NOTE
+
+
+def test_view() -> None:
+    """What the server says of its GPUs is said, with what stands in the way told from what is only to be known."""
+    conditions = (Condition("SoftMode", "Soft mode: so it is."), Condition("StateDamaged", "A record is bad."))
+    view = replace(BARE, mode=Mode.SOFT, conditions=conditions, requested=Requested(4, Wish(1000)))
+    found = {finding.about: finding for finding in judge(replace(FINE, driver="550"), SERVER, view, "")}
+    assert found["SoftMode"].level is Level.NOTE
+    assert "as root" in found["SoftMode"].advice
+    assert found["StateDamaged"].level is Level.PROBLEM
+    assert "has not answered yet" in found["request"].text
+    assert found["gpus"].text.endswith("NVIDIA's driver is 550.")
+    assert "mode" not in found
+    assert not about("gpus", view=replace(BARE, total=0, limit=0))
+
+
+def test_no_gpus_to_tell_of() -> None:
+    """A server that runs and cannot serve GPUs says why."""
+    (finding,) = about("gpus", view=None)
+    assert (finding.level, finding.text) == (Level.PROBLEM, "The server is away.")
+
+
+@pytest.mark.parametrize(
+    ("change", "level", "said"),
+    [
+        ({"driver": "550", "devices": 2}, Level.OK, "driver 550 answers; 2 GPUs"),
+        ({"devices": 2, "driver_trouble": "mismatch"}, Level.PROBLEM, "cannot be asked: mismatch"),
+        ({"driver_trouble": "not found"}, Level.NOTE, "no NVIDIA GPU here that can be seen (not found)"),
+        ({}, Level.NOTE, "(no driver)"),
+    ],
+)
+def test_without_a_server(change: dict[str, Any], level: Level, said: str) -> None:
+    """Then what can be seen here is told, and why no server answers."""
+    findings = {finding.about: finding for finding in judge(replace(FINE, **change), None, None, "None was found.")}
+    assert (findings["server"].level, findings["server"].text) == (Level.PROBLEM, "None was found.")
+    assert (findings["driver"].level, said in findings["driver"].text) == (level, True)
+
+
+def test_visible_here() -> None:
+    """A variable of the terminal alone is told, too."""
+    assert "set to '7' here" in about("CUDA_VISIBLE_DEVICES", here=replace(FINE, visible="7"))[0].text
+
+
+texts = st.sampled_from(["", "1.0", "a text"])
+facts = st.builds(
+    Facts,
+    *[texts] * 5,
+    st.booleans(),
+    texts,
+    st.booleans(),
+    texts,
+    texts,
+    st.booleans(),
+    texts,
+    texts,
+    st.integers(0, 9),
+    texts,
+    texts,
+    st.booleans(),
+    st.lists(st.builds(KernelFact, texts, texts, texts), max_size=2).map(tuple),
+)
+
+
+@given(facts, st.none() | facts, st.none() | views, texts)
+def test_any_facts(here: Facts, there: Facts | None, view: View | None, lost: str) -> None:
+    """Whatever is found can be said, and nothing wrong comes without a word."""
+    for finding in judge(here, there, view if there else None, lost or "away"):
+        assert finding.text
+        assert json.loads(json.dumps(finding.to_json()))["level"] in set(Level)
+
+
+@given(facts)
+def test_round_trip(found: Facts) -> None:
+    """What is sent is what is read, and what is missing is empty."""
+    assert Facts.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert Facts.from_json({}) == Facts()
+
+
+@pytest.mark.parametrize("bad", [{"gate": 1}, {"devices": -1}, {"state": 7}, {"kernels": [{}]}, {"version": 7}])
+def test_refused(bad: dict[str, Any]) -> None:
+    """What is no facts is not read as such."""
+    with pytest.raises(FieldError):
+        Facts.from_json(bad)
+
+
+def test_state_directory(tmp_path: Path) -> None:
+    """What can be used, what is private, and what is in the way; nothing is made."""
+    assert look.look(str(tmp_path / "state"), driver=False).state_trouble == ""
+    assert look.look(str(tmp_path / "state"), driver=False).state_private
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert look.look(str(tmp_path / "file"), driver=False).state_trouble == "it is not a directory"
+    assert look.look(str(tmp_path / "link"), driver=False).state_trouble == "it is not a directory"
+    assert "cannot be written to" in look.look("/proc/nowhere/state", driver=False).state_trouble
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all").chmod(0o1777)
+    assert not look.look(str(tmp_path / "all"), driver=False).state_private
+
+
+def test_node_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether somebody answers at the node plugin's socket is tried."""
+    path = tmp_path / "node.sock"
+    monkeypatch.setenv("JUPYTER_GPU_NODE_SOCKET", str(path))
+    assert look.look(driver=False).socket_trouble == os.strerror(2)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        assert look.look(driver=False).socket_trouble == ""
+    assert look.look(driver=False).socket_trouble == os.strerror(111)
+
+
+def test_extensions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is enabled, disabled or missing is read as Jupyter reads it; a file that is nonsense is none."""
+    for name in ("JUPYTER_CONFIG_PATH", "JUPYTER_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    server, lab = tmp_path / "jupyter_server_config.d", tmp_path / "labconfig"
+    server.mkdir()
+    lab.mkdir()
+    for chosen, said in ((True, "enabled"), (False, "disabled")):
+        text = json.dumps({"ServerApp": {"jpserver_extensions": {"jupyter_gpu": chosen}}})
+        (server / "jupyter_gpu.json").write_text(text)
+        assert look.look(driver=False).extension == said
+    (lab / "page_config.json").write_text('{"disabledExtensions": {"jupyter-gpu": true}}')
+    assert look.look(driver=False).labextension_disabled
+    (lab / "page_config.json").write_text("{")
+    assert not look.look(driver=False).labextension_disabled
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for the module."""
+    folder = tmp_path_factory.mktemp("server")
+    with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
+        yield running
+
+
+def doctor(server: Server, **env: str) -> tuple[int, dict[str, Any]]:
+    """Exit code, and the findings by what they are about."""
+    done = server.cli("doctor", "--json", env=env)
+    assert done.stderr == ""
+    body = json.loads(done.stdout)
+    assert body["problems"] == sum(finding["level"] == "problem" for finding in body["findings"])
+    return done.returncode, {finding["about"]: finding for finding in body["findings"]}
+
+
+def test_real_server(server: Server) -> None:
+    """It finds the server, its state directory, its mode, its kernels; problems make it end with 1."""
+    with server.kernel():
+        code, found = doctor(server, CUDA_VISIBLE_DEVICES="5")
+    wrong = {name for name, finding in found.items() if finding["level"] == "problem"}
+    assert (code == DONE) == (not wrong)
+    assert wrong <= {"labextension", "extension"}  # in a source tree that was not installed
+    assert found["server"]["level"] == "ok"
+    assert str(server.folder / "state") in found["state"]["text"]
+    assert "soft mode was asked for" in found["SoftMode"]["text"]
+    assert found["Simulated"]["level"] == "note"
+    assert found["kernels"]["text"] == "The kernel that runs is ready for GPUs that come later."
+    assert "'5' here" in found["CUDA_VISIBLE_DEVICES"]["text"]
+
+
+def test_server_of_another_version(server: Server) -> None:
+    """A server that does not know the question is told to be of another version, not that there is none."""
+    code, found = doctor(server, JUPYTER_GPU_URL=f"{server.url}jupyter-gpu/api/", JUPYTER_GPU_TOKEN=server.token)
+    assert code == ERROR
+    assert "another version of jupyter-gpu" in found["server"]["text"]
+
+
+def test_kernel_without_the_guard(server: Server) -> None:
+    """A kernel that names its own provisioner, or that is started in an unknown way, is named, with the reason."""
+    import sys
+
+    specs = server.folder / ".local" / "share" / "jupyter" / "kernels"
+    start = f"{sys.executable} -m ipykernel_launcher -f $0"
+    for name, about in (
+        ("own", {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+                 "metadata": {"kernel_provisioner": {"provisioner_name": "local-provisioner"}}}),
+        ("odd", {"argv": ["bash", "-c", f"ssh-agent {start}", "{connection_file}"]}),
+    ):  # fmt: skip
+        (specs / name).mkdir(parents=True)
+        (specs / name / "kernel.json").write_text(json.dumps({**about, "display_name": name, "language": "python"}))
+        kernel = server.rest("POST", "api/kernels", {"name": name})["id"]
+        found = await_(lambda: doctor(server)[1].get("kernels"))
+        server.rest("DELETE", f"api/kernels/{kernel}")
+        assert (found["level"], f"Kernel {name} ({kernel[:8]})" in found["text"]) == ("note", True)
+        said = "provisioner of its own" if name == "own" else "not known how its command starts"
+        assert said in found["text"]
+        assert "import it before the first CUDA call" in found["advice"]
+
+
+def test_text_on_a_narrow_terminal(tmp_path: Path) -> None:
+    """Without a server it works, too; lines fit, words are whole, and a summary comes last. Nothing is changed."""
+    from subprocess import run
+    from sys import executable
+
+    env = {**environment(tmp_path), "COLUMNS": "60"}
+    before = sorted(tmp_path.rglob("*"))
+    done = run([executable, "-m", "jupyter_gpu.cli", "doctor"], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (ERROR, "")
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("problem  No Jupyter server was found") for line in lines)
+    assert max(len(line) for line in lines if "/" not in line) <= 60
+    assert lines[-1].endswith(("problem.", "problems."))
+    assert sorted(tmp_path.rglob("*")) == before
