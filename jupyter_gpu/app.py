@@ -24,6 +24,7 @@ from .model.quantity import MILLI_PER_GPU, parse_milli
 from .model.sentence import sentence
 from .model.view import View
 from .monitoring.routes import HANDLERS as MONITORING
+from .monitoring.routes import PAGE_OPTION, SHOW_MACHINE
 from .notebooks import Notebooks
 from .owners import Ends
 from .routes import (
@@ -145,6 +146,16 @@ class GpuExtension(ExtensionApp):
         in the order in which they asked.""",
     ).tag(config=True)
 
+    show_machine = CaselessStrEnum(
+        ["everybody", "own", "nobody"],
+        default_value="everybody",
+        help="""What users of this server may see of the other servers on this machine.
+        everybody: which user has which GPU, and who waits; folders only of their own servers.
+        own: only servers of the same user; all others in sum. nobody: nothing of it is shown.
+        It decides what is shown here: the records of who has what can be read by every user of the machine.
+        In a cluster, sums of the node are shown whatever this says but nobody.""",
+    ).tag(config=True)
+
     _backend: Backend | None = None
     _viewers: Viewers | None = None
     _leases: Leases | None = None
@@ -219,6 +230,8 @@ class GpuExtension(ExtensionApp):
             self._starting = loop.run_until_complete(self._begin())
             loop.call_soon(self._await_guard)
         self.settings[STARTING] = self._starting
+        self.settings[SHOW_MACHINE] = self.serverapp.web_app.settings[SHOW_MACHINE] = self.show_machine
+        self.serverapp.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = self.show_machine
         self._make_door(loop)
 
     def initialize_handlers(self) -> None:

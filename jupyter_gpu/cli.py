@@ -1,4 +1,4 @@
-"""``jupyter gpu status | resize 2 | release``, for terminals and scripts.
+"""``jupyter gpu status | machine | resize 2 | release``, for terminals and scripts.
 
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for free GPUs, 4 given back but still open somewhere,
 5 no server, 130 stopped with Ctrl-C. Codes 3, 4 and 130 leave the request standing.
@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from . import discover
+from . import discover, machine_report
 from .kernel import Gpu
 from .model.errors import Draining, GpuError, InvalidRequest, NoCapacity, ServerUnreachable
 from .model.status import Phase
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gpu = Gpu()
         if options.url:
             gpu.connect(options.url, os.environ.get(discover.TOKEN))
-        status = _do(options, gpu)
+        status = machine_report.run(gpu, options.json) if options.command == "machine" else _do(options, gpu)
     except GpuError as error:
         if options.json:
             print(json.dumps(error.to_json(), ensure_ascii=False))
@@ -47,10 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     try:
-        print(_json(status) if options.json else status, flush=True)
+        print(_json(status) if options.json and isinstance(status, GpuStatus) else status, flush=True)
     except BrokenPipeError:
         sys.stderr.close()  # the reader, such as `head`, has seen enough
-    return DONE if options.command == "status" else code_of(status)
+    return code_of(status) if isinstance(status, GpuStatus) and options.command != "status" else DONE
 
 
 def code_of(status: GpuStatus) -> int:
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 done; 1 error; 2 wrong usage; 3 waiting for free GPUs; 4 given back but still open "
         "somewhere; 5 no server; 130 Ctrl-C. With 3, 4 and 130 the request stands.",
     )
-    commands = top.add_subparsers(dest="command", required=True, metavar="status | resize | release")
+    commands = top.add_subparsers(dest="command", required=True, metavar="status | machine | resize | release")
     output = argparse.ArgumentParser(add_help=False)
     output.add_argument(
         "--url",
@@ -80,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     waiting.add_argument("--no-wait", action="store_true", help="return at once")
     waiting.add_argument("--timeout", type=float, metavar="SECONDS", help="stop waiting after this time")
     commands.add_parser("status", parents=[output], help="say what is so now")
+    machine_report.add_command(commands, output)
     resize = commands.add_parser(
         "resize",
         parents=[output, waiting],

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from .blocks import AtLeast
     from .client import Call, Client
+    from .machine_report import MachineReport
     from .model.view import View
     from .progress import Progress
     from .report import GpuDevice, GpuStatus
@@ -129,6 +130,12 @@ class Gpu:
         from .model.sentence import sentence
 
         return sentence(self._look(patience))
+
+    def machine(self) -> MachineReport:
+        """All GPUs of this machine: who has them, and who waits. In a cluster: sums of this node."""
+        from .machine_report import look
+
+        return look(self._runner.client)
 
     def usage(self) -> GpuUsage:
         """How your time shares are used: slice, bank, time run, waited and throttled. Empty if all GPUs are whole."""

@@ -115,6 +115,7 @@ def test_public_methods() -> None:
         "at_least",
         "connect",
         "devices",
+        "machine",
         "overrule",
         "release",
         "resize",
