@@ -25,6 +25,7 @@ from .model.sentence import sentence
 from .model.view import View
 from .monitoring.routes import HANDLERS as MONITORING
 from .monitoring.routes import PAGE_OPTION, SHOW_MACHINE
+from .monitoring.scrapes import Scrapes
 from .notebooks import Notebooks
 from .owners import Ends
 from .routes import (
@@ -159,6 +160,7 @@ class GpuExtension(ExtensionApp):
     _backend: Backend | None = None
     _viewers: Viewers | None = None
     _leases: Leases | None = None
+    _scrapes: Scrapes | None = None
     _starting: asyncio.Task[None] | None = None
     _door: Door | None = None
 
@@ -254,6 +256,9 @@ class GpuExtension(ExtensionApp):
             await self._starting
         viewers, self._viewers = self._viewers, None
         leases, self._leases = self._leases, None
+        scrapes, self._scrapes = self._scrapes, None
+        if scrapes:
+            scrapes.end()
         if viewers:
             await viewers.stop()
         if leases:
@@ -363,6 +368,8 @@ class GpuExtension(ExtensionApp):
         view = backend.view()
         self._resizes.see(view, time.monotonic())
         backend.subscribe(self._emit)
+        self._scrapes = Scrapes(backend, sampler, self.log)
+        self._scrapes.begin()
         self._leases = Leases(backend, Ends(app.kernel_manager, app.event_logger))
         self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
         self._viewers = Viewers(backend, notebooks, sampler)
@@ -379,6 +386,8 @@ class GpuExtension(ExtensionApp):
         assert self.serverapp.event_logger is not None
         for resize in self._resizes.see(view, time.monotonic()):
             self.serverapp.event_logger.emit(schema_id=SCHEMA_ID, data=resize.to_json())
+            if self._scrapes:
+                self._scrapes.resized(resize)
 
     def _use_provisioner(self) -> None:
         """Make our provisioner the default of all kernels, unless an administrator chose another one."""
