@@ -25,6 +25,8 @@ from .model.quantity import MILLI_PER_GPU, parse_milli
 from .model.sentence import sentence
 from .model.view import View
 from .monitoring.routes import HANDLERS as MONITORING
+from .monitoring.routes import PAGE_OPTION, SHOW_MACHINE
+from .monitoring.scrapes import Scrapes
 from .notebooks import Notebooks
 from .owners import Ends
 from .provisioner import forget_terminals, prepare_terminals
@@ -147,9 +149,20 @@ class GpuExtension(ExtensionApp):
         in the order in which they asked.""",
     ).tag(config=True)
 
+    show_machine = CaselessStrEnum(
+        ["everybody", "own", "nobody"],
+        default_value="everybody",
+        help="""What users of this server may see of the other servers on this machine.
+        everybody: which user has which GPU, and who waits; folders only of their own servers.
+        own: only servers of the same user; all others in sum. nobody: nothing of it is shown.
+        It decides what is shown here: the records of who has what can be read by every user of the machine.
+        In a cluster, sums of the node are shown whatever this says but nobody.""",
+    ).tag(config=True)
+
     _backend: Backend | None = None
     _viewers: Viewers | None = None
     _leases: Leases | None = None
+    _scrapes: Scrapes | None = None
     _starting: asyncio.Task[None] | None = None
     _door: Door | None = None
 
@@ -222,6 +235,8 @@ class GpuExtension(ExtensionApp):
             self._starting = loop.run_until_complete(self._begin())
             loop.call_soon(self._await_guard)
         self.settings[STARTING] = self._starting
+        self.settings[SHOW_MACHINE] = self.serverapp.web_app.settings[SHOW_MACHINE] = self.show_machine
+        self.serverapp.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = self.show_machine
         self._make_door(loop)
 
     def initialize_handlers(self) -> None:
@@ -246,6 +261,9 @@ class GpuExtension(ExtensionApp):
             await self._starting
         viewers, self._viewers = self._viewers, None
         leases, self._leases = self._leases, None
+        scrapes, self._scrapes = self._scrapes, None
+        if scrapes:
+            scrapes.end()
         if viewers:
             await viewers.stop()
         if leases:
@@ -357,6 +375,8 @@ class GpuExtension(ExtensionApp):
         view = backend.view()
         self._resizes.see(view, time.monotonic())
         backend.subscribe(self._emit)
+        self._scrapes = Scrapes(backend, sampler, self.log)
+        self._scrapes.begin()
         self._leases = Leases(backend, Ends(app.kernel_manager, app.event_logger))
         self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
         self._viewers = Viewers(backend, notebooks, sampler, self._leases)
@@ -375,6 +395,8 @@ class GpuExtension(ExtensionApp):
         assert self.serverapp.event_logger is not None
         for resize in self._resizes.see(view, time.monotonic()):
             self.serverapp.event_logger.emit(schema_id=SCHEMA_ID, data=resize.to_json())
+            if self._scrapes:
+                self._scrapes.resized(resize)
 
     def _use_provisioner(self) -> None:
         provisioning.use(PROVISIONER, self.serverapp, self.log)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .blocks import AtLeast
     from .changes import Callback, Changes, Subscription
     from .client import Call, Client
+    from .machine_report import MachineReport
     from .model.view import View
     from .progress import Progress
     from .report import GpuDevice, GpuStatus
@@ -155,6 +156,12 @@ class Gpu:
         from .model.sentence import sentence
 
         return sentence(self._look(patience))
+
+    def machine(self) -> MachineReport:
+        """All GPUs of this machine: who has them, and who waits. In a cluster: sums of this node."""
+        from .machine_report import look
+
+        return look(self._runner.client)
 
     def usage(self) -> GpuUsage:
         """What this server held and used since it started, and of each time share its slice, its bank and its waits."""

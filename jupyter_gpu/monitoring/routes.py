@@ -1,4 +1,4 @@
-"""Routes of what is looked at now and then: ``GET …/details``."""
+"""Routes of what is looked at now and then: ``GET …/details`` and ``GET …/machine``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from jupyter_server.auth.decorator import authorized
 from tornado import web
 
 from jupyter_gpu.model.details import Details
+from jupyter_gpu.model.errors import NotPermitted
+from jupyter_gpu.model.machine import Machine, Shown
 from jupyter_gpu.routes import ApiHandler
 
 from .recent import Recent
@@ -16,6 +18,13 @@ DETAILS = "jupyter_gpu_details"
 """Key in the settings of the web application: what is known of the GPUs beside their load."""
 DETAILS_SECONDS = 2.0
 """For which it is good."""
+MACHINE = "jupyter_gpu_machine"
+"""The same, of the whole machine."""
+MACHINE_SECONDS = 1.0
+SHOW_MACHINE = "jupyter_gpu_show_machine"
+"""What of other servers this server's users may see."""
+PAGE_OPTION = "jupyterGpuMachine"
+"""By which pages know whether there is anything to see."""
 
 
 class DetailsHandler(ApiHandler):
@@ -35,5 +44,28 @@ class DetailsHandler(ApiHandler):
         self.answer(details.to_json())
 
 
-HANDLERS: list[tuple[str, type[Any]]] = [("details", DetailsHandler)]
+class MachineHandler(ApiHandler):
+    """All GPUs of the machine: who has them, and who waits."""
+
+    _track_activity = False
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """As far as the administrator lets users see it."""
+        viewers = await self.viewers()
+        shown = self.settings[SHOW_MACHINE]
+        if shown == "nobody":
+            raise NotPermitted(
+                "This server does not show who uses the machine: c.GpuExtension.show_machine is 'nobody'."
+            )
+        found = self.settings.get(MACHINE)
+        if not isinstance(found, Recent):
+            shown = Shown(shown)
+            found = self.settings[MACHINE] = Recent(lambda: viewers.backend.machine(shown), MACHINE_SECONDS)
+        machine: Machine = await found.now()
+        self.answer(machine.to_json())
+
+
+HANDLERS: list[tuple[str, type[Any]]] = [("details", DetailsHandler), ("machine", MachineHandler)]
 """By what stands after the version in their address."""

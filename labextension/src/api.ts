@@ -276,7 +276,8 @@ function readView(body: Fields): IView {
 /** The view in `value`; throws a `FieldError`. */
 export const parseView: Reader<IView> = (value, field) => readView(fields(value, field));
 
-const load: Reader<ILoad> = (value, field) => {
+/** The load in `value`; throws a `FieldError`. */
+export const load: Reader<ILoad> = (value, field) => {
   const body = fields(value, field);
   const temperature = body.maybe('temperature', number(0, 1000));
   const power = body.maybe('power', number(0, 100_000));

@@ -1,77 +1,28 @@
 /** A closer look at a GPU: one line on its card, which opens to limits, rates and memory by program. */
 import type { TranslationBundle } from '@jupyterlab/translation';
-import React, { useCallback, useEffect, useRef, useState } from 'react';
+import React, { useCallback, useEffect, useState } from 'react';
 import { IGpu, ILoad } from './api';
+import { IAnswer, useAsked } from './asking';
 import { Details, IGpuDetails, INamedUse, IOthers, IRates, parseDetails } from './details';
 import { formatBytes } from './quantity';
-import { get } from './request';
 import { userName } from './sentence';
 import { IGpuModel } from './tokens';
 
-/** Milliseconds between two questions. */
-const PAUSE = 3000;
-/** Until the second: what takes the driver long is measured only after the first. */
-const SECOND = 1000;
+/** In milliseconds. What takes the driver long is measured only after the first question. */
+const PACE = { pause: 3000, second: 1000 };
 
 /** Which GPUs somebody looks at closely, and what is known of them. */
-export interface ICloser {
-  readonly known: Details | null;
-  /** It could not be asked. */
-  readonly failed: boolean;
+export interface ICloser extends IAnswer<Details> {
   readonly look: (uuid: string, on: boolean) => void;
 }
 
-/**
- * Asks the server while at least one is open and samples arrive: those stop in a hidden tab and in a
- * panel that is not in sight.
- */
+/** Asks the server while the details of one GPU at least are open. */
 export function useCloser(model: IGpuModel): ICloser {
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
-  const [answer, setAnswer] = useState<Pick<ICloser, 'known' | 'failed'>>({
-    known: null,
-    failed: false
-  });
-  const busy = useRef(false);
   const look = useCallback((uuid: string, on: boolean) => {
     setOpen(before => new Set([...before].filter(one => one !== uuid).concat(on ? uuid : [])));
   }, []);
-  const looking = open.size > 0;
-  useEffect(() => {
-    if (!looking) {
-      return;
-    }
-    let last = -Infinity;
-    const controller = new AbortController();
-    const ask = async () => {
-      if (busy.current) {
-        return;
-      }
-      busy.current = true;
-      last = Date.now();
-      try {
-        const known = await get(model.settings, 'details', parseDetails, controller.signal);
-        setAnswer({ known, failed: false });
-      } catch {
-        setAnswer(({ known }) => ({ known, failed: !controller.signal.aborted }));
-      } finally {
-        busy.current = false;
-      }
-    };
-    const slot = () => {
-      if (Date.now() - last >= PAUSE) {
-        void ask();
-      }
-    };
-    void ask();
-    const second = setTimeout(() => void ask(), SECOND);
-    model.sampled.connect(slot);
-    return () => {
-      clearTimeout(second);
-      controller.abort();
-      model.sampled.disconnect(slot);
-    };
-  }, [model, looking]);
-  return { ...answer, look };
+  return { ...useAsked(model, 'details', parseDetails, open.size > 0, PACE), look };
 }
 
 /** What one line needs. */
@@ -125,7 +76,7 @@ function Facts({ gpu, load, closer, trans }: ICloserProps): React.JSX.Element {
       {found?.processes && <Programs gpu={gpu} found={found} trans={trans} />}
       {!found && (
         <p>
-          {closer.failed
+          {closer.failure
             ? trans.__('The server did not answer; it is asked again.')
             : closer.known
               ? trans.__('This GPU tells nothing more, or not yet.')

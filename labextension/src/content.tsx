@@ -4,6 +4,7 @@ import React, { lazy, Suspense } from 'react';
 import { Amount, Announcer, IAmountProps } from './amount';
 import { IView } from './api';
 import { gpuIcon } from './icon';
+import { MachineSection } from './machine-section';
 import { NotLoaded } from './not-loaded';
 import { patiently } from './patiently';
 import { useSignal } from './react';
@@ -42,6 +43,7 @@ export function Content({ model, settings, trans, restart }: IContentProps): Rea
           <Gpus model={model} settings={settings} view={view} trans={trans} />
         </Suspense>
       )}
+      {view && view.total > 0 && <MachineSection model={model} trans={trans} />}
       <Announcer model={model} trans={trans} />
     </>
   );

@@ -7,6 +7,7 @@ export interface ICase {
   readonly view?: unknown;
   readonly sample?: unknown;
   readonly details?: unknown;
+  readonly machine?: unknown;
   readonly sentence?: string;
 }
 

@@ -12,14 +12,14 @@ from jupyter_gpu.model.details import Reading, named
 from jupyter_gpu.model.gpu import Gpu, Holder
 from jupyter_gpu.model.view import GpuLoad
 
-from . import pretended_load, proc
+from . import node_totals, pretended_load, proc
 from .guarded_pod import GuardedPod
 from .holders import inner_pid
 from .inventory import Inventory
 from .look_rules import EACH, Budget
 from .member import Member
 
-FRESH = {"sample": 0.5, "details": 2.0}
+FRESH = {"sample": 0.5, "details": 2.0, "totals": 2.0}
 """Seconds for which an answer is good: a pod that asks without pause costs no more than one that asks so often."""
 
 
@@ -46,7 +46,8 @@ class Samples:
     async def answer(self, uid: str, what: str) -> Mapping[str, Any]:
         """``node``: this node, its GPUs, the pod's shares; ``sample``: load and users of that pod's GPUs.
 
-        ``details``: limits, rates and memory by process of the same.
+        ``details``: limits, rates and memory by process of the same; ``totals``: what of the node is free, and how
+        many wait for it. Nothing tells who the others are.
         """
         if what == "node":
             gpus = [gpu.to_json() for gpu in self._inventory.gpus]
@@ -62,6 +63,8 @@ class Samples:
         member = self._members.get(uid)
         if what == "details":
             return await self._details(member)
+        if what == "totals":
+            return node_totals.totals(self._inventory.gpus, self._members.values()).to_json()
         return await self._sample(member)
 
     async def _sample(self, member: Member | None) -> Mapping[str, Any]:

@@ -183,6 +183,8 @@ async def test_the_pod_asks_about_the_node_and_itself(quiet: Node) -> None:
         assert list(details["gpus"]) == [quiet.uuids[1]]
         (use,) = details["gpus"][quiet.uuids[1]]["processes"]
         assert (use["pid"], use["memory"] > 0) == (child.pid, True)
+        (totals,) = await ask(path, {"get": "totals"})
+        assert totals == {"gpus": COUNT, "free": 1000 * (COUNT - 1), "used": 1000, "waiting": 0}
         assert "others" not in details["gpus"][quiet.uuids[1]]
         assert "error" in odd
         assert "error" in worse

@@ -197,6 +197,12 @@ class Actor:
         """Load of its GPUs and use of its shares."""
         return (await self.backend.sample()).to_json()
 
+    async def machine(self, shown: str) -> dict[str, Any]:
+        """All GPUs, and who has them."""
+        from jupyter_gpu.model.machine import Shown
+
+        return (await self.backend.machine(Shown(shown))).to_json()
+
     def environment(self) -> dict[str, str]:
         """What its kernels need."""
         return dict(self.backend.environment)

@@ -118,6 +118,7 @@ def test_public_methods() -> None:
         "at_least",
         "connect",
         "devices",
+        "machine",
         "on_change",
         "overrule",
         "release",

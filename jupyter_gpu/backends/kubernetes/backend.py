@@ -27,6 +27,7 @@ from jupyter_gpu.model.annotations import ATTACHED, Requested, Wish
 from jupyter_gpu.model.details import Details
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
 from jupyter_gpu.model.lease import Change, resolve
+from jupyter_gpu.model.machine import Machine, Shown
 from jupyter_gpu.model.view import GpuLoad, Sample, View
 
 from . import events
@@ -174,6 +175,17 @@ class KubernetesBackend:
             found = {}
         mine = {card.gpu.uuid for card in self._view.gpus}
         return Details(time.time(), {uuid: one for uuid, one in found.items() if uuid in mine})
+
+    async def machine(self, shown: Shown) -> Machine:  # noqa: ARG002 - who the others are, a pod is never told
+        """Sums of the node."""
+        self._ready()
+        assert self._node is not None
+        try:
+            return Machine(Shown.TOTALS, await self._node.totals())
+        except Unreachable as error:
+            raise BackendUnavailable(
+                f"The GPU program of this node does not tell what is free on it: {error}. Try again later."
+            ) from None
 
     def _fractions(self) -> tuple[str, ...]:
         """Uuids of the GPUs whose time is shared out to this pod; none where it is not."""

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.details import GpuDetails, read_all
 from jupyter_gpu.model.gpu import MAX_GPUS, Gpu, Holder, read_uuid
+from jupyter_gpu.model.machine import Totals
 from jupyter_gpu.model.view import GpuLoad
 
 from .told import Told, read_told
@@ -98,6 +99,11 @@ class NodeSocket:
         """Limits, rates and memory by process of the pod's GPUs. Raises :class:`Unreachable`."""
         async with self._connected() as (reader, writer):
             return _read(_read_details, await _ask(reader, writer, "details"))
+
+    async def totals(self) -> Totals:
+        """What of the node is free, and how many wait for it. Raises :class:`Unreachable`."""
+        async with self._connected() as (reader, writer):
+            return _read(Totals.from_json, await _ask(reader, writer, "totals"))
 
     async def _learn(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._again.clear()

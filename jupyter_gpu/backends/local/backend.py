@@ -18,6 +18,7 @@ from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.details import Details
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.lease import Change
+from jupyter_gpu.model.machine import Machine, Shown
 from jupyter_gpu.model.view import Sample, View
 from jupyter_gpu_node.enforcement import Preference
 
@@ -123,6 +124,10 @@ class LocalBackend:
     async def details(self) -> Details:
         """Limits, rates and memory by process of the pod's GPUs."""
         return Details(time.time(), await self._do(self._pod.details))
+
+    async def machine(self, shown: Shown) -> Machine:
+        """All GPUs of this machine, as far as ``shown`` goes."""
+        return await self._do(lambda: self._pod.machine(shown))
 
     async def stop(self) -> None:
         """Give back what nobody has open any more; the rest when its last process ends. Safe to call twice."""

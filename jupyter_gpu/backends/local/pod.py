@@ -21,6 +21,8 @@ from jupyter_gpu.model.details import GpuDetails, named
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.lease import Change, resolve
+from jupyter_gpu.model.machine import Machine, Shown
+from jupyter_gpu.model.overview import overview
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.view import Condition, GpuLoad, Mode, View
@@ -36,9 +38,10 @@ from .guard import Guard
 from .housekeeping import World, reap, tidy
 from .look import Excuses, Scope, Sight, Suspects, look
 from .membership import Place
-from .neighbours import NODE, families, sharers, states, unknown
+from .neighbours import NODE, families, sharers, states, survey, unknown
 from .processes import FIRST_NAMESPACE, Process, alive, boot, identify, namespace
 from .record import MAX_JUDGED, Record
+from .servers import claims
 from .settings import Settings
 from .sharing.ending import end
 from .sharing.seat import Seat
@@ -201,6 +204,15 @@ class Pod:
             uuid: {holder.pid: holder for holder in holders} for uuid, holders in self._look_at_mine().holders.items()
         }
         return {uuid: named(found, known.get(uuid, {})) for uuid, found in self._stock.details(self._held()).items()}
+
+    def machine(self, shown: Shown) -> Machine:
+        """All GPUs, with who has them and who waits, as far as ``shown`` goes."""
+        with _plain_errors(self._store):
+            with self._store.locked() as session:
+                found = session.read()
+            everybody = claims(self._record, survey(found.entries, self.uid))
+            loads = self._stock.loads(frozenset(gpu.uuid for gpu in self._stock.gpus))
+            return overview(self._stock.gpus, everybody, loads, shown)
 
     def _look_at_mine(self) -> Sight:
         self._used = self._look(self._held(), proof=False)
