@@ -121,7 +121,8 @@ export class GpuPopover extends ReactWidget {
       const at = place(
         this._anchor.getBoundingClientRect(),
         { width, height },
-        { width: innerWidth, height: innerHeight }
+        { width: innerWidth, height: innerHeight },
+        getComputedStyle(this._anchor).direction === 'rtl'
       );
       this.node.style.left = `${at.left}px`;
       this.node.style.top = `${at.top}px`;
