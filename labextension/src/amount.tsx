@@ -1,6 +1,7 @@
 /** How many GPUs: the slider, the sentence below it, and what one can do now. In the panel and in the popover. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { useEffect, useState } from 'react';
+import '../style/panel.css';
 import { Action, actions } from './actions';
 import { IUser, IView } from './api';
 import { useSignal } from './react';

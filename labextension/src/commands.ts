@@ -12,6 +12,7 @@ export namespace CommandIDs {
   export const showPanel = 'jupyter-gpu:show-panel';
   export const resize = 'jupyter-gpu:resize';
   export const release = 'jupyter-gpu:release';
+  export const desktop = 'jupyter-gpu:notify-on-desktop';
 }
 
 /** Add the commands that change something. */

@@ -20,6 +20,7 @@ import { GpuSettings } from './settings';
 import { StatusItem } from './status';
 import { IGpuModel, IGpuSettings } from './tokens';
 import { ToolbarItem } from './toolbar';
+import { watchWaits } from './watch';
 
 export { IGpuModel, IGpuSettings };
 
@@ -176,6 +177,25 @@ const toolbar: JupyterFrontEndPlugin<void> = {
   }
 };
 
+const waits: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu:waits',
+  description: 'Messages when a wait for GPUs is over.',
+  autoStart: true,
+  requires: [IGpuModel, IGpuSettings],
+  optional: [ITranslator, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    gpus: IGpuModel,
+    gpuSettings: IGpuSettings,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null
+  ): void => {
+    const trans = (translator ?? nullTranslator).load(DOMAIN);
+    watchWaits(app, gpus, gpuSettings, trans);
+    palette?.addItem({ command: CommandIDs.desktop, category: trans.__('GPUs') });
+  }
+};
+
 /** Restarts the kernel that has a GPU open, after a question. */
 function restarts(app: JupyterFrontEnd, trans: TranslationBundle): Restart {
   const ask: (...user: Parameters<Restart>) => Promise<void> = async user => {
@@ -201,6 +221,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   panel,
   status,
   toolbar,
-  commands
+  commands,
+  waits
 ];
 export default plugins;
