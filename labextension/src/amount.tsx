@@ -10,6 +10,8 @@ import { GpuSlider } from './slider';
 import { Connection } from './stream';
 import { IGpuModel } from './tokens';
 
+export { Wanted } from './wanted';
+
 /** Restarts the kernel of `user` once that is confirmed. */
 export type Restart = (user: IUser & { readonly kernel: string }) => void;
 

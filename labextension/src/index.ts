@@ -12,6 +12,7 @@ import { ITranslator, nullTranslator, TranslationBundle } from '@jupyterlab/tran
 import { Signal } from '@lumino/signaling';
 import { addCommands, CommandIDs } from './commands';
 import { GpuModel } from './model';
+import { CurrentNotebook, NotebookPanel, NotebookWants } from './notebook';
 import { patiently } from './patiently';
 import { Restart } from './amount';
 import { GpuPanel } from './panel';
@@ -80,6 +81,7 @@ const panel: JupyterFrontEndPlugin<void> = {
       model: gpus,
       settings: gpuSettings,
       trans,
+      notebook: new CurrentNotebook(app.shell),
       restart: restarts(app, trans)
     });
     app.shell.add(widget, 'right', { rank: 900, type: 'GPUs' });
@@ -142,8 +144,13 @@ const commands: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null
   ): void => {
     const trans = (translator ?? nullTranslator).load(DOMAIN);
-    addCommands(app, gpus, trans);
-    for (const command of [CommandIDs.resize, CommandIDs.release]) {
+    addCommands(app, gpus, new CurrentNotebook(app.shell), trans);
+    for (const command of [
+      CommandIDs.resize,
+      CommandIDs.release,
+      CommandIDs.remember,
+      CommandIDs.take
+    ]) {
       palette?.addItem({ command, category: trans.__('GPUs') });
     }
   }
@@ -172,7 +179,14 @@ const toolbar: JupyterFrontEndPlugin<void> = {
     toolbars?.addFactory(
       'Notebook',
       'jupyter-gpu',
-      () => new ToolbarItem({ model: gpus, settings: gpuSettings, trans, popover })
+      widget =>
+        new ToolbarItem({
+          model: gpus,
+          settings: gpuSettings,
+          trans,
+          popover,
+          notebook: NotebookWants.ofContent((widget as NotebookPanel).content)
+        })
     );
   }
 };
