@@ -92,6 +92,8 @@ export interface ICondition {
 export interface IRequested {
   readonly generation: number;
   readonly milli: number;
+  /** Bytes of each; `null`: not asked for. */
+  readonly memory: number | null;
 }
 
 /** Milli in each of the three states, and on the way out. */
@@ -235,7 +237,11 @@ const condition: Reader<ICondition> = (value, field) => {
 
 const requested: Reader<IRequested> = (value, field) => {
   const body = fields(value, field);
-  return { generation: body.get('generation', count), milli: body.get('milli', milli) };
+  return {
+    generation: body.get('generation', count),
+    milli: body.get('milli', milli),
+    memory: body.maybe('memory', count)
+  };
 };
 
 const amounts: Reader<IAmounts> = (value, field) => {

@@ -12,6 +12,7 @@ import { ITranslator, nullTranslator, TranslationBundle } from '@jupyterlab/tran
 import { Signal } from '@lumino/signaling';
 import { addCommands, CommandIDs } from './commands';
 import { GpuModel } from './model';
+import { CurrentNotebook, NotebookPanel, NotebookWants } from './notebook';
 import { patiently } from './patiently';
 import { Restart } from './amount';
 import { GpuPanel } from './panel';
@@ -20,6 +21,7 @@ import { GpuSettings } from './settings';
 import { StatusItem } from './status';
 import { IGpuModel, IGpuSettings } from './tokens';
 import { ToolbarItem } from './toolbar';
+import { watchWaits } from './watch';
 import { lendTranslation } from './widget/translation';
 
 export { IGpuModel, IGpuSettings };
@@ -81,6 +83,7 @@ const panel: JupyterFrontEndPlugin<void> = {
       model: gpus,
       settings: gpuSettings,
       trans,
+      notebook: new CurrentNotebook(app.shell),
       restart: restarts(app, trans)
     });
     app.shell.add(widget, 'right', { rank: 900, type: 'GPUs' });
@@ -143,8 +146,13 @@ const commands: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null
   ): void => {
     const trans = (translator ?? nullTranslator).load(DOMAIN);
-    addCommands(app, gpus, trans);
-    for (const command of [CommandIDs.resize, CommandIDs.release]) {
+    addCommands(app, gpus, new CurrentNotebook(app.shell), trans);
+    for (const command of [
+      CommandIDs.resize,
+      CommandIDs.release,
+      CommandIDs.remember,
+      CommandIDs.take
+    ]) {
       palette?.addItem({ command, category: trans.__('GPUs') });
     }
   }
@@ -173,8 +181,34 @@ const toolbar: JupyterFrontEndPlugin<void> = {
     toolbars?.addFactory(
       'Notebook',
       'jupyter-gpu',
-      () => new ToolbarItem({ model: gpus, settings: gpuSettings, trans, popover })
+      widget =>
+        new ToolbarItem({
+          model: gpus,
+          settings: gpuSettings,
+          trans,
+          popover,
+          notebook: NotebookWants.ofContent((widget as NotebookPanel).content)
+        })
     );
+  }
+};
+
+const waits: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu:waits',
+  description: 'Messages when a wait for GPUs is over.',
+  autoStart: true,
+  requires: [IGpuModel, IGpuSettings],
+  optional: [ITranslator, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    gpus: IGpuModel,
+    gpuSettings: IGpuSettings,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null
+  ): void => {
+    const trans = (translator ?? nullTranslator).load(DOMAIN);
+    watchWaits(app, gpus, gpuSettings, trans);
+    palette?.addItem({ command: CommandIDs.desktop, category: trans.__('GPUs') });
   }
 };
 
@@ -203,6 +237,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   panel,
   status,
   toolbar,
-  commands
+  commands,
+  waits
 ];
 export default plugins;

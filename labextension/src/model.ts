@@ -88,6 +88,10 @@ export class GpuModel implements IGpuModel {
     });
   }
 
+  get watched(): boolean {
+    return this.watchers > 0;
+  }
+
   request(wish: IWish): Promise<boolean> {
     return new Promise(done => {
       this.next?.done(false);

@@ -43,6 +43,8 @@ const OPTIONS = ['each', 'memory', 'model', 'topology', 'placement', 'priority']
 /** A wish as it is sent. What else was asked for than the amount stays as it is. */
 export interface IWish {
   readonly milli: number;
+  /** Bytes of GPU memory of each, or a text such as "20GiB"; left out: as it is. */
+  readonly memory?: number | string;
   /** The generation that it is based on: refused as stale if the wish was changed meanwhile. */
   readonly generation?: number;
   /** Take back what else was asked for, too. */
@@ -76,9 +78,15 @@ export function putRequest(
   wish: IWish,
   signal?: AbortSignal
 ): Promise<IView> {
-  const { milli, generation, forget } = wish;
+  const { milli, memory, generation, forget } = wish;
   const options = forget ? Object.fromEntries(OPTIONS.map(name => [name, null])) : {};
-  const body = JSON.stringify({ ...options, milli, generation, overrule: true });
+  const body = JSON.stringify({
+    ...options,
+    ...(memory === undefined ? {} : { memory }),
+    milli,
+    generation,
+    overrule: true
+  });
   const headers = { 'Content-Type': 'application/json' };
   return call(settings, 'request', { method: 'PUT', headers, body, signal }, parseView);
 }
