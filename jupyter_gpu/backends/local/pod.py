@@ -326,13 +326,17 @@ class Pod:
 
     def _decision(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
         # The first decision is made in this thread when the server serves already: its start must not wait for it.
+        from jupyter_gpu_scheduler.aging import is_overdue, stamped
         from jupyter_gpu_scheduler.decide import decide
 
         record, gpus = self._record, self._stock.gpus
+        now = _since_boot()
+        overdue = partial(is_overdue, patience=self._settings.patience, now=now)
         me = PodState(self.uid, NODE, requested, record.allocated, record.attached, record.limit, busy)
+        me = replace(me, overdue=overdue(record.allocated))
         # What we only have not closed yet is no claim against anybody.
         mine = {share.uuid: share.milli for share in (record.allocated.shares if record.allocated else ())}
-        others = states((pod for pod in self._world.neighbours if pod.uid not in self._empty), mine)
+        others = states((pod for pod in self._world.neighbours if pod.uid not in self._empty), mine, overdue)
         snapshot = ClusterSnapshot()
         snapshot.put_node(NODE, gpus)
         for pod in (me, *others):
@@ -340,7 +344,8 @@ class Pod:
         if self._world.unreadable:
             snapshot.put_pod(unknown(gpus, others, me.held))
         own = (decision.allocated for decision in decide(snapshot, NODE) if decision.uid == self.uid)
-        return next(own, record.allocated)
+        after = next(own, record.allocated)
+        return stamped(after, now) if after else None
 
     def _carry_out(self, session: Session, sight: Sight) -> None:
         """From `allocated` to rules in force and `attached`; only what ``sight`` has looked at can be released."""
@@ -462,7 +467,16 @@ class Pod:
             pauses.append(RETRY)
         if self._held():
             pauses.append(INTERVAL)
+        if (ahead := self._overdue_in()) > 0:  # from then on it may have what is kept back for who came later
+            pauses.append(ahead)
         self._due = time.monotonic() + min(pauses) if pauses else None
+
+    def _overdue_in(self) -> float:
+        """Seconds until it has waited for too long; 0: it has, or does not wait."""
+        from jupyter_gpu_scheduler.aging import overdue_at  # as in _decision
+
+        when = overdue_at(self._record.allocated, self._settings.patience)
+        return 0.0 if when is None else max(0.0, when - _since_boot())
 
     def _watch(self) -> frozenset[Process]:
         """Whoever has what we wait for: if a server is killed, nobody pokes us."""
@@ -497,6 +511,11 @@ def without(record: Record, gpu: str) -> Wish | None:
         return None
     milli = max(0, record.requested.milli - share.milli)
     return replace(record.requested.wish, milli=milli, base=None) if milli else Wish(0)
+
+
+def _since_boot() -> float:
+    """Read the clock that nobody sets, and that goes on while the machine sleeps: the same for all its servers."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _put(environment: Mapping[str, str]) -> None:
