@@ -159,6 +159,13 @@ class GpuExtension(ExtensionApp):
         In a cluster, sums of the node are shown whatever this says but nobody.""",
     ).tag(config=True)
 
+    patience = Float(
+        3600.0,
+        min=1.0,
+        help="""Seconds in line after which nobody who asked later is served first, whatever their priority. The same
+        for all servers of the machine; in a cluster it is the scheduler's setting.""",
+    ).tag(config=True)
+
     _backend: Backend | None = None
     _viewers: Viewers | None = None
     _leases: Leases | None = None
@@ -199,7 +206,7 @@ class GpuExtension(ExtensionApp):
                 raise TraitError(f"GpuExtension.system_holders: {name!r} must be the name of a program, without path.")
         return names
 
-    @validate("history", "sample_interval")
+    @validate("history", "sample_interval", "patience")
     def _check_history(self, proposal: Any) -> float:
         value = float(proposal["value"])
         # A NaN passes every comparison that traitlets makes.
@@ -325,6 +332,7 @@ class GpuExtension(ExtensionApp):
             enforcement=self.enforcement,
             system_holders=tuple(self.system_holders),
             priority=self.priority,
+            patience=self.patience,
         )
 
     async def _start(self) -> None:

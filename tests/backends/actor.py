@@ -174,11 +174,16 @@ class Actor:
     async def start(self, *, patient: bool = True, **options: Any) -> dict[str, Any]:
         """A backend with these options; its first view, ``patient``: with the GPUs that were found."""
         from jupyter_gpu.backends.local import LocalBackend
+        from jupyter_gpu.backends.local.backend import FIRST_LOOK
 
         path = options.pop("state_dir")
         self.backend = LocalBackend(state_dir=Path(path) if path else None, **options)
         await self.backend.start()
-        return await self.until_known() if patient else self.view()
+        if not patient:
+            return self.view()
+        await asyncio.sleep(FIRST_LOOK)  # timers go off in order, and jobs are done in order: the first look is over
+        await self.backend._do(lambda: None)
+        return await self.until_known()
 
     async def until_known(self) -> dict[str, Any]:
         """The first view after the GPUs were found."""

@@ -29,6 +29,9 @@ from .watch import Watch
 
 T = TypeVar("T")
 
+FIRST_LOOK = 0.05
+"""Seconds after the start until the pod is looked after by itself: what it loads for that must not delay the server."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -50,6 +53,7 @@ class LocalBackend:
         enforcement: Preference = "auto",
         system_holders: tuple[str, ...] = (),
         priority: int = 0,
+        patience: float = 3600.0,
         pid: int | None = None,
     ) -> None:
         self._pod = Pod(
@@ -61,6 +65,7 @@ class LocalBackend:
                 enforcement=enforcement,
                 system_holders=system_holders,
                 priority=priority,
+                patience=patience,
                 pid=pid,
             )
         )
@@ -88,7 +93,8 @@ class LocalBackend:
         """Guard the GPUs and join the other servers; what takes long (finding real GPUs) goes on in the background."""
         self._loop = asyncio.get_running_loop()
         await self._do(self._take_up)
-        self._wake()
+        if self._loop is not None:
+            self._loop.call_later(FIRST_LOOK, self._wake)
 
     def await_guard(self) -> None:
         """Block until the pod is guarded, or could not be; only after the first step of :meth:`start`."""

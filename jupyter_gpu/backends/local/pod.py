@@ -31,16 +31,16 @@ from jupyter_gpu_node.enforcement import MARK
 from jupyter_gpu_node.gpus import GpuSource
 from jupyter_gpu_node.plan import Observation, plan
 from jupyter_gpu_node.stock import INTERVAL, Stock
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.snapshot import PodState
 
 from . import poke
 from .guard import Guard
 from .housekeeping import World, reap, tidy
 from .look import Excuses, Scope, Sight, Suspects, look
 from .membership import Place
-from .neighbours import NODE, families, sharers, states, survey, unknown
+from .neighbours import NODE, families, sharers, survey
 from .processes import FIRST_NAMESPACE, Process, alive, boot, identify, namespace
-from .record import MAX_JUDGED, Record
+from .record import MAX_JUDGED, Record, without
 from .servers import claims
 from .settings import Settings
 from .sharing.ending import end
@@ -374,22 +374,20 @@ class Pod:
         return self._decision(requested, busy)
 
     def _decision(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
-        # The first decision is made in this thread when the server serves already: its start must not wait for it.
-        from jupyter_gpu_scheduler.decide import decide
+        from .decision import decision  # with the first one: a start must not wait for it
 
-        record, gpus = self._record, self._stock.gpus
-        me = PodState(self.uid, NODE, requested, record.allocated, record.attached, record.limit, busy)
-        # What we only have not closed yet is no claim against anybody.
-        mine = {share.uuid: share.milli for share in (record.allocated.shares if record.allocated else ())}
-        others = states((pod for pod in self._world.neighbours if pod.uid not in self._empty), mine)
-        snapshot = ClusterSnapshot()
-        snapshot.put_node(NODE, gpus, NodeFacts(outside=self._strangers.used))
-        for pod in (me, *others):
-            snapshot.put_pod(pod)
-        if self._world.unreadable:
-            snapshot.put_pod(unknown(gpus, others, me.held))
-        own = (decision.allocated for decision in decide(snapshot, NODE) if decision.uid == self.uid)
-        return next(own, record.allocated)
+        return decision(
+            self.uid,
+            self._record,
+            requested,
+            busy=busy,
+            gpus=self._stock.gpus,
+            used_outside=self._strangers.used,
+            neighbours=(pod for pod in self._world.neighbours if pod.uid not in self._empty),
+            unreadable=bool(self._world.unreadable),
+            patience=self._settings.patience,
+            now=_since_boot(),
+        )
 
     def _carry_out(self, session: Session, sight: Sight) -> None:
         """From `allocated` to rules in force and `attached`; only what ``sight`` has looked at can be released."""
@@ -529,7 +527,16 @@ class Pod:
             pauses.append(RETRY)
         if self._held():
             pauses += [INTERVAL, self._strangers.pause(time.monotonic())]
+        if (ahead := self._overdue_in()) > 0:  # from then on it may have what is kept back for who came later
+            pauses.append(ahead)
         self._due = time.monotonic() + min(pauses) if pauses else None
+
+    def _overdue_in(self) -> float:
+        """Seconds until it has waited for too long; 0: it has, or does not wait."""
+        from jupyter_gpu_scheduler.aging import overdue_at  # as in _decision
+
+        when = overdue_at(self._record.allocated, self._settings.patience)
+        return 0.0 if when is None else max(0.0, when - _since_boot())
 
     def _watch(self) -> frozenset[Process]:
         """Whoever has what we wait for: if a server is killed, nobody pokes us."""
@@ -565,13 +572,9 @@ def _warn_of(conditions: Iterable[Condition]) -> None:
             _log.warning("%s", condition.message)
 
 
-def without(record: Record, gpu: str) -> Wish | None:
-    """The wish of a pod that does not want its share of ``gpu`` any more; None if it has none."""
-    share = next((one for one in record.allocated.shares if one.uuid == gpu), None) if record.allocated else None
-    if share is None or record.requested is None:
-        return None
-    milli = max(0, record.requested.milli - share.milli)
-    return replace(record.requested.wish, milli=milli, base=None) if milli else Wish(0)
+def _since_boot() -> float:
+    """Read the clock that nobody sets, and that goes on while the machine sleeps: the same for all its servers."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _put(environment: Mapping[str, str]) -> None:
