@@ -8,10 +8,9 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from jupyter_gpu import faults
@@ -28,7 +27,6 @@ from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.view import Condition, GpuLoad, Mode, View
 from jupyter_gpu_node import cgroup, fakes
 from jupyter_gpu_node.enforcement import MARK
-from jupyter_gpu_node.gpus import GpuSource
 from jupyter_gpu_node.plan import Observation, plan
 from jupyter_gpu_node.stock import INTERVAL, Stock
 from jupyter_gpu_scheduler.snapshot import PodState
@@ -45,6 +43,7 @@ from .servers import claims
 from .settings import Settings
 from .sharing.ending import end
 from .sharing.seat import Seat
+from .source import open_source, simulated_folder
 from .store import Session, Store
 from .strangers import Strangers, commands
 from .surroundings import surroundings
@@ -83,7 +82,7 @@ class Pod:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._store = Store(settings.state_dir)
-        self._stock = Stock(partial(_source, settings, self._store, self._move_out))
+        self._stock = Stock(partial(open_source, settings, self._store, self._move_out))
         self._guard: Guard | None = None
         self._socket: socket.socket | None = None
         server = identify(os.getpid())
@@ -119,7 +118,7 @@ class Pod:
 
         And what programs that take turns on GPUs need beside :meth:`search_path`.
         """
-        simulated = {fakes.VARIABLE: str(_simulated(self._store))} if self._settings.simulated_gpus else {}
+        simulated = {fakes.VARIABLE: str(simulated_folder(self._store))} if self._settings.simulated_gpus else {}
         return {MARK: self.uid, **simulated, **self._seat.environment}
 
     def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
@@ -586,18 +585,6 @@ def _remove(environment: Mapping[str, str]) -> None:
     for name, value in environment.items():
         if os.environ.get(name) == value:
             del os.environ[name]
-
-
-def _simulated(store: Store) -> Path:
-    return store.path / "simulated"
-
-
-def _source(settings: Settings, store: Store, leave: Callable[[int], None]) -> GpuSource:
-    if settings.simulated_gpus:
-        return fakes.SimulatedGpus(_simulated(store), settings.simulated_gpus)
-    from jupyter_gpu_node.nvml import NvmlSource
-
-    return NvmlSource(leave)
 
 
 @contextlib.contextmanager

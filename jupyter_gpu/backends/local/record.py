@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.annotations import Allocated, Attached, Requested
+from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.quantity import MAX_MILLI
 
 from .processes import Process

@@ -162,7 +162,7 @@ export class Face {
         role: 'group',
         'aria-label': trans.__('Your time share of GPU %1', gpu.index)
       });
-      const title = trans.__('GPU %1: %2', gpu.index, share(gpu.milli, trans));
+      const title = trans.__('GPU %1: %2', gpu.index, share(gpu, trans));
       const use = history.latest(gpu.uuid)?.use;
       if (!use) {
         group.append(paragraph(title));
