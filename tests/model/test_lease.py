@@ -110,13 +110,13 @@ def test_it_is_said() -> None:
 
 def test_the_view_names_whose_block_holds_gpus() -> None:
     """Those that need more than was asked for; each once, the largest first, and not too many."""
-    notice = "hold{} 2 GPUs{} in {} of code (gpu.at_least)"
+    notice = "hold{} 2 GPUs{} while {} them (gpu.at_least, jupyter gpu run)"
 
     def message(*blocks: tuple[str, int]) -> str:
         (condition,) = held(view(2000, base=1000), (Block(*block) for block in blocks)).conditions
         return condition.message
 
-    one, many = notice.format("s", "", "a block"), notice.format("", " together", "blocks")
+    one, many = notice.format("s", "", "it needs"), notice.format("", " together", "they need")
     assert message() == f"Running code {one} and gives back what it took at its end; 1 GPU asked for beside it."
     assert message(("a.ipynb", 2000), ("b.ipynb", 1000), ("a.ipynb", 1500)).startswith(f"a.ipynb {one}")
     assert message(("a.ipynb", 1500), ("b.ipynb", 2000)).startswith(f"b.ipynb (2 GPUs) and a.ipynb (1.5 GPUs) {many}")
