@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuLoad
 
 from .managed_rules import Choice
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import Reading
 
 
 class GpuSource(Protocol):
