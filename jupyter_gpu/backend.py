@@ -6,13 +6,15 @@ One implementation per place (`backends/`); the contract tests (`tests/contract/
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .model.annotations import Wish
-from .model.details import Details
 from .model.lease import Change
-from .model.machine import Machine, Shown
 from .model.view import Sample, View
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from .model.details import Details
+    from .model.machine import Machine, Shown
 
 Listener = Callable[[View], None]
 """Called on the event loop with each new view, in order of its version."""

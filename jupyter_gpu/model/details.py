@@ -11,13 +11,11 @@ from typing import Any
 
 from . import strict
 from .gpu import Holder, read_command
-from .view import read_number
+from .view import read_celsius, read_watts
 
 MAX_PROCESSES = 1024
 MAX_BYTES = strict.MAX_GENERATION
 _read_bytes = strict.integer(0, MAX_BYTES)
-read_celsius = strict.integer(0, 1000)
-read_watts = read_number(100_000.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,8 +248,8 @@ class GpuLoad:
         return cls(
             utilisation=strict.optional(body, "utilisation", read_number(100.0)),
             memory=strict.optional(body, "memory", strict.integer(0, strict.MAX_GENERATION)),
-            temperature=strict.optional(body, "temperature", strict.integer(0, 1000)),
-            power=strict.optional(body, "power", read_number(100_000.0)),
+            temperature=strict.optional(body, "temperature", read_celsius),
+            power=strict.optional(body, "power", read_watts),
         )
 
 
@@ -293,6 +293,10 @@ def read_number(most: float) -> Callable[[Any, str], float]:
         return float(value)
 
     return read
+
+
+read_celsius = strict.integer(0, 1000)
+read_watts = read_number(100_000.0)
 
 
 def steps(limit: int, fractions: tuple[int, ...]) -> tuple[int, ...]:

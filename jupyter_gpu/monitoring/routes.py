@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
-from jupyter_gpu.model.details import Details
 from jupyter_gpu.model.errors import NotPermitted
-from jupyter_gpu.model.machine import Machine, Shown
 from jupyter_gpu.routes import ApiHandler
 
 from .recent import Recent
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import Details
+    from jupyter_gpu.model.machine import Machine
 
 DETAILS = "jupyter_gpu_details"
 """Key in the settings of the web application: what is known of the GPUs beside their load."""
@@ -61,8 +63,10 @@ class MachineHandler(ApiHandler):
             )
         found = self.settings.get(MACHINE)
         if not isinstance(found, Recent):
-            shown = Shown(shown)
-            found = self.settings[MACHINE] = Recent(lambda: viewers.backend.machine(shown), MACHINE_SECONDS)
+            from jupyter_gpu.model.machine import Shown
+
+            wanted = Shown(shown)
+            found = self.settings[MACHINE] = Recent(lambda: viewers.backend.machine(wanted), MACHINE_SECONDS)
         machine: Machine = await found.now()
         self.answer(machine.to_json())
 

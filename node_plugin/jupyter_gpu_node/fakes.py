@@ -20,12 +20,15 @@ import os
 import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jupyter_gpu.model.details import ProcessUse, Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
 from . import loads, sensors
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import ProcessUse, Reading
 
 MAJOR, FIRST_MINOR, MINORS_END, MAX_COUNT = 4, 40, 64, 24
 MEMORY = 24 * 2**30
@@ -94,6 +97,8 @@ class SimulatedGpus:
 
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
         """Which of the living programs has how much memory; what the sensors say of their load."""
+        from jupyter_gpu.model.details import ProcessUse
+
         found = self.loads(uuids)
         uses: dict[str, list[ProcessUse]] = {uuid: [] for uuid in found}
         for load in loads.read(self.directory / "load"):

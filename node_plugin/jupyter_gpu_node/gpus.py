@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuLoad
 
 if TYPE_CHECKING:  # whoever chooses has loaded it; on one machine nobody does
     from .managed_rules import Choice
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import Reading
 
 
 class GpuSource(Protocol):

@@ -19,15 +19,17 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.details import Reading, read_celsius, read_watts
 from jupyter_gpu.model.gpu import MAX_GPUS, Gpu
-from jupyter_gpu.model.view import GpuLoad
+from jupyter_gpu.model.view import GpuLoad, read_celsius, read_watts
 
 from . import proc
 from .xids import Ailments
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import Reading
 
 MARK = "JUPYTER_GPU_NVML_HELPER"
 """Environment variable of every helper. They have all GPUs open and use none."""
@@ -109,6 +111,8 @@ class NvmlSource:
 
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
         """Of those that were asked for before, some seconds old at most; see :mod:`.nvml_closer`."""
+        from jupyter_gpu.model.details import Reading
+
         with self._lock:
             answer = self._ask({"do": "details", "uuids": sorted(uuids)}) if uuids else None
         found = {}

@@ -24,11 +24,12 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from jupyter_gpu.model.gpu import Device, Gpu
 
-from .nvml_closer import Closer
+if TYPE_CHECKING:
+    from .nvml_closer import Closer
 
 
 class Nvml:
@@ -44,7 +45,7 @@ class Nvml:
         self.neighbours: dict[frozenset[int], dict[str, dict[int, str]]] = {}
         self.events: Any = None
         self.api.nvmlInit()
-        self.closer = Closer(self.api)
+        self.closer: Closer | None = None
 
     def inventory(self, skip: Collection[int]) -> list[dict[str, Any]]:
         """Every GPU but those to skip."""
@@ -207,6 +208,14 @@ class Nvml:
         except self.api.NVMLError:
             return None
 
+    def look_closer(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
+        """What was measured last; the first question begins it."""
+        if self.closer is None:
+            from .nvml_closer import Closer  # needed only while somebody looks
+
+            self.closer = Closer(self.api)
+        return self.closer.answer(uuids, skip)
+
 
 def _address(handle: Any) -> int | None:
     """What makes two handles of one GPU equal: they are pointers."""
@@ -256,7 +265,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
             if question["do"] == "loads":
                 say({"gpus": nvml.loads(question["uuids"], question["skip"])})
             elif question["do"] == "details":
-                say({"gpus": nvml.closer.answer(question["uuids"], question["skip"])})
+                say({"gpus": nvml.look_closer(question["uuids"], question["skip"])})
             elif question["do"] == "users":
                 say({"gpus": nvml.users(question["uuids"], question["skip"])})
             else:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from jupyter_gpu.model.details import ProcessUse, Rates, Reading
 from jupyter_gpu.model.view import GpuLoad
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import ProcessUse, Rates, Reading
 
 SLOWDOWN = 90
 """°C."""
@@ -25,8 +28,12 @@ def load(busy: float, memory: int) -> GpuLoad:
 
 def reading(busy: float, uses: Iterable[ProcessUse], *, linked: bool) -> Reading:
     """Of the same; ``linked``: whether it has an NVLink."""
+    from jupyter_gpu.model.details import Reading
+
     return Reading(SLOWDOWN, POWER_LIMIT, _rates(_PCIE * busy), _rates(_NVLINK * busy) if linked else None, tuple(uses))
 
 
 def _rates(into: float) -> Rates:
+    from jupyter_gpu.model.details import Rates
+
     return Rates(int(into), int(into / 2))

@@ -10,13 +10,15 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
 from .gpus import GpuSource
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import Reading
 
 INTERVAL = 10.0
 """Seconds for which the health of real GPUs is believed: asking the driver takes milliseconds."""

@@ -105,7 +105,11 @@ async def test_it_ends_with_the_extension(jp_fetch: Fetch, extension: GpuExtensi
 
 
 def test_nothing_is_loaded_for_it_when_a_server_starts() -> None:
-    """What makes the figures is imported by the first scrape."""
-    code = "import sys, jupyter_gpu.app; print('jupyter_gpu.monitoring.figures' in sys.modules)"
+    """What makes figures, details and the list of servers is imported by the first who asks."""
+    later = {
+        f"jupyter_gpu.{name}" for name in ("monitoring.figures", "model.details", "model.machine", "model.overview")
+    }
+    modules = "jupyter_gpu.app, jupyter_gpu.backends.local, jupyter_gpu_node.nvml, jupyter_gpu_node.fakes"
+    code = f"import sys, {modules}; print({later} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "False"
+    assert done.stdout.strip() == "set()"

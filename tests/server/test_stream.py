@@ -49,7 +49,8 @@ async def test_view_then_history_then_samples(connect: Connect, call: Call, put:
     assert second == {"type": "history", "interval": 0.1, "points": []}
     assert third["type"] == "sample"
     assert set(third["sample"]["gpus"]) == {share["uuid"] for share in first["view"]["attached"]["shares"]}
-    assert all(set(load) == {"utilisation", "memory"} for load in third["sample"]["gpus"].values())
+    told = {"utilisation", "memory", "temperature", "power"}
+    assert all(set(load) == told for load in third["sample"]["gpus"].values())
 
 
 async def test_every_change_reaches_every_tab(connect: Connect, put: Call) -> None:

@@ -17,17 +17,15 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu.backend import Listener
 from jupyter_gpu.backends import share_files
 from jupyter_gpu.kube import Credentials, Kube, in_cluster, objects
 from jupyter_gpu.kube.credentials import NoCredentials
 from jupyter_gpu.model.annotations import ATTACHED, Requested, Wish
-from jupyter_gpu.model.details import Details
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
 from jupyter_gpu.model.lease import Change, resolve
-from jupyter_gpu.model.machine import Machine, Shown
 from jupyter_gpu.model.view import GpuLoad, Sample, View
 
 from . import events
@@ -41,6 +39,10 @@ from .told import Told
 from .trouble import Trouble
 from .views import Records, Sight, answered, compose, read
 from .writer import Writer
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import Details
+    from jupyter_gpu.model.machine import Machine, Shown
 
 DEADLINE = 5.0
 """Seconds for one call of the API server."""
@@ -167,6 +169,8 @@ class KubernetesBackend:
 
     async def details(self) -> Details:
         """Limits, rates and memory by process of the pod's GPUs; none while the node plugin is away or older."""
+        from jupyter_gpu.model.details import Details
+
         self._ready()
         assert self._node is not None
         try:
@@ -178,6 +182,8 @@ class KubernetesBackend:
 
     async def machine(self, shown: Shown) -> Machine:  # noqa: ARG002 - who the others are, a pod is never told
         """Sums of the node."""
+        from jupyter_gpu.model.machine import Machine, Shown
+
         self._ready()
         assert self._node is not None
         try:

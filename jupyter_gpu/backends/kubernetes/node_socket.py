@@ -12,16 +12,18 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.details import GpuDetails, read_all
 from jupyter_gpu.model.gpu import MAX_GPUS, Gpu, Holder, read_uuid
-from jupyter_gpu.model.machine import Totals
 from jupyter_gpu.model.view import GpuLoad
 
 from .told import Told, read_told
 from .views import Node
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import GpuDetails
+    from jupyter_gpu.model.machine import Totals
 
 VARIABLE = "JUPYTER_GPU_NODE_SOCKET"
 """Environment variable that names the socket; set by the node plugin for the containers it serves."""
@@ -102,6 +104,8 @@ class NodeSocket:
 
     async def totals(self) -> Totals:
         """What of the node is free, and how many wait for it. Raises :class:`Unreachable`."""
+        from jupyter_gpu.model.machine import Totals
+
         async with self._connected() as (reader, writer):
             return _read(Totals.from_json, await _ask(reader, writer, "totals"))
 
@@ -226,6 +230,8 @@ def _read_shares(value: Any) -> dict[str, Any]:
 
 
 def _read_details(answer: Any) -> Mapping[str, GpuDetails]:
+    from jupyter_gpu.model.details import read_all
+
     return read_all(strict.an_object(answer, "details").get("gpus"), "gpus")
 
 

@@ -11,14 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from jupyter_gpu.backend import Listener
 from jupyter_gpu.model.annotations import Wish
-from jupyter_gpu.model.details import Details
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.lease import Change
-from jupyter_gpu.model.machine import Machine, Shown
 from jupyter_gpu.model.view import Sample, View
 from jupyter_gpu_node.enforcement import Preference
 
@@ -26,6 +24,10 @@ from . import poke
 from .pod import Outcome, Pod
 from .settings import Settings
 from .watch import Watch
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import Details
+    from jupyter_gpu.model.machine import Machine, Shown
 
 T = TypeVar("T")
 
@@ -129,6 +131,8 @@ class LocalBackend:
 
     async def details(self) -> Details:
         """Limits, rates and memory by process of the pod's GPUs."""
+        from jupyter_gpu.model.details import Details
+
         return Details(time.time(), await self._do(self._pod.details))
 
     async def machine(self, shown: Shown) -> Machine:

@@ -11,17 +11,14 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu import faults
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.annotations import record as next_request
-from jupyter_gpu.model.details import GpuDetails, named
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.lease import Change, resolve
-from jupyter_gpu.model.machine import Machine, Shown
-from jupyter_gpu.model.overview import overview
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.view import Condition, GpuLoad, Mode, View
@@ -39,7 +36,6 @@ from .membership import Place
 from .neighbours import NODE, families, sharers, survey
 from .processes import FIRST_NAMESPACE, Process, alive, boot, identify, namespace
 from .record import MAX_JUDGED, Record, without
-from .servers import claims
 from .settings import Settings
 from .sharing.ending import end
 from .sharing.seat import Seat
@@ -48,6 +44,10 @@ from .store import Session, Store
 from .strangers import Strangers, commands
 from .surroundings import surroundings
 from .views import Troubles, compose
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import GpuDetails
+    from jupyter_gpu.model.machine import Machine, Shown
 
 _log = logging.getLogger(__name__)
 
@@ -199,6 +199,8 @@ class Pod:
 
     def details(self) -> Mapping[str, GpuDetails]:
         """What is known of the pod's GPUs beside their load, for its user; by uuid."""
+        from jupyter_gpu.model.details import named
+
         known = {
             uuid: {holder.pid: holder for holder in holders} for uuid, holders in self._look_at_mine().holders.items()
         }
@@ -206,6 +208,10 @@ class Pod:
 
     def machine(self, shown: Shown) -> Machine:
         """All GPUs, with who has them and who waits, as far as ``shown`` goes."""
+        from jupyter_gpu.model.overview import overview
+
+        from .servers import claims
+
         with _plain_errors(self._store):
             with self._store.locked() as session:
                 found = session.read()
