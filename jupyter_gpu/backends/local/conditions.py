@@ -87,6 +87,15 @@ def state_unavailable(why: str) -> Condition:
     return _condition("StateUnavailable", why)
 
 
+def untold(gpus: str) -> Condition:
+    """Neither open files nor the driver say who uses a GPU."""
+    return _condition(
+        "UsersUnknown",
+        f"It can't be known which programs use {gpus}: there is no device of its own for each GPU, and the driver does "
+        "not tell. What is given back counts as free at once: end what uses it first.",
+    )
+
+
 _SHARED = "a directory that all servers of the machine share"
 
 

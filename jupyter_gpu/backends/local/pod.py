@@ -8,10 +8,9 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from jupyter_gpu import faults
@@ -25,14 +24,13 @@ from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.view import Condition, GpuLoad, Mode, View
 from jupyter_gpu_node import cgroup, fakes
 from jupyter_gpu_node.enforcement import MARK
-from jupyter_gpu_node.gpus import GpuSource
 from jupyter_gpu_node.plan import Observation, plan
 from jupyter_gpu_node.stock import INTERVAL, Stock
 from jupyter_gpu_scheduler.decide import decide
 from jupyter_gpu_scheduler.limits import refuse
 from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, NodeFacts, PodState
 
-from . import poke
+from . import poke, surroundings
 from .guard import Guard
 from .housekeeping import World, reap, tidy
 from .look import Excuses, Scope, Sight, Suspects, look
@@ -43,9 +41,10 @@ from .record import MAX_JUDGED, Record
 from .settings import Settings
 from .sharing.ending import end
 from .sharing.seat import Seat
+from .sources import simulated
+from .sources import source as _source
 from .store import Session, Store
 from .strangers import Strangers, commands
-from .surroundings import surroundings
 from .views import Troubles, compose
 
 _log = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ class Pod:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._store = Store(settings.state_dir)
-        self._stock = Stock(partial(_source, settings, self._store, self._move_out))
+        self._stock = Stock(partial(_source, settings, self._store, self._move_out, self._unguarded))
         self._guard: Guard | None = None
         self._socket: socket.socket | None = None
         server = identify(os.getpid())
@@ -95,8 +94,9 @@ class Pod:
         self._used = Sight()  # who has what is ours open: to show
         self._drained = Sight()  # who has what we gave back open: the proof
         self._strangers = Strangers()
-        self._around = surroundings(self._store.path, chosen=settings.state_dir is not None)
+        self._around = surroundings.surroundings(self._store.path, chosen=settings.state_dir is not None)
         self._told: Mapping[str, frozenset[int]] = {}  # by uuid, who uses what, where the driver must be asked
+        self._untold: tuple[int, ...] = ()  # GPUs of which nobody can tell
         self._pause = FIRST_PAUSE
         self._due: float | None = None
         self._problem = ""
@@ -117,8 +117,8 @@ class Pod:
 
         And what programs that take turns on GPUs need beside :meth:`search_path`.
         """
-        simulated = {fakes.VARIABLE: str(_simulated(self._store))} if self._settings.simulated_gpus else {}
-        return {MARK: self.uid, **simulated, **self._seat.environment}
+        stand_ins = {fakes.VARIABLE: str(simulated(self._store))} if self._settings.simulated_gpus else {}
+        return {MARK: self.uid, **stand_ins, **self._seat.environment}
 
     def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
         """What makes programs with this environment take turns on GPUs. Blocks; any thread may ask."""
@@ -138,7 +138,8 @@ class Pod:
             if settings.simulated_gpus:
                 self._stock.take()
         pid = settings.pid or os.getpid()
-        self._guard = Guard(self.uid, pid, self._stock.devices, settings.enforcement)
+        bare = "" if settings.simulated_gpus else surroundings.one_for_all()
+        self._guard = Guard(self.uid, pid, self._stock.devices, settings.enforcement, bare)
         faults.point("start:guarded")
         if pid == os.getpid():
             _put(self.environment)
@@ -227,6 +228,9 @@ class Pod:
         if group is not None:
             cgroup.enter(group.parent, pid)
 
+    def _unguarded(self) -> bool:
+        return self._guard is not None and self._guard.mode is Mode.SOFT
+
     def _leave(self) -> bool:
         if self._guard is None:
             return True
@@ -245,7 +249,7 @@ class Pod:
         """After each job, failed or not."""
         seat = self._seat
         damaged = len(self._world.unreadable)
-        place = (self._around, self._strangers.elsewhere)
+        place = (self._around, self._strangers.elsewhere, self._untold)
         troubles = Troubles(
             self._problem, damaged, self._repairs, seat.missing, seat.trouble, seat.notice, self._taken, *place
         )
@@ -457,6 +461,8 @@ class Pod:
         blind = os.geteuid() != 0
         asked = [gpu.uuid for gpu in self._stock.gpus if not gpu.simulated and (blind or gpu.device is None)]
         self._told = self._stock.users(asked) if namespace() == FIRST_NAMESPACE else {}
+        bare = [gpu for gpu in self._stock.gpus if not gpu.simulated and gpu.device is None]
+        self._untold = tuple(gpu.index for gpu in bare if gpu.uuid not in self._told)
 
     def _survey(self) -> None:
         """Look at who uses any of the GPUs."""
@@ -467,6 +473,8 @@ class Pod:
 
     def _look(self, uuids: frozenset[str], *, proof: bool = True, mappings: bool = False) -> Sight:
         assert self._guard is not None
+        if proof:
+            self._ask_driver()
         neighbours = self._world.neighbours
         scope = Scope(
             pod=self._guard.place,
@@ -556,18 +564,6 @@ def _remove(environment: Mapping[str, str]) -> None:
     for name, value in environment.items():
         if os.environ.get(name) == value:
             del os.environ[name]
-
-
-def _simulated(store: Store) -> Path:
-    return store.path / "simulated"
-
-
-def _source(settings: Settings, store: Store, leave: Callable[[int], None]) -> GpuSource:
-    if settings.simulated_gpus:
-        return fakes.SimulatedGpus(_simulated(store), settings.simulated_gpus)
-    from jupyter_gpu_node.nvml import NvmlSource
-
-    return NvmlSource(leave)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from .processes import FIRST_NAMESPACE, namespace
 
 DXG = Path("/dev/dxg")
 """The one device of all GPUs in WSL 2."""
+_OF_ONE_GPU = "nvidia[0-9]*"
 
 
 def surroundings(path: Path, *, chosen: bool) -> Surroundings:
@@ -28,6 +29,13 @@ def surroundings(path: Path, *, chosen: bool) -> Surroundings:
         first=_text("/proc/1/mountinfo") if namespace() == FIRST_NAMESPACE else None,
         contained=contained,
     )
+
+
+def one_for_all() -> str:
+    """Why no single GPU of this machine can be guarded, for people; empty if each has a device of its own."""
+    if not DXG.exists() or any(DXG.parent.glob(_OF_ONE_GPU)):
+        return ""
+    return f"All GPUs here are one device, {DXG}, as in WSL 2: nothing can keep a program from one of them alone."
 
 
 def elsewhere(processes: Iterable[proc.Process], known: Collection[str]) -> bool:

@@ -44,6 +44,8 @@ class Troubles:
     """Where the server runs."""
     elsewhere: frozenset[str] = frozenset()
     """Uuids of GPUs that are used by servers with records of their own."""
+    untold: tuple[int, ...] = ()
+    """GPUs of which nobody can tell who uses them."""
 
 
 def compose(
@@ -77,7 +79,7 @@ def compose(
         gpus=cards(record.allocated, record.attached, stock.seen, used.holders, strangers),
         conditions=(
             *_of_guard(guard),
-            *_of_gpus(stock, settings),
+            *_of_gpus(stock, settings, troubles.untold),
             *_of_shares(record, troubles),
             *_of_state(troubles),
             *_of_place(stock, troubles),
@@ -94,7 +96,7 @@ def _of_guard(guard: Guard | None) -> Iterator[Condition]:
         yield conditions.rules_failed(guard.problem)
 
 
-def _of_gpus(stock: Stock, settings: Settings) -> Iterator[Condition]:
+def _of_gpus(stock: Stock, settings: Settings, untold: Sequence[int]) -> Iterator[Condition]:
     if not stock.known:
         yield conditions.looking()
     elif stock.failed:
@@ -103,6 +105,8 @@ def _of_gpus(stock: Stock, settings: Settings) -> Iterator[Condition]:
         yield conditions.no_gpu(stock.note)
     elif settings.simulated_gpus:
         yield conditions.simulated(len(stock.gpus))
+    if untold:
+        yield conditions.untold(_named(untold))
 
 
 def _of_place(stock: Stock, troubles: Troubles) -> Iterator[Condition]:
@@ -113,12 +117,15 @@ def _of_place(stock: Stock, troubles: Troubles) -> Iterator[Condition]:
     others = sorted(gpu.index for uuid in troubles.elsewhere if (gpu := stock.seen.get(uuid)))
     why = apart(around)
     if others:
-        numbers = ", ".join(map(str, others))
-        yield conditions.elsewhere(around.path, f"GPU {numbers} is" if len(others) == 1 else f"GPUs {numbers} are")
+        yield conditions.elsewhere(around.path, f"{_named(others)} {'is' if len(others) == 1 else 'are'}")
     elif why:
         yield conditions.apart(around.path, why.value)
     if around.contained and not why and not all(gpu.simulated for gpu in stock.gpus):
         yield conditions.contained()
+
+
+def _named(indices: Sequence[int]) -> str:
+    return f"GPU{'s' if len(indices) > 1 else ''} {', '.join(map(str, sorted(indices)))}"
 
 
 def _of_shares(record: Record, troubles: Troubles) -> Iterator[Condition]:

@@ -1,0 +1,26 @@
+"""Which GPUs a server of this machine uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from jupyter_gpu_node import fakes
+from jupyter_gpu_node.gpus import GpuSource
+
+from .settings import Settings
+from .store import Store
+
+
+def simulated(store: Store) -> Path:
+    """Where simulated GPUs lie."""
+    return store.path / "simulated"
+
+
+def source(settings: Settings, store: Store, leave: Callable[[int], None], unguarded: Callable[[], bool]) -> GpuSource:
+    """The GPUs; ``leave`` moves a helper process out of the pod, ``unguarded`` says whether the mode is soft."""
+    if settings.simulated_gpus:
+        return fakes.SimulatedGpus(simulated(store), settings.simulated_gpus)
+    from jupyter_gpu_node.nvml import NvmlSource
+
+    return NvmlSource(leave, bare=unguarded)
