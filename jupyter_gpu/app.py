@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
+from traitlets import Bool, CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
 from traitlets.config.application import catch_config_error
 
 from . import discover
@@ -119,6 +119,12 @@ class GpuExtension(ExtensionApp):
         Unicode(),
         help="""Names of programs outside this server that may have a GPU open without keeping it from being
         given back, such as ["Xorg", "nvidia-persistenced"].""",
+    ).tag(config=True)
+
+    follow_visible_devices = Bool(
+        True,
+        help="""Whether the CUDA_VISIBLE_DEVICES that this server is started with, by SLURM for example, limits which
+        GPUs of this machine it uses. Simulated GPUs are never limited by it.""",
     ).tag(config=True)
 
     sample_interval = Float(
@@ -299,6 +305,7 @@ class GpuExtension(ExtensionApp):
             enforcement=self.enforcement,
             system_holders=tuple(self.system_holders),
             priority=self.priority,
+            follow_visible_devices=self.follow_visible_devices,
         )
 
     async def _start(self) -> None:

@@ -48,6 +48,7 @@ class LocalBackend:
         enforcement: Preference = "auto",
         system_holders: tuple[str, ...] = (),
         priority: int = 0,
+        follow_visible_devices: bool = True,
         pid: int | None = None,
     ) -> None:
         self._pod = Pod(
@@ -59,6 +60,7 @@ class LocalBackend:
                 enforcement=enforcement,
                 system_holders=system_holders,
                 priority=priority,
+                follow_visible_devices=follow_visible_devices,
                 pid=pid,
             )
         )

@@ -34,6 +34,15 @@ def no_gpu(why: str) -> Condition:
     return _condition("NoGpu", f"This machine has no GPU that can be used. {why}".rstrip())
 
 
+def site_limit(value: str, what: str) -> Condition:
+    """The environment hides GPUs from this server."""
+    return _condition(
+        "SiteLimit",
+        f"This server was started with CUDA_VISIBLE_DEVICES={value[:128]!r}, as sites and SLURM set it: {what} To use "
+        "all, start it without, or set c.GpuExtension.follow_visible_devices = False.",
+    )
+
+
 def inventory_failed(why: str) -> Condition:
     """There may be GPUs, but they cannot be asked."""
     return _condition("GpusNotReadable", f"The GPUs of this machine can't be read now. {why}".rstrip())

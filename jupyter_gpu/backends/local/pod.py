@@ -46,6 +46,7 @@ from .sources import source as _source
 from .store import Session, Store
 from .strangers import Strangers, commands
 from .views import Troubles, compose
+from .visible import SiteLimit
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +81,11 @@ class Pod:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._store = Store(settings.state_dir)
-        self._stock = Stock(partial(_source, settings, self._store, self._move_out, self._unguarded))
+        follows = settings.follow_visible_devices and not settings.simulated_gpus
+        self._site = SiteLimit(surroundings.site_limit(os.environ, self._store.pods) if follows else None)
+        self._stock = Stock(
+            partial(_source, settings, self._store, self._move_out, self._unguarded), choose=self._site.choose
+        )
         self._guard: Guard | None = None
         self._socket: socket.socket | None = None
         server = identify(os.getpid())
@@ -118,7 +123,8 @@ class Pod:
         And what programs that take turns on GPUs need beside :meth:`search_path`.
         """
         stand_ins = {fakes.VARIABLE: str(simulated(self._store))} if self._settings.simulated_gpus else {}
-        return {MARK: self.uid, **stand_ins, **self._seat.environment}
+        limit = {surroundings.SITE: self._site.value} if self._site.value is not None else {}
+        return {MARK: self.uid, **stand_ins, **limit, **self._seat.environment}
 
     def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
         """What makes programs with this environment take turns on GPUs. Blocks; any thread may ask."""
@@ -249,7 +255,7 @@ class Pod:
         """After each job, failed or not."""
         seat = self._seat
         damaged = len(self._world.unreadable)
-        place = (self._around, self._strangers.elsewhere, self._untold)
+        place = (self._around, self._strangers.elsewhere, self._untold, self._site)
         troubles = Troubles(
             self._problem, damaged, self._repairs, seat.missing, seat.trouble, seat.notice, self._taken, *place
         )

@@ -26,5 +26,7 @@ class Settings:
     """Names of programs outside every pod that may have GPUs open for ever, such as ``Xorg``."""
     priority: int = 0
     """Of a wish that does not say its own: 0–9, higher is served first."""
+    follow_visible_devices: bool = True
+    """Whether the `CUDA_VISIBLE_DEVICES` that this process was started with limits the GPUs; simulated ones never."""
     pid: int | None = None
     """The process that stands for the pod; ``None``: this one."""

@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from jupyter_gpu_node import cgroup, proc
 from jupyter_gpu_node.enforcement import MARK
 
+from . import visible
 from .apart import Surroundings
 from .processes import FIRST_NAMESPACE, namespace
+from .record import MAX_BYTES, Record
 
 DXG = Path("/dev/dxg")
 """The one device of all GPUs in WSL 2."""
+SITE = "JUPYTER_GPU_SITE_DEVICES"
+"""Environment variable of programs of a server that a site limits: to what."""
+_UID = re.compile(r"[0-9a-f]{32}")
 _OF_ONE_GPU = "nvidia[0-9]*"
 
 
@@ -36,6 +41,29 @@ def one_for_all() -> str:
     if not DXG.exists() or any(DXG.parent.glob(_OF_ONE_GPU)):
         return ""
     return f"All GPUs here are one device, {DXG}, as in WSL 2: nothing can keep a program from one of them alone."
+
+
+def site_limit(environ: Mapping[str, str], pods: Path) -> str | None:
+    """The `CUDA_VISIBLE_DEVICES` that the site gave this server; None where it gave none.
+
+    A server that was started in a notebook's terminal has inherited one that tells which GPUs that notebook's server
+    had then. That is no limit: the two share out GPUs as any two servers do. What limits the outer one limits both.
+    """
+    outer = environ.get(MARK, "")
+    return environ.get(SITE) if outer and _inside(outer, pods) else environ.get(visible.VARIABLE)
+
+
+def _inside(uid: str, pods: Path) -> bool:
+    """Whether this process descends from that pod's server: anything else may have copied its environment."""
+    started = proc.process_start_time(os.getpid())
+    if not _UID.fullmatch(uid):
+        return False
+    try:
+        with (pods / f"{uid}.json").open("rb") as file:
+            server = Record.decode(file.read(MAX_BYTES)).server
+    except (OSError, ValueError):
+        return False
+    return started is not None and (server.pid, server.started) in proc.line(os.getpid(), started)[1:]
 
 
 def elsewhere(processes: Iterable[proc.Process], known: Collection[str]) -> bool:

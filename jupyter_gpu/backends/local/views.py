@@ -17,6 +17,7 @@ from .guard import Guard
 from .look import Sight
 from .record import Record
 from .settings import Settings
+from .visible import SiteLimit
 
 MAX_REPAIRS = 4
 """That are told of at a time."""
@@ -46,6 +47,8 @@ class Troubles:
     """Uuids of GPUs that are used by servers with records of their own."""
     untold: tuple[int, ...] = ()
     """GPUs of which nobody can tell who uses them."""
+    site: SiteLimit | None = None
+    """Which GPUs the site lets the server use."""
 
 
 def compose(
@@ -79,7 +82,7 @@ def compose(
         gpus=cards(record.allocated, record.attached, stock.seen, used.holders, strangers),
         conditions=(
             *_of_guard(guard),
-            *_of_gpus(stock, settings, troubles.untold),
+            *_of_gpus(stock, settings, troubles),
             *_of_shares(record, troubles),
             *_of_state(troubles),
             *_of_place(stock, troubles),
@@ -96,7 +99,7 @@ def _of_guard(guard: Guard | None) -> Iterator[Condition]:
         yield conditions.rules_failed(guard.problem)
 
 
-def _of_gpus(stock: Stock, settings: Settings, untold: Sequence[int]) -> Iterator[Condition]:
+def _of_gpus(stock: Stock, settings: Settings, troubles: Troubles) -> Iterator[Condition]:
     if not stock.known:
         yield conditions.looking()
     elif stock.failed:
@@ -105,8 +108,11 @@ def _of_gpus(stock: Stock, settings: Settings, untold: Sequence[int]) -> Iterato
         yield conditions.no_gpu(stock.note)
     elif settings.simulated_gpus:
         yield conditions.simulated(len(stock.gpus))
-    if untold:
-        yield conditions.untold(_named(untold))
+    if troubles.untold:
+        yield conditions.untold(_named(troubles.untold))
+    site = troubles.site
+    if site and site.value is not None and stock.known and (what := site.told(stock.all)):
+        yield conditions.site_limit(site.value, what)
 
 
 def _of_place(stock: Stock, troubles: Troubles) -> Iterator[Condition]:
