@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
+from traitlets import Bool, CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
 from traitlets.config.application import catch_config_error
 
 from . import discover, provisioning
@@ -123,6 +123,12 @@ class GpuExtension(ExtensionApp):
         Unicode(),
         help="""Names of programs outside this server that may have a GPU open without keeping it from being
         given back, such as ["Xorg", "nvidia-persistenced"].""",
+    ).tag(config=True)
+
+    follow_visible_devices = Bool(
+        True,
+        help="""Whether the CUDA_VISIBLE_DEVICES that this server is started with, by SLURM for example, limits which
+        GPUs of this machine it uses. Simulated GPUs are never limited by it.""",
     ).tag(config=True)
 
     sample_interval = Float(
@@ -333,6 +339,7 @@ class GpuExtension(ExtensionApp):
             system_holders=tuple(self.system_holders),
             priority=self.priority,
             patience=self.patience,
+            follow_visible_devices=self.follow_visible_devices,
         )
 
     async def _start(self) -> None:

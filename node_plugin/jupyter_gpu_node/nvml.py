@@ -59,7 +59,8 @@ class NvmlSource:
 
     Make it before the server enters its control group. ``leave`` is called with the pid of each helper that is started
     later and moves it outside. ``deadline`` (seconds) is for an answer; the first has ``first_deadline``, because the
-    driver may have to start the GPUs. What failed is tried again after ``retry`` seconds.
+    driver may have to start the GPUs. What failed is tried again after ``retry`` seconds. ``bare`` says whether GPUs
+    without a device of their own count: nothing can guard them.
     """
 
     simulated = False
@@ -73,8 +74,10 @@ class NvmlSource:
         retry: float = 60,
         environment: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        bare: Callable[[], bool] = lambda: False,
     ) -> None:
         self.leave = leave
+        self._bare = bare
         self.note = ""
         self._deadlines = (first_deadline, deadline)
         self._retry = retry
@@ -93,7 +96,7 @@ class NvmlSource:
     def inventory(self) -> tuple[Gpu, ...]:
         """All GPUs by index; one that does not answer stays as it was, unhealthy."""
         with self._lock:
-            answer = self._ask({"do": "inventory"})
+            answer = self._ask({"do": "inventory", "bare": self._bare()})
             if answer is not None:
                 self._learn(answer)
             gpus = [self._judged(gpu, silent=answer is None) for gpu in self._known.values()]

@@ -1,6 +1,8 @@
 """The process that talks to NVML: ``python -P -m jupyter_gpu_node.nvml_helper``. Its other end is :mod:`.nvml`.
 
-One JSON object a line. In: ``{"do": "inventory" | "loads" | "details" | "users", "uuids": […]?, "skip": [index…]}``.
+One JSON object a line. In: ``{"do": "inventory" | "loads" | "details" | "users", "uuids": […]?, "skip": [index…],
+"bare": true?}``, ``bare`` if GPUs without a device of their own count.
+
 Out: any number of ``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs,
 and of ``{"uuid", "xid"}`` for errors that the driver reported since the last time; then ``{"gpus": […], "actions":
 {…}}``, or ``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory annotation,
@@ -28,6 +30,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from jupyter_gpu.model.gpu import Device, Gpu
 
+DXG = "/dev/dxg"
+"""What stands for all GPUs in WSL 2."""
+
 if TYPE_CHECKING:
     from .nvml_closer import Closer
 
@@ -47,8 +52,8 @@ class Nvml:
         self.api.nvmlInit()
         self.closer: Closer | None = None
 
-    def inventory(self, skip: Collection[int]) -> list[dict[str, Any]]:
-        """Every GPU but those to skip."""
+    def inventory(self, skip: Collection[int], *, bare: bool = False) -> list[dict[str, Any]]:
+        """Every GPU but those to skip; ``bare``: those without a device of their own are not refused."""
         self.read_events()
         self.actions = {}
         items: dict[int, dict[str, Any]] = {}
@@ -59,7 +64,7 @@ class Nvml:
             self.say({"at": index})
             try:
                 handles[index] = self.api.nvmlDeviceGetHandleByIndex(index)
-                items[index] = self.describe(index, handles[index])
+                items[index] = self.describe(index, handles[index], bare=bare)
             except (self.api.NVMLError, OSError, ValueError) as error:
                 items[index] = {"index": index, "error": _sentence(error)}
         present = frozenset(handles)
@@ -73,17 +78,20 @@ class Nvml:
                     items[index][word] = name
         return [items[index] for index in sorted(items)]
 
-    def describe(self, index: int, handle: Any) -> dict[str, Any]:
+    def describe(self, index: int, handle: Any, *, bare: bool) -> dict[str, Any]:
         """One GPU without its neighbours."""
         uuid = _text(self.api.nvmlDeviceGetUUID(handle))
-        path = f"/dev/nvidia{self.api.nvmlDeviceGetMinorNumber(handle)}"
+        number = self.number(handle)
+        if number is None and not bare:
+            raise ValueError("it has no device of its own, so nothing can guard it; it can be used in soft mode")
+        path = f"/dev/nvidia{number}" if number is not None else DXG if Path(DXG).exists() else ""
         problem = self.health(handle)
         found = Gpu(
             uuid=uuid,
             index=index,
             model=_text(self.api.nvmlDeviceGetName(handle)),
             memory=int(self.api.nvmlDeviceGetMemoryInfo(handle).total),
-            device=_device(path),
+            device=_device(path) if number is not None else None,
             path=path,
             healthy=not problem,
             health=problem,
@@ -92,6 +100,15 @@ class Nvml:
         self.names[_address(handle)] = uuid
         self.actions[uuid] = self.action(handle)
         return found
+
+    def number(self, handle: Any) -> str | None:
+        """Of its device node; None for a GPU that has none, as in WSL 2."""
+        try:
+            return str(self.api.nvmlDeviceGetMinorNumber(handle))
+        except self.api.NVMLError as error:
+            if getattr(error, "value", None) != self.api.NVML_ERROR_NOT_SUPPORTED:
+                raise
+            return None
 
     def health(self, handle: Any) -> str:
         """What is wrong with the GPU, as far as a few cheap questions tell."""
@@ -269,7 +286,8 @@ def serve(questions: TextIO, answers: TextIO) -> None:
             elif question["do"] == "users":
                 say({"gpus": nvml.users(question["uuids"], question["skip"])})
             else:
-                say({"gpus": nvml.inventory(question["skip"]), "actions": nvml.actions})
+                found = nvml.inventory(question["skip"], bare=question.get("bare", False))
+                say({"gpus": found, "actions": nvml.actions})
         except nvml.api.NVMLError as error:
             say({"error": f"The NVIDIA driver failed: {_sentence(error)}"})
 

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -54,17 +54,26 @@ A MIG instance is used through the node of its GPU, so it is covered by that.
 class Stock:
     """Asks a :class:`~jupyter_gpu_node.gpus.GpuSource`, and stays calm when it fails."""
 
-    def __init__(self, open_source: Callable[[], GpuSource], always: Collection[Device] = NVIDIA) -> None:
+    def __init__(
+        self,
+        open_source: Callable[[], GpuSource],
+        always: Collection[Device] = NVIDIA,
+        choose: Callable[[Sequence[Gpu]], tuple[Gpu, ...]] = tuple,
+    ) -> None:
+        """``choose``: which of all GPUs may be decided about; the rest is covered by device rules all the same."""
         self._open = open_source
+        self._choose = choose
         self._always = frozenset(always)
         self._source: GpuSource | None = None
         self._asked: float | None = None
         self.gpus: tuple[Gpu, ...] = ()
         """Those that can be decided about."""
+        self.all: tuple[Gpu, ...] = ()
+        """Those that there are."""
         self.seen: dict[str, Gpu] = {}
         """Every GPU that was ever there, by uuid."""
         self.failed = False
-        """Whether the GPUs in :attr:`gpus` could not be asked last time."""
+        """Whether the GPUs in :attr:`all` could not be asked last time."""
 
     @property
     def known(self) -> bool:
@@ -105,16 +114,16 @@ class Stock:
         found = self._source.inventory()
         self._asked = time.monotonic()
         # All of them gone at once is the driver, not the GPUs: nothing is taken away because of it, nothing granted.
-        self.failed = not found and bool(self.gpus)
+        self.failed = not found and bool(self.all)
         if self.failed:
             health = self.note or NO_ANSWER
-            found = tuple(replace(gpu, healthy=False, health=health) for gpu in self.gpus)
-        changed = found != self.gpus
+            found = tuple(replace(gpu, healthy=False, health=health) for gpu in self.all)
+        changed = found != self.all
         if changed:
             vanished = self.seen.keys() - {gpu.uuid for gpu in found}
             self.seen.update({uuid: replace(self.seen[uuid], healthy=False, health=_VANISHED) for uuid in vanished})
             self.seen.update({gpu.uuid: gpu for gpu in found})
-            self.gpus = found
+            self.all, self.gpus = found, self._choose(found)
         return changed
 
     def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:

@@ -169,6 +169,18 @@ class Actor:
         pretend(count, Path(using) if using else None)
         strangers.EVERY = every
 
+    def put(self, **variables: str) -> None:
+        """Into the environment, as whoever starts a server does."""
+        os.environ.update(variables)
+
+    def wsl(self, driver: str, dxg: str) -> None:
+        """As in WSL 2: a driver that answers what a file says, and one device for all GPUs."""
+        from jupyter_gpu.backends.local import surroundings
+
+        hardware = Path(__file__).parents[1] / "node" / "fake_hardware"
+        os.environ.update(FAKE_NVML=driver, PYTHONPATH=f"{hardware}:{os.pathsep.join(sys.path)}")
+        surroundings.DXG = Path(dxg)
+
     # -- like a server ------------------------------------------------------------------------------------------------
 
     async def start(self, *, patient: bool = True, **options: Any) -> dict[str, Any]:

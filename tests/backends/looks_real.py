@@ -33,7 +33,7 @@ class LooksReal(SimulatedGpus):
 def pretend(count: int, using: Path | None = None) -> None:
     """Have servers of this process find this many; ``using``: a file with pids."""
 
-    def source(_: Settings, store: Store, __: object) -> LooksReal:
+    def source(_: Settings, store: Store, *__: object) -> LooksReal:
         made = LooksReal(store.path / "simulated", count)
         if using:
             made.using = lambda: [int(word) for word in using.read_text().split()]

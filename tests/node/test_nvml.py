@@ -51,9 +51,12 @@ class Driver:
         draft.write_text(json.dumps({"gpus": gpus, "nodes": self.nodes, **world}))
         draft.replace(self.path)
 
-    def source(self, deadline: float = 20, leave: Callable[[int], None] | None = None) -> NvmlSource:
+    def source(
+        self, deadline: float = 20, leave: Callable[[int], None] | None = None, *, bare: bool = False
+    ) -> NvmlSource:
         environment = {"FAKE_NVML": str(self.path), "PYTHONPATH": f"{HARDWARE}:{os.pathsep.join(sys.path)}"}
-        source = NvmlSource(leave, deadline=deadline, retry=60, environment=environment, clock=self.clock)
+        options: dict[str, Any] = {"environment": environment, "clock": self.clock, "bare": lambda: bare}
+        source = NvmlSource(leave, deadline=deadline, retry=60, **options)
         self.sources.append(source)
         return source
 
@@ -452,3 +455,15 @@ def test_a_gpu_that_hangs_when_asked_who_uses_it(driver: Driver) -> None:
     source.inventory()
     assert source.users(["GPU-a", "GPU-b"]) == {"GPU-b": {8}}
     assert health(source) == [("a", False), ("b", True)]
+
+
+def test_a_gpu_without_a_device(driver: Driver) -> None:
+    """In WSL 2 the driver knows no number: where GPUs must be guarded it can't be used, which is said; else it can."""
+    driver.set(gpu("a", unnumbered=True), gpu("b", fails="MinorNumber"), gpu("c"))
+    guarded = driver.source()
+    assert health(guarded) == [("c", True)]
+    assert "it has no device of its own" in guarded.note
+    bare = driver.source(bare=True)
+    assert [(gpu.uuid, gpu.device, gpu.path) for gpu in bare.inventory()][:1] == [("GPU-a", None, "")]
+    assert health(bare) == [("a", True), ("c", True)], "any other error is one"
+    assert "GPU is lost" in bare.note

@@ -26,7 +26,7 @@ from .conftest import Call, Connect
 
 OURS = (
     *("backend", "simulated_gpus", "limit", "fractions", "state_dir", "enforcement"),
-    *("system_holders", "sample_interval", "history", "priority"),
+    *("system_holders", "sample_interval", "history", "priority", "follow_visible_devices"),
 )
 
 

@@ -56,6 +56,7 @@ class LocalBackend:
         system_holders: tuple[str, ...] = (),
         priority: int = 0,
         patience: float = 3600.0,
+        follow_visible_devices: bool = True,
         pid: int | None = None,
     ) -> None:
         self._pod = Pod(
@@ -68,6 +69,7 @@ class LocalBackend:
                 system_holders=system_holders,
                 priority=priority,
                 patience=patience,
+                follow_visible_devices=follow_visible_devices,
                 pid=pid,
             )
         )

@@ -41,6 +41,15 @@ def no_gpu(why: str) -> Condition:
     return _condition("NoGpu", f"This machine has no GPU that can be used. {why}".rstrip())
 
 
+def site_limit(value: str, what: str) -> Condition:
+    """The environment hides GPUs from this server."""
+    return _condition(
+        "SiteLimit",
+        f"This server was started with CUDA_VISIBLE_DEVICES={value[:128]!r}, as sites and SLURM set it: {what} To use "
+        "all, start it without, or set c.GpuExtension.follow_visible_devices = False.",
+    )
+
+
 def inventory_failed(why: str) -> Condition:
     """There may be GPUs, but they cannot be asked."""
     return _condition("GpusNotReadable", f"The GPUs of this machine can't be read now. {why}".rstrip())
@@ -104,6 +113,15 @@ def waiting_for_repair(count: int) -> Condition:
 def state_unavailable(why: str) -> Condition:
     """The state directory cannot be used now."""
     return _condition("StateUnavailable", why)
+
+
+def untold(gpus: str) -> Condition:
+    """Neither open files nor the driver say who uses a GPU."""
+    return _condition(
+        "UsersUnknown",
+        f"It can't be known which programs use {gpus}: there is no device of its own for each GPU, and the driver does "
+        "not tell. What is given back counts as free at once: end what uses it first.",
+    )
 
 
 _SHARED = "a directory that all servers of the machine share"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import Mode
 from jupyter_gpu_node import enforcement
@@ -15,10 +16,18 @@ from .membership import Place
 class Guard:
     """One pod's enforcement. From its making on the pod's process and its children can open no managed device."""
 
-    def __init__(self, uid: str, pid: int, managed: frozenset[Device], preference: enforcement.Preference) -> None:
+    def __init__(
+        self, uid: str, pid: int, managed: frozenset[Device], preference: enforcement.Preference, bare: str = ""
+    ) -> None:
+        """``bare``: why no single GPU here can be guarded; then the mode is soft, or the server is refused."""
         self._uid = uid
         self._pid = pid
-        self._enforcement = enforcement.choose(managed, uid, pid, preference)
+        if bare and preference == "required":
+            raise BackendUnavailable(f"The operating system cannot guard the GPUs. {bare}")
+        if bare:
+            self._enforcement: enforcement.Enforcement = enforcement.SoftEnforcement(uid, pid, bare)
+        else:
+            self._enforcement = enforcement.choose(managed, uid, pid, preference)
         self._rules = DeviceRules(managed)
         self.allowed: frozenset[str] = frozenset()
         """Uuids that the rules in force allow."""

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,28 +21,28 @@ from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.lease import Change, resolve
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
-from jupyter_gpu.model.view import Condition, GpuLoad, Mode, View
+from jupyter_gpu.model.view import GpuLoad, Mode, View
 from jupyter_gpu_node import cgroup, fakes
 from jupyter_gpu_node.enforcement import MARK
 from jupyter_gpu_node.plan import Observation, plan
 from jupyter_gpu_node.stock import INTERVAL, Stock
 from jupyter_gpu_scheduler.snapshot import PodState
 
-from . import poke
+from . import poke, surroundings
 from .guard import Guard
 from .housekeeping import World, reap, tidy
 from .look import Excuses, Scope, Sight, Suspects, look
 from .membership import Place
 from .neighbours import NODE, families, sharers, survey
-from .processes import FIRST_NAMESPACE, Process, alive, boot, identify, namespace
+from .processes import FIRST_NAMESPACE, Process, alive, boot, identify, namespace, since_boot
 from .record import MAX_JUDGED, Record, without
 from .settings import Settings
 from .sharing.ending import end
 from .sharing.seat import Seat
-from .source import open_source, simulated_folder
-from .store import Session, Store
+from .site_limit import SiteLimit
+from .sources import open_source, simulated_folder
+from .store import Session, Store, plain_errors
 from .strangers import Strangers, commands
-from .surroundings import surroundings
 from .views import Troubles, compose
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
@@ -82,7 +82,11 @@ class Pod:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._store = Store(settings.state_dir)
-        self._stock = Stock(partial(open_source, settings, self._store, self._move_out))
+        follows = settings.follow_visible_devices and not settings.simulated_gpus
+        self._site = SiteLimit(surroundings.site_limit(os.environ, self._store.pods) if follows else None)
+        self._stock = Stock(
+            partial(open_source, settings, self._store, self._move_out, self._unguarded), choose=self._site.choose
+        )
         self._guard: Guard | None = None
         self._socket: socket.socket | None = None
         server = identify(os.getpid())
@@ -96,8 +100,9 @@ class Pod:
         self._used = Sight()  # who has what is ours open: to show
         self._drained = Sight()  # who has what we gave back open: the proof
         self._strangers = Strangers()
-        self._around = surroundings(self._store.path, chosen=settings.state_dir is not None)
+        self._around = surroundings.surroundings(self._store.path, chosen=settings.state_dir is not None)
         self._told: Mapping[str, frozenset[int]] = {}  # by uuid, who uses what, where the driver must be asked
+        self._untold: tuple[int, ...] = ()  # GPUs of which nobody can tell
         self._pause = FIRST_PAUSE
         self._due: float | None = None
         self._problem = ""
@@ -119,7 +124,8 @@ class Pod:
         And what programs that take turns on GPUs need beside :meth:`search_path`.
         """
         simulated = {fakes.VARIABLE: str(simulated_folder(self._store))} if self._settings.simulated_gpus else {}
-        return {MARK: self.uid, **simulated, **self._seat.environment}
+        limit = {surroundings.SITE: self._site.value} if self._site.value is not None else {}
+        return {MARK: self.uid, **simulated, **limit, **self._seat.environment}
 
     def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
         """What makes programs with this environment take turns on GPUs. Blocks; any thread may ask."""
@@ -139,7 +145,8 @@ class Pod:
             if settings.simulated_gpus:
                 self._stock.take()
         pid = settings.pid or os.getpid()
-        self._guard = Guard(self.uid, pid, self._stock.devices, settings.enforcement)
+        bare = "" if settings.simulated_gpus else surroundings.one_for_all()
+        self._guard = Guard(self.uid, pid, self._stock.devices, settings.enforcement, bare)
         faults.point("start:guarded")
         if pid == os.getpid():
             _put(self.environment)
@@ -156,7 +163,7 @@ class Pod:
         wish = resolve(wish, self._record.requested)
         if wish.priority is None and self._settings.priority:
             wish = replace(wish, priority=self._settings.priority)
-        with _plain_errors(self._store):
+        with plain_errors(self._store):
             self._stock.take()
         from jupyter_gpu_scheduler.limits import refuse  # as in _decision
 
@@ -167,7 +174,7 @@ class Pod:
         self._repairs = self._taken = ()
         self._pause = FIRST_PAUSE
         try:
-            with _plain_errors(self._store):
+            with plain_errors(self._store):
                 self._advance(wish)
         except BackendUnavailable as failure:
             self._try_again(failure)
@@ -212,7 +219,7 @@ class Pod:
 
         from .servers import claims
 
-        with _plain_errors(self._store):
+        with plain_errors(self._store):
             with self._store.locked() as session:
                 found = session.read()
             everybody = claims(self._record, survey(found.entries, self.uid))
@@ -256,6 +263,9 @@ class Pod:
         if group is not None:
             cgroup.enter(group.parent, pid)
 
+    def _unguarded(self) -> bool:
+        return self._guard is not None and self._guard.mode is Mode.SOFT
+
     def _leave(self) -> bool:
         if self._guard is None:
             return True
@@ -274,14 +284,14 @@ class Pod:
         """After each job, failed or not."""
         seat = self._seat
         damaged = len(self._world.unreadable)
-        place = (self._around, self._strangers.elsewhere)
+        place = (self._around, self._strangers.elsewhere, self._untold, self._site)
         troubles = Troubles(
             self._problem, damaged, self._repairs, seat.missing, seat.trouble, seat.notice, self._taken, *place
         )
         known = (self._record, self._stock, self._guard, self._settings, troubles, self._used, self._strangers.told())
         view = compose(self.view.version, *known)
         if view != self.view:
-            _warn_of(set(view.conditions) - set(self.view.conditions))
+            surroundings.warn_of(set(view.conditions) - set(self.view.conditions))
             self.view = replace(view, version=self.view.version + 1)
         return Outcome(self.view, self._socket, self._due, self._watch())
 
@@ -391,7 +401,7 @@ class Pod:
             neighbours=(pod for pod in self._world.neighbours if pod.uid not in self._empty),
             unreadable=bool(self._world.unreadable),
             patience=self._settings.patience,
-            now=_since_boot(),
+            now=since_boot(),
         )
 
     def _carry_out(self, session: Session, sight: Sight) -> None:
@@ -487,6 +497,8 @@ class Pod:
         blind = os.geteuid() != 0
         asked = [gpu.uuid for gpu in self._stock.gpus if not gpu.simulated and (blind or gpu.device is None)]
         self._told = self._stock.users(asked) if namespace() == FIRST_NAMESPACE else {}
+        bare = [gpu for gpu in self._stock.gpus if not gpu.simulated and gpu.device is None]
+        self._untold = tuple(gpu.index for gpu in bare if gpu.uuid not in self._told)
 
     def _survey(self) -> None:
         """Look at who uses any of the GPUs."""
@@ -497,6 +509,8 @@ class Pod:
 
     def _look(self, uuids: frozenset[str], *, proof: bool = True, mappings: bool = False) -> Sight:
         assert self._guard is not None
+        if proof:
+            self._ask_driver()
         neighbours = self._world.neighbours
         scope = Scope(
             pod=self._guard.place,
@@ -541,7 +555,7 @@ class Pod:
         from jupyter_gpu_scheduler.aging import overdue_at  # as in _decision
 
         when = overdue_at(self._record.allocated, self._settings.patience)
-        return 0.0 if when is None else max(0.0, when - _since_boot())
+        return 0.0 if when is None else max(0.0, when - since_boot())
 
     def _watch(self) -> frozenset[Process]:
         """Whoever has what we wait for: if a server is killed, nobody pokes us."""
@@ -557,7 +571,7 @@ class Pod:
     def _may_fail(self) -> Any:
         """What goes on by itself and fails is told in the view and tried again."""
         try:
-            with _plain_errors(self._store):
+            with plain_errors(self._store):
                 yield
         except BackendUnavailable as error:
             self._try_again(error)
@@ -570,18 +584,6 @@ class Pod:
         self._retry = min(self._retry * 2, LAST_RETRY)
 
 
-def _warn_of(conditions: Iterable[Condition]) -> None:
-    """What an administrator must know before it does harm is in the log as well."""
-    for condition in conditions:
-        if condition.type in ("StateApart", "Contained"):
-            _log.warning("%s", condition.message)
-
-
-def _since_boot() -> float:
-    """Read the clock that nobody sets, and that goes on while the machine sleeps: the same for all its servers."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 def _put(environment: Mapping[str, str]) -> None:
     """Into that of this process: what it starts by itself, such as terminals, has it too."""
     os.environ.update(environment)
@@ -591,16 +593,3 @@ def _remove(environment: Mapping[str, str]) -> None:
     for name, value in environment.items():
         if os.environ.get(name) == value:
             del os.environ[name]
-
-
-@contextlib.contextmanager
-def _plain_errors(store: Store) -> Any:
-    """An error of the operating system, in words for people."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise BackendUnavailable(
-            f"GPUs can't be used now: {error}. What you have stays as it is. If it goes on, look into the server's log "
-            f"and at {store.path}.",
-            path=str(store.path),
-        ) from error

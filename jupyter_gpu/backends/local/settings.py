@@ -28,5 +28,7 @@ class Settings:
     """Of a wish that does not say its own: 0–9, higher is served first."""
     patience: float = 3600.0
     """Seconds after which a wish in line is passed over by no later one, whatever its priority."""
+    follow_visible_devices: bool = True
+    """Whether the `CUDA_VISIBLE_DEVICES` that this process was started with limits the GPUs; simulated ones never."""
     pid: int | None = None
     """The process that stands for the pod; ``None``: this one."""

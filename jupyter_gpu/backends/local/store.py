@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jupyter_gpu import faults
 from jupyter_gpu.model import strict
@@ -251,3 +251,16 @@ def _lock(folder: int, deadline: float) -> bool:
             pause = min(pause * 1.5, 0.02)
         else:
             return True
+
+
+@contextlib.contextmanager
+def plain_errors(store: Store) -> Any:
+    """An error of the operating system, in words for people."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise BackendUnavailable(
+            f"GPUs can't be used now: {error}. What you have stays as it is. If it goes on, look into the server's log "
+            f"and at {store.path}.",
+            path=str(store.path),
+        ) from error

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from jupyter_gpu.model.view import Condition
 from jupyter_gpu_node import cgroup, proc
 from jupyter_gpu_node.enforcement import MARK
 
 from .apart import Surroundings
 from .processes import FIRST_NAMESPACE, namespace
+from .record import MAX_BYTES, Record
+from .site_limit import VARIABLE
+
+_log = logging.getLogger(__name__)
 
 DXG = Path("/dev/dxg")
 """The one device of all GPUs in WSL 2."""
+SITE = "JUPYTER_GPU_SITE_DEVICES"
+"""Environment variable of programs of a server that a site limits: to what."""
+_UID = re.compile(r"[0-9a-f]{32}")
+_OF_ONE_GPU = "nvidia[0-9]*"
 
 
 def surroundings(path: Path, *, chosen: bool) -> Surroundings:
@@ -28,6 +38,36 @@ def surroundings(path: Path, *, chosen: bool) -> Surroundings:
         first=_text("/proc/1/mountinfo") if namespace() == FIRST_NAMESPACE else None,
         contained=contained,
     )
+
+
+def one_for_all() -> str:
+    """Why no single GPU of this machine can be guarded, for people; empty if each has a device of its own."""
+    if not DXG.exists() or any(DXG.parent.glob(_OF_ONE_GPU)):
+        return ""
+    return f"All GPUs here are one device, {DXG}, as in WSL 2: nothing can keep a program from one of them alone."
+
+
+def site_limit(environ: Mapping[str, str], pods: Path) -> str | None:
+    """The `CUDA_VISIBLE_DEVICES` that the site gave this server; None where it gave none.
+
+    A server that was started in a notebook's terminal has inherited one that tells which GPUs that notebook's server
+    had then. That is no limit: the two share out GPUs as any two servers do. What limits the outer one limits both.
+    """
+    outer = environ.get(MARK, "")
+    return environ.get(SITE) if outer and _inside(outer, pods) else environ.get(VARIABLE)
+
+
+def _inside(uid: str, pods: Path) -> bool:
+    """Whether this process descends from that pod's server: anything else may have copied its environment."""
+    started = proc.process_start_time(os.getpid())
+    if not _UID.fullmatch(uid):
+        return False
+    try:
+        with (pods / f"{uid}.json").open("rb") as file:
+            server = Record.decode(file.read(MAX_BYTES)).server
+    except (OSError, ValueError):
+        return False
+    return started is not None and (server.pid, server.started) in proc.line(os.getpid(), started)[1:]
 
 
 def elsewhere(processes: Iterable[proc.Process], known: Collection[str]) -> bool:
@@ -47,3 +87,10 @@ def _text(path: str) -> str | None:
     with contextlib.suppress(OSError):
         return Path(path).read_text(errors="replace")
     return None
+
+
+def warn_of(conditions: Iterable[Condition]) -> None:
+    """Log what an administrator must know before it does harm."""
+    for condition in conditions:
+        if condition.type in ("StateApart", "Contained"):
+            _log.warning("%s", condition.message)

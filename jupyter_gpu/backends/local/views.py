@@ -17,6 +17,7 @@ from .guard import Guard
 from .look import Sight
 from .record import Record
 from .settings import Settings
+from .site_limit import SiteLimit
 
 MAX_REPAIRS = 4
 """That are told of at a time."""
@@ -44,6 +45,10 @@ class Troubles:
     """Where the server runs."""
     elsewhere: frozenset[str] = frozenset()
     """Uuids of GPUs that are used by servers with records of their own."""
+    untold: tuple[int, ...] = ()
+    """GPUs of which nobody can tell who uses them."""
+    site: SiteLimit | None = None
+    """Which GPUs the site lets the server use."""
 
 
 def compose(
@@ -77,7 +82,7 @@ def compose(
         gpus=cards(record.allocated, record.attached, stock.seen, used.holders, strangers),
         conditions=(
             *_of_guard(guard, settings),
-            *_of_gpus(stock, settings),
+            *_of_gpus(stock, settings, troubles),
             *_of_shares(record, troubles),
             *_of_server(record, stock),
             *_of_state(troubles),
@@ -95,7 +100,7 @@ def _of_guard(guard: Guard | None, settings: Settings) -> Iterator[Condition]:
         yield conditions.rules_failed(guard.problem)
 
 
-def _of_gpus(stock: Stock, settings: Settings) -> Iterator[Condition]:
+def _of_gpus(stock: Stock, settings: Settings, troubles: Troubles) -> Iterator[Condition]:
     if not stock.known:
         yield conditions.looking()
     elif stock.failed:
@@ -104,6 +109,11 @@ def _of_gpus(stock: Stock, settings: Settings) -> Iterator[Condition]:
         yield conditions.no_gpu(stock.note)
     elif settings.simulated_gpus:
         yield conditions.simulated(len(stock.gpus))
+    if troubles.untold:
+        yield conditions.untold(_named(troubles.untold))
+    site = troubles.site
+    if site and site.value is not None and stock.known and (what := site.told(stock.all)):
+        yield conditions.site_limit(site.value, what)
 
 
 def _of_place(stock: Stock, troubles: Troubles) -> Iterator[Condition]:
@@ -114,12 +124,15 @@ def _of_place(stock: Stock, troubles: Troubles) -> Iterator[Condition]:
     others = sorted(gpu.index for uuid in troubles.elsewhere if (gpu := stock.seen.get(uuid)))
     why = apart(around)
     if others:
-        numbers = ", ".join(map(str, others))
-        yield conditions.elsewhere(around.path, f"GPU {numbers} is" if len(others) == 1 else f"GPUs {numbers} are")
+        yield conditions.elsewhere(around.path, f"{_named(others)} {'is' if len(others) == 1 else 'are'}")
     elif why:
         yield conditions.apart(around.path, why.value)
     if around.contained and not why and not all(gpu.simulated for gpu in stock.gpus):
         yield conditions.contained()
+
+
+def _named(indices: Sequence[int]) -> str:
+    return f"GPU{'s' if len(indices) > 1 else ''} {', '.join(map(str, sorted(indices)))}"
 
 
 def _of_shares(record: Record, troubles: Troubles) -> Iterator[Condition]:

@@ -1,4 +1,4 @@
-"""Where the GPUs of this machine are asked for: the driver, or the simulation."""
+"""Which GPUs a server of this machine uses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from .store import Store
 
 
 def simulated_folder(store: Store) -> Path:
-    """Devices and load of simulated GPUs, the same for all servers that share ``store``."""
+    """Where simulated GPUs lie."""
     return store.path / "simulated"
 
 
-def open_source(settings: Settings, store: Store, leave: Callable[[int], None]) -> GpuSource:
-    """Ask what the settings say; ``leave`` takes a helper process out of the pod."""
+def open_source(
+    settings: Settings, store: Store, leave: Callable[[int], None], unguarded: Callable[[], bool]
+) -> GpuSource:
+    """The GPUs; ``leave`` moves a helper process out of the pod, ``unguarded`` says whether the mode is soft."""
     if settings.simulated_gpus:
         return fakes.SimulatedGpus(simulated_folder(store), settings.simulated_gpus)
     from jupyter_gpu_node.nvml import NvmlSource
 
-    return NvmlSource(leave)
+    return NvmlSource(leave, bare=unguarded)
