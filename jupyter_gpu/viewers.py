@@ -206,6 +206,7 @@ class Viewers:
         """End all waiting and all streams."""
         self._stopped = True
         self._unsubscribe()
+        self._leases.changed = lambda: None
         self._wake()
         await self.sampler.stop()
         if self._task:

@@ -18,12 +18,15 @@ function write(server: JupyterServer, gpu?: unknown): void {
   writeFileSync(path, JSON.stringify(body));
 }
 
-const saved = (server: JupyterServer): unknown =>
-  (
-    JSON.parse(readFileSync(join(server.work, NAME), 'utf-8')) as {
-      metadata: Record<string, unknown>;
-    }
-  ).metadata.jupyter_gpu;
+/** What the file says now; `undefined` also while it is being written. */
+function saved(server: JupyterServer): unknown {
+  try {
+    const text = readFileSync(join(server.work, NAME), 'utf-8');
+    return (JSON.parse(text) as { metadata: Record<string, unknown> }).metadata.jupyter_gpu;
+  } catch {
+    return undefined;
+  }
+}
 
 async function open(page: Page, server: JupyterServer): Promise<Locator> {
   await page.goto(server.page(`lab/tree/${NAME}?reset`));
