@@ -69,11 +69,17 @@ class Machine:
         """A new one of the server."""
         return Terminal(self, self.server.rest("POST", "api/terminals", {})["name"])
 
-    def run(self, *words: str, **env: str) -> subprocess.Popen[str]:
-        """`jupyter gpu run …`, as a script of this user starts it."""
+    @contextlib.contextmanager
+    def run(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """`jupyter gpu run …`, as a script of this user starts it; until it has ended, killed if the test fails."""
         command = [sys.executable, "-m", "jupyter_gpu.cli", "run", *words]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, env=self.server.env | env, stdout=pipe, stderr=pipe, text=True)
+        with subprocess.Popen(command, env=self.server.env, stdout=pipe, stderr=pipe, text=True) as process:
+            try:
+                yield process
+                process.wait(60)
+            finally:
+                process.kill()
 
 
 class Terminal:
