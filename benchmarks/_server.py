@@ -35,6 +35,8 @@ class Server:
         (self.port,) = ports.free(1)
         self.started = 0.0
         """Seconds from the start of the process to its first answer."""
+        self.worked = 0.0
+        """Seconds of processor time that it took until then, all its threads together."""
         self._command = [
             *via,
             *(sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1"),
@@ -65,6 +67,7 @@ class Server:
             self.__exit__(None, None, None)
             raise
         self.started = time.monotonic() - began
+        self.worked = time.clock_gettime(processor_clock(self.process.pid))
         return self
 
     def __exit__(
@@ -126,6 +129,11 @@ class Server:
                 if attempt == 9:
                     raise
         return client
+
+
+def processor_clock(pid: int) -> int:
+    """The clock of the processor time of a process, for `time.clock_gettime` (clock_getcpuclockid(3))."""
+    return (~pid << 3) | 2
 
 
 def simulated(home: Path, count: int = 4) -> tuple[str, ...]:

@@ -25,7 +25,8 @@ from pathlib import Path
 from statistics import fmean
 
 from jupyter_gpu_node.shares.arbiter import Arbiter, Order
-from jupyter_gpu_node.shares.elastic import Elastic, Seen, Standing, adjust
+from jupyter_gpu_node.shares.elastic import Seen, Standing, adjust
+from jupyter_gpu_node.shares.elasticity import Elastic
 from jupyter_gpu_node.shares.ledger import Account
 from jupyter_gpu_node.shares.simulate import Program, Simulation, Use, bursty, hog
 from jupyter_gpu_node.shares.timing import Timing

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         LimitExceeded,
         NoCapacity,
         NotPermitted,
+        OutsideServer,
         ServerUnreachable,
         StaleGeneration,
         TooLarge,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     status = gpu.status
     usage = gpu.usage
     wait = gpu.wait
+    widget = gpu.widget
     devices = gpu.devices
     __version__: str
 
@@ -54,6 +56,7 @@ __all__ = [
     "NoCapacity",
     "NoGpuAttached",
     "NotPermitted",
+    "OutsideServer",
     "ServerUnreachable",
     "StaleGeneration",
     "TooLarge",
@@ -69,10 +72,11 @@ __all__ = [
     "status",
     "usage",
     "wait",
+    "widget",
 ]
 
 _METHODS = frozenset(
-    {"resize", "aresize", "release", "at_least", "connect", "on_change", "status", "usage", "wait", "devices"}
+    {"resize", "aresize", "release", "at_least", "connect", "on_change", "status", "usage", "wait", "widget", "devices"}
 )
 
 

@@ -8,12 +8,11 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
 from traitlets.config.application import catch_config_error
 
-from . import discover
+from . import discover, provisioning
 from .backend import Backend
 from .backends import choose
 from .books import BOOKS, Books, UsageHandler
@@ -25,8 +24,12 @@ from .model.errors import BackendUnavailable
 from .model.quantity import MILLI_PER_GPU, parse_milli
 from .model.sentence import sentence
 from .model.view import View
+from .monitoring.routes import HANDLERS as MONITORING
+from .monitoring.routes import PAGE_OPTION, SHOW_MACHINE
+from .monitoring.scrapes import Scrapes
 from .notebooks import Notebooks
 from .owners import Ends
+from .provisioner import forget_terminals, prepare_terminals
 from .routes import (
     DOOR,
     LEASES,
@@ -46,10 +49,9 @@ from .viewers import Sampler, Viewers
 
 PROVISIONER = "jupyter-gpu"
 """Entry point of the kernel provisioner that prepares every kernel for GPUs that come later."""
-_STOCK_PROVISIONER = "local-provisioner"
 
-MAX_POINTS = 10_000
-"""Samples that the history may hold: some megabytes at most."""
+MAX_HISTORY = 86_400.0
+"""Seconds: a day."""
 
 
 class GpuExtension(ExtensionApp):
@@ -134,8 +136,9 @@ class GpuExtension(ExtensionApp):
     history = Float(
         300.0,
         min=0.0,
-        help="""Seconds of samples that are kept for charts that are opened later, at most 10,000 samples.
-        0: none.""",
+        max=MAX_HISTORY,
+        help="""Seconds of samples that are kept for charts that are opened later, at most a day. What does not fit
+        into a megabyte is kept at larger distances, the oldest first. 0: none.""",
     ).tag(config=True)
 
     priority = Int(
@@ -146,9 +149,27 @@ class GpuExtension(ExtensionApp):
         in the order in which they asked.""",
     ).tag(config=True)
 
+    show_machine = CaselessStrEnum(
+        ["everybody", "own", "nobody"],
+        default_value="everybody",
+        help="""What users of this server may see of the other servers on this machine.
+        everybody: which user has which GPU, and who waits; folders only of their own servers.
+        own: only servers of the same user; all others in sum. nobody: nothing of it is shown.
+        It decides what is shown here: the records of who has what can be read by every user of the machine.
+        In a cluster, sums of the node are shown whatever this says but nobody.""",
+    ).tag(config=True)
+
+    patience = Float(
+        3600.0,
+        min=1.0,
+        help="""Seconds in line after which nobody who asked later is served first, whatever their priority. The same
+        for all servers of the machine; in a cluster it is the scheduler's setting.""",
+    ).tag(config=True)
+
     _backend: Backend | None = None
     _viewers: Viewers | None = None
     _leases: Leases | None = None
+    _scrapes: Scrapes | None = None
     _starting: asyncio.Task[None] | None = None
     _door: Door | None = None
 
@@ -185,7 +206,7 @@ class GpuExtension(ExtensionApp):
                 raise TraitError(f"GpuExtension.system_holders: {name!r} must be the name of a program, without path.")
         return names
 
-    @validate("history", "sample_interval")
+    @validate("history", "sample_interval", "patience")
     def _check_history(self, proposal: Any) -> float:
         value = float(proposal["value"])
         # A NaN passes every comparison that traitlets makes.
@@ -195,8 +216,8 @@ class GpuExtension(ExtensionApp):
 
     @property
     def points(self) -> int:
-        """How many samples the history holds."""
-        return int(min(self.history / self.sample_interval, MAX_POINTS))
+        """Of how many samples the history tells."""
+        return int(self.history / self.sample_interval)
 
     # A server whose GPU settings are wrong must not start as if there were none: the limit would be gone.
     # jupyter_server only logs it when an extension cannot be linked; so say it and exit, as it does for its own.
@@ -221,6 +242,8 @@ class GpuExtension(ExtensionApp):
             self._starting = loop.run_until_complete(self._begin())
             loop.call_soon(self._await_guard)
         self.settings[STARTING] = self._starting
+        self.settings[SHOW_MACHINE] = self.serverapp.web_app.settings[SHOW_MACHINE] = self.show_machine
+        self.serverapp.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = self.show_machine
         self._make_door(loop)
 
     def initialize_handlers(self) -> None:
@@ -234,6 +257,7 @@ class GpuExtension(ExtensionApp):
                 (rf"{PREFIX}/v1/request", RequestHandler),
                 (rf"{PREFIX}/v1/leases/([A-Za-z0-9-]{{1,64}})", LeaseHandler),
                 (rf"{PREFIX}/v1/stream", StreamHandler),
+                *((rf"{PREFIX}/v1/{path}", handler) for path, handler in MONITORING),
                 (rf"{PREFIX}(?:/.*)?", NotFoundHandler),
             ]
         )
@@ -244,6 +268,9 @@ class GpuExtension(ExtensionApp):
             await self._starting
         viewers, self._viewers = self._viewers, None
         leases, self._leases = self._leases, None
+        scrapes, self._scrapes = self._scrapes, None
+        if scrapes:
+            scrapes.end()
         if viewers:
             await viewers.stop()
         if leases:
@@ -253,13 +280,14 @@ class GpuExtension(ExtensionApp):
             # The server ends its kernels only after its extensions. But what a kernel has open cannot be given back.
             await self.serverapp.cleanup_kernels()
             await backend.stop()
+            forget_terminals(self.serverapp)
         self._close_door()
 
     def _make_door(self, loop: asyncio.AbstractEventLoop) -> None:
         """For kernels and terminals; it opens when the loop runs, since the server's port is known then."""
         assert self.serverapp is not None
         try:
-            self._door = Door(self.serverapp)
+            self._door = Door(self.serverapp, choose(self.backend, os.environ) == "kubernetes")
         except OSError as error:
             self.log.warning("`gpu` in notebooks and terminals cannot find this server: %s.", error)
         else:
@@ -304,6 +332,7 @@ class GpuExtension(ExtensionApp):
             enforcement=self.enforcement,
             system_holders=tuple(self.system_holders),
             priority=self.priority,
+            patience=self.patience,
         )
 
     async def _start(self) -> None:
@@ -354,10 +383,14 @@ class GpuExtension(ExtensionApp):
         view = backend.view()
         self._resizes.see(view, time.monotonic())
         backend.subscribe(self._emit)
+        self._scrapes = Scrapes(backend, sampler, self.log)
+        self._scrapes.begin()
         self._leases = Leases(backend, Ends(app.kernel_manager, app.event_logger))
         self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
-        self._viewers = Viewers(backend, notebooks, sampler)
+        self._viewers = Viewers(backend, notebooks, sampler, self._leases)
         self._set(self._viewers)
+        # The terminals' extension may be loaded after this one, and all are before the loop goes on.
+        asyncio.get_running_loop().call_soon(prepare_terminals, app)
         self.log.info("GPUs: %s", _summary(view))
 
     def _set(self, viewers: Viewers | BackendUnavailable) -> None:
@@ -370,18 +403,11 @@ class GpuExtension(ExtensionApp):
         assert self.serverapp.event_logger is not None
         for resize in self._resizes.see(view, time.monotonic()):
             self.serverapp.event_logger.emit(schema_id=SCHEMA_ID, data=resize.to_json())
+            if self._scrapes:
+                self._scrapes.resized(resize)
 
     def _use_provisioner(self) -> None:
-        """Make our provisioner the default of all kernels, unless an administrator chose another one."""
-        factory = KernelProvisionerFactory.instance(parent=self.serverapp)
-        if PROVISIONER not in factory.provisioners:
-            self.log.warning(
-                "The kernel provisioner %r is not installed: kernels start without GPU support.", PROVISIONER
-            )
-        elif factory.default_provisioner_name == _STOCK_PROVISIONER:
-            factory.default_provisioner_name = PROVISIONER
-        elif factory.default_provisioner_name != PROVISIONER:
-            self.log.info("Kernels keep the provisioner %r that is configured.", factory.default_provisioner_name)
+        provisioning.use(PROVISIONER, self.serverapp, self.log)
 
 
 def _milli(trait: str, text: str) -> int:

@@ -1,14 +1,13 @@
 """A small file that tells kernels which GPUs are attached, so that none has to ask the server before each cell.
 
 The server writes it when that changes; a kernel looks at its modification time, which costs two microseconds and never
-waits for a busy server. It is a hint for `CUDA_VISIBLE_DEVICES` and grants nothing. Every kernel loads this module at
-its start, so it imports as little as possible.
+waits for a busy server. The gate reads it, too, when a program looks for GPUs. It is a hint for `CUDA_VISIBLE_DEVICES`
+(see `visible`) and grants nothing. Every kernel loads this module at its start, so it imports as little as possible.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from pathlib import Path
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 
     from .model.view import View
 
-NAMED_BY = "JUPYTER_GPU_VISIBLE_BY"
-"""Environment variable of kernels: whether ``CUDA_VISIBLE_DEVICES`` has uuids or indices (``uuid``, ``index``)."""
 VARIABLE = "JUPYTER_GPU_ATTACHED"
 """Environment variable of kernels with the path of the file."""
 _MAX_BYTES = 64 * 1024
+_END = "end"
+"""The last line: without it, it is not the whole file."""
 _UUID = re.compile(r"[A-Za-z0-9-]{1,96}")
 
 
@@ -37,6 +36,8 @@ class AttachedGpu:
             raise ValueError("not a uuid")
         if not isinstance(index, int) or not isinstance(path, str):
             raise TypeError("'index' is a number, 'path' a text")
+        if not path.isprintable():
+            raise ValueError("not a path of a device")
         self.uuid, self.index, self.path = uuid, index, path
 
     def __eq__(self, other: object) -> bool:
@@ -95,19 +96,33 @@ class Hint:
         return other is None or other.instance != self.instance or self.version > other.version
 
     def to_text(self) -> str:
-        """Content of the file."""
-        head = {"instance": self.instance, "version": self.version, "simulated": self.simulated}
-        head["enforced"] = self.enforced
-        return json.dumps({**head, "gpus": [gpu.to_json() for gpu in self.gpus]})
+        """Content of the file: a line for each fact, which the gate reads as well (node_plugin/gate/visible.c)."""
+        facts = [
+            f"instance {self.instance}",
+            f"version {self.version}",
+            f"simulated {self.simulated:d}",
+            f"enforced {self.enforced:d}",
+            *(f"gpu {gpu.uuid} {gpu.index} {gpu.path}" for gpu in self.gpus),
+            _END,
+        ]
+        return "".join(f"{fact}\n" for fact in facts)
 
     @classmethod
     def from_text(cls, text: bytes) -> Hint:
-        """Checked; raises ValueError or TypeError."""
-        body = json.loads(text)
-        if not isinstance(body, dict) or not isinstance(body.get("gpus"), list):
-            raise TypeError("not the content of this file")
-        gpus = tuple(AttachedGpu(**item) for item in body.pop("gpus"))
-        return cls(**body, gpus=gpus)
+        """Checked; raises ValueError, TypeError or KeyError."""
+        lines = text.decode().split("\n")
+        if len(lines) < 2 or lines[-2:] != [_END, ""]:
+            raise ValueError("not the whole content of this file")
+        facts = [line.partition(" ")[::2] for line in lines[:-2]]
+        once = dict(facts)
+        gpus = [value.split(" ", 2) for key, value in facts if key == "gpu"]
+        return cls(
+            once["instance"],
+            int(once["version"]),
+            bool(int(once["simulated"])),
+            tuple(AttachedGpu(uuid, int(index), path) for uuid, index, path in gpus),
+            bool(int(once["enforced"])),
+        )
 
 
 class Writer:
@@ -153,5 +168,5 @@ class Reader:
                 return None
             self._stamp = stamp
             return Hint.from_text(Path(self._path).read_bytes()) if about.st_size <= _MAX_BYTES else None
-        except (OSError, ValueError, TypeError, RecursionError):
+        except (OSError, ValueError, TypeError, KeyError):
             return None

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from .model.annotations import Wish
+from .model.details import Details
 from .model.lease import Change
+from .model.machine import Machine, Shown
 from .model.view import Sample, View
 
 Listener = Callable[[View], None]
@@ -51,6 +53,15 @@ class Backend(Protocol):
 
     async def sample(self) -> Sample:
         """Load of the pod's GPUs now, and a fresh look at who has them open (published as a new view)."""
+
+    async def details(self) -> Details:
+        """Limits, rates and memory by process of the pod's GPUs, some seconds old at most."""
+
+    async def machine(self, shown: Shown) -> Machine:
+        """All GPUs of this machine, as far as its user may know who has them; of a cluster's node, sums alone.
+
+        Raises :class:`~.model.errors.BackendUnavailable` while that cannot be told.
+        """
 
     async def stop(self) -> None:
         """Give everything back that can be given back now."""

@@ -17,14 +17,12 @@ from typing import ParamSpec, TypeVar
 
 from . import attached
 from .attached import Hint
+from .visible import OURS, VISIBLE, WANTED, named, narrowed
 
 TYPE_CHECKING = False  # as in typing
 if TYPE_CHECKING:
     from .model.view import View
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-OURS = "JUPYTER_GPU_CUDA_VISIBLE_DEVICES"
-"""Holds the value that we gave to CUDA_VISIBLE_DEVICES: if they differ, somebody chose another and wins."""
 _LOOKED = "/memfd:jupyter-gpu-looked"
 """What the gate opens when the driver has found no GPU: libraries that nobody guards keep that answer."""
 _NODE = re.compile(r"/dev/nvidia\d+")
@@ -44,6 +42,8 @@ class Guard:
     def __init__(self, environ: MutableMapping[str, str], path: str | None) -> None:
         self._environ = environ
         self._reader = attached.Reader(path)
+        self.inherited = {name: environ[name] for name in (VISIBLE, OURS, WANTED) if name in environ}
+        """What the process was started with, and so what starts more of them still has."""
         self._hint: Hint | None = None
         self._started_with: tuple[str, ...] | None = None
         self._too_early = False
@@ -70,9 +70,11 @@ class Guard:
         self._hint = hint
         self._changed = True
         if self._is_ours() and not hint.simulated:
-            value = ",".join(self._named(self._ordered(list(hint.gpus)), hint))
+            wanted = self._environ.get(WANTED)  # of the site that runs the server
+            gpus = self._ordered(list(hint.gpus))
+            names = named(gpus, hint, self._environ) if wanted is None else narrowed(wanted, hint, self._environ)
             # Also after CUDA started: this process does not look again, but the workers that it starts do.
-            self._environ[VISIBLE] = self._environ[OURS] = value
+            self._environ[VISIBLE] = self._environ[OURS] = ",".join(names)
 
     def check(self) -> None:
         """Raise :class:`~.cuda_errors.NoGpuAttached` where CUDA must not start now."""
@@ -80,8 +82,8 @@ class Guard:
             from .cuda_errors import NoGpuAttached
 
             raise NoGpuAttached(
-                "No GPU is attached: gpu.resize(1) first. (CUDA looks for GPUs only once in a process, so it was kept "
-                f"from looking now. To stay on the CPU on purpose, set os.environ['{VISIBLE}'] = '-1'.)"
+                "Your server has no GPU: gpu.resize(1) first. (CUDA looks for GPUs only once in a process, so it was "
+                f"kept from looking now. To stay on the CPU on purpose, set os.environ['{VISIBLE}'] = '-1'.)"
             )
 
     @contextmanager
@@ -161,13 +163,6 @@ class Guard:
         known = {gpu.uuid: gpu for gpu in gpus}
         first = [known[uuid] for uuid in self._started_with or () if uuid in known]
         return first + [gpu for gpu in gpus if gpu not in first]
-
-    def _named(self, gpus: Iterable[attached.AttachedGpu], hint: Hint) -> list[str]:
-        """As they are to be named in the variable. CUDA counts GPUs that it can open, in the order of the bus."""
-        if self._environ.get(attached.NAMED_BY) != "index":
-            return [gpu.uuid for gpu in gpus]
-        places = {gpu.uuid: place if hint.enforced else gpu.index for place, gpu in enumerate(hint.gpus)}
-        return [str(places[gpu.uuid]) for gpu in gpus]
 
     def _is_ours(self) -> bool:
         return self._environ.get(VISIBLE) == self._environ.get(OURS)

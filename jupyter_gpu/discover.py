@@ -5,10 +5,13 @@ In this order:
 1. what its user says: ``gpu.connect(url)``, ``jupyter gpu --url``, or ``JUPYTER_GPU_URL`` (and ``JUPYTER_GPU_TOKEN``);
 2. the file that the server names to its kernels and terminals (``JUPYTER_GPU_SERVER``): where it listens for them, and
    their secret. It stays the same when that server is started anew, on whatever port;
-3. under JupyterHub: the variables that the hub gives to every server and its kernels;
-4. the server of a parent process, by the same files; or the only one of this user that runs here.
+3. under JupyterHub: the variables that the hub gives to every server and its kernels, which lead to the same files;
+4. the server of a parent process, by the same files.
 
-So a server without jupyter-gpu is never found, nor one of another machine or container that has the same home.
+A program of which none of these is true belongs to no server and is told so (:mod:`.outside`), also where only one
+runs: it would act on GPUs of which it does not know, with no guard. Whoever wants that says it: ``gpu.connect()``.
+
+A server without jupyter-gpu is never found, nor one of another machine or container that has the same home.
 `door` is the server's side. Secrets are sent to files of this user and to what the user named, nowhere else.
 """
 
@@ -19,14 +22,16 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from .model.errors import InvalidRequest, ServerUnreachable
+from . import outside
+from .model.errors import InvalidRequest, OutsideServer, ServerUnreachable
+from .processes import ancestors, started
 
 FILE = "JUPYTER_GPU_SERVER"
 """Variable with the path of the file of the server that a process belongs to."""
@@ -36,14 +41,6 @@ _NAME = re.compile(r"jupyter-gpu-([0-9a-f]{16})-[0-9a-f]{16}-\d{1,2}\.json")
 _MAX_BYTES = 64 * 1024
 _LOOPBACK = {"": "127.0.0.1", "*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound
 _LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
-_NONE = (
-    "No Jupyter server was found that has jupyter-gpu. Run this in a notebook or a terminal of one, start one with "
-    "'jupyter lab', or say which one it is: gpu.connect(url, token), 'jupyter gpu --url', or JUPYTER_GPU_URL."
-)
-_GONE = (
-    "The Jupyter server that this program was started from does not run any more. Start it again, or say which one to "
-    "use: gpu.connect(url, token), 'jupyter gpu --url', or JUPYTER_GPU_URL."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +57,10 @@ class Server:
     """Path of a Unix socket to use instead of the port."""
     check: bool = False
     """Whether its certificate is checked: on this machine it is made for the names that browsers use."""
+    folder: str = ""
+    """Where its notebooks are; people know it by that."""
+    container: bool = False
+    """Whether its device rules hold all programs of its container, not only those that it started."""
     file: str = ""
     """Where all this was read, and is read again when it changes."""
     stamp: int = 0
@@ -69,7 +70,7 @@ class Server:
     def url(self) -> str:
         """For people; holds no token."""
         if not self.port:
-            return f"unix:{self.sock}{self.base}"
+            return f"http+unix://{quote(self.sock, safe='')}{self.base}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http{'s' if self.secure else ''}://{host}:{self.port}{self.base}"
 
@@ -77,21 +78,56 @@ class Server:
 def find(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Server:
     """The server of process ``pid`` (default: this one) with its environment.
 
-    Raises :class:`~.model.errors.ServerUnreachable` with what is missing.
+    Raises :class:`~.model.errors.OutsideServer` where servers run here and it belongs to none of them,
+    :class:`~.model.errors.ServerUnreachable` with what else is missing.
     """
     env = os.environ if environ is None else environ
     if url := env.get(URL):
-        return at(url, env.get(TOKEN))
+        return named(url, env.get(TOKEN), env)
     if path := env.get(FILE):
         found = _read(Path(path))
         if found is None:
-            raise ServerUnreachable(_GONE, path=path)
+            raise ServerUnreachable(outside.GONE, path=path)
         return found[0]
-    return _of_hub(env) or _of_this_machine(env, os.getpid() if pid is None else pid)
+    if server := _of_hub(env):
+        return _here(server, env)
+    running = _running(env)
+    for parent in ancestors(os.getpid() if pid is None else pid):
+        if parent in running:
+            return running[parent]
+    if running:
+        raise _outside(tuple(running.values()))
+    raise ServerUnreachable(outside.none(env.get("SUDO_USER", "")))
+
+
+def wanted(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Server:
+    """The same for a program that says that it wants one: where it belongs to none, the only one that runs here.
+
+    Raises :class:`~.model.errors.OutsideServer`, which names them, where there are several.
+    """
+    env = os.environ if environ is None else environ
+    try:
+        return find(env, pid)
+    except ServerUnreachable:
+        running = _running(env)
+        if len(running) == 1:
+            return next(iter(running.values()))
+        if running:
+            raise _outside(tuple(running.values())) from None
+        raise
+
+
+def named(url: str, token: str | None = None, environ: Mapping[str, str] | None = None) -> Server:
+    """The server at an address that a user gives. One of this user that runs here needs no token: its file has it.
+
+    Raises :class:`~.model.errors.InvalidRequest`.
+    """
+    server = at(url, token)
+    return server if server.token or server.check else _here(server, os.environ if environ is None else environ)
 
 
 def at(url: str, token: str | None = None) -> Server:
-    """The server at an address that a user gives: as Jupyter prints it, with its token or without.
+    """What an address says: as Jupyter prints it, with its token or without.
 
     Raises :class:`~.model.errors.InvalidRequest`.
     """
@@ -120,7 +156,7 @@ def renewed(server: Server) -> Server:
         return server
     found = _read(Path(server.file))
     if found is None:
-        raise ServerUnreachable(_GONE, path=server.file)
+        raise ServerUnreachable(outside.GONE, path=server.file)
     return found[0]
 
 
@@ -163,29 +199,6 @@ def short(path: str) -> Iterator[str]:
         os.close(folder)
 
 
-def ancestors(pid: int) -> Iterator[int]:
-    """``pid``, its parent, and so on, as far as ``/proc`` tells."""
-    seen: set[int] = set()
-    while pid > 0 and pid not in seen:
-        seen.add(pid)
-        yield pid
-        pid = _stat(pid)[0]
-
-
-def started(pid: int) -> int:
-    """When that process began, in ticks since the boot: its pid may be another's by now. 0: there is none."""
-    return _stat(pid)[1]
-
-
-def _stat(pid: int) -> tuple[int, int]:
-    try:
-        # The command stands in brackets and may itself hold any character: what follows the last bracket is safe.
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return int(fields[1]), int(fields[19])
-    except (OSError, ValueError, IndexError):
-        return 0, 0
-
-
 def _of_hub(env: Mapping[str, str]) -> Server | None:
     token, address = env.get("JUPYTERHUB_API_TOKEN"), env.get("JUPYTERHUB_SERVICE_URL")
     if not token or not address:
@@ -199,27 +212,35 @@ def _of_hub(env: Mapping[str, str]) -> Server | None:
     return Server(_host(parts.hostname or ""), port, _slashed(base), token, parts.scheme == "https")
 
 
-def _of_this_machine(env: Mapping[str, str], pid: int) -> Server:
-    place = here()
+def _running(env: Mapping[str, str]) -> dict[int, Server]:
+    """By their pids, the servers of this user that run on this machine, or in this container."""
     try:
-        names = sorted(runtime_dir(env).glob(f"jupyter-gpu-{place}-*.json"))
+        names = sorted(runtime_dir(env).glob(f"jupyter-gpu-{here()}-*.json"))
     except OSError:
-        names = []
+        return {}
     found = [_read(name) for name in names if _NAME.fullmatch(name.name)]
-    running = {one[1]: one[0] for one in found if one is not None}
-    for parent in ancestors(pid):
-        if parent in running:
-            return running[parent]
-    if not running:
-        raise ServerUnreachable(_NONE)
-    if len(running) > 1:
-        urls = ", ".join(sorted(server.url for server in running.values()))
-        raise ServerUnreachable(
-            f"{len(running)} Jupyter servers with jupyter-gpu run here ({urls}) and this process belongs to none of "
-            "them. Run it in a notebook or a terminal of the one you mean, or name that: gpu.connect(url, token), "
-            "'jupyter gpu --url', or JUPYTER_GPU_URL."
-        )
-    return next(iter(running.values()))
+    return {one[1]: one[0] for one in found if one is not None}
+
+
+def _here(server: Server, env: Mapping[str, str]) -> Server:
+    """``server`` by its file, if it is one of this user that runs here: that leads in where its port may not.
+
+    A hub with ``internal_ssl`` has each server trust the hub and the proxy alone, so none of its own programs.
+    """
+    return next((one for one in _running(env).values() if _same(one, server)), server)
+
+
+def _outside(servers: Sequence[Server]) -> OutsideServer:
+    places = tuple(sorted(outside.Place(one.url, one.folder, one.container) for one in servers))
+    return OutsideServer(outside.told(places), servers=[{"url": one.url, "folder": one.folder} for one in places])
+
+
+def _same(one: Server, named: Server) -> bool:
+    """Whether ``one``, which runs here, is what an address on this machine means."""
+    if named.sock:
+        return one.sock == named.sock and one.base == named.base
+    alike = (one.port, one.base, one.secure) == (named.port, named.base, named.secure)
+    return alike and (one.host == named.host or one.host in _LOCAL)
 
 
 def _read(path: Path) -> tuple[Server, int] | None:
@@ -250,12 +271,16 @@ def _read(path: Path) -> tuple[Server, int] | None:
 def _server(info: Mapping[str, Any]) -> Server | None:
     host, port, secure = info.get("host"), info.get("port"), info.get("secure")
     base, token, sock = info.get("base"), info.get("token"), info.get("sock")
+    folder, container = info.get("folder", ""), info.get("container", False)
     texts = [word for word in (host, base, token, sock) if isinstance(word, str) and word.isprintable()]
     if len(texts) != 4 or not isinstance(port, int) or not 0 <= port < 65536 or not isinstance(secure, bool):
         return None
     assert isinstance(host, str)
     assert isinstance(base, str)
-    return Server(_host(host), port, _slashed(base), str(token), secure, str(sock))
+    # Folders may have any name, and this one is only shown.
+    known = ascii(folder)[1:-1] if isinstance(folder, str) and not folder.isprintable() else str(folder)
+    server = Server(_host(host), port, _slashed(base), str(token), secure, str(sock))
+    return replace(server, folder=known[:300], container=container is True)
 
 
 def _stamp(path: str) -> int:

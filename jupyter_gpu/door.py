@@ -27,7 +27,7 @@ from typing import Any
 from jupyter_server.auth import Authorizer, IdentityProvider, User
 from tornado.httpserver import HTTPServer
 
-from . import discover
+from . import discover, processes
 
 _ALIKE = 100
 """Servers of one user on one machine in one folder, at most."""
@@ -36,10 +36,13 @@ _log = logging.getLogger(__name__)
 
 
 class Door:
-    """Of one server. ``app`` is the ServerApp, whose port need not be open yet when this is made."""
+    """Of one server. ``app`` is the ServerApp, whose port need not be open yet when this is made.
 
-    def __init__(self, app: Any) -> None:
-        self._app = app
+    ``container``: its device rules hold all programs of the container, not only those that it starts.
+    """
+
+    def __init__(self, app: Any, container: bool = False) -> None:
+        self._app, self._container = app, container
         self._folder = Path(app.runtime_dir)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._name, self._lock = _number(self._folder, discover.digest(str(app.root_dir), str(app.base_url)))
@@ -55,13 +58,15 @@ class Door:
         sock = self._listen()
         about = {
             "pid": os.getpid(),
-            "started": discover.started(os.getpid()),
+            "started": processes.started(os.getpid()),
             "host": str(self._app.ip),
             "port": 0 if self._app.sock else int(self._app.port),
             "secure": bool(self._app.certfile),
             "sock": sock or str(self._app.sock),
             "base": str(self._app.base_url),
             "token": self._secret,
+            "folder": str(self._app.root_dir),
+            "container": self._container,
         }
         _replace(self._path("json"), json.dumps(about).encode())
 

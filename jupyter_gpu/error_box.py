@@ -49,7 +49,7 @@ def box(error: GpuError, have: str, more: str) -> list[str]:
     text = textwrap.wrap(f"{kind}: {error}", _WIDTH, break_on_hyphens=False, break_long_words=False) or [kind]
     lines = [text[0].replace(kind, f"{_BOLD}{kind}{_PLAIN}", 1), *(f"  {line}" for line in text[1:])]
     notes: list[str] = getattr(error, "__notes__", [])
-    facts = [*(f"You have: {have}" for _ in [0] if have), *_where(error), *notes, *([more] if more else [])]
+    facts = [*(f"Your server has: {have}" for _ in [0] if have), *_where(error), *notes, *([more] if more else [])]
     return [*lines, *(f"  {fact}" for fact in facts)]
 
 

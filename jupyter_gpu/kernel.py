@@ -7,17 +7,19 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as in typing, whose import costs more than this module
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from typing import Any
 
     from .blocks import AtLeast
     from .changes import Callback, Changes, Subscription
     from .client import Call, Client
+    from .machine_report import MachineReport
     from .model.view import View
     from .progress import Progress
     from .report import GpuDevice, GpuStatus
     from .share_report import GpuUsage
     from .waiting import Patience, Pause, Steps
+    from .widgets import GpuWidget
 
 
 class _Keep:
@@ -32,25 +34,31 @@ KEEP: Any = _Keep()
 class Gpu:
     """The GPUs of the Jupyter server that this code belongs to, the same as in its panel.
 
-    Every method raises :class:`~.model.errors.ServerUnreachable` where no server is found or none answers.
+    Every method raises :class:`~.model.errors.ServerUnreachable` where no server is found or none answers; one kind of
+    it, OutsideServer, where this code belongs to no server and has not chosen one with `connect`.
     """
 
     def __init__(self, client: Client | None = None, progress: Progress | None = None) -> None:
         self._runner = Runner(client)
         self._progress = progress
         self._changes: Changes | None = None
-        self._widget: Any = None
+        self._widget: GpuWidget | None = None
 
-    def connect(self, url: str, token: str | None = None) -> None:
+    def connect(self, url: str | None = None, token: str | None = None) -> None:
         """Use the Jupyter server at ``url``, as Jupyter prints it, from now on; ``token`` if it is not in there.
 
-        Needed only where this code was not started by the server; the same can be said by ``JUPYTER_GPU_URL`` and
-        ``JUPYTER_GPU_TOKEN``. Raises InvalidRequest for what is no address.
+        Needed only where this code was not started by the server. Without ``url`` it is the only one of yours that runs
+        here; OutsideServer names them if there are several. One of yours that runs here needs no token. The same can be
+        said by ``JUPYTER_GPU_URL`` and ``JUPYTER_GPU_TOKEN``. Raises InvalidRequest for what is no address.
         """
         from . import discover
         from .client import Client
+        from .model.errors import InvalidRequest
 
-        self._runner.use(Client(discover.at(url, token)))
+        if url is None and token is not None:
+            raise InvalidRequest("A token is of one server; say which: gpu.connect(url, token).", field="url")
+        self._runner.use(Client(discover.wanted() if url is None else discover.named(url, token)))
+        self._widget = None  # the one that was shown is of the other server
 
     def resize(
         self,
@@ -60,7 +68,7 @@ class Gpu:
         memory: int | str | None = KEEP,
         model: str | Iterable[str] | None = KEEP,
         topology: str | None = KEEP,
-        priority: int | None = KEEP,
+        priority: int | str | None = KEEP,
         wait: bool = True,
         timeout: float | None = None,
     ) -> GpuStatus:
@@ -68,7 +76,7 @@ class Gpu:
 
         ``each``: cut into shares of this size, each on another GPU. ``memory``: of each share, bytes or ``"20GiB"``.
         ``model``: acceptable models. ``topology``: ``"island"`` (one NVLink island) or ``"switch"`` (one PCIe switch).
-        ``priority``: 0–9, higher is served first. What you do not name stays as it is, and None takes it back.
+        ``priority``: 0–9, higher is served first. What you do not name stays as it is; None or ``"any"`` takes it back.
         ``wait=False`` returns at once; ``timeout`` is in seconds.
 
         Raises InvalidRequest, LimitExceeded or Infeasible, and nothing was changed; or, when the time is over,
@@ -85,7 +93,7 @@ class Gpu:
         memory: int | str | None = KEEP,
         model: str | Iterable[str] | None = KEEP,
         topology: str | None = KEEP,
-        priority: int | None = KEEP,
+        priority: int | str | None = KEEP,
         wait: bool = True,
         timeout: float | None = None,
     ) -> GpuStatus:
@@ -100,9 +108,10 @@ class Gpu:
 
     def overrule(self, amount: float | str) -> GpuStatus:
         """Have ``amount`` GPUs as the slider does: also what blocks of `at_least` hold is taken back. Does not wait."""
+        from .arguments import fields
         from .waiting import resize
 
-        return self._runner.run(resize({**_fields(amount), "overrule": True}, None))
+        return self._runner.run(resize({**fields(amount), "overrule": True}, None))
 
     def at_least(self, amount: float | str, *, timeout: float | None = None) -> AtLeast:
         """Context manager, with `with` and with `async with`: inside it, at least ``amount`` GPUs are attached.
@@ -111,10 +120,11 @@ class Gpu:
         needs, whatever happens inside, and does the same when this process ends. Blocks may be nested and may overlap,
         also those of other notebooks. If the time is over before all are there, nothing stays taken.
         """
+        from .arguments import fields, seconds
         from .blocks import AtLeast
 
-        milli, seconds = _fields(amount)["milli"], _seconds(timeout)
-        return AtLeast(self._runner, milli, lambda: self._patience(seconds))
+        milli, left = fields(amount)["milli"], seconds(timeout)
+        return AtLeast(self._runner, milli, lambda: self._patience(left))
 
     def wait(self, *, timeout: float | None = None) -> GpuStatus:
         """Until the current request is fulfilled, whoever made it; returns and raises like `resize`."""
@@ -147,6 +157,12 @@ class Gpu:
 
         return sentence(self._look(patience))
 
+    def machine(self) -> MachineReport:
+        """All GPUs of this machine: who has them, and who waits. In a cluster: sums of this node."""
+        from .machine_report import look
+
+        return look(self._runner.client)
+
     def usage(self) -> GpuUsage:
         """What this server held and used since it started, and of each time share its slice, its bank and its waits."""
         from .share_report import usage
@@ -171,15 +187,24 @@ class Gpu:
         status, plain = self._glance()
         if status is None or not in_kernel():
             return {"text/plain": plain}
-        if self._widget is None:
-            from .widget import GpuWidget
+        return self._slider(status)._repr_mimebundle_()
 
-            self._widget = GpuWidget(self)
-        return self._widget.bundle(status, plain)
+    def widget(self) -> GpuWidget:
+        """The slider that a cell with `gpu` shows, to be put beside other widgets; always the same one.
 
-    def showing(self, progress: Progress) -> Gpu:
-        """The same GPUs, with waits shown by ``progress`` instead of in the cell or the terminal."""
-        return Gpu(self._runner.client, progress)
+        Its traits: `value` (set it to ask for GPUs), and to be read and observed `attached`, `limit`, `phase`,
+        `sentence`, `error`.
+        """
+        return self._slider(self._glance()[0])
+
+    def _slider(self, status: GpuStatus | None) -> GpuWidget:
+        if self._widget is None or self._widget.comm is None:  # closed
+            from .widgets import GpuWidget
+
+            self._widget = GpuWidget(lambda: self._runner.client, None if status is None else status.view)
+        elif status is not None:
+            self._widget.show(status.view)
+        return self._widget
 
     def _glance(self) -> tuple[GpuStatus | None, str]:
         """The status and one line of text; never raises, because consoles and debuggers ask for it."""
@@ -203,22 +228,24 @@ class Gpu:
         memory: int | str | None,
         model: str | Iterable[str] | None,
         topology: str | None,
-        priority: int | None,
+        priority: int | str | None,
         wait: bool,
         timeout: float | None,
     ) -> Steps:
+        from .arguments import fields
         from .waiting import resize
 
         options = {"each": each, "memory": memory, "model": model, "topology": topology, "priority": priority}
-        fields = _fields(amount, **options)
-        return resize(fields, self._patience(timeout) if wait else None)
+        asked = fields(amount, **options)
+        return resize(asked, self._patience(timeout) if wait else None)
 
     def _patience(self, timeout: float | None) -> Patience:
+        from .arguments import seconds
         from .ours import own_holders
         from .progress import choose
         from .waiting import Patience
 
-        return Patience(_seconds(timeout), self._progress or choose(), own_holders)
+        return Patience(seconds(timeout), self._progress or choose(), own_holders)
 
 
 class Runner:
@@ -314,42 +341,6 @@ def _report(view: View) -> GpuStatus:
     from .report import GpuStatus
 
     return GpuStatus(view, cuda.seen(view))
-
-
-def _fields(amount: object, **options: Any) -> Mapping[str, Any]:
-    """The body of the request, checked here already: an error names the argument, and needs no server."""
-    from . import error_box  # noqa: F401 - it has IPython show our errors
-    from .model.annotations import Wish
-    from .model.errors import InvalidRequest
-    from .model.quantity import parse_bytes, parse_milli, plain
-    from .model.strict import FieldError
-
-    readers = {
-        "each": parse_milli,
-        "memory": parse_bytes,
-        "model": lambda model: [model] if isinstance(model, str) else list(model),
-        "priority": plain,
-    }
-    named = {name: value for name, value in options.items() if value is not KEEP}
-    try:
-        fields: dict[str, Any] = {"milli": parse_milli(amount)}
-        fields |= {k: readers.get(k, plain)(value) for k, value in named.items() if value is not None}
-        return {**dict.fromkeys(named), **Wish.from_fields(fields).to_json()}
-    except FieldError as error:
-        raise InvalidRequest(str(error), field=error.field) from None
-    except (TypeError, ValueError) as error:
-        raise InvalidRequest(str(error)) from None
-
-
-def _seconds(timeout: object) -> float | None:
-    from . import error_box  # noqa: F401
-    from .model.errors import InvalidRequest
-    from .model.quantity import parse_seconds
-
-    try:
-        return parse_seconds(timeout)
-    except ValueError as error:
-        raise InvalidRequest(f"'timeout': {error}", field="timeout") from None
 
 
 gpu = Gpu()

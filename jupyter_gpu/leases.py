@@ -40,6 +40,8 @@ class Leases:
         self._beginning: dict[str, tuple[Owner, asyncio.Event]] = {}
         self._settling: asyncio.Task[None] | None = None
         self._stopped = False
+        self.changed: Callable[[], None] = lambda: None
+        """Called when other blocks hold something than before, whether or not the wish changes by that."""
         self._unsubscribe: Callable[[], None] = backend.subscribe(self._see)
         self._see(backend.view())
 
@@ -90,6 +92,10 @@ class Leases:
         await self._settle()
         return self._backend.view()
 
+    def held(self) -> tuple[tuple[Lease, int | None], ...]:
+        """All leases, each with the pid of its owner as this server sees it."""
+        return tuple((lease, self._owners.pid_of(lease.owner)) for lease in self._leases.values())
+
     def stop(self) -> None:
         """The server ends, and with it all leases."""
         self._stopped = True
@@ -118,11 +124,12 @@ class Leases:
             {*(owner for owner, _ in self._beginning.values()), *(lease.owner for lease in leases.values())},
             self._ended,
         )
+        self.changed()
 
     def _ended(self, owner: Owner) -> None:
         for lease in tuple(self._leases.values()):
             if lease.owner == owner:
-                _log.info("Process %d ended inside gpu.at_least: what it held is given back.", owner.pid)
+                _log.info("Process %d ended: what it held is given back.", owner.pid)
                 self._finish(lease.key, overruled=False)
         self._see(self._backend.view())
 

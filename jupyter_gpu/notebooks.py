@@ -16,6 +16,7 @@ from typing import Any
 
 from jupyter_core.utils import ensure_async
 
+from .model.titles import Title, titles
 from .model.view import PodGpu, User, View
 
 NAMES_KEPT = 2.0
@@ -56,13 +57,30 @@ def origin_of(pid: int, roots: Mapping[int, Origin], parent: Callable[[int], int
     return Origin()
 
 
-def named(view: View, origins: Mapping[int, Origin], paths: Mapping[str, str | None]) -> View:
-    """``view`` with the kernel and the notebook of each holder; ``paths`` is by kernel id."""
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What some processes belong to."""
+
+    origins: Mapping[int, Origin]
+    titles: Mapping[str, Title | None]
+    """By kernel id."""
+
+    def of(self, pid: int | None, kernel: str | None = None) -> str | None:
+        """How to call the process ``pid``, or ``kernel`` where that is not seen; ``None`` if it is neither's."""
+        origin = self.origins.get(pid, Origin()) if pid else Origin(kernel)
+        title = self.titles.get(origin.kernel or "")
+        return title.label if title else f"terminal {origin.terminal}" if origin.terminal else None
+
+
+def named(view: View, names: Names) -> View:
+    """``view`` with the kernel and the notebook of each holder."""
 
     def name(user: User) -> User:
-        origin = origins.get(user.pid, Origin())
+        origin = names.origins.get(user.pid, Origin())
         if origin.kernel:
-            return replace(user, kernel=origin.kernel, notebook=paths.get(origin.kernel))
+            title = names.titles.get(origin.kernel)
+            path, label = (title.path, title.label) if title else (None, None)
+            return replace(user, kernel=origin.kernel, notebook=path, label=label)
         return replace(user, notebook=f"terminal {origin.terminal}") if origin.terminal else user
 
     gpus = tuple(replace(gpu, users=tuple(map(name, gpu.users))) if gpu.users else gpu for gpu in view.gpus)
@@ -79,21 +97,19 @@ class Notebooks:
     def __init__(self, kernels: Any, sessions: Any, terminals: Callable[[], Any], log: logging.Logger) -> None:
         self._kernels, self._sessions, self._terminals, self._log = kernels, sessions, terminals, log
         self._origins: dict[int, Origin] = {}
-        self._paths: dict[str, str | None] = {}
-        self._paths_at = -NAMES_KEPT
+        self._titles: dict[str, Title | None] = {}
+        self._titles_at = -NAMES_KEPT
 
-    async def add_to(self, view: View) -> View:
-        """``view`` with names; does not wait for anything where no process has a GPU open."""
-        pids = {user.pid for user in _users(view.gpus) if user.pid}
-        if not pids:
-            return view
+    async def look(self, view: View, pids: Iterable[int] = (), kernels: Iterable[str] = ()) -> Names:
+        """Names for the holders in ``view`` and for what else is given; waits for nothing where there is none."""
+        pids = {*pids, *(user.pid for user in _users(view.gpus) if user.pid)}
         origins = {pid: self._origins[pid] for pid in pids & self._origins.keys()}
         if unknown := pids - origins.keys():
             found = await asyncio.to_thread(_origins_of, unknown, self._roots())
             origins |= {pid: origin for pid, origin in found.items() if origin != Origin()}
         self._origins = origins
-        wanted = {origin.kernel for origin in origins.values() if origin.kernel}
-        return named(view, origins, await self._paths_of(wanted))
+        wanted = {*kernels, *(origin.kernel for origin in origins.values() if origin.kernel)}
+        return Names(origins, await self._titles_of(wanted))
 
     def _roots(self) -> dict[int, Origin]:
         """The processes that kernels and terminals started with. A remote kernel has none here."""
@@ -110,19 +126,18 @@ class Notebooks:
                 roots[pid] = Origin(terminal=name)
         return roots
 
-    async def _paths_of(self, kernel_ids: set[str]) -> Mapping[str, str | None]:
+    async def _titles_of(self, kernel_ids: set[str]) -> Mapping[str, Title | None]:
         now = time.monotonic()
-        if kernel_ids and (now - self._paths_at >= NAMES_KEPT or not kernel_ids <= self._paths.keys()):
+        if kernel_ids and (now - self._titles_at >= NAMES_KEPT or not kernel_ids <= self._titles.keys()):
             try:
-                sessions = await ensure_async(self._sessions.list_sessions())
+                found = titles(await ensure_async(self._sessions.list_sessions()))
             except Exception as error:  # a session store of another package may fail in its own ways
                 self._log.debug("The sessions cannot be listed, notebooks stay without names: %r", error)
             else:
-                found = {s["kernel"]["id"]: s["path"] for s in sessions if s.get("kernel") and s.get("path")}
                 # A kernel without a session is remembered as such, so that it costs no list for each view.
-                self._paths = {**dict.fromkeys(kernel_ids), **found}
-                self._paths_at = now
-        return self._paths
+                self._titles = {**dict.fromkeys(kernel_ids), **found}
+                self._titles_at = now
+        return self._titles
 
 
 def _users(gpus: Iterable[PodGpu]) -> Iterable[User]:

@@ -7,10 +7,10 @@ import stat
 import sys
 from pathlib import Path
 
-from .discover import ancestors
 from .model.gpu import Gpu
 from .model.view import GpuState, View
 from .model.workers import SELF, Started, Worker, worker
+from .processes import ancestors
 
 
 def own_holders(view: View) -> tuple[Worker, ...]:

@@ -45,6 +45,9 @@ class Owners(Protocol):
     def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
         """Tell of the ends of exactly these from now on."""
 
+    def pid_of(self, owner: Owner) -> int | None:
+        """Its pid as this server sees it; ``None`` if it does not."""
+
 
 class Ends:
     """Implements :class:`Owners` for processes that this server sees, and for its kernels.
@@ -79,6 +82,11 @@ class Ends:
         self._watched, self._ended = frozenset(owners), ended
         self._processes = {owner: found for owner, found in self._processes.items() if owner in self._watched}
         self._endings.set(self._processes.values())
+
+    def pid_of(self, owner: Owner) -> int | None:
+        """See :class:`Owners`."""
+        process = self._processes.get(owner)
+        return process.pid if process else None
 
     def _look(self) -> None:
         for owner, process in tuple(self._processes.items()):

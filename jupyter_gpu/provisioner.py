@@ -21,7 +21,7 @@ from typing import Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-from . import attached, discover, launching
+from . import attached, discover, launching, terminals, visible
 from .backend import Backend
 
 ENVIRONMENT = {
@@ -59,8 +59,9 @@ class GpuProvisioner(LocalProvisioner):
                 env[discover.FILE] = door.file
             if path := attached_file(self._server()):
                 env[attached.VARIABLE] = path
-                env.setdefault(attached.NAMED_BY, self._server().web_app.settings.get(_VISIBLE_BY, "uuid"))
+                env.setdefault(visible.NAMED_BY, self._server().web_app.settings.get(_VISIBLE_BY, "uuid"))
                 env.update(await prepared_by(self._server(), env))
+                _apply(env, visible.start(env, os.environ, hint_of(self._server())))
             if self.kernel_spec.language == "python":
                 kwargs["cmd"] = await self._guarded(kwargs["cmd"], env)
         except Exception:  # a kernel without the guard is better than no kernel
@@ -109,7 +110,7 @@ def attached_file(server: Any) -> str | None:
     if settings is None:
         return None
     if _SETTING not in settings:
-        backend: Backend | None = getattr(settings.get(_VIEWERS), "backend", None)
+        backend = _backend(server)
         if backend is None:
             return None
         door = settings.get(_DOOR)
@@ -122,9 +123,42 @@ def attached_file(server: Any) -> str | None:
     return str(settings[_SETTING].path)
 
 
+def hint_of(server: Any) -> attached.Hint:
+    """What programs of ``server`` need to know now; only where it has an `attached_file`."""
+    backend = _backend(server)
+    assert backend is not None
+    return attached.Hint.of(backend.view())
+
+
+def prepare_terminals(server: Any) -> None:
+    """Have what ``server`` starts beside kernels know its GPUs: as soon as all its extensions are loaded."""
+    if path := attached_file(server):
+        named_by = server.web_app.settings.get(_VISIBLE_BY, "uuid")
+        terminals.prepare(server, path, lambda: hint_of(server), named_by)
+
+
+def forget_terminals(server: Any) -> None:
+    """Undo :func:`prepare_terminals`: the program around a server may go on."""
+    if writer := server.web_app.settings.get(_SETTING):
+        terminals.forget(str(writer.path))
+
+
+def _backend(server: Any) -> Backend | None:
+    found: Backend | None = getattr(server.web_app.settings.get(_VIEWERS), "backend", None)
+    return found
+
+
+def _apply(env: dict[str, str], changes: Mapping[str, str | None]) -> None:
+    for name, value in changes.items():
+        if value is None:
+            env.pop(name, None)
+        else:
+            env[name] = value
+
+
 async def prepared_by(server: Any, env: Mapping[str, str]) -> dict[str, str]:
     """What the backend of ``server`` wants a kernel with the environment ``env`` to have in it."""
-    backend = getattr(server.web_app.settings.get(_VIEWERS), "backend", None)
+    backend = _backend(server)
     prepared = dict(getattr(backend, "environment", {}))
     if search_path := getattr(backend, "search_path", None):
         prepared.update(await search_path(env))

@@ -23,7 +23,7 @@ class GpuDevice:
     milli: int
     """Thousandths of it that are yours."""
     exclusive: bool
-    """Whether nobody else may use it meanwhile; else it is a time share."""
+    """Whether nobody else uses it; else it is a time share, or a program uses it that did not get it from us."""
     path: str
     """Device node as programs open it."""
     simulated: bool = False
@@ -108,8 +108,7 @@ def devices(view: View) -> tuple[GpuDevice, ...]:
 
 def _device(item: PodGpu) -> GpuDevice:
     gpu = item.gpu
-    whole = item.milli == MILLI_PER_GPU
-    return GpuDevice(gpu.uuid, gpu.index, gpu.model, gpu.memory, item.milli, whole, gpu.path, gpu.simulated)
+    return GpuDevice(gpu.uuid, gpu.index, gpu.model, gpu.memory, item.milli, item.exclusive, gpu.path, gpu.simulated)
 
 
 def _rows(view: View) -> list[tuple[str, ...]]:
@@ -121,5 +120,7 @@ def _rows(view: View) -> list[tuple[str, ...]]:
 
 
 def _yours(item: PodGpu) -> str:
-    part = "exclusive" if item.milli == MILLI_PER_GPU else f"{format_gpus(item.milli)} of it"
+    part = f"{format_gpus(item.milli)} of it" if item.milli < MILLI_PER_GPU else "exclusive"
+    if item.strangers:
+        part = f"{'all of it' if item.milli == MILLI_PER_GPU else part}, others use it too"
     return part if item.state is GpuState.ATTACHED else f"{part}, {item.state}"

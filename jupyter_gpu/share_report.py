@@ -104,10 +104,13 @@ class GpuUsage:
     def sentence(self) -> str:
         """One line that says in plain words what is so."""
         if self.unknown:
-            return f"You have {_count(len(self.shares) + self.unknown)}; nothing is told yet of {self.unknown} of them."
+            count = _count(len(self.shares) + self.unknown)
+            return f"Your server has {count}; nothing is told yet of {self.unknown} of them."
         if self.shares:
-            return f"You have {_count(len(self.shares))}."
-        return "You have no time share of a GPU: a whole GPU is yours alone, and there is nothing to account for."
+            return f"Your server has {_count(len(self.shares))}."
+        return (
+            "Your server has no time share of a GPU: a whole one is shared with nobody, and nothing is accounted for."
+        )
 
     def __len__(self) -> int:
         return len(self.shares)

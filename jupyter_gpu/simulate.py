@@ -90,7 +90,7 @@ def _choose(status: GpuStatus, gpus: Choice | None) -> tuple[GpuDevice, ...]:
     attached = status.devices
     chosen = attached if gpus is None else tuple(_find(attached, item) for item in gpus)
     if not chosen:
-        raise NoGpuAttached("No GPU is attached: gpu.resize(1) first.")
+        raise NoGpuAttached("Your server has no GPU: gpu.resize(1) first.")
     for device in chosen:
         if not device.simulated:
             raise ValueError(f"GPU {device.index} is a real one. This is for simulated GPUs; give real ones real work.")

@@ -21,7 +21,7 @@ from tornado import web, websocket
 from .model import strict
 from .model.errors import GpuError, InvalidRequest, TooLarge
 from .routes import RESOURCE, JsonErrors
-from .viewers import Viewers
+from .viewers import Version, Viewers
 
 MAX_MESSAGE_BYTES = 4096
 """Of a message from a client."""
@@ -38,10 +38,10 @@ class Outbox:
         self._view: str | None = None
         self._history: str | None = None
         self._samples: deque[str] = deque(maxlen=SAMPLES_KEPT)
-        self._version = -1
+        self._version: Version = (-1, 0)
         self._filled = asyncio.Event()
 
-    def put_view(self, version: int, text: str) -> None:
+    def put_view(self, version: Version, text: str) -> None:
         """In place of an older one; one that is older than what was put before is ignored."""
         if version > self._version:
             self._version, self._view = version, text
@@ -151,7 +151,7 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
         if self.ping_callback:
             self.ping_callback.stop()
 
-    def show_view(self, version: int, text: str) -> None:
+    def show_view(self, version: Version, text: str) -> None:
         """See :class:`~.viewers.Viewer`."""
         self._outbox.put_view(version, text)
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from .backend import Backend
+from .leases import Leases
 from .model import strict
 from .model.errors import BackendUnavailable
-from .model.lease import held
+from .model.history import SampleHistory
+from .model.lease import Block, held
 from .model.sentence import sentence
 from .model.view import Sample, View
-from .notebooks import Notebooks
+from .notebooks import Notebooks, named
 
 
 def view_json(view: View) -> dict[str, Any]:
@@ -26,10 +28,14 @@ def view_json(view: View) -> dict[str, Any]:
     return {**view.to_json(), "sentence": sentence(view)}
 
 
+Version = tuple[int, int]
+"""Version and revision of a view."""
+
+
 class Viewer(Protocol):
     """A client that is told what is new; neither method waits."""
 
-    def show_view(self, version: int, text: str) -> None:
+    def show_view(self, version: Version, text: str) -> None:
         """A view, as JSON of a stream message. Older versions than shown before are to be ignored."""
 
     def show_sample(self, text: str) -> None:
@@ -42,21 +48,23 @@ class Viewer(Protocol):
 class Sampler:
     """Samples of the pod's GPUs: taken for all viewers at once, only while somebody looks.
 
-    ``interval`` in seconds; ``history``: how many samples are kept for those who come later. ``hear`` is told each.
+    ``interval`` in seconds; ``capacity``: of how many samples something is kept for those who come later. ``hear`` is
+    told each.
     """
 
     def __init__(
         self,
         backend: Backend,
         interval: float,
-        history: int,
+        capacity: int,
         log: logging.Logger,
         hear: Callable[[Sample], None] = lambda _: None,
     ) -> None:
         self.interval = interval
         self._hear = hear
         self._backend, self._log = backend, log
-        self._points: deque[Sample] = deque(maxlen=history)
+        self._history = SampleHistory(interval, capacity)
+        self._newest: Sample | None = None
         self._viewers: set[Viewer] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -64,9 +72,8 @@ class Sampler:
         self._failed = False
 
     def history(self) -> str:
-        """The stream message with the samples so far."""
-        points = [sample.to_json() for sample in self._points]
-        return strict.dumps({"type": "history", "interval": self.interval, "points": points})
+        """The stream message with the samples so far; the same text for all who come before the next sample."""
+        return self._history.message()
 
     def look(self, viewer: Viewer, on: bool) -> None:
         """``viewer`` wants samples from now on, or no more."""
@@ -88,9 +95,9 @@ class Sampler:
             self._begin()
         if self._task:
             await asyncio.wait((self._task,))
-        if self._failed or not self._points:
+        if self._failed or self._newest is None:
             raise BackendUnavailable("The load of the GPUs cannot be read now. Try again; the server's log says why.")
-        return self._points[-1]
+        return self._newest
 
     async def stop(self) -> None:
         """No more samples."""
@@ -118,14 +125,14 @@ class Sampler:
     async def _take(self) -> None:
         try:
             sample = await self._backend.sample()
-            text = strict.dumps({"type": "sample", "sample": sample.to_json()})
+            text = f'{{"type":"sample","sample":{self._history.push(sample)}}}'
         except Exception as error:  # a chart stands still; the rest must go on
             if not self._failed:
                 self._log.warning("The load of the GPUs cannot be read; trying again: %s", error, exc_info=error)
             self._failed = True
         else:
             self._failed = False
-            self._points.append(sample)
+            self._newest = sample
             self._hear(sample)
             for viewer in tuple(self._viewers):
                 viewer.show_sample(text)
@@ -138,20 +145,30 @@ class Sampler:
 class Viewers:
     """The views of a backend, with the notebooks behind the processes, for streams and for long polls."""
 
-    def __init__(self, backend: Backend, notebooks: Notebooks, sampler: Sampler) -> None:
+    def __init__(self, backend: Backend, notebooks: Notebooks, sampler: Sampler, leases: Leases) -> None:
         self.backend = backend
         self.sampler = sampler
-        self._notebooks = notebooks
+        self._notebooks, self._leases = notebooks, leases
+        self._revision = 0
         self._viewers: set[Viewer] = set()
         self._waiting: set[asyncio.Future[None]] = set()
         self._changed = False
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         self._unsubscribe = backend.subscribe(self._on_view)
+        leases.changed = self._on_leases
 
     async def named(self, view: View) -> View:
-        """``view`` with the notebooks behind its processes, and with what running code holds."""
-        return held(await self._notebooks.add_to(view))
+        """``view`` with the notebooks behind its processes, and with what their running code holds."""
+        view = replace(view, revision=self._revision)  # before what it counts is read: else it would claim too much
+        leases = self._leases.held()
+        kernels = {lease.owner.kernel for lease, _ in leases if lease.owner.kernel}
+        names = await self._notebooks.look(view, (pid for _, pid in leases if pid), kernels)
+        blocks = [
+            Block(names.of(pid, lease.owner.kernel) or f"process {pid or lease.owner.pid}", lease.milli)
+            for lease, pid in leases
+        ]
+        return held(named(view, names), blocks)
 
     async def now(self) -> dict[str, Any]:
         """Body of the latest view."""
@@ -178,7 +195,7 @@ class Viewers:
         self.check_open()
         self._viewers.add(viewer)
         view = await self.named(self.backend.view())
-        viewer.show_view(view.version, _message(view))
+        viewer.show_view((view.version, view.revision), _message(view))
 
     def leave(self, viewer: Viewer) -> None:
         """The end of ``viewer``; may come twice."""
@@ -203,6 +220,14 @@ class Viewers:
 
     def _on_view(self, _: View) -> None:
         self._wake()
+        self._publish_soon()
+
+    def _on_leases(self) -> None:
+        """Another notebook may hold what the last view named one for: words alone, no program waits for it."""
+        self._revision += 1
+        self._publish_soon()
+
+    def _publish_soon(self) -> None:
         self._changed = True
         if self._viewers and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._publish())
@@ -215,7 +240,7 @@ class Viewers:
                 view = await self.named(self.backend.view())
                 text = _message(view)
                 for viewer in tuple(self._viewers):
-                    viewer.show_view(view.version, text)
+                    viewer.show_view((view.version, view.revision), text)
         finally:
             self._task = None
 

@@ -99,7 +99,7 @@ def settled(view: View, first: View, patience: Patience) -> bool:
     """
     if view.generation != first.generation and _own(view) != _own(first):
         raise StaleGeneration(
-            f"The request was changed to {count_gpus(_own(view).milli)} meanwhile, in the panel or by "
+            f"The server's request was changed to {count_gpus(_own(view).milli)} meanwhile, in the panel or by "
             "other code, so this call stopped waiting.",
             current=view.generation,
         )
@@ -227,7 +227,7 @@ def take(key: str, milli: int, owner: Owner, patience: Patience) -> Steps:
                 continue
             if view.status.requested < milli:
                 raise StaleGeneration(
-                    f"The request was changed to {count_gpus(view.status.requested)} meanwhile; "
+                    f"The server's request was changed to {count_gpus(view.status.requested)} meanwhile; "
                     f"{count_gpus(milli)} must stay here.",
                     current=view.generation,
                 )

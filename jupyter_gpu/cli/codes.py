@@ -13,7 +13,7 @@ DONE, ERROR, USAGE, WAITING, DRAINING, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4,
 
 EPILOG = (
     "Exit codes: 0 done; 1 error; 2 wrong usage; 3 waiting for free GPUs; 4 given back but still open "
-    "somewhere; 5 no server; 130 Ctrl-C. With 3, 4 and 130 the request stands."
+    "somewhere; 5 no server, or outside of it; 130 Ctrl-C. With 3, 4 and 130 the request stands."
 )
 _BY_ERROR: tuple[tuple[type[errors.GpuError], int], ...] = (
     (errors.InvalidRequest, USAGE),

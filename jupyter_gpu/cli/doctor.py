@@ -34,7 +34,7 @@ def add(commands: options.Commands) -> None:
         parents=[options.server(), options.output()],
         epilog="Ends with 0 if nothing stands in the way, else with 1. It works without a server, too.",
     )
-    doctor.set_defaults(run=_doctor)
+    doctor.set_defaults(run=_doctor, looks=True)
 
 
 def _doctor(given: argparse.Namespace) -> int:
@@ -57,8 +57,8 @@ def _ask(given: argparse.Namespace) -> tuple[Facts | None, View | None, str]:
     from ..doctor.facts import Facts
     from ..model.errors import GpuError, InvalidRequest
 
-    client = options.client(given)
     try:
+        client = options.client(given)
         there = client.exchange(Call("GET", "doctor")).ask(Facts.from_json)
     except InvalidRequest:  # it does not know the question
         return None, None, _OTHER_VERSION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,10 +25,17 @@ def command(commands: Commands, name: str, what: str, **more: Any) -> argparse.A
 def server() -> argparse.ArgumentParser:
     """Make the parent of commands that speak with a server."""
     parent = argparse.ArgumentParser(add_help=False)
-    parent.add_argument(
+    which = parent.add_mutually_exclusive_group()
+    which.add_argument(
         "--url",
         metavar="URL",
-        help="of the server, as Jupyter prints it; the token may be in JUPYTER_GPU_TOKEN instead",
+        help="of the server, as Jupyter prints it; its token may be in JUPYTER_GPU_TOKEN instead, and one of yours "
+        "that runs here needs none",
+    )
+    which.add_argument(
+        "--connect",
+        action="store_true",
+        help="in a terminal or script outside every Jupyter server: use the one of yours that runs here",
     )
     return parent
 
@@ -56,12 +64,14 @@ def no_wait() -> argparse.ArgumentParser:
 def wish() -> argparse.ArgumentParser:
     """Make the parent of what can be said about GPUs beside their number."""
     parent = argparse.ArgumentParser(add_help=False)
-    parent.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU")
-    parent.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB")
-    model = parent.add_argument("--model", action="append", metavar="NAME", help="an acceptable model; may be repeated")
+    parent.add_argument("--each", metavar="SHARE", help="cut into shares of this size, each on another GPU; or any")
+    parent.add_argument("--memory", metavar="SIZE", help="GPU memory of each share, such as 20GiB, or any")
+    model = parent.add_argument(
+        "--model", action="append", metavar="NAME", help="an acceptable model; may be repeated; or any"
+    )
     offer(model, offers.models)
     parent.add_argument("--topology", choices=("any", "island", "switch"), help="how the GPUs must be connected")
-    parent.add_argument("--priority", type=int, metavar="0-9", help="higher is served first")
+    parent.add_argument("--priority", type=_priority, metavar="0-9", help="higher is served first; or any")
     return parent
 
 
@@ -71,16 +81,30 @@ def offer(action: argparse.Action, words: Callable[..., list[str]]) -> None:
 
 
 def client(options: argparse.Namespace) -> Client:
-    """Ask the server that the options name, or the one that this process belongs to."""
-    from ..client import Client
+    """Ask the server that the user says, or the one that this process belongs to.
 
-    if not options.url:
-        return Client()
-    import os
-
+    A command that only looks (``looks=True`` among its defaults) may look at the one that runs here.
+    """
     from .. import discover
+    from ..client import Client
+    from ..model.errors import OutsideServer
 
-    return Client(discover.at(options.url, os.environ.get(discover.TOKEN)))
+    if options.url:
+        import os
+
+        return Client(discover.named(options.url, os.environ.get(discover.TOKEN)))
+    if options.connect:
+        return Client(discover.wanted())
+    try:
+        return Client(discover.find())
+    except OutsideServer as error:
+        if not getattr(options, "looks", False):
+            raise
+        from ..outside import note
+
+        found = discover.wanted()  # raises where there are several
+        print(note(error.servers[0]), file=sys.stderr)
+        return Client(found)
 
 
 def gpus(options: argparse.Namespace) -> Gpu:
@@ -88,3 +112,10 @@ def gpus(options: argparse.Namespace) -> Gpu:
     from ..kernel import Gpu
 
     return Gpu(client(options))
+
+
+def _priority(text: str) -> int | str:
+    """Read it for argparse, which says what is wrong with a ValueError."""
+    from ..arguments import ANY
+
+    return text if text == ANY else int(text)

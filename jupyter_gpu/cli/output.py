@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,5 +21,10 @@ def say(what: str | Mapping[str, Any]) -> None:
 
 
 def say_status(status: GpuStatus, *, as_json: bool) -> None:
-    """Print what is so now."""
+    """Print what is so now; and beside it whether this shell is behind."""
+    from .. import cuda
+    from .environment import outdated
+
     say({**status.view.to_json(), "sentence": status.sentence} if as_json else str(status))
+    if hint := outdated(status.view, cuda.guard().inherited, os.environ):
+        print(hint, file=sys.stderr)

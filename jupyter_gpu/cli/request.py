@@ -20,13 +20,14 @@ def add(commands: options.Commands) -> None:
     common = [options.server(), options.output()]
     waiting = [options.patience(), options.no_wait()]
     status = options.command(commands, "status", "say what is so now", parents=common)
-    status.set_defaults(run=_status)
+    status.set_defaults(run=_status, looks=True)
     resize = options.command(
         commands,
         "resize",
         "have this many GPUs in all; wait until they are there",
         parents=[*common, *waiting, options.wish()],
-        epilog="Options that are not named stay as they were asked for last; release takes all of them back.",
+        epilog="Options that are not named stay as they were asked for last. 'any' takes one back, as in --memory any; "
+        "release takes back all of them.",
     )
     options.offer(resize.add_argument("amount", help="2, 0.5 or 500m"), offers.amounts)
     resize.set_defaults(run=_resize)

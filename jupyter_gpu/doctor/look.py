@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jupyter_gpu
-from jupyter_gpu import cuda
+from jupyter_gpu import visible
 from jupyter_gpu.backends.local.store import default_path
 from jupyter_gpu.kube.credentials import SERVICE_ACCOUNT
 from jupyter_gpu_node.shares import gate_files
@@ -40,7 +40,7 @@ def look(state_dir: str = "", kernels: Iterable[KernelFact] = (), *, driver: boo
         extension=_extension(),
         labextension=lab,
         labextension_disabled=disabled,
-        visible=env.get(cuda.VISIBLE, "") if env.get(cuda.VISIBLE) != env.get(cuda.OURS) else "",
+        visible=visible.chosen(env) or "",
         gate=gate_files.local() is not None,
         state=str(state),
         state_trouble=_state_trouble(state),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from .annotations import Allocated, Attached
 from .gpu import Gpu, Holder
+from .stranger import MAX_STRANGERS, Stranger
 from .view import GpuState, PodGpu, User
 
 
@@ -14,10 +16,12 @@ def cards(
     attached: Attached | None,
     gpus: Mapping[str, Gpu],
     holders: Mapping[str, Iterable[Holder]],
+    strangers: Mapping[str, Sequence[Stranger]] = MappingProxyType({}),
 ) -> tuple[PodGpu, ...]:
     """One for each GPU that the pod was granted, can open or has not given back, by index.
 
     ``gpus``: every GPU ever seen here, by uuid. ``holders``: who had what open when somebody last looked.
+    ``strangers``: who uses what without having been given it.
     """
     granted = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
     usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
@@ -29,7 +33,10 @@ def cards(
             return PodGpu(gpu, leaving[uuid].milli, GpuState.DRAINING, users(leaving[uuid].holders))
         state = GpuState.ATTACHED if uuid in usable else GpuState.ATTACHING
         milli = usable.get(uuid) or granted[uuid]
-        return PodGpu(gpu, milli, state if gpu.healthy else GpuState.UNHEALTHY, users(holders.get(uuid, ())))
+        beside = tuple(strangers.get(uuid, ()))[:MAX_STRANGERS]
+        told = {stranger.pid for stranger in beside}
+        inside = users(holder for holder in holders.get(uuid, ()) if holder.pid not in told)
+        return PodGpu(gpu, milli, state if gpu.healthy else GpuState.UNHEALTHY, inside, beside)
 
     there = (uuid for uuid in granted.keys() | usable.keys() | leaving.keys() if uuid in gpus)
     return tuple(sorted((card(uuid) for uuid in there), key=lambda card: card.gpu.index))

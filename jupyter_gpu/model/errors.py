@@ -7,11 +7,12 @@
     ├── StaleGeneration       somebody changed the wish since you looked
     ├── LimitExceeded         more than you may have
     ├── Infeasible            more than there is, however long you wait
-    ├── NoCapacity            valid, but not free now: you are in line
+    ├── NoCapacity            valid, but not free now: your server is in line
     ├── Draining              a GPU cannot be given back yet: something has it open
-    ├── Unhealthy             a GPU of yours does not work any more
+    ├── Unhealthy             a GPU of your server does not work any more
     ├── NotPermitted          you may not do this on this server
     ├── ServerUnreachable     no Jupyter server answered
+    │   └── OutsideServer     your program belongs to none, and has not said that it wants the one that runs
     └── BackendUnavailable    the server cannot decide or attach right now
 
 The message of each is a sentence for people: what, why, what to do. ``reason`` is for programs and
@@ -83,7 +84,8 @@ class StaleGeneration(GpuError):
 
     def __init__(self, message: str = "", *, current: int, **details: Any) -> None:
         super().__init__(
-            message or "The request was changed by somebody else meanwhile. Look at it again and repeat yours.",
+            message
+            or "The server's request was changed meanwhile, in the panel or by other code. Look at it, and ask again.",
             current=current,
             **details,
         )
@@ -98,7 +100,9 @@ class LimitExceeded(GpuError):
 
     def __init__(self, message: str = "", *, limit: int, **details: Any) -> None:
         super().__init__(
-            message or f"Your limit is {count_gpus(limit)}. Ask for that or less, or ask an administrator for more.",
+            message
+            or f"Your server's limit is {count_gpus(limit)}, for all its notebooks together. Ask for that or less, or "
+            "ask an administrator for more.",
             limit=limit,
             **details,
         )
@@ -128,10 +132,10 @@ class NoCapacity(GpuError):
 
     def __init__(self, message: str = "", *, have: int, queue: int | None, **details: Any) -> None:
         about = "about " if queue and queue > EXACT_POSITIONS else ""
-        place = f", you are {about}number {queue} in line" if queue else ""
+        place = f" and is {about}number {queue} in line" if queue else ""
         super().__init__(
             message
-            or f"Not enough GPUs are free: you have {count_gpus(have)}{place}. "
+            or f"Not enough GPUs are free: your server has {count_gpus(have)}{place}. "
             "The request stands and is granted when GPUs come free; gpu.release() cancels it.",
             have=have,
             queue=queue,
@@ -160,14 +164,14 @@ class Draining(GpuError):
 
 
 class Unhealthy(GpuError):
-    """GPUs of this pod stopped working; ``gpus`` are their uuids."""
+    """GPUs of this server stopped working; ``gpus`` are their uuids."""
 
     reason = "Unhealthy"
     http_status = 503
 
     def __init__(self, message: str = "", *, gpus: Sequence[str], **details: Any) -> None:
         super().__init__(
-            message or "A GPU you have stopped working. Give it back and ask again to get another one.",
+            message or "A GPU of your server stopped working. Give it back and ask again to get another one.",
             gpus=list(gpus),
             **details,
         )
@@ -186,6 +190,16 @@ class ServerUnreachable(GpuError):
 
     reason = "ServerUnreachable"
     http_status = 503
+
+
+class OutsideServer(ServerUnreachable):
+    """Servers run here, but this program was started by none of them and has not chosen one; ``servers`` names them."""
+
+    reason = "OutsideServer"
+
+    def __init__(self, message: str, *, servers: Sequence[Mapping[str, Any]], **details: Any) -> None:
+        super().__init__(message, servers=list(servers), **details)
+        self.servers = list(servers)
 
 
 class BackendUnavailable(GpuError):
@@ -209,6 +223,7 @@ _BY_REASON: dict[str, type[GpuError]] = {
         Unhealthy,
         NotPermitted,
         ServerUnreachable,
+        OutsideServer,
         BackendUnavailable,
     )
 }

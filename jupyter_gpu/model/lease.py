@@ -29,11 +29,15 @@ MAX_LEASE_MILLI = MAX_MILLI - MILLI_PER_GPU
 """One GPU less than can be asked for at all, so that it can be made whole shares."""
 MAX_LEASES = 1024
 """Of one server: far above what programs nest, and an end to what one that went wrong can pile up."""
+_BY = "gpu.at_least, jupyter gpu run"
 HELD = "Held"
 """Type of the condition that says that leases raise the wish."""
 
 Change = Callable[[Wish | None], Wish]
 """From the wish as it stands to the next. Pure: it may be asked more than once, for different wishes."""
+
+_NAMED, _NAME = 3, 200
+"""So many blocks are named at most, and so long is a name."""
 
 _read_key = strict.text(64)
 
@@ -142,11 +146,39 @@ def idle(wish: Wish | None, needed: int) -> bool:
     return wish is not None and wish.base is not None and wish != raised(wish, needed)
 
 
-def held(view: View) -> View:
-    """``view``, which says so if leases raise the wish."""
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a lease is, for people."""
+
+    name: str
+    """Of the notebook, console, terminal or process that it belongs to."""
+    milli: int
+
+
+def held(view: View, blocks: Iterable[Block] = ()) -> View:
+    """``view``, which says so if leases raise the wish, and whose: ``blocks`` are all there are."""
     wish = view.requested.wish if view.requested else None
     if wish is None or wish.base is None:
         return view
     beside = f"; {count_gpus(wish.base)} asked for beside it" if wish.base else ""
-    text = f"Running code holds {count_gpus(wish.milli)} (gpu.at_least) and gives back what it took at its end{beside}."
-    return replace(view, conditions=(*view.conditions, Condition(HELD, text)))
+    names = _names(block for block in blocks if block.milli > (wish.base or 0))
+    amount = count_gpus(wish.milli)
+    if len(names) < 2:
+        name = names[0] if names else "Running code"
+        text = f"{name} holds {amount} while it needs them ({_BY}) and gives back what it took at its end"
+    else:
+        each = f"{', '.join(names[:-1])} and {names[-1]}"
+        text = f"{each} hold {amount} together while they need them ({_BY}) and give back what they took at their end"
+    return replace(view, conditions=(*view.conditions, Condition(HELD, f"{text}{beside}.")))
+
+
+def _names(blocks: Iterable[Block]) -> list[str]:
+    """Those that need the most first, each once, with its amount where there are several; not too many."""
+    most: dict[str, int] = {}
+    for block in blocks:
+        most[block.name] = max(block.milli, most.get(block.name, 0))
+    shown = {name: strict.printable(name, _NAME) for name in sorted(most, key=lambda name: (-most[name], name))}
+    if len(shown) < 2:
+        return list(shown.values())
+    names = [f"{text} ({count_gpus(most[name])})" for name, text in shown.items()]
+    return names if len(names) <= _NAMED else [*names[:_NAMED], f"{len(names) - _NAMED} more"]

@@ -17,11 +17,13 @@ _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eigh
 
 
 def sentence(view: View) -> str:
-    """The line for ``view``; what is still being given back is said whatever else is going on."""
+    """The line for ``view``; what is still being given back, and who else uses a GPU, is said whatever is going on."""
     leaving = _in_state(view, GpuState.DRAINING)
     if view.status.phase is Phase.RELEASING:
         return _giving_back(leaving)
-    return "; ".join([_now(view), *([_giving_back(leaving)] if leaving else [])])
+    back = [_giving_back(leaving)] if leaving else []
+    shared = [gpu for gpu in view.gpus if gpu.strangers and gpu.state is not GpuState.DRAINING]
+    return "; ".join([_now(view), *back, *([_also_used(shared)] if shared else [])])
 
 
 def _now(view: View) -> str:
@@ -39,9 +41,9 @@ def _now(view: View) -> str:
     if now.phase is Phase.WAITING:
         return _waiting(view)
     if now.attached > view.limit:
-        return f"{count_gpus(now.attached)} attached, over your limit of {format_gpus(view.limit)}"
+        return f"{count_gpus(now.attached)} attached, over your server's limit of {format_gpus(view.limit)}"
     if view.limit == 0:
-        return "no GPU attached: your limit is 0"
+        return "no GPU attached: your server's limit is 0"
     return f"{format_gpus(now.attached)} of {count_gpus(view.limit)} attached"
 
 
@@ -52,9 +54,11 @@ def _broken(gpus: Sequence[PodGpu]) -> str:
 
 def _refused(view: View) -> str:
     now = view.status
-    kept = f"you keep {format_gpus(now.attached)}" if now.attached else "nothing was changed"
-    if now.reason is Reason.LIMIT_EXCEEDED:
-        return f"{format_gpus(now.requested)} is over your limit of {count_gpus(view.limit)}: {kept}"
+    over = now.reason is Reason.LIMIT_EXCEEDED
+    server = "it" if over else "your server"
+    kept = f"{server} keeps {format_gpus(now.attached)}" if now.attached else "nothing was changed"
+    if over:
+        return f"{format_gpus(now.requested)} is over your server's limit of {count_gpus(view.limit)}: {kept}"
     if now.requested > view.total:
         return f"{format_gpus(now.requested)} is more than the {count_gpus(view.total)} here: {kept}"
     return f"the GPUs here can never fit this request: {kept}"
@@ -67,7 +71,7 @@ def _waiting(view: View) -> str:
     when = "when it is free" if missing <= MILLI_PER_GPU else "when they are free"
     place = view.allocated.position if view.allocated else None
     about = "about " if place and place > EXACT_POSITIONS else ""
-    line = f", you are {about}{_ordinal(place)} in line" if place else ""
+    line = f", your server is {about}{_ordinal(place)} in line" if place else ""
     return f"{format_gpus(now.allocated)} of {format_gpus(now.requested)}: {more} {when}{line}"
 
 
@@ -79,6 +83,12 @@ def _giving_back(leaving: Sequence[PodGpu]) -> str:
     verb = "has" if len(names) == 1 else "have"
     which = "it" if len(leaving) == 1 else "them" if len(held) == len(leaving) else _names(held)
     return f"giving back {_names(leaving)}: {_join(_few(names))} still {verb} {which} open"
+
+
+def _also_used(shared: Sequence[PodGpu]) -> str:
+    names = list(dict.fromkeys(stranger.name for gpu in shared for stranger in gpu.strangers))
+    verb, which = ("is", "it") if len(shared) == 1 else ("are", "them")
+    return f"{_names(shared)} {verb} also used by {_join(_few(names))}, which did not get {which} from jupyter-gpu"
 
 
 def _in_state(view: View, state: GpuState) -> list[PodGpu]:

@@ -14,9 +14,10 @@ from typing import Any
 from . import strict
 from .annotations import Allocated, Attached, Requested
 from .gpu import Gpu, read_command
-from .quantity import MAX_MILLI
+from .quantity import MAX_MILLI, MILLI_PER_GPU
 from .share import ShareUse, read_shares
 from .status import Status, status
+from .stranger import MAX_STRANGERS, Stranger
 
 
 class Mode(StrEnum):
@@ -46,12 +47,14 @@ class User:
     """Kernel id."""
     notebook: str | None = None
     """Path of the notebook (or console) that the kernel belongs to."""
+    label: str | None = None
+    """The end of that path which tells it from all others of this server."""
 
     @property
     def name(self) -> str:
         """How to call it in a sentence."""
         if self.notebook:
-            return self.notebook.rpartition("/")[2]
+            return self.label or self.notebook.rpartition("/")[2]
         return f"{self.command} (process {self.pid})" if self.pid else self.command
 
     def to_json(self) -> dict[str, Any]:
@@ -62,6 +65,7 @@ class User:
             "foreign": self.foreign,
             "kernel": self.kernel,
             "notebook": strict.printable(self.notebook, 4096) if self.notebook else None,
+            **({"label": strict.printable(self.label, 4096)} if self.label else {}),
         }
 
     @classmethod
@@ -74,6 +78,7 @@ class User:
             foreign=strict.required(body, "foreign", strict.boolean),
             kernel=strict.optional(body, "kernel", strict.text(256)),
             notebook=strict.optional(body, "notebook", strict.label(4096)),
+            label=strict.optional(body, "label", strict.label(4096)),
         )
 
 
@@ -85,22 +90,31 @@ class PodGpu:
     milli: int
     state: GpuState
     users: tuple[User, ...] = ()
+    strangers: tuple[Stranger, ...] = ()
+    """Who uses it beside those who were given it."""
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether nobody else uses it, as far as is known."""
+        return self.milli == MILLI_PER_GPU and not self.strangers
 
     def to_json(self) -> dict[str, Any]:
-        """The inventory fields with ``milli``, ``state`` and ``users`` beside them."""
+        """The inventory fields with ``milli``, ``state`` and ``users`` beside them; and ``strangers`` where any are."""
         body = self.gpu.to_json()
-        return {**body, "milli": self.milli, "state": self.state, "users": [u.to_json() for u in self.users]}
+        body |= {"milli": self.milli, "state": self.state, "users": [user.to_json() for user in self.users]}
+        return {**body, "strangers": [s.to_json() for s in self.strangers]} if self.strangers else body
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> PodGpu:
         """Checked; raises :class:`~.strict.FieldError`."""
         body = dict(strict.an_object(value, key))
-        own = {name: body.pop(name, None) for name in ("milli", "state", "users")}
+        own = {name: body.pop(name, None) for name in ("milli", "state", "users", "strangers")}
         return cls(
             gpu=Gpu.from_json(body, key),
             milli=strict.required(own, "milli", strict.integer(1, 1000)),
             state=GpuState(strict.required(own, "state", strict.one_of(*GpuState))),
             users=strict.optional(own, "users", strict.list_of(User.from_json, 1024)) or (),
+            strangers=strict.optional(own, "strangers", strict.list_of(Stranger.from_json, MAX_STRANGERS)) or (),
         )
 
 
@@ -143,6 +157,8 @@ class View:
     attached: Attached | None = None
     gpus: tuple[PodGpu, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    revision: int = 0
+    """Counts, within the instance, changes of the words alone: of two views of one version the higher is newer."""
 
     @property
     def status(self) -> Status:
@@ -180,6 +196,7 @@ class View:
             "attached": self.attached.to_json() if self.attached else None,
             "gpus": [gpu.to_json() for gpu in self.gpus],
             "conditions": [condition.to_json() for condition in self.conditions],
+            **({"revision": self.revision} if self.revision else {}),
         }
 
     @classmethod
@@ -201,6 +218,7 @@ class View:
             attached=strict.optional(body, "attached", lambda v, _: Attached.from_json(v)),
             gpus=strict.required(body, "gpus", strict.list_of(PodGpu.from_json, 1024)),
             conditions=strict.required(body, "conditions", strict.list_of(Condition.from_json, 64)),
+            revision=strict.optional(body, "revision", strict.integer(0, strict.MAX_GENERATION)) or 0,
         )
 
 
@@ -212,18 +230,26 @@ class GpuLoad:
     """Per cent, 0–100."""
     memory: int | None
     """Bytes in use."""
+    temperature: int | None = None
+    """°C."""
+    power: float | None = None
+    """Watts."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object."""
-        return {"utilisation": self.utilisation, "memory": self.memory}
+        """JSON object; temperature and power are left out where they are not told."""
+        body: dict[str, Any] = {"utilisation": self.utilisation, "memory": self.memory}
+        more = {"temperature": self.temperature, "power": self.power}
+        return {**body, **{key: value for key, value in more.items() if value is not None}}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "load") -> GpuLoad:
         """Checked; raises :class:`~.strict.FieldError`."""
         body = strict.an_object(value, key)
         return cls(
-            utilisation=strict.optional(body, "utilisation", _number(100.0)),
+            utilisation=strict.optional(body, "utilisation", read_number(100.0)),
             memory=strict.optional(body, "memory", strict.integer(0, strict.MAX_GENERATION)),
+            temperature=strict.optional(body, "temperature", strict.integer(0, 1000)),
+            power=strict.optional(body, "power", read_number(100_000.0)),
         )
 
 
@@ -248,7 +274,7 @@ class Sample:
         """Checked; raises :class:`~.strict.FieldError`."""
         body = strict.an_object(value, "sample")
         return cls(
-            time=strict.required(body, "time", _number(float(strict.MAX_GENERATION))),
+            time=strict.required(body, "time", read_number(float(strict.MAX_GENERATION))),
             loads=strict.required(body, "gpus", _read_loads),
             shares=strict.optional(body, "shares", read_shares) or {},
         )
@@ -258,7 +284,9 @@ def _read_loads(value: Any, key: str) -> Mapping[str, GpuLoad]:
     return {uuid: GpuLoad.from_json(item, key) for uuid, item in strict.an_object(value, key).items()}
 
 
-def _number(most: float) -> Callable[[Any, str], float]:
+def read_number(most: float) -> Callable[[Any, str], float]:
+    """Make a reader of numbers from 0 to ``most``."""
+
     def read(value: Any, key: str) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
             raise strict.FieldError(f"{key!r} must be a number from 0 to {most:.0f}.", key)

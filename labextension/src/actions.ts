@@ -33,7 +33,10 @@ function restarts(view: IView, trans: TranslationBundle): Action[] {
           kind: 'restart',
           user: { ...user, kernel: user.kernel },
           label: trans.__('Restart kernel of %1…', userName(user, trans)),
-          title: trans.__('Ends what runs there and loses its variables; the GPU is free then')
+          title: trans.__(
+            'Ends what runs in %1 and loses its variables; the GPU is free then',
+            user.notebook ?? userName(user, trans)
+          )
         });
       }
     }

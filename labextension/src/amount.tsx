@@ -1,6 +1,7 @@
 /** How many GPUs: the slider, the sentence below it, and what one can do now. In the panel and in the popover. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { useEffect, useState } from 'react';
+import '../style/panel.css';
 import { Action, actions } from './actions';
 import { IUser, IView } from './api';
 import { useSignal } from './react';
@@ -8,6 +9,8 @@ import { explain, sentence } from './sentence';
 import { GpuSlider } from './slider';
 import { Connection } from './stream';
 import { IGpuModel } from './tokens';
+
+export { Wanted } from './wanted';
 
 /** Restarts the kernel of `user` once that is confirmed. */
 export type Restart = (user: IUser & { readonly kernel: string }) => void;

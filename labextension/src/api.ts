@@ -53,6 +53,17 @@ export interface IUser {
   readonly kernel: string | null;
   /** Path of the notebook or console of that kernel. */
   readonly notebook: string | null;
+  /** The end of that path which tells it from all others of this server; absent where there is none. */
+  readonly label?: string;
+}
+
+/** A process that uses a GPU and did not get it from this product. */
+export interface IStranger {
+  /** 0 where it has none here. */
+  readonly pid: number;
+  readonly command: string;
+  /** The account that it runs as. */
+  readonly user: string | null;
 }
 
 /** A GPU of this server: one card in the panel. */
@@ -67,6 +78,8 @@ export interface IGpu {
   readonly milli: number;
   readonly state: GpuState;
   readonly users: readonly IUser[];
+  /** Who uses it beside those who were given it. */
+  readonly strangers: readonly IStranger[];
 }
 
 /** Something to know about this server. */
@@ -79,6 +92,8 @@ export interface ICondition {
 export interface IRequested {
   readonly generation: number;
   readonly milli: number;
+  /** Bytes of each; `null`: not asked for. */
+  readonly memory: number | null;
 }
 
 /** Milli in each of the three states, and on the way out. */
@@ -94,6 +109,8 @@ export interface IView {
   /** Changes when the server restarts; `version` counts within it. */
   readonly instance: string;
   readonly version: number;
+  /** Counts, within the instance, changes of the words alone: of two views of one version the higher is newer. */
+  readonly revision: number;
   readonly mode: Mode;
   readonly simulated: boolean;
   readonly backend: string;
@@ -119,6 +136,10 @@ export interface ILoad {
   readonly utilisation: number | null;
   /** Bytes in use. */
   readonly memory: number | null;
+  /** °C; absent where the device does not tell. */
+  readonly temperature?: number;
+  /** Watts; absent where the device does not tell. */
+  readonly power?: number;
 }
 
 /**
@@ -160,6 +181,8 @@ export interface ISample {
   readonly gpus: ReadonlyMap<string, ILoad>;
   /** By uuid of the GPU; absent where there is none. */
   readonly shares?: ReadonlyMap<string, IShareUse>;
+  /** Of a history: time of the sample before those that are joined in this one; absent where none are. */
+  readonly since?: number;
 }
 
 /** A message of the stream. */
@@ -171,12 +194,23 @@ export type Message =
 
 const user: Reader<IUser> = (value, field) => {
   const body = fields(value, field);
+  const label = body.maybe('label', text(4096));
   return {
     pid: body.get('pid', integer(0, 2 ** 31 - 1)),
     command: body.get('command', text(256)),
     foreign: body.get('foreign', boolean),
     kernel: body.maybe('kernel', text(256)),
-    notebook: body.maybe('notebook', text(4096))
+    notebook: body.maybe('notebook', text(4096)),
+    ...(label === null ? {} : { label })
+  };
+};
+
+const stranger: Reader<IStranger> = (value, field) => {
+  const body = fields(value, field);
+  return {
+    pid: body.get('pid', integer(0, 2 ** 31 - 1)),
+    command: body.get('command', text(256)),
+    user: body.maybe('user', text(64))
   };
 };
 
@@ -191,7 +225,8 @@ const gpu: Reader<IGpu> = (value, field) => {
     health: body.maybe('health', text(512)) ?? '',
     milli: body.get('milli', integer(1, 1000)),
     state: body.get('state', oneOf(...STATES)),
-    users: body.maybe('users', listOf(user, 1024)) ?? []
+    users: body.maybe('users', listOf(user, 1024)) ?? [],
+    strangers: body.maybe('strangers', listOf(stranger, 16)) ?? []
   };
 };
 
@@ -202,7 +237,11 @@ const condition: Reader<ICondition> = (value, field) => {
 
 const requested: Reader<IRequested> = (value, field) => {
   const body = fields(value, field);
-  return { generation: body.get('generation', count), milli: body.get('milli', milli) };
+  return {
+    generation: body.get('generation', count),
+    milli: body.get('milli', milli),
+    memory: body.maybe('memory', count)
+  };
 };
 
 const amounts: Reader<IAmounts> = (value, field) => {
@@ -222,6 +261,7 @@ function readView(body: Fields): IView {
   return {
     instance: body.get('instance', text(64)),
     version: body.get('version', count),
+    revision: body.maybe('revision', count) ?? 0,
     mode: body.get('mode', oneOf(...MODES)),
     simulated: body.get('simulated', boolean),
     backend: body.get('backend', text(32)),
@@ -242,11 +282,16 @@ function readView(body: Fields): IView {
 /** The view in `value`; throws a `FieldError`. */
 export const parseView: Reader<IView> = (value, field) => readView(fields(value, field));
 
-const load: Reader<ILoad> = (value, field) => {
+/** The load in `value`; throws a `FieldError`. */
+export const load: Reader<ILoad> = (value, field) => {
   const body = fields(value, field);
+  const temperature = body.maybe('temperature', number(0, 1000));
+  const power = body.maybe('power', number(0, 100_000));
   return {
     utilisation: body.maybe('utilisation', number(0, 100)),
-    memory: body.maybe('memory', count)
+    memory: body.maybe('memory', count),
+    ...(temperature === null ? {} : { temperature }),
+    ...(power === null ? {} : { power })
   };
 };
 
@@ -299,10 +344,12 @@ const shares: Reader<ReadonlyMap<string, IShareUse>> = (value, field) => {
 export const parseSample: Reader<ISample> = (value, field) => {
   const body = fields(value, field);
   const found = body.maybe('shares', shares);
+  const since = body.maybe('since', number(0, Number.MAX_SAFE_INTEGER));
   return {
     time: body.get('time', number(0, Number.MAX_SAFE_INTEGER)),
     gpus: body.get('gpus', byUuid(load)),
-    ...(found ? { shares: found } : {})
+    ...(found ? { shares: found } : {}),
+    ...(since === null ? {} : { since })
   };
 };
 

@@ -3,6 +3,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
 import { IGpu, ILoad } from './api';
 import { Chart } from './charts';
+import { Closer, ICloser, useCloser } from './closer';
 import { MILLI_PER_GPU } from './quantity';
 import { useFrames } from './react';
 import { ShareCard, ShareTable } from './shares';
@@ -21,10 +22,18 @@ export interface IGpusProps {
 /** The cards. */
 export function Cards({ model, gpus, window, trans }: IGpusProps): React.JSX.Element {
   useFrames(model.sampled);
+  const closer = useCloser(model);
   return (
     <ul className="jp-gpu-Cards">
       {gpus.map(gpu => (
-        <Card key={gpu.uuid} gpu={gpu} model={model} window={window} trans={trans} />
+        <Card
+          key={gpu.uuid}
+          gpu={gpu}
+          model={model}
+          window={window}
+          closer={closer}
+          trans={trans}
+        />
       ))}
     </ul>
   );
@@ -32,16 +41,18 @@ export function Cards({ model, gpus, window, trans }: IGpusProps): React.JSX.Ele
 
 interface ICardProps extends Omit<IGpusProps, 'gpus'> {
   readonly gpu: IGpu;
+  readonly closer: ICloser;
 }
 
-function Card({ gpu, model, window, trans }: ICardProps): React.JSX.Element {
+function Card({ gpu, model, window, closer, trans }: ICardProps): React.JSX.Element {
   const series = model.history.series(gpu.uuid, window);
   const now = model.history.latest ?? 0;
   const load = newest(series);
   const utilisation = words.percent(load, trans);
   const memory = words.memory(load, gpu, trans);
   // Programs on a simulated GPU can work without having it open: better nothing than what cannot be.
-  const silent = !gpu.users.length && model.history.shares.isUsed(gpu.uuid);
+  const silent =
+    !gpu.users.length && (gpu.strangers.length > 0 || model.history.shares.isUsed(gpu.uuid));
   return (
     <li className="jp-gpu-Card" data-state={gpu.state}>
       <div className="jp-gpu-Card-head">
@@ -53,7 +64,10 @@ function Card({ gpu, model, window, trans }: ICardProps): React.JSX.Element {
       <p className="jp-gpu-Card-model" title={gpu.uuid}>
         {gpu.model}
       </p>
-      <p>{words.share(gpu.milli, trans)}</p>
+      <p>{words.share(gpu, trans)}</p>
+      {gpu.strangers.length > 0 && (
+        <p className="jp-gpu-Card-strangers">{words.strangers(gpu.strangers, trans)}</p>
+      )}
       {gpu.health && <p className="jp-gpu-Card-health">{gpu.health}</p>}
       <p className="jp-gpu-Card-load">
         <span>{trans.__('Utilisation')}</span>
@@ -85,6 +99,7 @@ function Card({ gpu, model, window, trans }: ICardProps): React.JSX.Element {
         <ShareCard gpu={gpu} history={model.history} window={window} trans={trans} />
       )}
       {!silent && <p className="jp-gpu-Card-users">{words.users(gpu.users, trans)}</p>}
+      <Closer gpu={gpu} load={model.history.load(gpu.uuid)} closer={closer} trans={trans} />
     </li>
   );
 }
@@ -92,6 +107,7 @@ function Card({ gpu, model, window, trans }: ICardProps): React.JSX.Element {
 /** The same in words and numbers. */
 export function Table({ model, gpus, window, trans }: IGpusProps): React.JSX.Element {
   useFrames(model.sampled);
+  const closer = useCloser(model);
   return (
     <div
       className="jp-gpu-Table"
@@ -122,13 +138,28 @@ export function Table({ model, gpus, window, trans }: IGpusProps): React.JSX.Ele
                 <td>{words.state(gpu.state, trans)}</td>
                 <td>{words.percent(load, trans)}</td>
                 <td>{words.memory(load, gpu, trans)}</td>
-                <td>{words.share(gpu.milli, trans)}</td>
-                <td>{words.users(gpu.users, trans)}</td>
+                <td>{words.share(gpu, trans)}</td>
+                <td>
+                  {(gpu.users.length > 0 || !gpu.strangers.length) && (
+                    <div>{words.users(gpu.users, trans)}</div>
+                  )}
+                  {gpu.strangers.length > 0 && <div>{words.strangers(gpu.strangers, trans)}</div>}
+                </td>
               </tr>
             );
           })}
         </tbody>
       </table>
+      {gpus.map(gpu => (
+        <Closer
+          key={gpu.uuid}
+          gpu={gpu}
+          load={model.history.load(gpu.uuid)}
+          closer={closer}
+          trans={trans}
+          name={trans.__('Details of GPU %1', gpu.index)}
+        />
+      ))}
       {gpus
         .filter(gpu => gpu.milli < MILLI_PER_GPU)
         .map(gpu => (

@@ -2,22 +2,28 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { InputDialog, Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
+import type { CurrentNotebook } from './notebook';
 import { MILLI_PER_GPU } from './quantity';
 import type { IWish } from './request';
 import { explain, gpus } from './sentence';
 import { IGpuModel } from './tokens';
+import { asked, offer } from './wants';
 
 /** Ids of the commands. */
 export namespace CommandIDs {
   export const showPanel = 'jupyter-gpu:show-panel';
   export const resize = 'jupyter-gpu:resize';
   export const release = 'jupyter-gpu:release';
+  export const remember = 'jupyter-gpu:remember-in-notebook';
+  export const take = 'jupyter-gpu:take-for-notebook';
+  export const desktop = 'jupyter-gpu:notify-on-desktop';
 }
 
 /** Add the commands that change something. */
 export function addCommands(
   { commands }: JupyterFrontEnd,
   model: IGpuModel,
+  notebook: CurrentNotebook,
   trans: TranslationBundle
 ): void {
   const online = () => model.connection.state === 'online' && (model.view?.total ?? 0) > 0;
@@ -54,9 +60,58 @@ export function addCommands(
     describedBy: { args: { type: 'object', properties: {} } },
     execute: () => request(model, { milli: 0, forget: true }, trans)
   });
-  model.changed.connect(() => {
-    commands.notifyCommandChanged(CommandIDs.resize);
-    commands.notifyCommandChanged(CommandIDs.release);
+  addForNotebook(commands, model, notebook, trans);
+  const changed = () => {
+    for (const id of [
+      CommandIDs.resize,
+      CommandIDs.release,
+      CommandIDs.remember,
+      CommandIDs.take
+    ]) {
+      commands.notifyCommandChanged(id);
+    }
+  };
+  model.changed.connect(changed);
+  notebook.changed.connect(changed);
+}
+
+/** Those for what the notebook in front wants. */
+function addForNotebook(
+  commands: JupyterFrontEnd['commands'],
+  model: IGpuModel,
+  notebook: CurrentNotebook,
+  trans: TranslationBundle
+): void {
+  const wish = () => {
+    const { view } = model;
+    const wants = notebook.value?.value;
+    return view && wants && 'milli' in wants ? offer(wants, view) : null;
+  };
+  commands.addCommand(CommandIDs.remember, {
+    label: trans.__('Remember These GPUs in This Notebook'),
+    caption: trans.__(
+      'Have the notebook in front say that it wants as many GPUs as this server has'
+    ),
+    isEnabled: () =>
+      (model.view?.amounts.requested ?? 0) > 0 && (notebook.value?.writable ?? false),
+    describedBy: { args: { type: 'object', properties: {} } },
+    execute: () => {
+      if (model.view) {
+        notebook.value?.set(asked(model.view));
+      }
+    }
+  });
+  commands.addCommand(CommandIDs.take, {
+    label: trans.__('Take the GPUs That This Notebook Wants'),
+    caption: trans.__('Ask for as many GPUs as the notebook in front says that it wants'),
+    isEnabled: () => model.connection.state === 'online' && wish() !== null,
+    describedBy: { args: { type: 'object', properties: {} } },
+    execute: async () => {
+      const wanted = wish();
+      if (wanted) {
+        await request(model, wanted, trans);
+      }
+    }
   });
 }
 

@@ -1,9 +1,11 @@
 /** What the panel shows. Loaded when it is first opened. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { lazy, Suspense } from 'react';
-import { Amount, Announcer, IAmountProps } from './amount';
+import { Amount, Announcer, IAmountProps, Wanted } from './amount';
 import { IView } from './api';
 import { gpuIcon } from './icon';
+import { MachineSection } from './machine-section';
+import type { CurrentNotebook } from './notebook';
 import { NotLoaded } from './not-loaded';
 import { patiently } from './patiently';
 import { useSignal } from './react';
@@ -20,11 +22,14 @@ const Gpus = lazy(
 /** What the panel is made of. */
 export interface IContentProps extends IAmountProps {
   readonly settings: IGpuSettings;
+  readonly notebook: CurrentNotebook;
 }
 
 /** All of it. */
-export function Content({ model, settings, trans, restart }: IContentProps): React.JSX.Element {
+export function Content(props: IContentProps): React.JSX.Element {
+  const { model, settings, trans, restart, notebook } = props;
   useSignal(model.changed);
+  useSignal(notebook.changed);
   useSignal(settings.changed);
   const { view } = model;
   return (
@@ -35,6 +40,7 @@ export function Content({ model, settings, trans, restart }: IContentProps): Rea
         {view?.mode === 'soft' && <span className="jp-gpu-Chip">{trans.__('Soft mode')}</span>}
       </div>
       <Amount model={model} trans={trans} restart={restart} />
+      {notebook.value && <Wanted model={model} trans={trans} notebook={notebook.value} />}
       {view?.total === 0 && <Nothing looking={isLooking(view)} trans={trans} />}
       {view && <Notes view={view} />}
       {view && view.gpus.length > 0 && (
@@ -42,6 +48,7 @@ export function Content({ model, settings, trans, restart }: IContentProps): Rea
           <Gpus model={model} settings={settings} view={view} trans={trans} />
         </Suspense>
       )}
+      {view && view.total > 0 && <MachineSection model={model} trans={trans} />}
       <Announcer model={model} trans={trans} />
     </>
   );

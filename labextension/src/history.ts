@@ -2,8 +2,8 @@
  * The last samples of every GPU, in ring buffers of typed arrays: adding one costs no allocation,
  * however long the page stays open.
  */
-import { ISample } from './api';
-import { ShareHistory } from './share-history';
+import { ILoad, ISample } from './api';
+import { isJoined, ShareHistory } from './share-history';
 
 /** What a chart draws: equally long columns, `null` where nothing is known. */
 export interface ISeries {
@@ -23,6 +23,7 @@ interface IColumns {
 export class History {
   constructor(readonly capacity: number) {
     this.times = new Float64Array(capacity);
+    this.joins = new Uint8Array(capacity);
     this.shares = new ShareHistory(capacity);
   }
 
@@ -37,6 +38,11 @@ export class History {
     return this.size ? this.times[this.slot(this.size - 1)] : null;
   }
 
+  /** What the newest sample says of `uuid`. */
+  load(uuid: string): ILoad {
+    return this.loads.get(uuid) ?? { utilisation: null, memory: null };
+  }
+
   /** Start again from the server's history. */
   reset(interval: number, points: readonly ISample[]): void {
     this.interval = interval;
@@ -44,6 +50,7 @@ export class History {
     this.next = 0;
     this.columns.clear();
     this.shares.clear();
+    this.loads = new Map();
     for (const point of points.slice(-this.capacity)) {
       this.push(point);
     }
@@ -51,12 +58,15 @@ export class History {
 
   /** Add `sample` unless it is not newer than the newest; whether it was added. */
   push(sample: ISample): boolean {
-    if (this.latest !== null && sample.time <= this.latest) {
+    const before = this.latest;
+    if (before !== null && sample.time <= before) {
       return false;
     }
     const slot = this.next;
     this.next = (slot + 1) % this.capacity;
     this.size = Math.min(this.size + 1, this.capacity);
+    // A point that stands for many samples is farther from the one before, and that is no gap.
+    this.joins[slot] = before !== null && isJoined(before, sample, this.interval) ? 1 : 0;
     this.times[slot] = sample.time;
     for (const uuid of sample.gpus.keys()) {
       if (!this.columns.has(uuid)) {
@@ -71,6 +81,7 @@ export class History {
       column.utilisation[slot] = load?.utilisation ?? NaN;
       column.memory[slot] = load?.memory ?? NaN;
     }
+    this.loads = sample.gpus;
     this.shares.push(sample, this.interval);
     this.forget();
     return true;
@@ -90,7 +101,7 @@ export class History {
         continue;
       }
       const before = time[time.length - 1];
-      if (now - before > 3 * this.interval) {
+      if (time.length && !this.joins[slot]) {
         time.push((before + now) / 2);
         utilisation.push(null);
         memory.push(null);
@@ -119,9 +130,12 @@ export class History {
     }
   }
 
+  private loads: ReadonlyMap<string, ILoad> = new Map();
   private size = 0;
   private next = 0;
   private readonly times: Float64Array;
+  /** 1 where a sample follows the one before without a gap. */
+  private readonly joins: Uint8Array;
   private readonly columns = new Map<string, IColumns>();
 }
 

@@ -11,16 +11,18 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator, TranslationBundle } from '@jupyterlab/translation';
 import { Signal } from '@lumino/signaling';
 import { addCommands, CommandIDs } from './commands';
-import { restartKernel } from './kernels';
 import { GpuModel } from './model';
+import { CurrentNotebook, NotebookPanel, NotebookWants } from './notebook';
+import { patiently } from './patiently';
 import { Restart } from './amount';
 import { GpuPanel } from './panel';
 import { GpuPopover } from './popover';
-import { userName } from './sentence';
 import { GpuSettings } from './settings';
 import { StatusItem } from './status';
 import { IGpuModel, IGpuSettings } from './tokens';
 import { ToolbarItem } from './toolbar';
+import { watchWaits } from './watch';
+import { lendTranslation } from './widget/translation';
 
 export { IGpuModel, IGpuSettings };
 
@@ -76,10 +78,12 @@ const panel: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null
   ): void => {
     const trans = (translator ?? nullTranslator).load(DOMAIN);
+    lendTranslation(trans);
     const widget = new GpuPanel({
       model: gpus,
       settings: gpuSettings,
       trans,
+      notebook: new CurrentNotebook(app.shell),
       restart: restarts(app, trans)
     });
     app.shell.add(widget, 'right', { rank: 900, type: 'GPUs' });
@@ -142,8 +146,13 @@ const commands: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null
   ): void => {
     const trans = (translator ?? nullTranslator).load(DOMAIN);
-    addCommands(app, gpus, trans);
-    for (const command of [CommandIDs.resize, CommandIDs.release]) {
+    addCommands(app, gpus, new CurrentNotebook(app.shell), trans);
+    for (const command of [
+      CommandIDs.resize,
+      CommandIDs.release,
+      CommandIDs.remember,
+      CommandIDs.take
+    ]) {
       palette?.addItem({ command, category: trans.__('GPUs') });
     }
   }
@@ -172,15 +181,51 @@ const toolbar: JupyterFrontEndPlugin<void> = {
     toolbars?.addFactory(
       'Notebook',
       'jupyter-gpu',
-      () => new ToolbarItem({ model: gpus, settings: gpuSettings, trans, popover })
+      widget =>
+        new ToolbarItem({
+          model: gpus,
+          settings: gpuSettings,
+          trans,
+          popover,
+          notebook: NotebookWants.ofContent((widget as NotebookPanel).content)
+        })
     );
+  }
+};
+
+const waits: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu:waits',
+  description: 'Messages when a wait for GPUs is over.',
+  autoStart: true,
+  requires: [IGpuModel, IGpuSettings],
+  optional: [ITranslator, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    gpus: IGpuModel,
+    gpuSettings: IGpuSettings,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null
+  ): void => {
+    const trans = (translator ?? nullTranslator).load(DOMAIN);
+    watchWaits(app, gpus, gpuSettings, trans);
+    palette?.addItem({ command: CommandIDs.desktop, category: trans.__('GPUs') });
   }
 };
 
 /** Restarts the kernel that has a GPU open, after a question. */
 function restarts(app: JupyterFrontEnd, trans: TranslationBundle): Restart {
+  const ask: (...user: Parameters<Restart>) => Promise<void> = async user => {
+    const loaded = await patiently(
+      'the question',
+      () => import(/* webpackChunkName: "kernels" */ './kernels')
+    );
+    if (!loaded) {
+      throw new Error(trans.__('A part of this page could not be loaded. Reload the page.'));
+    }
+    await loaded.restartKernel(app, user, trans);
+  };
   return user => {
-    restartKernel(app, user.kernel, userName(user, trans), trans).catch((reason: unknown) =>
+    ask(user).catch((reason: unknown) =>
       Notification.error(trans.__('The kernel was not restarted: %1', String(reason)))
     );
   };
@@ -192,6 +237,7 @@ const plugins: JupyterFrontEndPlugin<unknown>[] = [
   panel,
   status,
   toolbar,
-  commands
+  commands,
+  waits
 ];
 export default plugins;

@@ -2,7 +2,7 @@
  * What the page knows of this server's GPUs: the newest view, the samples, the wish under way.
  *
  * Two rules keep it true whatever arrives when. A view replaces another only if it is newer, by
- * (instance, version). And wishes go out one at a time, the newest next: an answer to an older wish
+ * (instance, version, revision). And wishes go out one at a time, the newest next: an answer to an older wish
  * never hides a newer one, and the server hears them in the order they were made.
  */
 import { ServerConnection } from '@jupyterlab/services';
@@ -27,7 +27,7 @@ interface IPending {
 /** The model behind the panel, the status bar and the commands. */
 export class GpuModel implements IGpuModel {
   constructor(
-    private readonly settings: ServerConnection.ISettings,
+    readonly settings: ServerConnection.ISettings,
     times?: ITimes
   ) {
     this.stream = new Stream(
@@ -88,6 +88,10 @@ export class GpuModel implements IGpuModel {
     });
   }
 
+  get watched(): boolean {
+    return this.watchers > 0;
+  }
+
   request(wish: IWish): Promise<boolean> {
     return new Promise(done => {
       this.next?.done(false);
@@ -131,7 +135,11 @@ export class GpuModel implements IGpuModel {
     if (this.gone.has(view.instance)) {
       return false;
     }
-    if (old && old.instance === view.instance && view.version <= old.version) {
+    if (
+      old &&
+      old.instance === view.instance &&
+      (view.version - old.version || view.revision - old.revision) <= 0
+    ) {
       return false;
     }
     if (old && old.instance !== view.instance) {

@@ -18,9 +18,18 @@ export interface ISize {
 const GAP = 4;
 const EDGE = 8;
 
-/** Below `anchor` and flush with its right side, or above it where there is more room; never beyond the left or top. */
-export function place(anchor: IBox, size: ISize, window: ISize): { left: number; top: number } {
-  const left = Math.min(anchor.right - size.width, window.width - size.width - EDGE);
+/**
+ * Below `anchor` and flush with where its line ends, or above it where there is more room; never beyond the left or top.
+ * `rtl`: lines run from right to left.
+ */
+export function place(
+  anchor: IBox,
+  size: ISize,
+  window: ISize,
+  rtl = false
+): { left: number; top: number } {
+  const flush = rtl ? anchor.left : anchor.right - size.width;
+  const left = Math.min(flush, window.width - size.width - EDGE);
   const below = anchor.bottom + GAP;
   const above = anchor.top - GAP - size.height;
   const fits = below + size.height + EDGE <= window.height;

@@ -5,6 +5,7 @@ import { ISignal, Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import React from 'react';
 import type { IAmountProps } from './amount';
+import type { NotebookWants } from './notebook';
 import { NotLoaded } from './not-loaded';
 import { patiently } from './patiently';
 import { place } from './place';
@@ -55,10 +56,11 @@ export class GpuPopover extends ReactWidget {
     return this._toggled;
   }
 
-  /** Open it below `anchor`, or above where there is no room, with the focus on the slider. */
-  async open(anchor: HTMLElement): Promise<void> {
+  /** Open it below `anchor`, or above where there is no room, with the focus on the slider; `notebook` is the one there. */
+  async open(anchor: HTMLElement, notebook: NotebookWants | null = null): Promise<void> {
     this.close();
     this._anchor = anchor;
+    this.notebook = notebook;
     this.parts ??= await patiently(
       'the slider',
       () => import(/* webpackChunkName: "content" */ './amount')
@@ -82,10 +84,11 @@ export class GpuPopover extends ReactWidget {
     if (!this.parts) {
       return <NotLoaded trans={amount.trans} />;
     }
-    const { Amount, Announcer } = this.parts;
+    const { Amount, Announcer, Wanted } = this.parts;
     return (
       <>
         <Amount {...amount} />
+        {this.notebook && <Wanted {...amount} notebook={this.notebook} />}
         <button
           className="jp-gpu-Button jp-gpu-Popover-details"
           onClick={() => {
@@ -121,7 +124,8 @@ export class GpuPopover extends ReactWidget {
       const at = place(
         this._anchor.getBoundingClientRect(),
         { width, height },
-        { width: innerWidth, height: innerHeight }
+        { width: innerWidth, height: innerHeight },
+        getComputedStyle(this._anchor).direction === 'rtl'
       );
       this.node.style.left = `${at.left}px`;
       this.node.style.top = `${at.top}px`;
@@ -130,5 +134,6 @@ export class GpuPopover extends ReactWidget {
 
   private readonly _toggled = new Signal<this, void>(this);
   private _anchor: HTMLElement | null = null;
+  private notebook: NotebookWants | null = null;
   private parts: typeof import('./amount') | null = null;
 }

@@ -5,7 +5,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import { IView, parseView } from './api';
-import { fields, FieldError, text } from './check';
+import { fields, FieldError, Reader, text } from './check';
 
 const API = 'jupyter-gpu/api/v1';
 
@@ -43,6 +43,8 @@ const OPTIONS = ['each', 'memory', 'model', 'topology', 'placement', 'priority']
 /** A wish as it is sent. What else was asked for than the amount stays as it is. */
 export interface IWish {
   readonly milli: number;
+  /** Bytes of GPU memory of each, or a text such as "20GiB"; left out: as it is. */
+  readonly memory?: number | string;
   /** The generation that it is based on: refused as stale if the wish was changed meanwhile. */
   readonly generation?: number;
   /** Take back what else was asked for, too. */
@@ -54,7 +56,17 @@ export function getStatus(
   settings: ServerConnection.ISettings,
   signal?: AbortSignal
 ): Promise<IView> {
-  return call(settings, 'status', { method: 'GET', signal });
+  return get(settings, 'status', parseView, signal);
+}
+
+/** What the server has at `path`, as `read` reads it. Throws one of the errors above. */
+export function get<T>(
+  settings: ServerConnection.ISettings,
+  path: string,
+  read: Reader<T>,
+  signal?: AbortSignal
+): Promise<T> {
+  return call(settings, path, { method: 'GET', signal }, read);
 }
 
 /**
@@ -66,14 +78,17 @@ export function putRequest(
   wish: IWish,
   signal?: AbortSignal
 ): Promise<IView> {
-  const { milli, generation, forget } = wish;
+  const { milli, memory, generation, forget } = wish;
   const options = forget ? Object.fromEntries(OPTIONS.map(name => [name, null])) : {};
-  return call(settings, 'request', {
-    method: 'PUT',
-    headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({ ...options, milli, generation, overrule: true }),
-    signal
+  const body = JSON.stringify({
+    ...options,
+    ...(memory === undefined ? {} : { memory }),
+    milli,
+    generation,
+    overrule: true
   });
+  const headers = { 'Content-Type': 'application/json' };
+  return call(settings, 'request', { method: 'PUT', headers, body, signal }, parseView);
 }
 
 /** Address of the stream, with the token where a cookie cannot do. */
@@ -84,11 +99,12 @@ export function streamUrl(settings: ServerConnection.ISettings): string {
     : url;
 }
 
-async function call(
+async function call<T>(
   settings: ServerConnection.ISettings,
   path: string,
-  init: RequestInit
-): Promise<IView> {
+  init: RequestInit,
+  read: Reader<T>
+): Promise<T> {
   const url = URLExt.join(settings.baseUrl, API, path);
   let response: Response;
   let body: string;
@@ -102,7 +118,7 @@ async function call(
     throw refusal(response, body);
   }
   try {
-    return parseView(JSON.parse(body), 'view');
+    return read(JSON.parse(body), path);
   } catch (error) {
     if (error instanceof FieldError || error instanceof SyntaxError) {
       throw new BadAnswerError(error.message);

@@ -3,7 +3,7 @@
  * In English both give the very same words; `tests/golden/sentences.json` holds them to it.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { GpuState, IGpu, IUser, IView } from './api';
+import { GpuState, IGpu, IStranger, IUser, IView } from './api';
 import { BadAnswerError, RefusedError, UnreachableError } from './request';
 import { EXACT_POSITIONS, formatGpus, MILLI_PER_GPU } from './quantity';
 
@@ -30,9 +30,21 @@ export function join(words: readonly string[], trans: TranslationBundle): string
 /** How to call a process in a sentence. */
 export function userName(user: IUser, trans: TranslationBundle): string {
   if (user.notebook) {
-    return user.notebook.slice(user.notebook.lastIndexOf('/') + 1);
+    return user.label ?? user.notebook.slice(user.notebook.lastIndexOf('/') + 1);
   }
   return user.pid ? trans.__('%1 (process %2)', user.command, user.pid) : user.command;
+}
+
+/** How to call a process that did not get its GPU from this product. */
+export function strangerName(stranger: IStranger, trans: TranslationBundle): string {
+  const { pid, command, user } = stranger;
+  if (pid && user) {
+    return trans.__('%1 (process %2, %3)', command, pid, user);
+  }
+  if (pid) {
+    return trans.__('%1 (process %2)', command, pid);
+  }
+  return user ? trans.__('%1 (%2)', command, user) : command;
 }
 
 /** What went wrong and what to do, for people. */
@@ -58,14 +70,18 @@ class Sentence {
     private readonly trans: TranslationBundle
   ) {}
 
-  /** What is still being given back is said whatever else is going on. */
+  /** What is still being given back, and who else uses a GPU, is said whatever is going on. */
   text(): string {
     const leaving = this.inState('draining');
     if (this.view.phase === 'Releasing') {
       return this.givingBack(leaving);
     }
-    const now = this.now();
-    return leaving.length ? this.trans.__('%1; %2', now, this.givingBack(leaving)) : now;
+    const shared = this.view.gpus.filter(gpu => gpu.strangers.length && gpu.state !== 'draining');
+    const more = [
+      ...(leaving.length ? [this.givingBack(leaving)] : []),
+      ...(shared.length ? [this.alsoUsed(shared)] : [])
+    ];
+    return more.reduce((said, next) => this.trans.__('%1; %2', said, next), this.now());
   }
 
   private now(): string {
@@ -91,13 +107,13 @@ class Sentence {
     }
     if (attached > view.limit) {
       return trans.__(
-        '%1 attached, over your limit of %2',
+        "%1 attached, over your server's limit of %2",
         gpus(attached, trans),
         formatGpus(view.limit)
       );
     }
     return view.limit === 0
-      ? trans.__('no GPU attached: your limit is 0')
+      ? trans.__("no GPU attached: your server's limit is 0")
       : trans.__('%1 of %2 attached', formatGpus(attached), gpus(view.limit, trans));
   }
 
@@ -113,11 +129,15 @@ class Sentence {
     const { view, trans } = this;
     const { requested, attached } = view.amounts;
     const wish = formatGpus(requested);
-    const kept = attached
-      ? trans.__('you keep %1', formatGpus(attached))
-      : trans.__('nothing was changed');
-    if (view.reason === 'LimitExceeded') {
-      return trans.__('%1 is over your limit of %2: %3', wish, gpus(view.limit, trans), kept);
+    const over = view.reason === 'LimitExceeded';
+    const kept = !attached
+      ? trans.__('nothing was changed')
+      : over
+        ? trans.__('it keeps %1', formatGpus(attached))
+        : trans.__('your server keeps %1', formatGpus(attached));
+    if (over) {
+      const limit = gpus(view.limit, trans);
+      return trans.__("%1 is over your server's limit of %2: %3", wish, limit, kept);
     }
     return requested > view.total
       ? trans.__('%1 is more than the %2 here: %3', wish, gpus(view.total, trans), kept)
@@ -137,8 +157,8 @@ class Sentence {
     const line = !position
       ? ''
       : position > EXACT_POSITIONS
-        ? trans.__(', you are about %1 in line', place)
-        : trans.__(', you are %1 in line', place);
+        ? trans.__(', your server is about %1 in line', place)
+        : trans.__(', your server is %1 in line', place);
     const [have, want] = [formatGpus(allocated), formatGpus(requested)];
     return trans.__('%1 of %2: %3 %4%5', have, want, more, when, line);
   }
@@ -167,6 +187,16 @@ class Sentence {
     return one
       ? trans.__('giving back %1: %2 still has %3 open', which, who, this.names(held))
       : trans.__('giving back %1: %2 still have %3 open', which, who, this.names(held));
+  }
+
+  private alsoUsed(shared: readonly IGpu[]): string {
+    const { trans } = this;
+    const all = shared.flatMap(gpu => gpu.strangers.map(one => strangerName(one, trans)));
+    const who = join(this.few([...new Set(all)]), trans);
+    const which = this.names(shared);
+    return shared.length === 1
+      ? trans.__('%1 is also used by %2, which did not get it from jupyter-gpu', which, who)
+      : trans.__('%1 are also used by %2, which did not get them from jupyter-gpu', which, who);
   }
 
   private inState(state: GpuState): readonly IGpu[] {

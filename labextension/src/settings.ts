@@ -7,6 +7,8 @@ import { IGpuSettings } from './tokens';
 export class GpuSettings implements IGpuSettings {
   showStatusBar = true;
   showInToolbar = true;
+  notify = true;
+  notifyOnDesktop = false;
   chartWindow = 120;
   tableInsteadOfCharts = false;
 
@@ -20,6 +22,8 @@ export class GpuSettings implements IGpuSettings {
     const read = () => {
       this.showStatusBar = stored.get('showStatusBar').composite !== false;
       this.showInToolbar = stored.get('showInToolbar').composite !== false;
+      this.notify = stored.get('notify').composite !== false;
+      this.notifyOnDesktop = stored.get('notifyOnDesktop').composite === true;
       this.tableInsteadOfCharts = stored.get('tableInsteadOfCharts').composite === true;
       const window = Number(stored.get('chartWindow').composite);
       this.chartWindow = window >= 10 && window <= 3600 ? window : 120;
@@ -35,6 +39,12 @@ export class GpuSettings implements IGpuSettings {
     this.stored?.set('tableInsteadOfCharts', table).catch((reason: unknown) => {
       console.warn('jupyter-gpu: the choice of table or charts was not stored:', reason);
     });
+  }
+
+  async useDesktop(use: boolean): Promise<void> {
+    this.notifyOnDesktop = use;
+    this._changed.emit();
+    await this.stored?.set('notifyOnDesktop', use);
   }
 
   private stored: ISettingRegistry.ISettings | null = null;

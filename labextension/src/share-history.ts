@@ -57,6 +57,14 @@ export function rates(before: IShareUse | null, after: IShareUse, passed: number
   };
 }
 
+/** Intervals without a sample that are a gap; the twin of `PAUSE` in `jupyter_gpu/model/history.py`. */
+const GAP = 3;
+
+/** Whether nothing is missing between the time `before` and `sample`. */
+export function isJoined(before: number, sample: ISample, interval: number): boolean {
+  return sample.time - before <= GAP * interval + 0.001 || (sample.since ?? Infinity) <= before;
+}
+
 /** A second, and what clocks differ by. */
 const SECOND = 1.01;
 /** Adjustments kept for each share. */
@@ -86,6 +94,53 @@ const alike = (a: string, b: string): boolean =>
 interface ITrack {
   moments: IMoment[];
   adjustments: IAdjustment[];
+  /** As many moments are made fewer. */
+  full: number;
+}
+
+/** So many moments come before they are looked through again: adding one stays cheap. */
+const SELDOM = 240;
+
+/**
+ * Seconds that may be one moment, `age` seconds after them: what a chart shows of so long a time is coarser
+ * anyway, and a page stays open for days.
+ */
+function span(age: number): number {
+  return age <= 120 ? 0 : age <= 1200 ? 1 : 10;
+}
+
+/** `moments` with those of one span joined to the last of it; gaps stay gaps. */
+export function coarser(moments: readonly IMoment[]): IMoment[] {
+  const newest = moments[moments.length - 1].time;
+  const found: IMoment[] = [];
+  let slot = '';
+  for (const moment of moments) {
+    const seconds = span(newest - moment.time);
+    const its = `${seconds} ${Math.floor(moment.time / seconds)}`;
+    const before = found[found.length - 1] as IMoment | undefined;
+    if (seconds && its === slot && before?.rates && moment.rates) {
+      const start = found.length > 1 ? found[found.length - 2].time : before.time;
+      found[found.length - 1] = { ...moment, rates: mean(before, moment, start) };
+    } else {
+      found.push(moment);
+    }
+    slot = its;
+  }
+  return found;
+}
+
+/** What happened from `start` to the second of two moments. */
+function mean(first: IMoment, second: IMoment, start: number): IRates {
+  const part = (second.time - first.time) / (second.time - start);
+  const mix = (name: keyof IRates) =>
+    first.rates![name] + (second.rates![name] - first.rates![name]) * part;
+  return {
+    guaranteed: mix('guaranteed'),
+    borrowed: mix('borrowed'),
+    idle: mix('idle'),
+    waiting: mix('waiting'),
+    throttled: mix('throttled')
+  };
 }
 
 /** Moments of every share in order of time; of each, `capacity` are kept. */
@@ -102,11 +157,11 @@ export class ShareHistory {
     for (const [uuid, use] of sample.shares ?? []) {
       let track = this.tracks.get(uuid);
       if (!track) {
-        this.tracks.set(uuid, (track = { moments: [], adjustments: [] }));
+        this.tracks.set(uuid, (track = { moments: [], adjustments: [], full: SELDOM }));
       }
       const last = track.moments[track.moments.length - 1] as IMoment | undefined;
       const passed = last ? sample.time - last.time : 0;
-      const known = last && passed <= 3 * interval + 0.001 ? last.use : null;
+      const known = last && isJoined(last.time, sample, interval) ? last.use : null;
       const from = last?.use.effective;
       const told = use.reason !== '' && use.reason !== last?.use.reason;
       if (from !== undefined && (from !== use.effective || told)) {
@@ -114,15 +169,16 @@ export class ShareHistory {
         track.adjustments = adjusted(track.adjustments, { time: sample.time, from, to, reason });
       }
       track.moments.push({ time: sample.time, use, rates: rates(known, use, passed * 1e6) });
-      if (track.moments.length >= 2 * this.capacity) {
-        track.moments = track.moments.slice(-this.capacity); // seldom, so that adding one stays cheap
+      if (track.moments.length >= track.full) {
+        track.moments = coarser(track.moments.slice(-this.capacity));
+        track.full = track.moments.length + SELDOM;
       }
     }
     for (const [uuid, { moments }] of this.tracks) {
       // A share that is not there any more begins anew if it comes back.
       if (
         !sample.shares?.has(uuid) &&
-        sample.time - moments[moments.length - 1].time > 3 * interval
+        !isJoined(moments[moments.length - 1].time, sample, interval)
       ) {
         this.tracks.delete(uuid);
       }

@@ -3,9 +3,9 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { useId } from 'react';
 import { IGpu, IShareUse } from './api';
 import type { History } from './history';
-import { formatBytes } from './quantity';
 import { areaPath, Layer, LAYERS, quotaPath, stretches } from './share-area';
 import { IAdjustment, IRates } from './share-history';
+import { bank, facts, layerName, neighbours, part, quota, running } from './share-words';
 
 const WIDTH = 240;
 const HEIGHT = 72;
@@ -82,7 +82,7 @@ function Area({ gpu, history, window, trans }: IShareProps): React.JSX.Element {
   const all = stretches(history.shares.moments(gpu.uuid, window, now), window / MOST);
   const { use } = history.shares.latest(gpu.uuid)!;
   const rates = history.shares.rates(gpu.uuid);
-  const parts = LAYERS.map(layer => `${name(layer, trans)} ${part(rates?.[layer], trans)}`);
+  const parts = LAYERS.map(layer => `${layerName(layer, trans)} ${part(rates?.[layer], trans)}`);
   const label = trans.__('Time of GPU %1 over time, now: %2', gpu.index, parts.join(', '));
   return (
     <svg
@@ -150,7 +150,7 @@ function Legend({ rates, trans }: ILegendProps): React.JSX.Element {
             {i === 0 && <Patterns id={id} />}
             <rect width="14" height="12" fill={`url(#${id}-${layer})`} />
           </svg>
-          <span>{name(layer, trans)}</span>
+          <span>{layerName(layer, trans)}</span>
           <span>{part(rates?.[layer], trans)}</span>
         </li>
       ))}
@@ -210,95 +210,4 @@ function adjusted({ from, to, reason }: IAdjustment, trans: TranslationBundle): 
   const change =
     from === to ? trans.__('%1 %', to / 10) : trans.__('%1 % → %2 %', from / 10, to / 10);
   return reason ? `${change}: ${reason}` : change;
-}
-
-/** How a layer is called. */
-function name(layer: Layer, trans: TranslationBundle): string {
-  switch (layer) {
-    case 'guaranteed':
-      return trans.__('Guaranteed slice');
-    case 'borrowed':
-      return trans.__('From the bank');
-    case 'idle':
-      return trans.__('From idle time');
-    case 'waiting':
-      return trans.__('Waiting');
-  }
-}
-
-const running = ({ guaranteed, borrowed, idle }: IRates) => guaranteed + borrowed + idle;
-
-function part(value: number | undefined, trans: TranslationBundle): string {
-  return value === undefined ? '–' : trans.__('%1 %', Math.round(100 * value));
-}
-
-function quota({ allocated, effective }: IShareUse, trans: TranslationBundle): string {
-  return allocated === effective
-    ? trans.__('%1 % of the GPU', effective / 10)
-    : trans.__('%1 % of the GPU now, %2 % allocated', effective / 10, allocated / 10);
-}
-
-function bank({ balance, cap, expires }: IShareUse, trans: TranslationBundle): string {
-  const saved = trans.__('%1 of %2', seconds(balance, trans), seconds(cap, trans));
-  return expires === null
-    ? saved
-    : trans.__('%1, the next expires in %2', saved, seconds(expires, trans));
-}
-
-/** In number and never by name. */
-function neighbours({ sharing, busy }: IShareUse, trans: TranslationBundle): string {
-  const others =
-    sharing === 0
-      ? trans.__('Nobody else shares this GPU')
-      : sharing === 1
-        ? trans.__('Shared with 1 other')
-        : trans.__('Shared with %1 others', sharing);
-  return busy === null
-    ? others
-    : trans.__('%1, the GPU is %2 % busy', others, Math.round(100 * busy));
-}
-
-/** Of microseconds: `"3.1 ms"`, `"1.2 s"`, `"3 min 20 s"`. */
-export function seconds(microseconds: number, trans: TranslationBundle): string {
-  const amount = microseconds / 1e6;
-  if (amount > 0 && amount < 0.9995) {
-    return trans.__('%1 ms', Number((amount * 1000).toPrecision(3)));
-  }
-  if (amount < 59.95) {
-    return trans.__('%1 s', Number(amount.toPrecision(3)));
-  }
-  const whole = Math.round(amount);
-  const minutes = Math.floor(whole / 60);
-  return minutes < 60
-    ? trans.__('%1 min %2 s', minutes, whole % 60)
-    : trans.__('%1 h %2 min', Math.floor(minutes / 60), minutes % 60);
-}
-
-/** All that is known, as rows: what happens now, and the totals. */
-function facts(use: IShareUse, rates: IRates | null, trans: TranslationBundle): [string, string][] {
-  const totals = {
-    guaranteed: use.guaranteed + use.overrun,
-    borrowed: use.borrowed,
-    idle: use.idle,
-    waiting: use.waited
-  };
-  const both = (now: number | undefined, total: number) =>
-    trans.__('%1 now, %2 in all', part(now, trans), seconds(total, trans));
-  const rows: [string, string][] = LAYERS.map(layer => [
-    name(layer, trans),
-    both(rates?.[layer], totals[layer])
-  ]);
-  rows.push([trans.__('Throttled'), both(rates?.throttled, use.throttled)]);
-  rows.push([trans.__('Quota'), quota(use, trans)]);
-  rows.push([trans.__('Bank'), bank(use, trans)]);
-  rows.push([trans.__('Neighbours'), neighbours(use, trans)]);
-  if (use.memoryUsed !== null) {
-    const limit = use.memoryLimit === null ? null : formatBytes(use.memoryLimit);
-    const used = formatBytes(use.memoryUsed);
-    rows.push([trans.__('Memory'), limit === null ? used : trans.__('%1 of %2', used, limit)]);
-  }
-  if (use.reason) {
-    rows.push([trans.__('Reason'), use.reason]);
-  }
-  return rows;
 }

@@ -1,4 +1,5 @@
 /** What other extensions may ask for. */
+import type { ServerConnection } from '@jupyterlab/services';
 import { Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal } from '@lumino/signaling';
@@ -20,6 +21,8 @@ export interface IGpuModel extends IDisposable {
   readonly view: IView | null;
   readonly connection: Connection;
   readonly history: History;
+  /** Where the server is, and how to ask it. */
+  readonly settings: ServerConnection.ISettings;
   /** Milli of the newest wish that the server has not answered yet, else `null`. */
   readonly wanted: number | null;
   readonly failure: IFailure | null;
@@ -37,6 +40,8 @@ export interface IGpuModel extends IDisposable {
   reconnect(): void;
   /** Have samples sent until the result is disposed. */
   watch(): IDisposable;
+  /** Whether somebody does. */
+  readonly watched: boolean;
 }
 
 /** The model of this page. */
@@ -49,12 +54,18 @@ export const IGpuModel = new Token<IGpuModel>(
 export interface IGpuSettings {
   readonly showStatusBar: boolean;
   readonly showInToolbar: boolean;
+  /** Say when a wait for GPUs is over, and when one stops working. */
+  readonly notify: boolean;
+  /** On the desktop, too. */
+  readonly notifyOnDesktop: boolean;
   /** Seconds. */
   readonly chartWindow: number;
   readonly tableInsteadOfCharts: boolean;
   readonly changed: ISignal<IGpuSettings, void>;
   /** Choose the table or the charts, and remember it. */
   showTable(table: boolean): void;
+  /** Choose whether the desktop tells, too, and remember it. */
+  useDesktop(use: boolean): Promise<void>;
 }
 
 /** The settings of this extension, with defaults where nothing stores them. */

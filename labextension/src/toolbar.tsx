@@ -3,9 +3,12 @@ import { ReactWidget } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { useRef } from 'react';
 import { Indicator } from './indicator';
+import { NotebookWants } from './notebook';
 import { GpuPopover } from './popover';
 import { useSignal } from './react';
+import { gpus } from './sentence';
 import { IGpuModel, IGpuSettings } from './tokens';
+import { describe, offer } from './wants';
 
 /** What the item needs. */
 export interface IToolbarOptions {
@@ -13,6 +16,8 @@ export interface IToolbarOptions {
   readonly settings: IGpuSettings;
   readonly trans: TranslationBundle;
   readonly popover: GpuPopover;
+  /** The one that the toolbar belongs to. */
+  readonly notebook: NotebookWants;
 }
 
 /** The widget in one toolbar. */
@@ -28,7 +33,8 @@ export class ToolbarItem extends ReactWidget {
 }
 
 /** Nothing where it is switched off, or where there is no GPU to have. */
-function Item({ model, settings, trans, popover }: IToolbarOptions): React.JSX.Element | null {
+function Item(options: IToolbarOptions): React.JSX.Element | null {
+  const { model, settings, trans, popover, notebook } = options;
   useSignal(model.changed);
   useSignal(settings.changed);
   useSignal(popover.toggled);
@@ -39,23 +45,66 @@ function Item({ model, settings, trans, popover }: IToolbarOptions): React.JSX.E
     return null;
   }
   return (
-    <Indicator
-      buttonRef={button}
-      model={model}
-      trans={trans}
-      aria-haspopup="dialog"
-      aria-expanded={isOpen()}
-      onPointerDown={() => {
-        wasOpen.current = isOpen(); // the browser closes it before the click comes
-      }}
+    <>
+      <Indicator
+        buttonRef={button}
+        model={model}
+        trans={trans}
+        aria-haspopup="dialog"
+        aria-expanded={isOpen()}
+        onPointerDown={() => {
+          wasOpen.current = isOpen(); // the browser closes it before the click comes
+        }}
+        onClick={event => {
+          const open = isOpen() || (event.detail > 0 && wasOpen.current);
+          if (open) {
+            popover.close();
+          } else {
+            void popover.open(event.currentTarget, notebook);
+          }
+        }}
+      />
+      <Take {...options} />
+    </>
+  );
+}
+
+/** One click for what the notebook wants; nothing where it has that, or wants nothing. */
+function Take({ model, trans, notebook, popover }: IToolbarOptions): React.JSX.Element | null {
+  useSignal(notebook.changed);
+  const { value } = notebook;
+  const { view } = model;
+  const wants = value && 'milli' in value ? value : null;
+  const wish = wants && view && model.wanted === null ? offer(wants, view) : null;
+  if (!wants || !view || !wish || model.connection.state !== 'online') {
+    return null;
+  }
+  const label = trans.__('Take %1', gpus(wish.milli, trans));
+  const why =
+    wants.milli > view.limit
+      ? trans.__(
+          'this notebook wants %1, and your limit is %2',
+          describe(wants, trans),
+          gpus(view.limit, trans)
+        )
+      : trans.__('this notebook wants %1', describe(wants, trans));
+  const title = trans.__('%1: %2', label, why);
+  return (
+    <button
+      type="button"
+      className="jp-gpu-Take"
+      title={title}
+      aria-label={title}
       onClick={event => {
-        const open = isOpen() || (event.detail > 0 && wasOpen.current);
-        if (open) {
-          popover.close();
-        } else {
-          void popover.open(event.currentTarget);
-        }
+        const anchor = event.currentTarget;
+        void model.request(wish).then(done => {
+          if (!done && model.failure) {
+            void popover.open(anchor, notebook); // which says why
+          }
+        });
       }}
-    />
+    >
+      {label}
+    </button>
   );
 }

@@ -1,14 +1,17 @@
 /** Words of the cards and of the table. Pure. */
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { GpuState, IGpu, ILoad, IUser } from './api';
+import { GpuState, IGpu, ILoad, IStranger, IUser } from './api';
 import { formatBytes, MILLI_PER_GPU } from './quantity';
-import { join, userName } from './sentence';
+import { join, strangerName, userName } from './sentence';
 
-/** `"Whole GPU, exclusive"`, `"A quarter, shared"`, `"30 %, shared"`. */
-export function share(milli: number, trans: TranslationBundle): string {
+/** `"Whole GPU, exclusive"`, `"Whole GPU"`, `"A quarter, shared"`, `"30 %, shared"`. */
+export function share(
+  { milli, strangers }: Pick<IGpu, 'milli' | 'strangers'>,
+  trans: TranslationBundle
+): string {
   switch (milli) {
     case MILLI_PER_GPU:
-      return trans.__('Whole GPU, exclusive');
+      return strangers.length ? trans.__('Whole GPU') : trans.__('Whole GPU, exclusive');
     case 750:
       return trans.__('Three quarters, shared');
     case 500:
@@ -63,4 +66,10 @@ export function users(users: readonly IUser[], trans: TranslationBundle): string
   return names.length
     ? trans.__('Open in %1', join([...new Set(names)], trans))
     : trans.__('Not open anywhere');
+}
+
+/** Who uses the GPU without having been given it: a line of its own. */
+export function strangers(found: readonly IStranger[], trans: TranslationBundle): string {
+  const names = join([...new Set(found.map(one => strangerName(one, trans)))], trans);
+  return trans.__('Also used by %1, which did not get it from jupyter-gpu', names);
 }

@@ -24,6 +24,7 @@ const now = (
         milli: 1000,
         state: 'attached',
         users: [],
+        strangers: [],
         ...gpu
       })),
       ...more

@@ -15,11 +15,11 @@ describe('parseView', () => {
     expect(() => parseView(view, 'view')).toThrow(FieldError);
   });
 
-  test('takes the amount of a wish and its generation; the rest is the server’s to keep', () => {
+  test('takes the amount of a wish, its memory and its generation; the rest is the server’s to keep', () => {
     const { view } = golden('views')[0];
     const requested = { generation: 3, milli: 1000, base: 0, model: ['H100'], newer: 1 };
     const parsed = parseView({ ...(view as object), requested }, 'view');
-    expect(parsed.requested).toEqual({ generation: 3, milli: 1000 });
+    expect(parsed.requested).toEqual({ generation: 3, milli: 1000, memory: null });
   });
 
   test('says which field is wrong', () => {

@@ -2,14 +2,14 @@ import { nullTranslator } from '@jupyterlab/translation';
 import { Signal } from '@lumino/signaling';
 import React from 'react';
 import { renderToStaticMarkup } from 'react-dom/server';
-import { IGpu } from '../src/api';
-import { Cards } from '../src/cards';
+import { IGpu, IStranger } from '../src/api';
+import { Cards, Table } from '../src/cards';
 import { History } from '../src/history';
 import { IGpuModel } from '../src/tokens';
 import { share } from './share';
 
-/** The cards of one GPU of which there are `milli`, as the first picture shows them. */
-function cards(milli: number): string {
+/** The cards, or the table, of one GPU of which there are `milli`, as the first picture shows them. */
+function cards(milli: number, strangers: readonly IStranger[] = [], Shown = Cards): string {
   const history = new History(10);
   history.push({ time: 1, gpus: new Map(), shares: new Map([['GPU-1', share()]]) });
   const model = { history, sampled: new Signal({}) } as unknown as IGpuModel;
@@ -22,10 +22,11 @@ function cards(milli: number): string {
     health: '',
     milli,
     state: 'attached',
-    users: []
+    users: [],
+    strangers
   };
   const trans = nullTranslator.load('jupyter_gpu');
-  return renderToStaticMarkup(<Cards model={model} gpus={[gpu]} window={60} trans={trans} />);
+  return renderToStaticMarkup(<Shown model={model} gpus={[gpu]} window={60} trans={trans} />);
 }
 
 test('the card of a time share says what it does, the card of a whole GPU does not', () => {
@@ -33,4 +34,19 @@ test('the card of a time share says what it does, the card of a whole GPU does n
   expect(cards(250)).toContain('A quarter, shared');
   expect(cards(1000)).not.toContain('jp-gpu-Share');
   expect(cards(1000)).toContain('Whole GPU, exclusive');
+});
+
+test('who uses a GPU without having been given it is shown, and nobody is told that it is exclusive', () => {
+  const alice = { pid: 123, command: 'python', user: 'alice' };
+  const hidden = { pid: 0, command: 'a program', user: null };
+  for (const Shown of [Cards, Table]) {
+    const shown = cards(1000, [alice, hidden], Shown);
+    expect(shown).toContain(
+      'Also used by python (process 123, alice) and a program, which did not get it from jupyter-gpu'
+    );
+    expect(shown).toContain('Whole GPU');
+    expect(shown).not.toContain('exclusive');
+    expect(shown).not.toContain('Not open anywhere');
+  }
+  expect(cards(1000, [], Table)).toContain('Not open anywhere');
 });

@@ -6,6 +6,8 @@ export interface ICase {
   readonly name: string;
   readonly view?: unknown;
   readonly sample?: unknown;
+  readonly details?: unknown;
+  readonly machine?: unknown;
   readonly sentence?: string;
 }
 

@@ -97,3 +97,17 @@ test('GPUs that are long gone cost nothing', () => {
   const { columns } = history as unknown as { columns: Map<string, unknown> };
   expect(columns.size).toBeLessThanOrEqual(6);
 });
+
+test('a point that stands for many samples is no gap, and one after a pause is', () => {
+  const history = new History(100);
+  history.reset(1, [
+    sample(1, { a: [10, 1] }),
+    { ...sample(65, { a: [20, 2] }), since: 1 },
+    { ...sample(200, { a: [30, 3] }), since: 100 },
+    sample(201, { a: [40, 4] })
+  ]);
+  expect(history.series('a', 1000)).toMatchObject({
+    time: [1, 65, 132.5, 200, 201],
+    utilisation: [10, 20, null, 30, 40]
+  });
+});

@@ -31,3 +31,20 @@ test.each([
 test('never above the top of the window', () => {
   expect(place(button(800, 400), { width: 300, height: 500 }, WINDOW).top).toBe(8);
 });
+
+test('where lines run from right to left: flush with its left side, and as far from the sides', () => {
+  expect(place(button(300, 40), SIZE, WINDOW, true)).toEqual({ left: 250, top: 44 });
+  expect(place(button(999, 40), SIZE, WINDOW, true).left).toBe(692);
+  expect(place(button(54, 40), SIZE, WINDOW, true).left).toBe(8);
+});
+
+test('always in the window where it fits, whatever the direction', () => {
+  for (let right = 0; right <= WINDOW.width + 50; right += 7) {
+    for (const rtl of [false, true]) {
+      const { left, top } = place(button(right, 300), SIZE, WINDOW, rtl);
+      expect(left).toBeGreaterThanOrEqual(8);
+      expect(left + SIZE.width).toBeLessThanOrEqual(WINDOW.width - 8);
+      expect(top + SIZE.height).toBeLessThanOrEqual(WINDOW.height - 8);
+    }
+  }
+});

@@ -1,6 +1,6 @@
 import { ISample, IShareUse } from '../src/api';
 import { History } from '../src/history';
-import { rates, ShareHistory } from '../src/share-history';
+import { coarser, rates, ShareHistory } from '../src/share-history';
 import { share } from './share';
 
 const sample = (time: number, ...shares: IShareUse[]): ISample => ({
@@ -198,5 +198,64 @@ describe('history of shares', () => {
     expect(history.shares.latest('GPU-1')?.use.waited).toBe(0);
     history.reset(1, []);
     expect(history.shares.latest('GPU-1')).toBeNull();
+  });
+});
+
+describe('moments of long ago', () => {
+  const hour = (interval: number) => {
+    const history = new ShareHistory(36_000);
+    let used = 0;
+    for (let i = 0; i * interval <= 3600; i++) {
+      used += i % 7 === 0 ? interval * 1e6 : 0; // works at some moments and not at others
+      history.push(sample(1000 + i * interval, share({ guaranteed: used })), interval);
+    }
+    return { history, used };
+  };
+
+  test('are joined, in bounded number, and say the same time in all', () => {
+    for (const interval of [0.1, 1]) {
+      const { history, used } = hour(interval);
+      const found = history.moments('GPU-1', 3600, 4600);
+      expect(found.length).toBeLessThan(120 / interval + 1080 + 240 + 300);
+      const worked = found
+        .slice(1)
+        .reduce((sum, one, i) => sum + one.rates!.guaranteed * (one.time - found[i].time), 0);
+      // The first sample's total is of before it.
+      expect(worked).toBeCloseTo(used / 1e6 - interval, 3);
+      const late = found.filter(({ time }) => time > 4600 - 100);
+      expect(late.length).toBeGreaterThanOrEqual(100 / interval - 1);
+    }
+  });
+
+  test('gaps stay', () => {
+    const moment = (time: number, known: boolean) => ({
+      time,
+      use: share(),
+      rates: known ? rates(share(), share({ idle: 500_000 }), 1e6) : null
+    });
+    const joined = coarser([
+      moment(0, false),
+      moment(1, true),
+      moment(2, true),
+      moment(3, true),
+      moment(5, false),
+      moment(6, true),
+      moment(7, true),
+      moment(5000, false)
+    ]);
+    expect(joined.map(({ time, rates }) => [time, rates?.idle ?? null])).toEqual([
+      [0, null],
+      [3, 0.5],
+      [5, null],
+      [7, 0.5],
+      [5000, null]
+    ]);
+  });
+
+  test('a coarse point of the server is known from the one before it', () => {
+    const history = new ShareHistory(10);
+    history.push(sample(1, share()), 1);
+    history.push({ ...sample(101, share({ idle: 50_000_000 })), since: 1 }, 1);
+    expect(history.latest('GPU-1')?.rates?.idle).toBe(0.5);
   });
 });

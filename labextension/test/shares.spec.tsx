@@ -7,7 +7,8 @@ import { IGpu, IShareUse } from '../src/api';
 import { Table } from '../src/cards';
 import { History } from '../src/history';
 import { useFrames } from '../src/react';
-import { seconds, ShareCard } from '../src/shares';
+import { seconds } from '../src/share-words';
+import { ShareCard } from '../src/shares';
 import { IGpuModel } from '../src/tokens';
 import { share } from './share';
 
@@ -23,7 +24,8 @@ const GPU: IGpu = {
   health: '',
   milli: 250,
   state: 'attached',
-  users: []
+  users: [],
+  strangers: []
 };
 
 let root: Root;

@@ -17,7 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PARTS = ("driver.c", "table.c", "gate.c", "lease.c", "window.c", "link.c", "memory.c", "allocate.c", "physical.c")
+PARTS = (
+    "driver.c", "table.c", "gate.c", "visible.c", "lease.c", "window.c", "link.c", "memory.c", "allocate.c",
+    "physical.c",
+)  # fmt: skip
 DRIVER = "/run/jupyter-gpu/driver/libcuda.so.1"
 """Where a pod has the real driver, beside the shim."""
 SOCKETS = "/run/jupyter-gpu/shares"

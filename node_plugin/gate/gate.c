@@ -4,6 +4,7 @@
  * out the gate's functions here. */
 #define _GNU_SOURCE
 #include "gate.h"
+#include "visible.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -201,7 +202,16 @@ EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
  * guard of a notebook's kernel knows it (jupyter_gpu/cuda.py) and can say why a GPU is not used. */
 EXPORT CUresult cuInit(unsigned flags) {
     static _Atomic int mark = -1; /* of the process that looked, and of those that it forks; gone with exec */
+    static _Atomic bool known;    /* the driver has read the variables, and reads them no more */
+#ifndef GATE_DIRECTORY /* in a pod the system guards all GPUs, and CUDA sees those that it can open */
+    if (!atomic_load(&known) && !gate_elsewhere()) {
+        gate_enter_first(); /* so that of several threads one changes them, and the others find that done */
+        visible_follow();
+        gate_leave(); /* the driver may load libraries that call us */
+    }
+#endif
     CUresult result = REAL(cuInit)(flags);
+    if (result == CUDA_SUCCESS) atomic_store(&known, true);
     if (result == CUDA_ERROR_NO_DEVICE && atomic_load(&mark) < 0) {
         int none = -1, made = (int)syscall(SYS_memfd_create, "jupyter-gpu-looked", CLOSE_ON_EXEC);
         if (made >= 0 && !atomic_compare_exchange_strong(&mark, &none, made)) close(made);

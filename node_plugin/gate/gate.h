@@ -4,6 +4,7 @@
  *   table.c    what is gated, and what look-ups of it give                  window.c  how much work is queued; is it done?
  *   memory.c   what is allocated, and its limit                         link.c    the socket, and the thread that reads it
  *   allocate.c, physical.c   the functions that allocate                driver.c  finds the driver's functions
+ *   visible.c  which GPUs the driver is to see
  *
  * One lock guards everything but the atomics, which are what a launch inside a lease touches. It is held while an event is
  * recorded or asked for, so that no context goes away meanwhile; never while something waits. */
@@ -71,6 +72,8 @@ void *gated_instead(int index, void *found);
 extern pthread_mutex_t gate_lock;
 void gate_enter(void);
 void gate_leave(void);
+/* Takes the lock where no share is known yet: a child that is forked meanwhile finds it free. */
+void gate_enter_first(void);
 
 /* The share whose GPU this is; NULL: there is no gate here. Starts its thread. */
 struct share *share_of(CUdevice device);
@@ -81,6 +84,8 @@ void link_say(struct share *share, struct message message);
 void share_wait(struct share *share, uint64_t ns);
 void share_changed(struct share *share);
 uint64_t now_ns(void);
+/* The environment is of another machine, or of an earlier start of this one (never of a shim's). */
+bool gate_elsewhere(void);
 /* The program ends: its driver may be gone any moment. */
 bool gate_ending(void);
 

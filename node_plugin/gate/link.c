@@ -59,7 +59,7 @@ void share_changed(struct share *share) {
 #ifndef GATE_DIRECTORY
 /* Whether the environment is of another machine or an earlier start of this one, to which jobs and shells can take it: there
  * is no server then that could ever answer. What cannot be read counts as ours. */
-static bool is_elsewhere(void) {
+bool gate_elsewhere(void) {
     const char *named = getenv("JUPYTER_GPU_GATE_BOOT");
     char now[36];
     int file = named && *named ? open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC) : -1;
@@ -80,7 +80,7 @@ static const char *directory(void) {
     if (!atomic_load(&known)) {
         gate_enter();
         const char *named = getenv("JUPYTER_GPU_GATE");
-        if (named && *named && !atomic_load(&known) && !is_elsewhere()) snprintf(copy, sizeof copy, "%s", named);
+        if (named && *named && !atomic_load(&known) && !gate_elsewhere()) snprintf(copy, sizeof copy, "%s", named);
         atomic_store(&known, *copy ? 2 : 1);
         gate_leave();
     }
@@ -299,6 +299,11 @@ static void register_once(void) {
     else if (musl)
         musl(NULL, NULL, forked);
     atexit(end);
+}
+
+void gate_enter_first(void) {
+    gate_enter();
+    register_once();
 }
 
 /* Under the lock. Threads are in another library in older C libraries; no program uses a GPU without it. */

@@ -38,7 +38,7 @@ from jupyter_gpu.kube import Kube, Recorder, credentials
 from jupyter_gpu.model.gpu import Device
 from jupyter_gpu.settings_file import SettingsError
 
-from . import device_nodes, fakes, guarding, origin, process
+from . import device_nodes, fakes, guarding, known_pods, origin, process
 from . import settings as settings_module
 from .agent import Agent
 from .audit import Audit
@@ -64,7 +64,7 @@ from .publisher import Publisher
 from .samples import Samples
 from .searches import Searches
 from .settings import Settings
-from .shares.offences import Process
+from .shares.process import Process
 from .shares.usage_by_process import NvmlReader
 from .sharing import Sharing
 from .slots import Claim, Reconciled, Unresolved
@@ -164,7 +164,9 @@ class Plugin:
             self.tools,
             self.sockets,
             trusted_names=settings.system_holders,
-            trusted_namespaces=settings.system_namespaces,
+            trusts=functools.partial(
+                known_pods.is_known, namespaces=settings.system_namespaces, labels=settings.system_labels
+            ),
         )
         self._put_beside_the_agent()
         self.inventory.looked = lambda: self.offer.say(Topic.GPUS, self.inventory.problem)

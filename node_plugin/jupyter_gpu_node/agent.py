@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +54,7 @@ class CannotGuard(Exception):
 class Agent:
     """Keeps the pods of one node within what they were given.
 
-    ``trusted_names``: programs outside every pod that may have GPUs open; ``trusted_namespaces``: whose pods may.
+    ``trusted_names``: programs outside every pod that may have GPUs open; ``trusts``: which pods may.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class Agent:
         sockets: PodSockets,
         *,
         trusted_names: Collection[str] = (),
-        trusted_namespaces: Collection[str] = (),
+        trusts: Callable[[Mapping[str, Any]], bool] = lambda _: False,
     ) -> None:
         self._tools = tools
         self._sockets = sockets
         self._trusted_names = frozenset(trusted_names)
-        self._trusted_namespaces = frozenset(trusted_namespaces)
+        self._trusts = trusts
         # the newest state: an older one could give back what was taken away and given to another pod meanwhile
         self._reflector = Reflector(
             kube,
@@ -115,7 +115,7 @@ class Agent:
     def rights(self) -> Rights:
         """Who may have what open now."""
         managed = {uid: member.rights for uid, member in self._members.items()}
-        trusted = {uid for uid, pod in self.pods.items() if objects.namespace(pod) in self._trusted_namespaces}
+        trusted = {uid for uid, pod in self.pods.items() if self._trusts(pod)}
         return Rights(managed, trusted - managed.keys(), self._trusted_names)
 
     async def run(self) -> None:

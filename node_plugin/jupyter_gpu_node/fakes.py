@@ -21,10 +21,11 @@ import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from jupyter_gpu.model.details import ProcessUse, Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
-from . import loads
+from . import loads, sensors
 
 MAJOR, FIRST_MINOR, MINORS_END, MAX_COUNT = 4, 40, 64, 24
 MEMORY = 24 * 2**30
@@ -89,7 +90,20 @@ class SimulatedGpus:
             if load.uuid in busy:
                 busy[load.uuid] += load.busy
                 memory[load.uuid] += load.memory
-        return {uuid: GpuLoad(100 * min(1.0, busy[uuid]), min(MEMORY, memory[uuid])) for uuid in busy}
+        return {uuid: sensors.load(min(1.0, busy[uuid]), min(MEMORY, memory[uuid])) for uuid in busy}
+
+    def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
+        """Which of the living programs has how much memory; what the sensors say of their load."""
+        found = self.loads(uuids)
+        uses: dict[str, list[ProcessUse]] = {uuid: [] for uuid in found}
+        for load in loads.read(self.directory / "load"):
+            if load.uuid in uses:
+                uses[load.uuid].append(ProcessUse(load.pid, min(MEMORY, load.memory)))
+        linked = self.count > 1
+        return {
+            uuid: sensors.reading((load.utilisation or 0) / 100, uses[uuid], linked=linked)
+            for uuid, load in found.items()
+        }
 
     def processes(self) -> frozenset[int]:
         """None: a look needs no helper."""

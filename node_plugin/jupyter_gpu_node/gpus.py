@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuLoad
 
-from .managed_rules import Choice
+if TYPE_CHECKING:  # whoever chooses has loaded it; on one machine nobody does
+    from .managed_rules import Choice
 
 
 class GpuSource(Protocol):
@@ -25,6 +27,12 @@ class GpuSource(Protocol):
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """Load of those of the named GPUs that exist."""
+
+    def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
+        """What is known of the named GPUs beside their load, some seconds old at most.
+
+        The first call of a while may know nothing yet: what takes long is measured when nobody waits for it.
+        """
 
     def processes(self) -> frozenset[int]:
         """Pids of helpers of this kind, of all servers: they have GPUs open without using them.
@@ -56,6 +64,10 @@ class OurGpus:
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """As of the source."""
         return self._source.loads(uuids)
+
+    def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
+        """As of the source."""
+        return self._source.details(uuids)
 
     def processes(self) -> frozenset[int]:
         """As of the source."""

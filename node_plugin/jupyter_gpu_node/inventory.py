@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from jupyter_gpu.kube import Change, Kube, KubeError, Reflector, paths
+from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
@@ -138,6 +139,10 @@ class Inventory:
     async def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
         """What these do now."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._stock.loads, uuids)
+
+    async def details(self, uuids: frozenset[str]) -> Mapping[str, Reading]:
+        """What is known of these beside their load."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._stock.details, uuids)
 
     def close(self) -> None:
         """Let go of the driver."""

@@ -19,9 +19,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.details import Reading, read_celsius, read_watts
 from jupyter_gpu.model.gpu import MAX_GPUS, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
@@ -32,8 +33,11 @@ MARK = "JUPYTER_GPU_NVML_HELPER"
 """Environment variable of every helper. They have all GPUs open and use none."""
 COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.nvml_helper")
 MAX_ANSWER = 1024 * 1024
+T = TypeVar("T")
+
 _read_index = strict.integer(0, 4095)
 _read_text = strict.text(96)
+_read_pids = strict.list_of(strict.integer(1, 2**31 - 1), 65536)
 
 
 class HelperError(Exception):
@@ -101,6 +105,26 @@ class NvmlSource:
         for item in answer.gpus if answer else ():
             with contextlib.suppress(strict.FieldError):
                 found[strict.required(item, "uuid", _read_text)] = _read_load(item)
+        return found
+
+    def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
+        """Of those that were asked for before, some seconds old at most; see :mod:`.nvml_closer`."""
+        with self._lock:
+            answer = self._ask({"do": "details", "uuids": sorted(uuids)}) if uuids else None
+        found = {}
+        for item in answer.gpus if answer else ():
+            with contextlib.suppress(strict.FieldError):
+                found[strict.required(item, "uuid", _read_text)] = Reading.from_json(item)
+        return found
+
+    def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Pids of the programs that compute on them, other users' too; without those of which the driver tells none."""
+        with self._lock:
+            answer = self._ask({"do": "users", "uuids": sorted(uuids)}) if uuids else None
+        found = {}
+        for item in answer.gpus if answer else ():
+            with contextlib.suppress(strict.FieldError):
+                found[strict.required(item, "uuid", _read_text)] = frozenset(strict.required(item, "pids", _read_pids))
         return found
 
     def processes(self) -> frozenset[int]:
@@ -186,7 +210,19 @@ def _read_load(item: Mapping[str, Any]) -> GpuLoad:
     utilisation = item.get("utilisation")
     if not isinstance(utilisation, (int, float)) or not 0 <= utilisation <= 100:
         utilisation = None
-    return GpuLoad(utilisation, strict.optional(item, "memory", strict.integer(0, 2**53 - 1)))
+    return GpuLoad(
+        utilisation,
+        strict.optional(item, "memory", strict.integer(0, 2**53 - 1)),
+        _or_none(item, "temperature", read_celsius),
+        _or_none(item, "power", read_watts),
+    )
+
+
+def _or_none(item: Mapping[str, Any], key: str, read: Callable[[Any, str], T]) -> T | None:
+    """A broken sensor says nothing; the rest of the GPU's answer is good."""
+    with contextlib.suppress(strict.FieldError):
+        return strict.optional(item, key, read)
+    return None
 
 
 def _read_answer(body: Mapping[str, Any]) -> Answer:

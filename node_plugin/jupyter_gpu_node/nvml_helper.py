@@ -1,11 +1,13 @@
 """The process that talks to NVML: ``python -P -m jupyter_gpu_node.nvml_helper``. Its other end is :mod:`.nvml`.
 
-One JSON object a line. In: ``{"do": "inventory" | "loads", "uuids": […]?, "skip": [index…]}``. Out: any number of
-``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs, and of
-``{"uuid", "xid"}`` for errors that the driver reported since the last time; then ``{"gpus": […], "actions": {…}}``, or
-``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory annotation, or
-``{"index", "error"}``, and ``actions`` says by uuid what the driver thinks that a GPU needs (:mod:`.xids`), null where
-it does not tell; an item of ``loads`` is ``{"uuid", "utilisation", "memory"}``.
+One JSON object a line. In: ``{"do": "inventory" | "loads" | "details" | "users", "uuids": […]?, "skip": [index…]}``.
+Out: any number of ``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs,
+and of ``{"uuid", "xid"}`` for errors that the driver reported since the last time; then ``{"gpus": […], "actions":
+{…}}``, or ``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory annotation,
+or ``{"index", "error"}``, and ``actions`` says by uuid what the driver thinks that a GPU needs (:mod:`.xids`), null
+where it does not tell; an item of ``loads`` is ``{"uuid", "utilisation", "memory", "temperature", "power"}``, one of
+``details`` a :class:`~jupyter_gpu.model.details.Reading` with ``uuid``, as measured last (:mod:`.nvml_closer`), one of
+``users`` ``{"uuid", "pids"}``, with null where the driver does not tell.
 
 NVML is loaded at the first question and let go of when the input ends. MIG is not supported: a GPU in MIG mode is
 reported as unusable, because its instances are guarded by other device nodes than its own.
@@ -26,6 +28,8 @@ from typing import Any, TextIO
 
 from jupyter_gpu.model.gpu import Device, Gpu
 
+from .nvml_closer import Closer
+
 
 class Nvml:
     """NVML of this process. ``say`` writes one object for the other end."""
@@ -40,6 +44,7 @@ class Nvml:
         self.neighbours: dict[frozenset[int], dict[str, dict[int, str]]] = {}
         self.events: Any = None
         self.api.nvmlInit()
+        self.closer = Closer(self.api)
 
     def inventory(self, skip: Collection[int]) -> list[dict[str, Any]]:
         """Every GPU but those to skip."""
@@ -159,7 +164,7 @@ class Nvml:
         return bool(level <= self.api.NVML_TOPOLOGY_SINGLE)
 
     def loads(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
-        """Utilisation in per cent and memory in bytes; None where the GPU does not tell."""
+        """Per cent, bytes, °C and watts; None where the GPU does not tell."""
         found = []
         for uuid in uuids:
             try:
@@ -170,13 +175,37 @@ class Nvml:
             if index in skip:
                 continue
             self.say({"at": index})
-            utilisation = memory = None
+            utilisation = memory = temperature = power = None
             with contextlib.suppress(self.api.NVMLError):
                 utilisation = float(self.api.nvmlDeviceGetUtilizationRates(handle).gpu)
             with contextlib.suppress(self.api.NVMLError):
                 memory = int(self.api.nvmlDeviceGetMemoryInfo(handle).used)
-            found.append({"uuid": uuid, "utilisation": utilisation, "memory": memory})
+            with contextlib.suppress(self.api.NVMLError):
+                temperature = int(self.api.nvmlDeviceGetTemperature(handle, self.api.NVML_TEMPERATURE_GPU))
+            with contextlib.suppress(self.api.NVMLError):
+                power = self.api.nvmlDeviceGetPowerUsage(handle) / 1000
+            load = {"utilisation": utilisation, "memory": memory, "temperature": temperature, "power": power}
+            found.append({"uuid": uuid, **load})
         return found
+
+    def users(self, uuids: Sequence[str], skip: Collection[int]) -> list[dict[str, Any]]:
+        """Which programs compute on them, of all users of the machine."""
+        found = []
+        for uuid in uuids:
+            with contextlib.suppress(self.api.NVMLError):
+                handle = self.api.nvmlDeviceGetHandleByUUID(uuid.encode())
+                index = self.api.nvmlDeviceGetIndex(handle)
+                if index not in skip:
+                    self.say({"at": index})
+                    found.append({"uuid": uuid, "pids": self.programs(handle)})
+        return found
+
+    def programs(self, handle: Any) -> list[int] | None:
+        """Pids; None for a driver that does not tell."""
+        try:
+            return sorted({int(process.pid) for process in self.api.nvmlDeviceGetComputeRunningProcesses(handle)})
+        except self.api.NVMLError:
+            return None
 
 
 def _address(handle: Any) -> int | None:
@@ -226,6 +255,10 @@ def serve(questions: TextIO, answers: TextIO) -> None:
         try:
             if question["do"] == "loads":
                 say({"gpus": nvml.loads(question["uuids"], question["skip"])})
+            elif question["do"] == "details":
+                say({"gpus": nvml.closer.answer(question["uuids"], question["skip"])})
+            elif question["do"] == "users":
+                say({"gpus": nvml.users(question["uuids"], question["skip"])})
             else:
                 say({"gpus": nvml.inventory(question["skip"]), "actions": nvml.actions})
         except nvml.api.NVMLError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from . import cgroup, pod_cgroup, proc
 from .shares import jupyter_server
 from .shares.jupyter_server import Ancestor
-from .shares.offences import Process
+from .shares.process import Process
 
 MOST_PARENTS = 64
 MOST_PROCESSES = 512

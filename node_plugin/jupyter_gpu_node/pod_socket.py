@@ -1,8 +1,8 @@
 """A socket for each slot, by which the Jupyter server in the pod asks about the node, its own GPUs and its pod.
 
-JSON lines: ``{"get": "node"}`` or ``{"get": "sample"}``, one answer each; after ``{"get": "pod"}`` the connection
-brings the state of the pod, now and whenever it is another, and takes no more requests. Who asks is known by the slot
-in whose directory the socket lies: nobody can ask for another pod.
+JSON lines: ``{"get": "node"}``, ``"sample"``, ``"details"`` or ``"totals"``, one answer each; after ``{"get": "pod"}``
+the connection brings the state of the pod, now and whenever it is another, and takes no more requests. Who asks is
+known by the slot in whose directory the socket lies: nobody can ask for another pod.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from jupyter_gpu.model import strict
 
 from .shares import identity, jupyter_server
-from .shares.offences import Process
+from .shares.process import Process
 
 NAME = "node.sock"
 MAX_REQUEST = 4096
@@ -153,7 +153,7 @@ class PodSockets:
 def _wanted(line: bytes) -> str:
     """What is asked for. Raises :class:`~jupyter_gpu.model.strict.FieldError`."""
     body = strict.an_object(strict.loads(line, MAX_REQUEST), "A request")
-    return strict.required(body, "get", strict.one_of("node", "sample", "pod"))
+    return strict.required(body, "get", strict.one_of("node", "sample", "details", "totals", "pod"))
 
 
 def _has_room(connections: dict[asyncio.StreamWriter, Process], newcomer: Process) -> bool:

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from jupyter_gpu.model import details as model
 from jupyter_gpu.model.view import GpuLoad
 
+from . import sensors
 from .fakes import MEMORY
 from .proc import Process
 
@@ -72,5 +74,24 @@ def loads(holders: Mapping[str, Iterable[Process]], before: Reading | None, now:
             memory += now.uses[process].memory / opened[process]
             if before and passed > 0 and process in before.uses:
                 busy += (now.uses[process].seconds - before.uses[process].seconds) / passed / opened[process]
-        found[uuid] = GpuLoad(100 * max(0.0, min(1.0, busy)), min(MEMORY, int(memory)))
+        found[uuid] = sensors.load(max(0.0, min(1.0, busy)), min(MEMORY, int(memory)))
     return found
+
+
+def details(
+    holders: Mapping[str, Iterable[Process]], found: Mapping[str, GpuLoad], now: Reading
+) -> dict[str, model.Reading]:
+    """Of each GPU of ``holders`` whose load was ``found``."""
+    opened = {process: sum(process in some for some in holders.values()) for process in now.uses}
+    uses = {
+        uuid: [
+            model.ProcessUse(one.pid, min(MEMORY, now.uses[one].memory // opened[one]))
+            for one in some
+            if one in now.uses
+        ]
+        for uuid, some in holders.items()
+    }
+    return {
+        uuid: sensors.reading((load.utilisation or 0) / 100, uses.get(uuid, ()), linked=False)
+        for uuid, load in found.items()
+    }

@@ -14,7 +14,8 @@ from jupyter_gpu import settings_file
 from jupyter_gpu.model import strict
 from jupyter_gpu.settings_file import SettingsError, bounded, checked
 
-from . import share_settings, slots
+from . import share_rules, slots
+from .known_pods import GPU_OPERATOR
 from .managed_rules import Managed
 from .share_settings import ShareSettings
 
@@ -122,6 +123,9 @@ class Settings:
     system_namespaces: tuple[str, ...] = ("kube-system", "gpu-operator", "nvidia-gpu-operator")
     """Namespaces whose pods may have GPUs open, such as those of a metrics exporter: only administrators may make pods
     there."""
+    system_labels: tuple[str, ...] = GPU_OPERATOR
+    """Labels (``key=value``) of pods of any namespace that may have GPUs open, if they are masters of the node anyhow
+    (:mod:`.known_pods`)."""
     audit_seconds: float = bounded(5.0, least=0, most=3600)
     """Time between two looks at who has GPUs open; 0: never."""
     open_seconds: float = bounded(5.0, least=0, most=3600)
@@ -130,7 +134,7 @@ class Settings:
     """Time between two looks at the GPUs."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)
     """Time between two comparisons of all slots with the kubelet and the API server."""
-    shares: ShareSettings = field(default_factory=ShareSettings, metadata={"read": share_settings.read})
+    shares: ShareSettings = field(default_factory=ShareSettings, metadata={"read": share_rules.read})
     """Of time sharing."""
     port: int = bounded(8081, least=0, most=65535)
     """TCP port of metrics and probes; 0: one that is free."""
@@ -148,6 +152,10 @@ class Settings:
     """Address of this plugin's pod."""
 
     def __post_init__(self) -> None:
+        for label in self.system_labels:
+            if not all(label.partition("=")):
+                example = GPU_OPERATOR[0]
+                raise ValueError(f"{label!r} in 'systemLabels' must be a label and its value, such as {example!r}.")
         if self.resource.count("/") != 1 or not all(self.resource.split("/")):
             raise ValueError(f"'resource' must be a name with a domain, such as {SLOT!r}.")
 

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from . import driver_files, places, proc, served_shares, sharing_rules, slot_places
+from . import driver_files, places, proc, served_shares, share_rules, sharing_rules, slot_places
 from .gate import Gate
 from .inventory import Inventory
 from .member import Member
@@ -27,7 +27,7 @@ from .share_metrics import Figures
 from .shares.bouncer import Bouncer
 from .shares.desk import Terms
 from .shares.identity import in_its_pod
-from .shares.offences import Process
+from .shares.process import Process
 from .shares.server import ArbiterServer, Placed
 from .shares.usage_by_process import Reader
 from .sharing_rules import Place
@@ -84,7 +84,7 @@ class Sharing:
         self._again = asyncio.Event()
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharing")
-        rules = functools.partial(settings.shares.of, settings.node)
+        rules = functools.partial(share_rules.of, settings.shares, settings.node)
         self._bouncer = Bouncer(
             settings.offences,
             self._take_away,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
@@ -31,6 +32,14 @@ class Helped(Protocol):
 
     def processes(self) -> frozenset[int]:
         """Their pids, and those of other servers' sources."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A source that knows who uses its GPUs."""
+
+    def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Pids by uuid; without those GPUs of which it is not known."""
 
 
 NVIDIA = frozenset(Device(195, minor) for minor in range(254))
@@ -109,6 +118,14 @@ class Stock:
     def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
         """Of those GPUs, now."""
         return self._source.loads(uuids) if self._source and uuids else {}
+
+    def details(self, uuids: frozenset[str]) -> Mapping[str, Reading]:
+        """What is known of those GPUs beside their load."""
+        return self._source.details(uuids) if self._source and uuids else {}
+
+    def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Pids of the programs that the driver says use those GPUs; without those of which it does not tell."""
+        return self._source.users(uuids) if uuids and isinstance(self._source, Telling) else {}
 
     def helpers(self) -> frozenset[int]:
         """Pids of the processes that ask the driver, for all servers of the machine."""

@@ -24,7 +24,7 @@ from .pins import Pins
 from .places import NoHierarchy, Places
 from .settings import Settings
 from .shares import places as places_of_shares
-from .shares import stopping
+from .shares import signals, stopping
 
 
 def uninstall(settings: Settings) -> list[str]:
@@ -60,7 +60,7 @@ def uninstall(settings: Settings) -> list[str]:
 def _let_go(offences: Path) -> list[str]:
     """Programs that were stopped until the next turn of their share, which never comes."""
     stopped = {one for state in stopping.load(offences).values() for record in state.values() for one in record.stopped}
-    stopping.resume(stopped)
+    signals.resume(stopped)
     return [f"{len(stopped)} stopped programs run again."] if stopped else []
 
 

@@ -13,7 +13,8 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated
 
 SINCE = "since"
-"""Key in ``allocated`` beside a ticket: since when it waits, in seconds since 1970. Ours alone."""
+"""Key in ``allocated`` beside a ticket: since when it waits, in seconds. Ours alone. In a cluster since 1970, which all
+replicas agree on; on one machine since it was booted, as clocks can be set back."""
 
 _read = strict.integer(0, strict.MAX_GENERATION)
 
@@ -42,3 +43,9 @@ def overdue_at(allocated: Allocated | None, patience: float) -> float | None:
     """When a pod has waited for longer than the patience; ``None``: it does not wait."""
     since = waits_since(allocated)
     return None if since is None else since + patience
+
+
+def is_overdue(allocated: Allocated | None, patience: float, now: float) -> bool:
+    """Whether it has waited for longer than the patience."""
+    when = overdue_at(allocated, patience)
+    return when is not None and when <= now

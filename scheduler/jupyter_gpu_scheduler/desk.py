@@ -42,6 +42,7 @@ class Desk:
         self.owed: dict[str, int] = {}
         self.refused: dict[str, GpuError] = {}
         self._refusals: dict[tuple[Wish, int | None, frozenset[str]], GpuError | None] = {}
+        self._outside = snapshot.facts(node).outside
         self._held = {gpu.uuid: dict(snapshot.holders(gpu.uuid, node)) for gpu in gpus}
         self._free = {uuid: MILLI_PER_GPU - sum(held.values()) for uuid, held in self._held.items()}
 
@@ -93,10 +94,12 @@ class Desk:
         return self._refusals[key]
 
     def _stays(self, before: Sequence[GpuShare], after: Sequence[GpuShare]) -> bool:
-        """Whether the room of others could make it no better: nothing moves, nothing changes on a broken GPU."""
+        """Whether the room of others could make it no better: nothing moves, nothing changes on a broken GPU, none is
+        taken again that somebody else uses.
+        """
         had, gets = ({share.uuid for share in shares} for shares in (before, after))
         broken = {share.uuid for share in after if share not in before and not self.gpus[share.uuid].healthy}
-        return not broken and (had <= gets or gets <= had)
+        return not broken and not (gets - had) & self._outside and (had <= gets or gets <= had)
 
     def _serve_line(self, waiting: Iterable[PodState]) -> Iterator[None]:
         """Serve those who need more, in order. Nothing that one of them gives back is free before it is closed."""
@@ -130,7 +133,7 @@ class Desk:
             if pod.pending:
                 room = max(0, min(room, self._free[uuid]))
             age, share = has.get(uuid, (0, 0))
-            spots.append(Spot(gpu, room, held, share, age, uuid in pod.busy))
+            spots.append(Spot(gpu, room, held, share, age, uuid in pod.busy, uuid in self._outside))
         return spots
 
     def _give(self, pod: PodState, shares: tuple[GpuShare, ...]) -> None:

@@ -12,6 +12,8 @@ What a pod has changes only where the wish says so:
   room it moves to another GPU, if no process has it open; else it waits where it is.
 * A GPU that the pod still holds because it is being closed is taken again first: a shrink that is cancelled.
 * An unhealthy GPU gets no new share. A share on one stays until it must change.
+* A GPU that a program of nobody here uses is taken only where no other one would do, and given back before others.
+  Nothing moves because of it.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ class Spot:
     """Place among its shares, 0 is the oldest."""
     busy: bool = False
     """Whether some process has it open."""
+    used: bool = False
+    """Whether a process that was not given it uses it: it is taken last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,8 @@ class _Cost(NamedTuple):
     """Shares kept on GPUs that do not work."""
     busy: int
     """Shares given back that some process has open."""
+    used: int
+    """Shares on GPUs that somebody else uses."""
     resized: int
     """Shares kept with another size."""
     resized_busy: int
@@ -224,9 +230,10 @@ def _targets(mine: Sequence[Spot], wish: Wish) -> Iterator[dict[str, int]]:
         yield {**targets, holder.gpu.uuid: rest} if holder else targets
 
 
-def _worth(spot: Spot, target: int) -> tuple[bool, bool, bool, bool, int]:
+def _worth(spot: Spot, target: int) -> tuple[bool, bool, bool, bool, bool, int]:
     """Sorts shares by which one to keep as ``target``, best first."""
-    return (not spot.gpu.healthy, not _in_place(spot, target), not spot.busy, spot.share != target, spot.age)
+    idle, resized = not spot.busy, spot.share != target
+    return (not spot.gpu.healthy, not _in_place(spot, target), idle, spot.used, resized, spot.age)
 
 
 def _in_place(spot: Spot, target: int) -> bool:
@@ -261,10 +268,10 @@ def _serve(
     kept |= stay
     shares = {spot.gpu.uuid: kept[spot.gpu.uuid] for spot in mine if spot.gpu.uuid in kept} | taken
     bound = len(shares) == len(wish.pieces) and not stay
-    return _Layout(shares, bound, _cost(mine, shares, wish))
+    return _Layout(shares, bound, _cost(group, mine, shares, wish))
 
 
-def _cost(mine: Sequence[Spot], shares: Mapping[str, int], wish: Wish) -> _Cost:
+def _cost(group: Sequence[Spot], mine: Sequence[Spot], shares: Mapping[str, int], wish: Wish) -> _Cost:
     gone = [spot for spot in mine if spot.gpu.uuid not in shares]
     kept = [spot for spot in mine if spot.gpu.uuid in shares]
     resized = [spot for spot in kept if shares[spot.gpu.uuid] != spot.share]
@@ -275,6 +282,7 @@ def _cost(mine: Sequence[Spot], shares: Mapping[str, int], wish: Wish) -> _Cost:
         taken=len(shares) - len(kept),
         unhealthy=sum(not spot.gpu.healthy for spot in kept),
         busy=sum(spot.busy for spot in gone),
+        used=sum(spot.used for spot in group if spot.gpu.uuid in shares),
         resized=len(resized),
         resized_busy=sum(spot.busy for spot in resized),
         newest=tuple(-spot.age for spot in reversed([*resized, *gone])),
@@ -284,12 +292,21 @@ def _cost(mine: Sequence[Spot], shares: Mapping[str, int], wish: Wish) -> _Cost:
 def choose(spots: Iterable[Spot], size: int, count: int, near: Sequence[Gpu] = ()) -> list[Spot]:
     """At most ``count`` of ``spots`` for new shares of ``size`` milli each; ``near``: the GPUs of the other shares.
 
-    First those that the pod still holds. Then whole GPUs, and several at once, from as few islands and switches as
-    possible, near the others, and so that large groups of free GPUs stay whole. A single part of a GPU goes where
-    the least is left over.
+    First those that nobody else uses, and of these the ones that the pod still holds. Then whole GPUs, and several at
+    once, from as few islands and switches as possible, near the others, and so that large groups of free GPUs stay
+    whole. A single part of a GPU goes where the least is left over.
     """
     able = [spot for spot in spots if spot.gpu.healthy and spot.room >= size]
     able.sort(key=lambda spot: (spot.room, spot.gpu.memory, spot.gpu.index, spot.gpu.uuid))
+    chosen: list[Spot] = []
+    for used in (False, True):
+        beside = [*near, *(spot.gpu for spot in chosen)]
+        chosen += _best([spot for spot in able if spot.used is used], size, count - len(chosen), beside)
+    return chosen
+
+
+def _best(able: Sequence[Spot], size: int, count: int, near: Sequence[Gpu]) -> list[Spot]:
+    """The same, of spots that are all used by somebody else, or none of them."""
     own = [spot for spot in able if spot.held][:count]
     rest = [spot for spot in able if not spot.held]
     count -= len(own)

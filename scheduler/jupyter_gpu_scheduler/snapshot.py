@@ -57,6 +57,8 @@ class NodeFacts:
     """False: cordoned; it takes no new pods, and those it has go on."""
     network: float | None = None
     """Share of its network that is in use, 0 to 1; ``None``: not known."""
+    outside: frozenset[str] = frozenset()
+    """Uuids of its GPUs that somebody uses who was not given them: they are given last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,18 +292,27 @@ class Node:
 
     # -- pods
 
-    def pod(self, *, group: bool = True, slot: bool = True, namespace: str = "default", app: str = "") -> Pod:
+    def pod(
+        self,
+        *,
+        group: bool = True,
+        slot: bool = True,
+        namespace: str = "default",
+        app: str = "",
+        privileged: bool = False,
+    ) -> Pod:
         """A pod bound to this node, as the kubelet has it right before its first container."""
         self._count += 1
         name = f"{self.name}-{self._count}"
         resources = {"limits": {SLOT: "1"}} if slot else {}
+        context = {"privileged": privileged}
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
             "spec": {
                 "nodeName": self.name,
-                "containers": [{"name": "main", "image": "none", "resources": resources}],
+                "containers": [{"name": "main", "image": "none", "resources": resources, "securityContext": context}],
                 "tolerations": [{"operator": "Exists"}],
             },
         }

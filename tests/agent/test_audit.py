@@ -133,6 +133,23 @@ def test_the_gpu_operators_own_pods_are_known(node: Node) -> None:
     assert not dead(keeper)
 
 
+def test_the_gpu_operators_own_pods_are_known_in_any_namespace_by_a_label_that_alone_means_nothing(node: Node) -> None:
+    """Who may not make a privileged pod gains nothing by it; and what is known keeps no GPU from being released."""
+    mine, _ = node.running()
+    mine.allocate(node.uuids[2])
+    mine.until_has(node.uuids[2])
+    exporter = node.pod(slot=False, app="nvidia-dcgm-exporter", privileged=True)
+    keeper, pretender = exporter.spawn(), node.pod(slot=False, app="nvidia-dcgm-exporter").spawn()
+    for child in (keeper, pretender):
+        child.run(f"global held; held = open_device({str(node.nodes[2])!r})")
+    until(lambda: dead(pretender), what="the other to be ended")
+    mine.allocate(generation=2)
+    mine.until_has()
+    count = audits(node)
+    until(lambda: audits(node) > count + 5, what="some looks")
+    assert not dead(keeper)
+
+
 def test_a_daemon_of_the_machine_is_known_by_its_name(node: Node) -> None:
     """Outside of every pod; it holds up no release although it opened the GPU after the pod began. Others do."""
     pod, child = node.running()

@@ -21,9 +21,9 @@ from jupyter_gpu_node import cgroup, uninstall
 from jupyter_gpu_node import settings as settings_module
 from jupyter_gpu_node.__main__ import Plugin
 from jupyter_gpu_node.agent import CannotGuard
-from jupyter_gpu_node.shares import stopping
+from jupyter_gpu_node.shares import signals, stopping
 from jupyter_gpu_node.shares.offences import Record
-from jupyter_gpu_node.shares.stopping import identified
+from jupyter_gpu_node.shares.signals import identified
 from jupyter_gpu_node.slots import PodRef
 from tests.agent.stage import COUNT, Node, Pod
 from tests.cluster.testbed import until
@@ -179,10 +179,19 @@ async def test_the_pod_asks_about_the_node_and_itself(quiet: Node) -> None:
         assert [gpu["uuid"] for gpu in about["gpus"]] == list(quiet.uuids)
         assert list(sample["loads"]) == [quiet.uuids[1]]
         assert [holder["pid"] for holder in sample["holders"][quiet.uuids[1]]] == [child.pid]
+        (details,) = await ask(path, {"get": "details"})
+        assert list(details["gpus"]) == [quiet.uuids[1]]
+        (use,) = details["gpus"][quiet.uuids[1]]["processes"]
+        assert (use["pid"], use["memory"] > 0) == (child.pid, True)
+        (totals,) = await ask(path, {"get": "totals"})
+        assert totals == {"gpus": COUNT, "free": 1000 * (COUNT - 1), "used": 1000, "waiting": 0}
+        assert "others" not in details["gpus"][quiet.uuids[1]]
         assert "error" in odd
         assert "error" in worse
         (nothing,) = await ask(path.parent.parent / "slot-0001" / "node.sock", {"get": "sample"})
         assert nothing == {"loads": {}, "holders": {}}
+        (nothing,) = await ask(path.parent.parent / "slot-0001" / "node.sock", {"get": "details"})
+        assert nothing == {"gpus": {}}
         (long,) = await ask(path, b"x" * 10_000)
         assert "at most" in long["error"]
 
@@ -330,7 +339,7 @@ def test_uninstalling_lets_stopped_programs_run(quiet: Node) -> None:
     stopped = identified(child.pid)
     assert stopped
     stopping.save(settings.offences, {"GPU-1": {pod.uid: Record(stopped=frozenset({stopped}))}})
-    stopping.stop([stopped])
+    signals.stop([stopped])
     assert "1 stopped programs run again." in uninstall.uninstall(settings)
     assert child.run("1 + 1") == 2
     assert not settings.offences.exists()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
 PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 4, 8, 47, 2
+CLONE_NEWNS = 0x00020000
 CAP_DAC_READ_SEARCH, CAPABILITIES_V3 = 2, 0x20080522
 
 
@@ -122,6 +123,13 @@ class Actor:
             assert raised == libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0) == 0
         libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its own entries in /proc belong to root
 
+    def own_mounts(self, commands: list[list[str]]) -> None:
+        """A mount namespace of its own, in which these commands run; as systemd and containers make it."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.unshare(CLONE_NEWNS) == 0, os.strerror(ctypes.get_errno())
+        for command in (["mount", "--make-rprivate", "/"], *commands):
+            subprocess.run(command, check=True)
+
     def spawn(self, channel: int) -> int:
         """A kernel: another program, started by this one; its pid."""
         command = [sys.executable, "-I", "-S", __file__, "kernel", str(channel)]
@@ -149,16 +157,33 @@ class Actor:
 
         gate_files.local = lambda: None
 
+    def real_gpus(self, count: int, using: str = "", every: float = 10) -> None:
+        """As if simulated GPUs were real; a server that is started then must ask for no simulated ones.
+
+        ``using``: file with the pids that the driver tells of. ``every``: seconds between two looks at strangers.
+        """
+        from jupyter_gpu.backends.local import strangers
+
+        from .looks_real import pretend
+
+        pretend(count, Path(using) if using else None)
+        strangers.EVERY = every
+
     # -- like a server ------------------------------------------------------------------------------------------------
 
     async def start(self, *, patient: bool = True, **options: Any) -> dict[str, Any]:
         """A backend with these options; its first view, ``patient``: with the GPUs that were found."""
         from jupyter_gpu.backends.local import LocalBackend
+        from jupyter_gpu.backends.local.backend import FIRST_LOOK
 
         path = options.pop("state_dir")
-        self.backend = LocalBackend(state_dir=Path(path), **options)
+        self.backend = LocalBackend(state_dir=Path(path) if path else None, **options)
         await self.backend.start()
-        return await self.until_known() if patient else self.view()
+        if not patient:
+            return self.view()
+        await asyncio.sleep(FIRST_LOOK)  # timers go off in order, and jobs are done in order: the first look is over
+        await self.backend._do(lambda: None)
+        return await self.until_known()
 
     async def until_known(self) -> dict[str, Any]:
         """The first view after the GPUs were found."""
@@ -176,6 +201,12 @@ class Actor:
     async def sample(self) -> dict[str, Any]:
         """Load of its GPUs and use of its shares."""
         return (await self.backend.sample()).to_json()
+
+    async def machine(self, shown: str) -> dict[str, Any]:
+        """All GPUs, and who has them."""
+        from jupyter_gpu.model.machine import Shown
+
+        return (await self.backend.machine(Shown(shown))).to_json()
 
     def environment(self) -> dict[str, str]:
         """What its kernels need."""

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_node import cgroup
 from jupyter_gpu_node.fakes import SimulatedGpus
 
@@ -104,12 +105,16 @@ class Stage:
     @property
     def paths(self) -> list[str]:
         """Device nodes of the GPUs, by index."""
-        return [gpu.path for gpu in SimulatedGpus(self.state / "simulated", self.gpus).inventory()]
+        return [gpu.path for gpu in self.inventory()]
+
+    def inventory(self) -> tuple[Gpu, ...]:
+        """The GPUs themselves."""
+        return SimulatedGpus(self.state / "simulated", self.gpus).inventory()
 
     @property
     def uuids(self) -> list[str]:
         """The same GPUs by name."""
-        return [gpu.uuid for gpu in SimulatedGpus(self.state / "simulated", self.gpus).inventory()]
+        return [gpu.uuid for gpu in self.inventory()]
 
     def actor(self) -> Remote:
         """A process that belongs to no pod."""
@@ -130,6 +135,10 @@ class Stage:
         server.uid = view["instance"]
         self._uids.add(server.uid)
         return view
+
+    def know(self, uid: str) -> None:
+        """A pod whose records lie elsewhere: its group is removed at the end, too."""
+        self._uids.add(uid)
 
     def kernel(self, server: Remote) -> Remote:
         """A child of a server; it outlives it."""

@@ -28,7 +28,7 @@ own = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 1000))
 @given(neighbours, own)
 def test_nobody_is_believed_beyond_the_whole_of_a_gpu(others: list[Neighbour], mine: dict[str, int]) -> None:
     """With what we hold all claims together are at most one GPU, and true claims are believed wholly."""
-    believed = states(others, mine)
+    believed = states(others, mine, lambda allocated: False)
     for uuid in "abc":
         claimed = sum(other.held.get(uuid, 0) for other in others)
         found = sum(state.held.get(uuid, 0) for state in believed)

@@ -1,7 +1,6 @@
 """What is different where the GPUs are real: other programs of the machine may have them open, and the driver fails."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,21 +14,10 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState
 from jupyter_gpu_node import fakes
-from jupyter_gpu_node.fakes import SimulatedGpus
 from tests.devices import first_minor
 
+from .looks_real import LooksReal
 from .stage import Nursery, Remote
-
-
-class LooksReal(SimulatedGpus):
-    """Simulated GPUs that do not say so, and a driver that can stop answering."""
-
-    simulated = False
-    answers = True
-
-    def inventory(self) -> tuple[Gpu, ...]:
-        self.note = "" if self.answers else "The driver is being updated."
-        return tuple(replace(gpu, simulated=False) for gpu in super().inventory()) if self.answers else ()
 
 
 @pytest.fixture

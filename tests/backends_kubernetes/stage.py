@@ -90,7 +90,9 @@ class PodSocket:
                 self.asked.append(what)
                 if what == "pod":
                     await self._follow(writer)
-                answer = self._node() if what == "node" else self._sample()
+                answer = {"node": self._node, "details": self._details, "totals": self._totals}.get(
+                    what, self._sample
+                )()
                 writer.write(self.answers.pop(0) if self.answers else json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except (OSError, asyncio.CancelledError):
@@ -109,6 +111,13 @@ class PodSocket:
         shares = {"problem": self._stage.unenforced, "taken": self._stage.taken.get(self._uid, {})}
         gpus = [gpu.to_json() for gpu in self._stage.gpus]
         return {"node": NODE, "simulated": True, "gpus": gpus, "shares": shares}
+
+    def _totals(self) -> dict[str, Any]:
+        return {"gpus": len(self._stage.gpus), "free": 1000, "used": 2000, "waiting": 3}
+
+    def _details(self) -> dict[str, Any]:
+        attached = self._stage.attached.get(self._uid)
+        return {"gpus": {share.uuid: {"slowdown": 90} for share in (attached.shares if attached else ())}}
 
     def _sample(self) -> dict[str, Any]:
         attached = self._stage.attached.get(self._uid)

@@ -18,6 +18,7 @@ from jupyter_gpu.kube import Forbidden, Kube, in_cluster, kubeconfig, objects, p
 from jupyter_gpu.model.annotations import REQUESTED, Reason, Requested, Wish, decode_requested, encode
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import Holder
+from jupyter_gpu.model.machine import Machine, Shown, Totals
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, Mode, View
@@ -269,6 +270,20 @@ def test_a_node_plugin_that_dies_is_noticed_at_once_and_found_again(stage: Stage
         await reaches(backend, lambda view: "NodePluginUnreachable" not in said(view))
         await reaches(backend, lambda view: view.status.attached == 2000)
         assert len((await backend.sample()).loads) == 2
+
+    run(stage, play)
+
+
+def test_a_pod_is_told_the_sums_of_its_node(stage: Stage) -> None:
+    """And nothing that names anybody, whatever the setting says; while the plugin is away that is said."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        machine = await backend.machine(Shown.EVERYBODY)
+        assert machine == Machine(Shown.TOTALS, Totals(len(stage.gpus), 1000, 2000, 3))
+        (socket,) = stage.sockets.values()
+        await stage.asking(socket.close())
+        with pytest.raises(BackendUnavailable, match="Try again"):
+            await backend.machine(Shown.EVERYBODY)
 
     run(stage, play)
 

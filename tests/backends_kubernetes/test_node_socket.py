@@ -14,6 +14,7 @@ from jupyter_gpu.backends.kubernetes import node_socket
 from jupyter_gpu.backends.kubernetes.node_socket import NodeSocket, Unreachable
 from jupyter_gpu.backends.kubernetes.told import Told
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.details import GpuDetails, NamedUse
 from jupyter_gpu.model.gpu import Holder
 from tests.builders import inventory
 
@@ -244,6 +245,28 @@ def test_a_sample_is_loads_and_holders(path: Path) -> None:
         use = await NodeSocket(path, lambda: None).sample()
         assert (use.loads["GPU-0"].utilisation, use.loads["GPU-1"].memory) == (12.5, None)
         assert use.holders == {"GPU-0": (Holder(3, "python"),)}
+        await plugin.close()
+
+    asyncio.run(play())
+
+
+def test_details_are_of_each_gpu(path: Path) -> None:
+    """By uuid, checked; a plugin that is older than the question is none that can be asked."""
+
+    async def play() -> None:
+        plugin = Plugin(path)
+        plugin.answers["details"] = {
+            "gpus": {"GPU-0": {"slowdown": 90, "processes": [{"pid": 3, "command": "python"}]}}
+        }
+        await plugin.open()
+        socket = NodeSocket(path, lambda: None)
+        assert await socket.details() == {"GPU-0": GpuDetails(90, processes=(NamedUse(3, "python"),))}
+        plugin.answers["details"] = {"gpus": {"GPU-0": {"slowdown": "hot"}}}
+        with pytest.raises(Unreachable, match="slowdown"):
+            await socket.details()
+        plugin.answers["details"] = {"error": "'get' must be one of: node, sample."}
+        with pytest.raises(Unreachable, match="one of"):
+            await socket.details()
         await plugin.close()
 
     asyncio.run(play())

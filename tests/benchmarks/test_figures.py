@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.figures import Figure, percentile, short, table
+from benchmarks.figures import Figure, interval, percentile, short, table
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -29,6 +29,26 @@ def test_a_percentile_is_a_sample_that_enough_do_not_exceed(samples: list[float]
 def test_percentiles_of_four(percent: float, value: float) -> None:
     """Nearest rank, by hand."""
     assert percentile([4, 1, 3, 2], percent) == value
+
+
+@given(st.lists(numbers, min_size=1, max_size=60))
+def test_an_interval_of_the_median_has_it_and_is_of_samples(samples: list[float]) -> None:
+    """Whatever was measured."""
+    low, high = interval(samples)
+    assert {low, high} <= set(samples)
+    assert low <= percentile(samples, 50) <= high
+
+
+@pytest.mark.parametrize(("count", "low", "high"), [(1, 1, 1), (5, 1, 5), (6, 1, 6), (9, 2, 8), (20, 6, 15)])
+def test_intervals_of_the_median_by_a_table(count: int, low: int, high: int) -> None:
+    """As in tables of the sign test at 95 %."""
+    assert interval(range(1, count + 1)) == (low, high)
+
+
+def test_no_interval_of_nothing() -> None:
+    """There is no median."""
+    with pytest.raises(ValueError, match="no samples"):
+        interval([])
 
 
 @pytest.mark.parametrize(("samples", "percent"), [([], 50), ([1.0], -1), ([1.0], 100.5)])
@@ -61,6 +81,8 @@ def test_json_has_what_readers_expect() -> None:
         "p50": 2.0,
         "p90": 3.0,
         "p99": 3.0,
+        "low": None,
+        "high": None,
     }
 
 

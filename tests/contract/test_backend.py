@@ -87,6 +87,9 @@ def test_leases_on_top(make: Make) -> None:
         async def check(self, owner: Owner) -> None:
             pass
 
+        def pid_of(self, owner: Owner) -> int | None:
+            return None
+
         def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
             pass
 
@@ -281,6 +284,19 @@ def test_a_sample_tells_the_load_of_the_pods_gpus_alone(make: Make) -> None:
         sample = await backend.sample()
         assert sample.loads.keys() == {card.gpu.uuid for card in view.gpus}
         assert sample.to_json()["gpus"]
+
+    run(make, play)
+
+
+def test_details_are_of_the_pods_gpus_alone(make: Make) -> None:
+    """Of each attached GPU; of none when nothing is attached."""
+
+    async def play(backend: Backend) -> None:
+        assert (await backend.details()).gpus == {}
+        view = await backend.request(Wish(2000))
+        details = await backend.details()
+        assert details.gpus.keys() == {card.gpu.uuid for card in view.gpus}
+        assert all(found.slowdown for found in details.gpus.values())
 
     run(make, play)
 

@@ -11,8 +11,8 @@ import yaml
 
 from jupyter_gpu import settings_file
 from jupyter_gpu_node import settings as node_settings
-from jupyter_gpu_node.share_settings import Rules
-from jupyter_gpu_node.shares import elastic, offences, timing
+from jupyter_gpu_node.share_rules import Rules, of
+from jupyter_gpu_node.shares import elasticity, penalties, timing
 from jupyter_gpu_scheduler.settings import Settings as SchedulerSettings
 from tests.cluster.testbed import binaries
 from tests.cluster.testbed.commands import CommandFailed, run
@@ -201,14 +201,14 @@ def test_settings_of_shares_have_the_program_s_own_defaults_and_bounds(tmp_path:
     file = tmp_path / "settings.json"
     file.write_text(chart.find(chart.render(), "ConfigMap", "jupyter-gpu-node")["data"]["settings.json"])
     shares = node_settings.load(file, {"NODE_NAME": "node1"}).shares
-    assert shares.of("node1", "GPU-1") == Rules()
+    assert of(shares, "node1", "GPU-1") == Rules()
     assert {name: len(section) for name, section in shares.base.items()} == {
         "timing": len(timing.LIMITS),
-        "elastic": len(elastic.LIMITS) + 1,
-        "penalties": len(offences.LIMITS),
+        "elastic": len(elasticity.LIMITS) + 1,
+        "penalties": len(penalties.LIMITS),
     }
     known = json.loads((chart.CHART / "values.schema.json").read_text())["definitions"]
-    for name, limits in (("timing", timing.LIMITS), ("elastic", elastic.LIMITS), ("penalties", offences.LIMITS)):
+    for name, limits in (("timing", timing.LIMITS), ("elastic", elasticity.LIMITS), ("penalties", penalties.LIMITS)):
         said = {
             key: (each["minimum"], each["maximum"])
             for key, each in known[name]["properties"].items()

@@ -23,8 +23,8 @@ from jupyter_gpu.cli.parser import parser as command_line
 from jupyter_gpu.kernel import Gpu
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.status import Phase
-from jupyter_gpu_node.shares.elastic import Elastic
-from jupyter_gpu_node.shares.offences import Penalties
+from jupyter_gpu_node.shares.elasticity import Elastic
+from jupyter_gpu_node.shares.penalties import Penalties
 from jupyter_gpu_node.shares.timing import Timing
 from tests.model import golden
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from jupyter_client.blocking.client import BlockingKernelClient
 
+from jupyter_gpu.discover import FILE
 from tests.devices import first_minor
 
 from .conftest import Kernel
@@ -71,22 +72,39 @@ class Server:
         """As the panel sees it."""
         return self.rest("GET", "jupyter-gpu/api/v1/status")
 
+    @property
+    def runtime(self) -> Path:
+        """Where its user's servers write what kernels and programs read."""
+        return Path(self.env["JUPYTER_RUNTIME_DIR"])
+
+    @property
+    def terminal(self) -> dict[str, str]:
+        """Variables of a program that is started in one of its terminals; `env` are those of a program elsewhere."""
+        return {**self.env, FILE: str(await_(self._file))}
+
+    def _file(self) -> Path | None:
+        for path in self.runtime.glob("jupyter-gpu-*.json"):
+            with contextlib.suppress(OSError, ValueError):
+                if json.loads(path.read_text())["pid"] == self.process.pid:
+                    return path
+        return None
+
     def cli(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """`jupyter gpu …` as a script of this user runs it."""
+        """`jupyter gpu …` in a terminal of it."""
         command = [sys.executable, "-m", "jupyter_gpu.cli", *arguments]
-        env = {**self.env, **options.pop("env", {})}
+        env = {**self.terminal, **options.pop("env", {})}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False, **options)
 
     @contextlib.contextmanager
     def kernel(self) -> Iterator[Kernel]:
         """A kernel that this server starts, as for a notebook."""
         kernel_id = self.rest("POST", "api/kernels", {"name": "python3"})["id"]
-        path = self.folder / "runtime" / f"kernel-{kernel_id}.json"
+        path = self.runtime / f"kernel-{kernel_id}.json"
         client = BlockingKernelClient(connection_file=str(path))
         client.load_connection_file()
         client.start_channels()
         try:
-            await_(lambda: _ready(client))
+            await_(lambda: is_ready(client))
             yield Kernel(None, client)
         finally:
             client.stop_channels()
@@ -95,9 +113,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(folder: Path, state: Path, *arguments: str, gpus: int = GPUS) -> Iterator[Server]:
-    """A server whose files are all below ``folder``, on simulated GPUs in ``state``."""
-    env = environment(folder)
+def serve(
+    folder: Path, state: Path, *arguments: str, gpus: int = GPUS, env: dict[str, str] | None = None
+) -> Iterator[Server]:
+    """A server whose files are all below ``folder``, on simulated GPUs in ``state``; or of the user with ``env``."""
+    env = env or environment(folder)
     command = [sys.executable, "-c", SERVER, str(first_minor()), "--allow-root", "--no-browser", "--ServerApp.port=0"]
     options = [
         "--ServerApp.ip=127.0.0.1",
@@ -111,7 +131,7 @@ def serve(folder: Path, state: Path, *arguments: str, gpus: int = GPUS) -> Itera
     with log.open("wb") as output:
         process = subprocess.Popen([*command, *options], env=env, cwd=folder, stdout=output, stderr=output)
     try:
-        info = await_(lambda: _info(process, folder, log))
+        info = await_(lambda: _info(process, Path(env["JUPYTER_RUNTIME_DIR"]), log))
         server = Server(process, folder, env, info["url"].replace("localhost", "127.0.0.1"), info["token"])
         await_(lambda: _answers(server))
         yield server
@@ -151,16 +171,17 @@ def _installed(folder: Path) -> list[str]:
     return [str(folder)]
 
 
-def _info(process: subprocess.Popen[bytes], folder: Path, log: Path) -> Any:
+def _info(process: subprocess.Popen[bytes], runtime: Path, log: Path) -> Any:
     if process.poll() is not None:
         raise AssertionError(f"The server ended:\n{log.read_text()}")
     try:
-        return json.loads((folder / "runtime" / f"jpserver-{process.pid}.json").read_text())
+        return json.loads((runtime / f"jpserver-{process.pid}.json").read_text())
     except (FileNotFoundError, ValueError):
         return None
 
 
-def _ready(client: BlockingKernelClient) -> bool:
+def is_ready(client: BlockingKernelClient) -> bool:
+    """Whether the kernel answers."""
     try:
         client.wait_for_ready(timeout=20)
     except RuntimeError:  # on a busy machine a late heartbeat counts as death there

@@ -71,7 +71,7 @@ def test_the_larger_block_leaves_first(two: tuple[Kernel, Kernel], server: Serve
     assert wanted(server) == 2000
     b.run("gpu.release()")
     assert wanted(server) == 2000, "code takes nothing from a block"
-    assert "Running code holds 2 GPUs" in b.run("print(gpu.status())")
+    assert "holds 2 GPUs while it needs them" in b.run("print(gpu.status())")
     b.run(LEAVE)
     assert wanted(server) == 0
 
@@ -116,13 +116,7 @@ SCRIPT = "from jupyter_gpu import gpu\nimport sys\nwith gpu.at_least(1):\n print
 def test_a_killed_script_gives_back(two: tuple[Kernel, Kernel], server: Server, prefix: list[str]) -> None:
     """Also one in a pid namespace of its own, whose pid means another process here."""
     command = [*prefix, sys.executable, "-c", SCRIPT]
-    named = {
-        "JUPYTERHUB_API_TOKEN": server.token,
-        "JUPYTERHUB_SERVICE_URL": server.url,
-    }  # no pid leads to it from there
-    with subprocess.Popen(
-        command, env={**server.env, **named}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as script:
+    with subprocess.Popen(command, env=server.terminal, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as script:
         assert script.stdout
         assert script.stdout.readline() == b"in\n"
         assert wanted(server) == 1000
@@ -210,7 +204,7 @@ def test_an_error_of_the_user_is_never_hidden(tmp_path: Path) -> None:
         )
         with subprocess.Popen(
             [sys.executable, "-c", code],
-            env=away.env,
+            env=away.terminal,
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -118,7 +118,7 @@ def test_in_a_cell(server: Server) -> None:
 def interrupted(server: Server) -> str:
     """What `resize` says when it is interrupted: nothing before it has heard that its request is recorded."""
     command = [sys.executable, "-m", "jupyter_gpu.cli", "resize", "1"]
-    with subprocess.Popen(command, env=server.env, stderr=subprocess.PIPE, text=True) as waiting:
+    with subprocess.Popen(command, env=server.terminal, stderr=subprocess.PIPE, text=True) as waiting:
         await_(lambda: server.status()["phase"] == "Waiting")
         waiting.send_signal(signal.SIGINT)
         _, said = waiting.communicate(timeout=60)
@@ -157,7 +157,7 @@ def test_progress_in_a_terminal(server: Server, tmp_path: Path) -> None:
         other.gpus(4)
         master, slave = pty.openpty()
         command = [sys.executable, "-m", "jupyter_gpu.cli", "resize", "1", "--timeout", "1.5"]
-        with subprocess.Popen(command, env=server.env, stderr=slave, stdout=slave, close_fds=True) as waiting:
+        with subprocess.Popen(command, env=server.terminal, stderr=slave, stdout=slave, close_fds=True) as waiting:
             os.close(slave)
             assert waiting.wait(60) == WAITING
         shown = everything(master)
@@ -182,5 +182,5 @@ def test_outside_jupyter(tmp_path: Path) -> None:
 def test_reader_that_goes_away(server: Server) -> None:
     """`jupyter gpu status | head -0` is no error."""
     shell = f"{sys.executable} -m jupyter_gpu.cli status | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", shell], env=server.env, capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", "-c", shell], env=server.terminal, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (DONE, "")

@@ -112,7 +112,7 @@ def test_error_of_the_server_is_raised_as_itself(site: Site) -> None:
     """Reason, sentence and figures arrive."""
     body = json.dumps(LimitExceeded(limit=2000).to_json()).encode()
     site.reply = lambda: (422, "application/json", body)
-    with pytest.raises(LimitExceeded, match="Your limit is 2 GPUs") as caught:
+    with pytest.raises(LimitExceeded, match="Your server's limit is 2 GPUs") as caught:
         Client(site.server_for()).send(put_request({"milli": 9000}))
     assert caught.value.limit == 2000
 

@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 from jupyter_core.paths import jupyter_runtime_dir
 
-from jupyter_gpu import discover
-from jupyter_gpu.discover import Server, at, find, renewed
-from jupyter_gpu.model.errors import InvalidRequest, ServerUnreachable
+from jupyter_gpu import discover, outside
+from jupyter_gpu.discover import Server, at, find, named, renewed, wanted
+from jupyter_gpu.model.errors import InvalidRequest, OutsideServer, ServerUnreachable
+from jupyter_gpu.processes import started
 
 
-def write(folder: Path, pid: int, *, place: str | None = None, alike: str = "0" * 16, **changes: Any) -> Path:
+def write(folder: Path, pid: int, /, *, place: str | None = None, alike: str = "0" * 16, **changes: Any) -> Path:
     """The file of a server, as `door` writes it."""
     info = {
         "pid": pid,
-        "started": discover.started(pid),
+        "started": started(pid),
         "host": "localhost",
         "port": 8888,
         "secure": False,
@@ -100,16 +101,60 @@ def test_hub_where_there_is_no_file(env: dict[str, str]) -> None:
         find({**env, **hub, "JUPYTERHUB_SERVICE_URL": "http://[::"})
 
 
-def test_only_running_server(env: dict[str, str], tmp_path: Path) -> None:
-    """From anywhere else, the one that runs: no dead one counts, and none without the extension."""
-    write(tmp_path, 1, port=1111)
+def test_outside_the_only_server_that_runs(env: dict[str, str], tmp_path: Path) -> None:
+    """A program that belongs to none is told which runs, what it would get and how to say so; no dead one counts."""
+    write(tmp_path, 1, port=1111, folder="/home/ann/work")
     (tmp_path / "jpserver-2.json").write_text(
         json.dumps({"pid": 1, "port": 7777, "token": "x", "hostname": "localhost"})
     )
     with subprocess.Popen([sys.executable, "-c", ""]) as dead:
         dead.wait()
     write(tmp_path, dead.pid, port=3333)
-    assert find(env, pid=0).port == 1111
+    with pytest.raises(OutsideServer) as caught:
+        find(env, pid=0)
+    said = str(caught.value)
+    assert "One runs here: http://127.0.0.1:1111/base/ (folder /home/ann/work)." in said
+    for word in ("gpu.connect()", "--connect", "JUPYTER_GPU_URL", "Nothing guards", "CUDA_VISIBLE_DEVICES"):
+        assert word in said
+    assert "secret" not in said
+    assert caught.value.servers == [{"url": "http://127.0.0.1:1111/base/", "folder": "/home/ann/work"}]
+
+
+def test_a_program_that_says_it_wants_one(env: dict[str, str], tmp_path: Path) -> None:
+    """Its own, or else the only one that runs here; of several none is taken."""
+    with pytest.raises(ServerUnreachable, match="start one with 'jupyter lab'"):
+        wanted(env, pid=0)
+    write(tmp_path, 1, port=1111)
+    assert wanted(env, pid=0).port == 1111
+    assert wanted({**env, "JUPYTER_GPU_SERVER": str(tmp_path / "gone.json")}, pid=0).port == 1111
+    path = write(tmp_path, os.getpid(), port=2222)
+    assert wanted(env, pid=os.getpid()).port == 2222
+    assert wanted({**env, "JUPYTER_GPU_SERVER": str(path)}, pid=0).port == 2222
+    with pytest.raises(OutsideServer, match="2 run here"):
+        wanted(env, pid=0)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost:1111/base/", "http://127.0.0.1:1111/base/lab", "http+unix://%2Frun%2Fdoor.sock/base"]
+)
+def test_one_that_runs_here_needs_no_token(env: dict[str, str], tmp_path: Path, url: str) -> None:
+    """Its file has what it takes; the address in it is used, and a token that is given wins."""
+    write(tmp_path, 1, port=1111, sock="/run/door.sock")
+    found = named(url, None, env)
+    assert (found.token, found.sock, bool(found.file)) == ("secret", "/run/door.sock", True)
+    assert find({**env, "JUPYTER_GPU_URL": url}, pid=0) == found
+    assert named(url, "other", env).token == "other"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://localhost:1112/base/", "http://localhost:1111/", "https://localhost:1111/base/",
+     "http://hub.example:1111/base/", "http+unix://%2Frun%2Fother.sock/base/"],
+)  # fmt: skip
+def test_the_secret_of_one_is_used_for_no_other(env: dict[str, str], tmp_path: Path, url: str) -> None:
+    """Whatever differs, it is another server."""
+    write(tmp_path, 1, port=1111, sock="/run/door.sock")
+    assert named(url, None, env) == at(url)
 
 
 def test_a_pid_that_another_process_has_by_now(env: dict[str, str], tmp_path: Path) -> None:
@@ -138,10 +183,30 @@ def test_several_run(env: dict[str, str], tmp_path: Path) -> None:
     """It never guesses among several, and names them without their secrets."""
     write(tmp_path, 1, port=1111)
     write(tmp_path, os.getpid(), port=2222)
-    with pytest.raises(ServerUnreachable, match="belongs to none") as caught:
+    with pytest.raises(OutsideServer, match="say which") as caught:
         find(env, pid=0)
     assert "1111" in str(caught.value)
+    assert "2222" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_sudo_hides_the_server(env: dict[str, str]) -> None:
+    """It clears the environment and looks into the home of root: that is said."""
+    with pytest.raises(ServerUnreachable, match="without sudo"):
+        find({**env, "SUDO_USER": "ann"}, pid=0)
+
+
+def test_a_folder_of_any_name_is_one_line(env: dict[str, str], tmp_path: Path) -> None:
+    """It is shown in terminals, and an older server tells none."""
+    path = write(tmp_path, 1, folder="/a\nb\x1b[31m")
+    with pytest.raises(OutsideServer, match=r"folder /a\\nb\\x1b\[31m") as caught:
+        find(env, pid=0)
+    assert str(caught.value).isprintable()
+    path.unlink()
+    write(tmp_path, 1)
+    with pytest.raises(OutsideServer) as caught:
+        find(env, pid=0)
+    assert "folder" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -258,3 +323,49 @@ def test_runtime_dir_is_jupyters(monkeypatch: pytest.MonkeyPatch, env: dict[str,
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert str(discover.runtime_dir(env)) == jupyter_runtime_dir()
+
+
+def test_the_variables_of_a_hub_lead_to_the_file(env: dict[str, str], tmp_path: Path) -> None:
+    """A hub with internal_ssl has the server's port accept the hub and the proxy alone."""
+    hub = {"JUPYTERHUB_API_TOKEN": "hub-token", "JUPYTERHUB_SERVICE_URL": "https://0.0.0.0:8765/user/ann/"}
+    write(tmp_path, 1, port=8765, base="/user/bob/", secure=True)
+    assert find({**env, **hub}, pid=0) == Server("127.0.0.1", 8765, "/user/ann/", "hub-token", secure=True)
+    path = write(tmp_path, 1, port=8765, base="/user/ann/", secure=True, sock="/run/door.sock")
+    found = find({**env, **hub}, pid=0)
+    assert (found.sock, found.token, found.file) == ("/run/door.sock", "secret", str(path))
+
+
+PLACE = outside.Place("http://127.0.0.1:1/", "/home/ann", container=False)
+
+
+def test_what_a_pod_guards() -> None:
+    """Its device rules hold all of its container: nothing else is said of it."""
+    said = outside.told([PLACE._replace(container=True)])
+    assert "Nothing guards" not in said
+    assert "CUDA_VISIBLE_DEVICES is not set" in said
+    assert "Nothing guards" in outside.told([PLACE, PLACE._replace(container=True)])
+
+
+def test_the_server_of_a_pod_says_so(env: dict[str, str], tmp_path: Path) -> None:
+    """In its file."""
+    write(tmp_path, 1, container=True)
+    with pytest.raises(OutsideServer) as caught:
+        find(env, pid=0)
+    assert "Nothing guards" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("count", "text"), [(5, "5 run here"), (7, "; and 2 more.")])
+def test_many_servers(count: int, text: str) -> None:
+    """An error is no page: some are named."""
+    said = outside.told([PLACE] * count)
+    assert text in said
+    assert said.count("http:") == 5
+
+
+def test_every_way_is_said() -> None:
+    """Whatever is told, it says what to do."""
+    for said in (outside.none(""), outside.none("ann"), outside.GONE, outside.told([PLACE]), outside.told([PLACE] * 2)):
+        assert "gpu.connect(" in said
+        assert "JUPYTER_GPU_URL" in said
+        assert said.endswith((".", "sudo."))
+    assert "add --connect" in outside.note({"url": "http://127.0.0.1:1/", "folder": ""})

@@ -44,8 +44,7 @@ def notebook(server: Server) -> Any:
     book = nbformat.v4.new_notebook(  # type: ignore[no-untyped-call]
         cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS]  # type: ignore[no-untyped-call]
     )
-    named = {"JUPYTERHUB_API_TOKEN": server.token, "JUPYTERHUB_SERVICE_URL": server.url}
-    NotebookClient(book, timeout=60, allow_errors=True).execute(env={**server.env, **named})
+    NotebookClient(book, timeout=60, allow_errors=True).execute(env=server.terminal)
     return book
 
 
@@ -61,7 +60,7 @@ def test_a_sentence_not_a_page(notebook: Any) -> None:
     text = "\n".join(error.traceback)
     assert len(text.splitlines()) <= 6
     assert "Only 4 GPUs here can serve this, so it can never be granted. Ask for less." in " ".join(text.split())
-    assert "You have: 0 of 4 GPUs attached" in text
+    assert "Your server has: 0 of 4 GPUs attached" in text
     assert "Line 2: gpu.resize(wanted)" in text
     assert "jupyter_gpu/" not in text
 
@@ -104,8 +103,10 @@ def test_console(server: Server) -> None:
     """IPython in a terminal: the same lines, and how to see more."""
     code = "from jupyter_gpu import gpu\ngpu.resize(9)\n"
     command = [sys.executable, "-m", "IPython", "--colors=nocolor", "--no-banner", "--simple-prompt"]
-    done = subprocess.run(command, input=code, env=server.env, capture_output=True, text=True, check=False, timeout=60)
-    assert "You have: 0 of 4 GPUs attached" in done.stdout
+    done = subprocess.run(
+        command, input=code, env=server.terminal, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "Your server has: 0 of 4 GPUs attached" in done.stdout
     assert "%tb shows the whole traceback." in done.stdout
     assert "jupyter_gpu/kernel.py" not in done.stdout
 
@@ -113,7 +114,7 @@ def test_console(server: Server) -> None:
 def test_plain_python(server: Server) -> None:
     """The traceback is Python's own, with the sentence at its end."""
     command = [sys.executable, "-c", "from jupyter_gpu import gpu\ngpu.resize(9)"]
-    done = subprocess.run(command, env=server.env, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, env=server.terminal, capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr.startswith("Traceback (most recent call last)")
     assert done.stderr.splitlines()[-1].startswith("jupyter_gpu.model.errors.Infeasible: Only 4 GPUs here")
 
@@ -124,4 +125,4 @@ def test_lines() -> None:
     error.add_note("A note.")
     lines = box(error, "1 of 2", "More.")
     assert max(map(len, lines)) < 110
-    assert lines[-3:] == ["  You have: 1 of 2", "  A note.", "  More."]
+    assert lines[-3:] == ["  Your server has: 1 of 2", "  A note.", "  More."]

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.attached import Hint, Writer
-from jupyter_gpu.cuda import OURS, VISIBLE, Guard, cuda_nodes, open_files
+from jupyter_gpu.cuda import Guard, cuda_nodes, open_files
 from jupyter_gpu.cuda_errors import CudaStartedTooEarly, NoGpuAttached
 from jupyter_gpu.model.view import View
+from jupyter_gpu.visible import OURS, VISIBLE
 
 from .builders import gpu, view
 from .conftest import Failed, Kernel, StartKernel
@@ -97,6 +98,18 @@ def test_simulated_gpus_are_left_alone(file: Writer) -> None:
         assert guard.starts(look)() == 7
 
 
+def test_what_the_site_chose_is_narrowed(file: Writer) -> None:
+    """A list that the server itself was started with, as batch systems do: of it what is attached, and it follows."""
+    env = {VISIBLE: "", OURS: "", "JUPYTER_GPU_CUDA_WANTED": "1,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    guard = Guard(env, str(file.path))
+    guard.refresh()
+    assert env[VISIBLE] == ""
+    assert guard.blocked
+    file(real(2000, version=2))
+    guard.refresh()
+    assert env[VISIBLE] == env[OURS] == "1"
+
+
 def test_unknown_blocks_nothing(tmp_path: Path) -> None:
     """Where no server tells, CUDA starts as it always did."""
     env: dict[str, str] = {}
@@ -105,7 +118,16 @@ def test_unknown_blocks_nothing(tmp_path: Path) -> None:
     assert env == {}
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"instance": "a"}', "x" * 100_000, '{"gpus": [{"uuid": "a,b"}]}'])
+HEAD = "instance a\nversion 1\nsimulated 0\nenforced 0\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", "end\n", "instance a\nend\n", "x" * 100_000, HEAD, f"{HEAD}gpu GPU-1 0 /dev/nvidia0\n"),
+        *(f"{HEAD}gpu a,b 0 /dev/nvidia0\nend\n", f"{HEAD}gpu GPU-1 none\nend\n", f"{HEAD}version one\nend\n"),
+    ],
+)
 def test_broken_file(tmp_path: Path, content: str) -> None:
     """A file that cannot be read is as good as none."""
     path = tmp_path / "attached"
@@ -120,7 +142,7 @@ def test_premature_start(guard: Guard) -> None:
     def never() -> int:
         raise AssertionError("the library was poisoned")
 
-    with pytest.raises(NoGpuAttached, match=r"^No GPU is attached: gpu\.resize\(1\) first\."):
+    with pytest.raises(NoGpuAttached, match=r"^Your server has no GPU: gpu\.resize\(1\) first\."):
         guard.starts(never)()
     assert guard.answers(never, int)() == 0
 
@@ -169,6 +191,9 @@ def test_indices_for_programs_that_read_numbers(
     env["JUPYTER_GPU_VISIBLE_BY"] = "index"
     guard = Guard(env, str(tmp_path / "missing"))
     gpus = Hint.of(real(2000)).gpus
+    guard.see(Hint("one", 0, False, gpus, enforced))
+    assert env[VISIBLE] == uuids(0, 1), "CUDA's own order is another one, and a number could mean any GPU."
+    env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     guard.see(Hint("one", 1, False, gpus, enforced))
     assert env[VISIBLE] == both
     guard.see(Hint("one", 2, False, gpus[1:], enforced))
@@ -260,7 +285,7 @@ def test_kernel_without_gpu_uses_one_later(start_kernel: StartKernel, file: Writ
     kernel = start_kernel(JUPYTER_GPU_ATTACHED=str(file.path))
     pid = kernel.run(f"import os, {library}; print(os.getpid())")
     assert kernel.run(f"print({ask})") == nothing
-    with pytest.raises(Failed, match=r"NoGpuAttached: No GPU is attached: gpu\.resize\(1\) first"):
+    with pytest.raises(Failed, match=r"NoGpuAttached: Your server has no GPU: gpu\.resize\(1\) first"):
         kernel.run(f"print({use})")
     file(real(1000, version=2))
     assert kernel.run(f"print({use})") == f"1 on {uuids(0)}"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from jupyter_gpu import provisioner
+from jupyter_gpu.attached import Hint
 from jupyter_gpu.launching import read
 from jupyter_gpu.provisioner import has_us, taken_up
 
@@ -119,6 +121,33 @@ def test_the_guard_reaches_python_however_it_is_started(
     assert kernel.run("import sys; print('jupyter_gpu.startup' in sys.modules)") == "True"
 
 
+@pytest.mark.parametrize("of_project", [True, False], ids=["of a project", "of this environment"])
+@pytest.mark.usefixtures("provisioned")
+def test_the_guard_reaches_python_that_the_real_uv_chooses(
+    start_kernel: StartKernel, tmp_path: Path, of_project: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`uv run` of a project with an environment of its own, and without one; nothing is downloaded."""
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        pytest.skip("uv is not installed in this environment: the extra [test] has it")
+    project, cache = tmp_path / "project", {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_OFFLINE": "1"}
+    project.mkdir()
+    (project / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "0"\nrequires-python = ">=3.10"\n')
+    if of_project:
+        made = ["venv", "-q", "--python", sys.executable, str(project / ".venv")]
+        subprocess.run([uv, *made], env=os.environ | cache, check=True, timeout=60)
+        words, prefix = ["--project", str(project), "--no-sync"], str(project / ".venv")
+    else:
+        words, prefix = ["--no-project", "--python", sys.executable], sys.prefix
+    folder = tmp_path / "data" / "kernels" / "uv"
+    folder.mkdir(parents=True)
+    argv = [str(uv), "run", *words, "python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (folder / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "uv", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "data"))
+    kernel = start_kernel("uv", **cache)
+    assert kernel.run("import sys; print('jupyter_gpu.startup' in sys.modules, sys.prefix)") == f"True {prefix}"
+
+
 @pytest.mark.usefixtures("provisioned")
 def test_what_cannot_be_guarded_is_told_in_the_log(
     start_kernel: StartKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -133,7 +162,7 @@ def test_what_cannot_be_guarded_is_told_in_the_log(
     (folder / "kernel.json").write_text(json.dumps(spec))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "data"))
     attached = tmp_path / "attached"
-    attached.write_text('{"instance": "a", "version": 1, "simulated": false, "gpus": []}')
+    attached.write_text(Hint("a", 1, False).to_text())
     with caplog.at_level(logging.INFO):
         kernel = start_kernel("chosen", JUPYTER_GPU_ATTACHED=str(attached))
     assert "it is not known how its command starts ipykernel" in caplog.text

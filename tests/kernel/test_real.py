@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from jupyter_gpu_node.fakes import MODEL
 
 from .conftest import Failed, Kernel
 from .servers import Server, await_, serve
@@ -77,7 +79,7 @@ def test_devices(calm: Kernel) -> None:
 def test_usage(calm: Kernel) -> None:
     """With nothing, or whole GPUs only, it is empty and says why."""
     calm.run("gpu.resize(1)")
-    text = "You have no time share of a GPU: a whole GPU is yours alone, and there is nothing to account for."
+    text = "Your server has no time share of a GPU: a whole one is shared with nobody, and nothing is accounted for."
     assert calm.run("print(len(gpu.usage()), gpu.usage(), jupyter_gpu.usage().sentence)") == f"0 {text} {text}"
 
 
@@ -128,7 +130,7 @@ def test_at_least(calm: Kernel) -> None:
         ("gpu.at_least(1, timeout=[])", "InvalidRequest: 'timeout'"),
         ("gpu.wait(timeout=True)", "InvalidRequest: 'timeout'"),
         ("import fractions; gpu.resize(fractions.Fraction(1, 3))", "InvalidRequest: 1/3 is finer than a thousandth"),
-        ("simulate.work(1)", r"NoGpuAttached: No GPU is attached: gpu\.resize\(1\) first"),
+        ("simulate.work(1)", r"NoGpuAttached: Your server has no GPU: gpu\.resize\(1\) first"),
     ],
 )
 def test_errors(calm: Kernel, code: str, error: str) -> None:
@@ -155,13 +157,42 @@ def test_the_amount_alone(calm: Kernel, server: Server) -> None:
     server.gpus(0.5)
     calm.run("with gpu.at_least(1): pass")
     assert asked() == {"milli": 500, **rest, "topology": "any", "priority": 4}
-    calm.run("gpu; widget = gpu._widget or gpu._repr_mimebundle_() and gpu._widget")
-    calm.run("widget._serve(1, 1000)")
+    calm.run("import time; widget = gpu.widget(); widget.value = 1\nwhile widget.attached != 1: time.sleep(0.02)")
     assert asked() == {"milli": 1000, **rest, "topology": "any", "priority": 4}
     calm.run("gpu.resize(1, memory=None, each=None)")
     assert asked() == {"milli": 1000, "topology": "any", "priority": 4}
     assert server.cli("release").returncode == 0
     assert asked() == {"milli": 0}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [lambda calm, server, name: calm.run(f"gpu.resize(1, {name}=None)"),
+     lambda calm, server, name: calm.run(f"gpu.resize(1, {name}='any')"),
+     lambda calm, server, name: server.cli("resize", "1", f"--{name}", "any")],
+    ids=["None", "any", "command"],
+)  # fmt: skip
+def test_one_option_is_taken_back(calm: Kernel, server: Server, way: Callable[[Kernel, Server, str], object]) -> None:
+    """In code and by the command: any one of them, and the others stay."""
+    every = {"each": 0.5, "memory": "1GiB", "model": MODEL, "topology": "island", "priority": 3}
+    for name in every:
+        calm.run(f"gpu.resize(1, **{every!r})")
+        assert set(server.status()["requested"]) >= every.keys()
+        way(calm, server, name)
+        left = server.status()["requested"]
+        assert left.get(name) in (None, "any")
+        assert set(left) - {"milli", "generation", name} == every.keys() - {name}
+    calm.run("gpu.release()")
+
+
+def test_any_stands_alone(calm: Kernel, server: Server) -> None:
+    """Beside a model it means nothing, which is said; nothing was changed."""
+    for words in (["--model", "any", "--model", "NVIDIA H100"], ["--priority", "high"], ["--memory", "anything"]):
+        done = server.cli("resize", "1", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert words[0].strip("-") in done.stderr
+    with pytest.raises(Failed, match="'model': 'any' takes the option back"):
+        calm.run("gpu.resize(1, model=['any', 'NVIDIA H100'])")
 
 
 def test_limit(tmp_path: Path) -> None:
@@ -323,9 +354,9 @@ def test_status_in_a_cell(calm: Kernel) -> None:
 
 
 def test_line_in_a_terminal(server: Server) -> None:
-    """In a plain interpreter of the same user it is one line of text."""
+    """In a plain interpreter of a terminal it is one line of text."""
     code = "from jupyter_gpu import gpu; print(gpu)"
-    done = subprocess.run([sys.executable, "-c", code], env=server.env, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], env=server.terminal, capture_output=True, text=True, check=True)
     assert done.stdout == "GPU: 0 of 4 GPUs attached\n"
 
 

@@ -67,7 +67,7 @@ def test_words() -> None:
     """All of it can be read, in a terminal and as a table."""
     found = usage(view(250), sample(SHARE))
     assert repr(found).splitlines() == [
-        "You have one time share.",
+        "Your server has one time share.",
         "GPU 0: 0.4 of it now (0.25 allocated), shared with 2 others, 93% busy",
         "  ran       17 s: 12.5 s of its slice, 3 s from its bank, 1.5 s idle time",
         "  waited    800 ms, of it 250 ms with nothing left to spend",
@@ -102,12 +102,12 @@ def test_a_reason_is_text_and_no_html() -> None:
 @pytest.mark.parametrize(
     ("now", "shares", "length", "sentence"),
     [
-        (view(0), (), 0, "You have no time share of a GPU: a whole GPU is yours alone"),
-        (view(2000), (), 0, "You have no time share of a GPU"),
-        (view(250), (), 0, "You have one time share; nothing is told yet of 1 of them."),
-        (view(250), (SHARE,), 1, "You have one time share."),
-        (view(250), (SHARE, replace(SHARE, uuid="GPU-x")), 2, "You have 2 time shares."),
-        (view(1500), (SHARE,), 1, "You have 2 time shares; nothing is told yet of 1 of them."),
+        (view(0), (), 0, "Your server has no time share of a GPU: a whole one is shared with nobody"),
+        (view(2000), (), 0, "Your server has no time share of a GPU"),
+        (view(250), (), 0, "Your server has one time share; nothing is told yet of 1 of them."),
+        (view(250), (SHARE,), 1, "Your server has one time share."),
+        (view(250), (SHARE, replace(SHARE, uuid="GPU-x")), 2, "Your server has 2 time shares."),
+        (view(1500), (SHARE,), 1, "Your server has 2 time shares; nothing is told yet of 1 of them."),
     ],
 )
 def test_sentence(now: View, shares: tuple[ShareUse, ...], length: int, sentence: str) -> None:

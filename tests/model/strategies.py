@@ -114,7 +114,13 @@ attached = st.builds(
 )
 
 users = st.builds(
-    User, st.integers(0, 2**31 - 1), names(256), st.booleans(), st.none() | names(256), st.none() | names(4096)
+    User,
+    st.integers(0, 2**31 - 1),
+    names(256),
+    st.booleans(),
+    st.none() | names(256),
+    st.none() | names(4096),
+    st.none() | names(4096),
 )
 pod_gpus = st.builds(
     PodGpu, gpus, st.integers(1, 1000), st.sampled_from(GpuState), st.lists(users, max_size=3).map(tuple)

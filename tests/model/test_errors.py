@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from jupyter_gpu.model import errors
 from jupyter_gpu.model.errors import GpuError, from_json
 
+from . import golden
 from .strategies import json_values
 
 EXAMPLES: list[GpuError] = [
@@ -27,6 +29,7 @@ EXAMPLES: list[GpuError] = [
     errors.Unhealthy(gpus=["GPU-a"]),
     errors.NotPermitted("You may not."),
     errors.ServerUnreachable("Nobody answers."),
+    errors.OutsideServer("One runs here.", servers=[{"url": "http://127.0.0.1:8888/", "folder": "/home/ann"}]),
     errors.BackendUnavailable("Not now.", retry=True),
 ]
 
@@ -68,20 +71,40 @@ def test_any_answer(body: Any) -> None:
 @given(details=json_values)
 def test_any_details(error: GpuError, details: Any) -> None:
     """Details of another version never hide the sentence."""
-    fields = dict.fromkeys(["limit", "have", "queue", "holders", "gpus", "current", "message", "field"], details)
+    names = ("limit", "have", "queue", "holders", "gpus", "current", "message", "field", "servers")
+    fields = dict.fromkeys(names, details)
     assert str(from_json({"reason": error.reason, "message": "No.", "details": fields})) == "No."
 
 
 def test_sentences() -> None:
     """A default sentence says what is so and what to do."""
     says = {type(error).__name__ + str(i): str(error) for i, error in enumerate(EXAMPLES)}
-    assert says["LimitExceeded4"] == ("Your limit is 1 GPU. Ask for that or less, or ask an administrator for more.")
+    assert says["LimitExceeded4"] == (
+        "Your server's limit is 1 GPU, for all its notebooks together. Ask for that or less, or ask an administrator "
+        "for more."
+    )
     assert says["Infeasible5"] == "Only 4 GPUs here can serve this, so it can never be granted. Ask for less."
-    assert says["NoCapacity6"].startswith("Not enough GPUs are free: you have 0.5 GPU, you are number 2 in line. The")
-    assert says["NoCapacity7"].startswith("Not enough GPUs are free: you have 0 GPUs. The")
+    assert says["NoCapacity6"].startswith(
+        "Not enough GPUs are free: your server has 0.5 GPU and is number 2 in line. The"
+    )
+    assert says["NoCapacity7"].startswith("Not enough GPUs are free: your server has 0 GPUs. The")
     assert says["Draining8"].startswith("Still open in: a.ipynb. ")
     assert str(errors.Draining(holders=[])).startswith("Still open in: an unknown process. ")
     assert str(errors.Draining(holders=[{"pid": 7}, {"pid": 7, "command": "x"}])).startswith("Still open in: 7, x. ")
+
+
+ALONE = re.compile(
+    r"\byou (are|have|keep|may)\b|\byour (limit|GPUs?|share)\b|this notebook's|GPUs? you ", re.IGNORECASE
+)
+"""Words by which the reader of an error in one notebook takes the GPUs of the server for those of that notebook."""
+
+
+@pytest.mark.parametrize(
+    "text", [*(str(error) for error in EXAMPLES), *(case["sentence"] for case in golden.load("sentences"))]
+)
+def test_gpus_are_the_servers(text: str) -> None:
+    """Every error and every sentence says so: a limit, a place in line and what is kept are of the server."""
+    assert not ALONE.search(text.replace("You may not.", ""))
 
 
 def test_unknown_reason() -> None:

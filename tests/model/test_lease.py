@@ -15,6 +15,7 @@ from jupyter_gpu.model.errors import InvalidRequest, TooLarge
 from jupyter_gpu.model.lease import (
     HELD,
     MAX_LEASE_BYTES,
+    Block,
     Lease,
     Owner,
     base_of,
@@ -105,6 +106,23 @@ def test_it_is_said() -> None:
     assert "holds 2 GPUs" in condition.message
     assert "1 GPU asked for beside it" in condition.message
     assert "beside" not in held(view(2000, base=0)).conditions[0].message
+
+
+def test_the_view_names_whose_block_holds_gpus() -> None:
+    """Those that need more than was asked for; each once, the largest first, and not too many."""
+    notice = "hold{} 2 GPUs{} in {} of code (gpu.at_least)"
+
+    def message(*blocks: tuple[str, int]) -> str:
+        (condition,) = held(view(2000, base=1000), (Block(*block) for block in blocks)).conditions
+        return condition.message
+
+    one, many = notice.format("s", "", "a block"), notice.format("", " together", "blocks")
+    assert message() == f"Running code {one} and gives back what it took at its end; 1 GPU asked for beside it."
+    assert message(("a.ipynb", 2000), ("b.ipynb", 1000), ("a.ipynb", 1500)).startswith(f"a.ipynb {one}")
+    assert message(("a.ipynb", 1500), ("b.ipynb", 2000)).startswith(f"b.ipynb (2 GPUs) and a.ipynb (1.5 GPUs) {many}")
+    crowd = message(*((f"{n}.ipynb", 2000) for n in range(5)))
+    assert crowd.startswith(f"0.ipynb (2 GPUs), 1.ipynb (2 GPUs), 2.ipynb (2 GPUs) and 2 more {many}")
+    assert len(message(*((f"{n}" * 4000, 2000) for n in range(5)))) < 1024
 
 
 @given(any_.wishes | st.none(), st.integers(0, 10_000))

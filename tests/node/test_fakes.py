@@ -11,8 +11,7 @@ import pytest
 
 from jupyter_gpu.model.annotations import decode_inventory, encode
 from jupyter_gpu.model.gpu import Device
-from jupyter_gpu.model.view import GpuLoad
-from jupyter_gpu_node import enforcement, fakes, loads, proc
+from jupyter_gpu_node import enforcement, fakes, loads, proc, sensors
 from jupyter_gpu_node.fakes import SimulatedGpus, uuid_of
 
 from .conftest import Child
@@ -173,20 +172,41 @@ def test_others_cannot_make_a_gpu_sick(home: Path, spawn: Spawn) -> None:
 def test_loads(home: Path, spawn: Spawn) -> None:
     """What several programs do adds up, to what a GPU can do; one that ended does nothing."""
     source = SimulatedGpus(home, 2)
-    first, second, idle = uuid_of(0), uuid_of(1), GpuLoad(0.0, 0)
+    first, second, idle = uuid_of(0), uuid_of(1), sensors.load(0, 0)
     assert source.loads([first, "GPU-unknown"]) == {first: idle}
     fakes.write_load(home, first, 0.25, 2**30)
     child = spawn()
     child.run(f"from jupyter_gpu_node import fakes; fakes.write_load({str(home)!r}, {first!r}, 0.5, 2**30)")
-    assert source.loads([first, second]) == {first: GpuLoad(75.0, 2**31), second: idle}
+    assert source.loads([first, second]) == {first: sensors.load(0.75, 2**31), second: idle}
     child.run(f"fakes.write_load({str(home)!r}, {first!r}, 1, 2**40)")
-    assert source.loads([first]) == {first: GpuLoad(100.0, fakes.MEMORY)}
+    assert source.loads([first]) == {first: sensors.load(1, fakes.MEMORY)}
     child.end()
-    assert source.loads([first]) == {first: GpuLoad(25.0, 2**30)}
+    assert source.loads([first]) == {first: sensors.load(0.25, 2**30)}
     assert [path.name for path in (home / "load").iterdir()] == [f"{os.getpid()}.{first}"], "stale ones are removed"
     fakes.clear_load(home, first)
     fakes.clear_load(home, first)
     assert source.loads([first]) == {first: idle}
+
+
+def test_details(home: Path, spawn: Spawn) -> None:
+    """Which program has how much memory; limits and rates that fit the load; NVLink only where there is another GPU."""
+    source, alone = SimulatedGpus(home, 2), SimulatedGpus(home, 1)
+    first, second = uuid_of(0), uuid_of(1)
+    fakes.write_load(home, first, 0.25, 2**30)
+    child = spawn()
+    child.run(f"from jupyter_gpu_node import fakes; fakes.write_load({str(home)!r}, {first!r}, 0.5, 2**40)")
+    found = source.details([first, second, "GPU-unknown"])
+    assert found.keys() == {first, second}
+    assert sorted((use.pid, use.memory) for use in found[first].processes or ()) == sorted(
+        [(os.getpid(), 2**30), (child.pid, fakes.MEMORY)]
+    )
+    assert found[second] == sensors.reading(0, [], linked=True)
+    assert found[first].nvlink != found[second].nvlink
+    assert alone.details([first])[first].nvlink is None
+    load = source.loads([first])[first]
+    assert load.temperature is not None
+    assert load.temperature < (found[first].slowdown or 0)
+    assert (load.power or 0) < (found[first].power_limit or 0)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +232,7 @@ def test_garbage_does_not_count(home: Path, content: bytes) -> None:
     source = SimulatedGpus(home, 1)
     (home / "load" / f"{os.getpid()}.{uuid_of(0)}").write_bytes(content)
     (home / "load" / "README").write_bytes(content)
-    assert source.loads([uuid_of(0)]) == {uuid_of(0): GpuLoad(0.0, 0)}
+    assert source.loads([uuid_of(0)]) == {uuid_of(0): sensors.load(0, 0)}
     assert (home / "load" / "README").exists(), "what is not ours stays"
 
 
@@ -232,14 +252,14 @@ def test_loads_of_other_users(home: Path, spawn: Spawn) -> None:
     source = SimulatedGpus(home, 1)
     child = as_nobody(spawn())
     child.run(f"fakes.write_load({str(home)!r}, fakes.uuid_of(0), 0.5, 7)")
-    assert source.loads([uuid_of(0)]) == {uuid_of(0): GpuLoad(50.0, 7)}
+    assert source.loads([uuid_of(0)]) == {uuid_of(0): sensors.load(0.5, 7)}
     child.run(f"fakes.clear_load({str(home)!r}, fakes.uuid_of(0))")
     child.run(f"""
         from pathlib import Path
         from jupyter_gpu_node import loads
         loads.write(Path({str(home / "load")!r}), fakes.uuid_of(0), 1, 7, pid={os.getpid()})
     """)
-    assert source.loads([uuid_of(0)]) == {uuid_of(0): GpuLoad(0.0, 0)}
+    assert source.loads([uuid_of(0)]) == {uuid_of(0): sensors.load(0, 0)}
 
 
 @pytest.mark.parametrize(("busy", "memory"), [(-0.1, 0), (1.1, 0), (float("nan"), 0), (0.5, -1), (0.5, 2**60)])

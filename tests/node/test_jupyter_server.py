@@ -21,8 +21,8 @@ from jupyter_gpu_node.pod_news import PodNews
 from jupyter_gpu_node.pod_socket import MAX_CONNECTIONS, PodSockets
 from jupyter_gpu_node.shares import jupyter_server
 from jupyter_gpu_node.shares.jupyter_server import Ancestor
-from jupyter_gpu_node.shares.offences import Process
-from jupyter_gpu_node.shares.stopping import identified
+from jupyter_gpu_node.shares.process import Process
+from jupyter_gpu_node.shares.signals import identified
 from tests.node.conftest import Child
 from tests.shares.bouncing import until
 

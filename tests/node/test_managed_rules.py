@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu.settings_file import SettingsError
@@ -125,6 +126,9 @@ class Source:
     def loads(self, uuids: Collection[str]) -> dict[str, GpuLoad]:
         return {uuid: GpuLoad(0.5, None) for uuid in uuids}
 
+    def details(self, uuids: Collection[str]) -> dict[str, Reading]:
+        return {uuid: Reading(slowdown=90) for uuid in uuids}
+
     def processes(self) -> frozenset[int]:
         return frozenset({7})
 
@@ -139,6 +143,7 @@ def test_a_source_without_the_gpus_of_others() -> None:
     assert seen.inventory() == (GPUS[1], GPUS[3])
     assert (seen.simulated, seen.note, sorted(seen.processes())) == (False, "a note", [7])
     assert seen.loads({"GPU-1"}) == {"GPU-1": GpuLoad(0.5, None)}
+    assert seen.details({"GPU-1"}) == {"GPU-1": Reading(slowdown=90)}
     seen.close()
     assert source.closed
     assert not Choice(uuids=("GPU-0",)).includes(replace(GPUS[0], uuid="GPU-00"))

@@ -433,3 +433,22 @@ def test_marks_agree() -> None:
     """Helpers are known by a mark that no pod's process carries by accident."""
     assert nvml.MARK != enforcement.MARK
     assert MANAGED
+
+
+def test_who_uses_a_gpu(driver: Driver) -> None:
+    """The driver tells pids of all users' programs; of a GPU of which it tells none, nothing is known."""
+    driver.set(gpu("a", computing=[[7, None], [7, None], [9, None]]), gpu("b", computing=[]), gpu("c"))
+    source = driver.source()
+    assert source.users(["GPU-a", "GPU-b", "GPU-c", "GPU-gone"]) == {"GPU-a": {7, 9}, "GPU-b": frozenset()}
+    driver.set(gpu("a", computing=[[0, None]]), gpu("b", computing=[[8, None]]))
+    assert source.users(["GPU-a", "GPU-b"]) == {"GPU-b": {8}}
+    assert source.users([]) == {}
+
+
+def test_a_gpu_that_hangs_when_asked_who_uses_it(driver: Driver) -> None:
+    """It costs one deadline; the others are asked by a fresh helper."""
+    driver.set(gpu("a", hangs="ComputeRunningProcesses"), gpu("b", computing=[[8, None]]))
+    source = driver.source(deadline=2)
+    source.inventory()
+    assert source.users(["GPU-a", "GPU-b"]) == {"GPU-b": {8}}
+    assert health(source) == [("a", False), ("b", True)]

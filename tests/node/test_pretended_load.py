@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.view import GpuLoad
-from jupyter_gpu_node import pretended_load, proc
+from jupyter_gpu.model.details import ProcessUse
+from jupyter_gpu_node import pretended_load, proc, sensors
 from jupyter_gpu_node.fakes import MEMORY
 from jupyter_gpu_node.pretended_load import Reading, Use
 from jupyter_gpu_node.proc import Process
@@ -29,24 +29,32 @@ def reading(time: float, **uses: tuple[float, int]) -> Reading:
 def test_a_gpu_is_as_busy_as_those_who_have_it_open() -> None:
     """Half a processor is 50 %; several add up, to 100 % at most; memory is theirs."""
     before = reading(10, one=(1, 5), two=(0, 5))
-    assert pretended_load.loads({"a": [ONE]}, before, reading(12, one=(2, 7))) == {"a": GpuLoad(50.0, 7)}
+    assert pretended_load.loads({"a": [ONE]}, before, reading(12, one=(2, 7))) == {"a": sensors.load(0.5, 7)}
     both = pretended_load.loads({"a": [ONE, TWO]}, before, reading(12, one=(3, 7), two=(1, 2)))
-    assert both == {"a": GpuLoad(100.0, 9)}
+    assert both == {"a": sensors.load(1, 9)}
 
 
 def test_who_has_several_open_uses_each_a_little() -> None:
     """Nothing is counted twice."""
     now = reading(12, one=(3, 8))
     found = pretended_load.loads({"a": [ONE], "b": [ONE], "c": []}, reading(10, one=(1, 8)), now)
-    assert found == {"a": GpuLoad(50.0, 4), "b": GpuLoad(50.0, 4), "c": GpuLoad(0.0, 0)}
+    assert found == {"a": sensors.load(0.5, 4), "b": sensors.load(0.5, 4), "c": sensors.load(0, 0)}
 
 
 def test_what_was_not_there_before_has_done_nothing_yet() -> None:
     """Neither at the first look nor for a process that just came; one that ended does nothing any more."""
     now = reading(12, one=(3, 8))
-    assert pretended_load.loads({"a": [ONE]}, None, now) == {"a": GpuLoad(0.0, 8)}
-    assert pretended_load.loads({"a": [ONE]}, reading(10, two=(1, 1)), now) == {"a": GpuLoad(0.0, 8)}
-    assert pretended_load.loads({"a": [ONE, TWO]}, reading(12, one=(3, 8)), now) == {"a": GpuLoad(0.0, 8)}
+    assert pretended_load.loads({"a": [ONE]}, None, now) == {"a": sensors.load(0, 8)}
+    assert pretended_load.loads({"a": [ONE]}, reading(10, two=(1, 1)), now) == {"a": sensors.load(0, 8)}
+    assert pretended_load.loads({"a": [ONE, TWO]}, reading(12, one=(3, 8)), now) == {"a": sensors.load(0, 8)}
+
+
+def test_the_memory_of_each_process() -> None:
+    """Of one that has several open, equal parts; one that ended has none."""
+    now = reading(12, one=(3, 8))
+    found = {uuid: sensors.load(0.5, 4) for uuid in "ab"}
+    details = pretended_load.details({"a": [ONE, TWO], "b": [ONE]}, found, now)
+    assert details == {uuid: sensors.reading(0.5, [ProcessUse(1, 4)], linked=False) for uuid in "ab"}
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 2**60), st.floats(0, 1e6))

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model.strict import FieldError
-from jupyter_gpu_node.share_settings import Rules, read
-from jupyter_gpu_node.shares.elastic import Elastic
-from jupyter_gpu_node.shares.offences import Penalties
+from jupyter_gpu_node.share_rules import Rules, of, read
+from jupyter_gpu_node.shares.elasticity import Elastic
+from jupyter_gpu_node.shares.penalties import Penalties
 from jupyter_gpu_node.shares.timing import Timing
 
 
 def test_nothing_said_is_the_default_everywhere() -> None:
     """Of code and of files."""
-    assert read({}, "shares").of("node1", "GPU-1") == Rules(Timing(), Elastic(), Penalties())
+    assert of(read({}, "shares"), "node1", "GPU-1") == Rules(Timing(), Elastic(), Penalties())
 
 
 def test_the_gpu_s_own_come_before_its_node_s_and_these_before_all() -> None:
@@ -28,9 +28,9 @@ def test_the_gpu_s_own_come_before_its_node_s_and_these_before_all() -> None:
         },
         "shares",
     )
-    assert settings.of("node1", "GPU-1").timing == Timing(lease=10_000, least=1_000)
-    assert settings.of("node2", "GPU-1") == Rules(Timing(lease=5_000, least=1_000), None)
-    assert settings.of("node2", "GPU-7") == Rules(Timing(lease=5_000, least=4_000), Elastic(), Penalties(strikes=2))
+    assert of(settings, "node1", "GPU-1").timing == Timing(lease=10_000, least=1_000)
+    assert of(settings, "node2", "GPU-1") == Rules(Timing(lease=5_000, least=1_000), None)
+    assert of(settings, "node2", "GPU-7") == Rules(Timing(lease=5_000, least=4_000), Elastic(), Penalties(strikes=2))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node import cgroup, fakes, guarded_pod
@@ -27,6 +28,9 @@ class Silent:
         return ()
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
+        return {}
+
+    def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
         return {}
 
     def processes(self) -> frozenset[int]:

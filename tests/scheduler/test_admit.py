@@ -99,7 +99,7 @@ def test_it_leaves_the_line_with_what_others_wrote() -> None:
     [
         (new("me", wants=3), NoCapacity, "n can't serve this now: only 2 of 4 GPUs are free, 3 wanted."),
         (new("me", wants=5), Infeasible, "n can't serve this: only 4 GPUs, 5 wanted."),
-        (new("me", wants=2, limit=1), LimitExceeded, "Your limit is 1 GPU."),
+        (new("me", wants=2, limit=1), LimitExceeded, "Your server's limit is 1 GPU,"),
         (new("me", fault="Not to be read."), Infeasible, "Not to be read."),
     ],
 )

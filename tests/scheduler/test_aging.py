@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu_scheduler.admit import allocate
-from jupyter_gpu_scheduler.aging import SINCE, overdue_at, stamped, waits_since
+from jupyter_gpu_scheduler.aging import SINCE, is_overdue, overdue_at, stamped, waits_since
 from jupyter_gpu_scheduler.candidates import filter_nodes
 from jupyter_gpu_scheduler.decide import decide
 from jupyter_gpu_scheduler.nominate import nominate
@@ -88,8 +88,7 @@ class Time:
                 self._late.add(other.uid)
 
     def _put(self, state: PodState) -> None:
-        due = overdue_at(state.allocated, self.patience)
-        self.snapshot.put_pod(replace(state, overdue=due is not None and due <= self.now))
+        self.snapshot.put_pod(replace(state, overdue=is_overdue(state.allocated, self.patience, self.now)))
 
     def _pod(self, uid: str) -> PodState:
         found = self.snapshot.pod(uid)

@@ -200,7 +200,7 @@ def test_a_bad_wish_is_refused_everywhere_with_its_reason() -> None:
     found = filter_nodes(snapshot, replace(new("me"), fault="requested can't be read."), ["a", "b"])
     assert found == Filtered((), {}, dict.fromkeys("ab", "requested can't be read."))
     found = filter_nodes(snapshot, new("me", wants=2, limit=1), ["a"])
-    assert found.never["a"].startswith("Your limit is 1 GPU.")
+    assert found.never["a"].startswith("Your server's limit is 1 GPU,")
     assert filter_nodes(snapshot, new("me", wants=1, limit=1), ["a"]).fitting == ("a",)
 
 

@@ -358,7 +358,7 @@ def test_tickets_and_places() -> None:
 @pytest.mark.parametrize(
     ("state", "reason", "message"),
     [
-        (pod("a", wants=2, has=[], limit=1), Reason.LIMIT_EXCEEDED, "Your limit is 1 GPU."),
+        (pod("a", wants=2, has=[], limit=1), Reason.LIMIT_EXCEEDED, "Your server's limit is 1 GPU,"),
         (pod("a", wants=3, has=[]), Reason.INFEASIBLE, "Only 2 GPUs"),
         (pod("a", wants=1), Reason.DEFERRED, "1 GPU is owed; not enough is free now."),
         (pod("a", wants=2), Reason.DEFERRED, "2 GPUs are owed; not enough is free now."),

@@ -232,7 +232,7 @@ async def test_every_verb_of_every_handler_has_its_checks(extension: GpuExtensio
                 assert "@web.authenticated" in source
                 assert "@authorized" in source
             assert not getattr(method, "__allow_unauthenticated", False)
-    assert seen == 8
+    assert seen == 10
 
 
 def test_the_server_finds_no_handler_of_ours_without_checks(

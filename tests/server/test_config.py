@@ -15,6 +15,7 @@ from traitlets import TraitError
 from traitlets.config import Config
 
 from benchmarks._server import Server, simulated
+from jupyter_gpu import provisioning
 from jupyter_gpu.app import PROVISIONER, GpuExtension
 from jupyter_gpu.backends import choose
 from jupyter_gpu.backends.local import LocalBackend
@@ -64,6 +65,8 @@ def test_every_setting_is_documented(name: str) -> None:
         ("sample_interval", float("nan"), "number of seconds"),
         ("history", -1.0, "history"),
         ("history", float("nan"), "number of seconds"),
+        ("history", 86_401.0, "history"),
+        ("history", float("inf"), "history"),
         ("priority", 10, "priority"),
     ],
 )
@@ -85,8 +88,7 @@ def test_a_limit_may_be_text_or_number(limit: object, text: str) -> None:
 def test_the_history_is_bounded() -> None:
     """Whatever is configured, a server does not fill its memory with samples."""
     assert configured(history=300, sample_interval=1).points == 300
-    assert configured(history=1e12).points == 10_000
-    assert configured(history=float("inf")).points == 10_000
+    assert configured(history=86_400, sample_interval=0.1).points == 864_000
     assert configured(history=0).points == 0
 
 
@@ -225,6 +227,54 @@ def test_our_provisioner_is_the_default_only_where_it_is_installed(
     finally:
         factory.provisioners = known
         KernelProvisionerFactory.clear_instance()
+
+
+@pytest.mark.parametrize(
+    ("installed", "configured", "environment", "after"),
+    [
+        (True, None, None, PROVISIONER),
+        (True, "another", None, "another"),
+        (True, None, "another", "another"),
+        (False, None, None, "local-provisioner"),
+    ],
+)
+@pytest.mark.parametrize("first", ["the list of kernel specs", "a kernel"])
+def test_a_factory_that_is_made_later_has_our_provisioner_as_its_default(
+    jp_serverapp: ServerApp,
+    extension: GpuExtension,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    installed: bool,
+    configured: str | None,
+    environment: str | None,
+    after: str,
+) -> None:
+    """Whoever makes it first; the start of the server does not, since it reads about everything that is installed."""
+    monkeypatch.setattr(provisioning, "_is_installed", lambda name: installed)
+    if environment:
+        monkeypatch.setenv("JUPYTER_DEFAULT_PROVISIONER_NAME", environment)
+    section = jp_serverapp.config["KernelProvisionerFactory"]
+    before = section.pop("default_provisioner_name", None)
+    if configured:
+        section.default_provisioner_name = configured
+    KernelProvisionerFactory.clear_instance()
+    try:
+        extension._use_provisioner()
+        assert not KernelProvisionerFactory.initialized()
+        parent = jp_serverapp.kernel_manager if first == "a kernel" else jp_serverapp
+        factory: Any = KernelProvisionerFactory.instance(parent=parent)
+        assert factory.default_provisioner_name == after
+    finally:
+        KernelProvisionerFactory.clear_instance()
+        section.pop("default_provisioner_name", None)
+        if before:
+            section.default_provisioner_name = before
+
+
+def test_our_provisioner_is_found_where_it_is_installed() -> None:
+    """By its entry point; another name is not."""
+    assert provisioning._is_installed(PROVISIONER)
+    assert not provisioning._is_installed("no-such-provisioner")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jupyter_server.serverapp import ServerApp
 
 from jupyter_gpu import leases as module
 from jupyter_gpu.backend import Listener
@@ -25,7 +26,7 @@ from jupyter_gpu.model.view import View
 from jupyter_gpu.owners import Ends, find
 from tests.kernel.builders import view as make_view
 
-from .conftest import Answer, Call
+from .conftest import Answer, Call, Connect, Fetch
 
 JSON = {"Content-Type": "application/json"}
 HERE = this_process()
@@ -52,6 +53,42 @@ async def test_a_lease(call: Call, put: Call, hold: Call) -> None:
     assert (await put({"gpus": 0})).body["amounts"]["attached"] == 2000
     assert (await call("leases/a", method="DELETE")).body["amounts"]["requested"] == 0
     assert (await call("leases/a", method="DELETE")).code == 200
+
+
+async def test_the_notice_names_the_notebooks_whose_blocks_hold_gpus(
+    call: Call, hold: Call, connect: Connect, jp_fetch: Fetch, jp_serverapp: ServerApp
+) -> None:
+    """Two of one name by path, a process by number; tabs hear when another one holds, though the wish stays."""
+    owners = []
+    for folder in ("one", "two"):
+        body = {"path": f"{folder}/train.ipynb", "name": "", "type": "notebook", "kernel": {"name": "python3"}}
+        session = json.loads((await jp_fetch("api", "sessions", method="POST", body=json.dumps(body))).body)
+        manager: Any = jp_serverapp.kernel_manager.get_kernel(session["kernel"]["id"])
+        owners.append(owner_of(manager.provisioner.pid))
+    stream = await connect()
+    await hold("a", 2000, owners[0])
+    await hold("b", 2000, owners[1])
+
+    async def notice(*starts: str) -> None:
+        async with asyncio.timeout(60):
+            while (message := await stream.read_until("view")) is not None:
+                texts = [c["message"] for c in message["view"]["conditions"] if c["type"] == "Held"]
+                if texts and texts[0].startswith(starts):
+                    return
+
+    await notice("one/train.ipynb (2 GPUs) and two/train.ipynb (2 GPUs) hold 2 GPUs together")
+    await call("leases/a", method="DELETE")
+    await notice("two/train.ipynb holds 2 GPUs while it needs them (gpu.at_least, jupyter gpu run)")
+    await hold("c", 2000)
+    await call("leases/b", method="DELETE")
+    await notice(f"process {HERE.pid} holds 2 GPUs")
+    assert (await call("leases/c", method="DELETE")).body["conditions"] == (await call("status")).body["conditions"]
+
+
+def owner_of(pid: int) -> Owner:
+    """The process ``pid`` of this pid namespace."""
+    started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return replace(HERE, pid=pid, started=started)
 
 
 async def test_what_is_refused_holds_nothing(call: Call, hold: Call) -> None:
@@ -194,6 +231,9 @@ class Watched:
 
     async def check(self, owner: Owner) -> None:
         await asyncio.sleep(0)
+
+    def pid_of(self, owner: Owner) -> int | None:
+        return None
 
     def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
         self.owners, self.ended = frozenset(owners), ended

@@ -19,8 +19,9 @@ from jupyter_server.serverapp import ServerApp
 
 from jupyter_gpu.app import GpuExtension
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.titles import Title
 from jupyter_gpu.model.view import GpuState, PodGpu, User
-from jupyter_gpu.notebooks import Origin, named, origin_of, parent_of
+from jupyter_gpu.notebooks import Names, Origin, named, origin_of, parent_of
 
 from .conftest import Call, Connect, Fetch
 from .test_events import view
@@ -71,14 +72,17 @@ def test_names_are_put_beside_the_pids() -> None:
     gpu = PodGpu(Gpu("GPU-0", 0, "Model", 1), 1000, GpuState.ATTACHED, users)
     before = replace(view(1), gpus=(gpu,))
     origins = {1: Origin(kernel="a"), 2: Origin(kernel="b"), 3: Origin(terminal="1")}
-    after = named(before, origins, {"a": "work/x.ipynb", "b": None}).gpus[0].users
-    assert [(user.kernel, user.notebook) for user in after] == [
-        ("a", "work/x.ipynb"),
-        ("b", None),
-        (None, "terminal 1"),
-        (None, None),
+    names = Names(origins, {"a": Title("work/x.ipynb", "x.ipynb"), "b": None})
+    after = named(before, names).gpus[0].users
+    assert [(user.kernel, user.notebook, user.label) for user in after] == [
+        ("a", "work/x.ipynb", "x.ipynb"),
+        ("b", None, None),
+        (None, "terminal 1", None),
+        (None, None, None),
     ]
-    assert named(before, {}, {}) is before
+    assert named(before, Names({}, {})) is before
+    assert [names.of(pid) for pid in (1, 2, 3, 4, None)] == ["x.ipynb", None, "terminal 1", None, None]
+    assert (names.of(None, "a"), names.of(4, "a")) == ("x.ipynb", None)  # what is seen is believed first
 
 
 @pytest.fixture
@@ -136,6 +140,26 @@ child = subprocess.Popen([sys.executable, "-c", "held = open({path!r}); input()"
     await run_in_kernel(jp_serverapp, kernel_id, "child.communicate(b'x'); held.close()")
 
 
+async def test_two_notebooks_of_one_name_are_told_apart(
+    jp_fetch: Fetch, jp_serverapp: ServerApp, connect: Connect, gpu_path: Callable[[], Any]
+) -> None:
+    """By as much of their paths as it takes, in the sentence too; both have the GPU open when it is given back."""
+    path = await gpu_path()
+    kernels = []
+    for folder in ("one", "two"):
+        body = {"path": f"deep/{folder}/train.ipynb", "name": "", "type": "notebook", "kernel": {"name": "python3"}}
+        session = json.loads((await jp_fetch("api", "sessions", method="POST", body=json.dumps(body))).body)
+        kernels.append(session["kernel"]["id"])
+        await run_in_kernel(jp_serverapp, kernels[-1], f"held = open({path!r})")
+    async with asyncio.timeout(60):
+        async for users in users_seen(connect):
+            if len(users) == 2:
+                break
+    assert {(user["notebook"], user["label"]) for user in users} == {
+        (f"deep/{folder}/train.ipynb", f"{folder}/train.ipynb") for folder in ("one", "two")
+    }
+
+
 async def test_the_panel_names_the_terminal(
     jp_fetch: Fetch, jp_serverapp: ServerApp, connect: Connect, gpu_path: Callable[[], Any]
 ) -> None:
@@ -164,5 +188,6 @@ async def test_sessions_that_cannot_be_listed_cost_only_the_name(
     monkeypatch.setattr(notebooks._sessions, "list_sessions", broken)
     monkeypatch.setattr(notebooks, "_roots", lambda: {os.getpid(): KERNEL})
     gpu = PodGpu(Gpu("GPU-0", 0, "Model", 1), 1000, GpuState.ATTACHED, (User(os.getpid(), "python"),))
-    after = await notebooks.add_to(replace(view(1), gpus=(gpu,)))
+    before = replace(view(1), gpus=(gpu,))
+    after = named(before, await notebooks.look(before))
     assert (after.gpus[0].users[0].kernel, after.gpus[0].users[0].notebook) == ("k-1", None)

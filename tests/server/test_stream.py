@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+import time
 from base64 import b64encode
 from typing import Any
 
@@ -16,7 +17,9 @@ from jupyter_server.serverapp import ServerApp
 
 from jupyter_gpu.app import GpuExtension
 from jupyter_gpu.model.errors import InvalidRequest, TooLarge
-from jupyter_gpu.model.view import View
+from jupyter_gpu.model.history import MAX_HISTORY_BYTES, SampleHistory
+from jupyter_gpu.model.share import ShareUse
+from jupyter_gpu.model.view import GpuLoad, Sample, View
 from jupyter_gpu.stream import MAX_MESSAGE_BYTES, SAMPLES_KEPT, Outbox, StreamHandler, read_message
 from jupyter_gpu.viewers import Viewers
 
@@ -88,6 +91,37 @@ class TestShortHistory:
         assert len((await (await connect()).read_until("history"))["points"]) == 5
 
 
+class TestLongHistory:
+    """Of 10,000 samples with eight time shares."""
+
+    @pytest.fixture
+    def gpu_config(self) -> dict[str, Any]:
+        return {"history": 10_000, "sample_interval": 3600.0}
+
+    async def test_a_tab_is_sent_a_megabyte_at_most_and_holds_up_nobody(
+        self, connect: Connect, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Bytes are bounded whatever a sample holds; tabs share one text, and nothing is encoded for it."""
+        sampler = viewers_of(extension).sampler
+        monkeypatch.setattr(sampler, "look", lambda *_: None)  # no sample of its own
+        sampler._history = SampleHistory(1.0, 10_000)
+        uuids = [f"GPU-{number:032x}" for number in range(8)]
+        for second in range(10_000):
+            total = second * 10**6
+            shares = {u: ShareUse(u, 250, 250, *(total,) * 9, 2**21, None, 3, 100_000, 0.5, "why " * 20) for u in uuids}
+            sampler._history.push(Sample(float(second), {u: GpuLoad(50.0, 2**33) for u in uuids}, shares))
+        begun = time.perf_counter()
+        text = sampler.history()
+        took = time.perf_counter() - begun
+        plain = time.perf_counter()
+        json.dumps(json.loads(text))
+        assert took < (time.perf_counter() - plain) / 4  # what encoding only these anew would take
+        assert len(text) <= MAX_HISTORY_BYTES + 100
+        assert sampler.history() is text
+        for _ in range(2):
+            assert (await (await connect()).read_until("history")) == json.loads(text)
+
+
 async def test_samples_are_taken_once_for_all_and_only_while_somebody_looks(
     connect: Connect, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,8 +144,9 @@ async def test_samples_are_taken_once_for_all_and_only_while_somebody_looks(
     tabs[1].samples(False)
     await until(lambda: not viewers.sampler._viewers)
     await until(lambda: viewers.sampler._task is None)
-    assert taken == len(viewers.sampler._points)
-    assert set(seen) <= {point.time for point in viewers.sampler._points}
+    points = [point.sample for point in viewers.sampler._history]
+    assert taken == len(points)
+    assert set(seen) <= {point.time for point in points}
     after = taken
     await asyncio.sleep(0.3)
     assert taken == after
@@ -306,8 +341,8 @@ def test_an_outbox_keeps_the_latest_view_and_the_last_samples() -> None:
     outbox = Outbox()
     for i in range(1000):
         outbox.put_sample(f"sample {i}")
-        outbox.put_view(i, f"view {i}")
-    outbox.put_view(3, "view of the past")
+        outbox.put_view((i, 0), f"view {i}")
+    outbox.put_view((3, 9), "view of the past")
     taken = [outbox.take() for _ in range(SAMPLES_KEPT + 2)]
     assert taken == ["view 999", *(f"sample {i}" for i in range(1000 - SAMPLES_KEPT, 1000)), None]
 

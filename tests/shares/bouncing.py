@@ -20,9 +20,10 @@ from typing import Any, Self
 from jupyter_gpu_node.shares.bouncer import Bouncer
 from jupyter_gpu_node.shares.desk import Terms
 from jupyter_gpu_node.shares.identity import beside_us
-from jupyter_gpu_node.shares.offences import Penalties, Process
+from jupyter_gpu_node.shares.penalties import Penalties
+from jupyter_gpu_node.shares.process import Process
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
-from jupyter_gpu_node.shares.stopping import identified
+from jupyter_gpu_node.shares.signals import identified
 from jupyter_gpu_node.shares.store import Store
 from jupyter_gpu_node.shares.timing import Timing
 from jupyter_gpu_node.shares.usage_by_process import Uses

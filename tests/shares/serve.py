@@ -22,9 +22,9 @@ from jupyter_gpu_node import proc
 from jupyter_gpu_node.shares import door
 from jupyter_gpu_node.shares.arbiter import Arbiter
 from jupyter_gpu_node.shares.desk import Terms
-from jupyter_gpu_node.shares.elastic import Elastic
+from jupyter_gpu_node.shares.elasticity import Elastic
 from jupyter_gpu_node.shares.identity import Check, Peer, beside_us
-from jupyter_gpu_node.shares.offences import Process
+from jupyter_gpu_node.shares.process import Process
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
 from jupyter_gpu_node.shares.station import Overdue
 from jupyter_gpu_node.shares.store import Store

@@ -5,7 +5,8 @@ import pytest
 from jupyter_gpu_node.shares.arbiter import Arbiter
 from jupyter_gpu_node.shares.books import Books
 from jupyter_gpu_node.shares.desk import Client, Desk, Terms
-from jupyter_gpu_node.shares.elastic import Elastic, Left
+from jupyter_gpu_node.shares.elastic import Left
+from jupyter_gpu_node.shares.elasticity import Elastic
 from jupyter_gpu_node.shares.protocol import Ask, Done, Need
 from jupyter_gpu_node.shares.share_file import decode, encode
 from jupyter_gpu_node.shares.timing import Timing

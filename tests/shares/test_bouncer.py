@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares import stopping
-from jupyter_gpu_node.shares.offences import Process, Record
+from jupyter_gpu_node.shares import signals, stopping
+from jupyter_gpu_node.shares.offences import Record
+from jupyter_gpu_node.shares.process import Process
 from jupyter_gpu_node.shares.server import microseconds
 from tests.gate.standin.board import Board
 from tests.gate.standin.clients import BUILD
@@ -80,10 +81,10 @@ def test_a_process_is_stopped_and_runs_again(running: Running) -> None:
         who = process(one.pid)
         assert await line(one) == "has it\n"
         for _ in range(2):
-            assert stopping.stop([who]) == {who}
+            assert signals.stop([who]) == {who}
             await until(lambda: state(one.pid) == "T")
         for _ in range(2):
-            stopping.resume([who])
+            signals.resume([who])
             await until(lambda: state(one.pid) == "R")
 
     asyncio.run(check())
@@ -96,13 +97,13 @@ def test_whoever_has_the_pid_of_another_is_left_alone(running: Running) -> None:
         one = running.start(SPIN)
         who = process(one.pid)
         later, large = Process(one.pid, who.started + 1), Process(2**40, 1)
-        assert stopping.stop([later, large]) == frozenset()
+        assert signals.stop([later, large]) == frozenset()
         os.kill(one.pid, signal.SIGSTOP)
         await until(lambda: state(one.pid) == "T")
-        stopping.resume([later, large])
+        signals.resume([later, large])
         assert state(one.pid) == "T"
         running.kill(one)
-        assert stopping.stop([who]) == frozenset()
+        assert signals.stop([who]) == frozenset()
 
     asyncio.run(check())
 
@@ -335,7 +336,7 @@ def test_who_is_stopped_for_two_gpus_waits_for_both(short: Path, running: Runnin
         one = running.start(SPIN)
         assert await line(one) == "has it\n"
         who = frozenset({process(one.pid)})
-        stopping.stop(who)
+        signals.stop(who)
         await until(lambda: state(one.pid) == "T")
         async with Bouncing(short, penalties={"longest": 600_000_000}) as world:
             for gpu in (GPU, OTHER):

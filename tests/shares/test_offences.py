@@ -17,9 +17,7 @@ from jupyter_gpu_node.shares.offences import (
     Late,
     Looked,
     Order,
-    Penalties,
     Present,
-    Process,
     Record,
     Removed,
     State,
@@ -33,6 +31,8 @@ from jupyter_gpu_node.shares.offences import (
     to_plain,
     wake,
 )
+from jupyter_gpu_node.shares.penalties import Penalties
+from jupyter_gpu_node.shares.process import Process
 
 PENALTIES = Penalties(grace=100_000, strikes=3)
 HOG, CHILD, JUPYTER, OTHER = Process(7, 70), Process(8, 80), Process(9, 90), Process(10, 100)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares.offences import Process
+from jupyter_gpu_node.shares.process import Process
 from jupyter_gpu_node.shares.watchdog import Watchdog
 from tests.gate.standin.conftest import FIRST as GPU
 from tests.shares.bouncing import HOG, HOG_BUSY, Bouncing, Running, children, killable, line, process, state, until

@@ -24,8 +24,10 @@ from jupyter_gpu.backends import share_files
 from jupyter_gpu.kube import Credentials, Kube, in_cluster, objects
 from jupyter_gpu.kube.credentials import NoCredentials
 from jupyter_gpu.model.annotations import ATTACHED, Requested, Wish
+from jupyter_gpu.model.details import Details
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
 from jupyter_gpu.model.lease import Change, resolve
+from jupyter_gpu.model.machine import Machine, Shown
 from jupyter_gpu.model.view import GpuLoad, Sample, View
 
 from . import events
@@ -162,6 +164,28 @@ class KubernetesBackend:
             share_files.read, self._socket().parent / "shares", self._fractions(), int(now * 1000)
         )
         return Sample(time=now, loads=loads, shares=shares)
+
+    async def details(self) -> Details:
+        """Limits, rates and memory by process of the pod's GPUs; none while the node plugin is away or older."""
+        self._ready()
+        assert self._node is not None
+        try:
+            found = await self._node.details()
+        except Unreachable:
+            found = {}
+        mine = {card.gpu.uuid for card in self._view.gpus}
+        return Details(time.time(), {uuid: one for uuid, one in found.items() if uuid in mine})
+
+    async def machine(self, shown: Shown) -> Machine:  # noqa: ARG002 - who the others are, a pod is never told
+        """Sums of the node."""
+        self._ready()
+        assert self._node is not None
+        try:
+            return Machine(Shown.TOTALS, await self._node.totals())
+        except Unreachable as error:
+            raise BackendUnavailable(
+                f"The GPU program of this node does not tell what is free on it: {error}. Try again later."
+            ) from None
 
     def _fractions(self) -> tuple[str, ...]:
         """Uuids of the GPUs whose time is shared out to this pod; none where it is not."""

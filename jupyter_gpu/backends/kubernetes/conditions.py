@@ -28,8 +28,8 @@ def share_not_enforced(why: str) -> Condition:
     """A fraction is held, and time is not shared out."""
     return _condition(
         "ShareNotEnforced",
-        "You have a share of a GPU. Shares are counted, so that a GPU is never promised to more users than it can "
-        f"serve, but running time is not limited here, as {why}: another user of the same GPU can slow you down.",
+        "This server has a share of a GPU. Shares are counted, so that a GPU is never promised to more users than it "
+        f"can serve, but running time is not limited here, as {why}: another user of the same GPU can slow you down.",
     )
 
 

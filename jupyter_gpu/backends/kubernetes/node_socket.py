@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.details import GpuDetails, read_all
 from jupyter_gpu.model.gpu import MAX_GPUS, Gpu, Holder, read_uuid
+from jupyter_gpu.model.machine import Totals
 from jupyter_gpu.model.view import GpuLoad
 
 from .told import Told, read_told
@@ -92,6 +94,16 @@ class NodeSocket:
         """Load and holders now. Raises :class:`Unreachable`."""
         async with self._connected() as (reader, writer):
             return _read(read_use, await _ask(reader, writer, "sample"))
+
+    async def details(self) -> Mapping[str, GpuDetails]:
+        """Limits, rates and memory by process of the pod's GPUs. Raises :class:`Unreachable`."""
+        async with self._connected() as (reader, writer):
+            return _read(_read_details, await _ask(reader, writer, "details"))
+
+    async def totals(self) -> Totals:
+        """What of the node is free, and how many wait for it. Raises :class:`Unreachable`."""
+        async with self._connected() as (reader, writer):
+            return _read(Totals.from_json, await _ask(reader, writer, "totals"))
 
     async def _learn(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._again.clear()
@@ -213,6 +225,10 @@ def _read_shares(value: Any) -> dict[str, Any]:
     }
 
 
+def _read_details(answer: Any) -> Mapping[str, GpuDetails]:
+    return read_all(strict.an_object(answer, "details").get("gpus"), "gpus")
+
+
 def read_use(answer: Any) -> Use:
     """Checked; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
     body = strict.an_object(answer, "sample")
@@ -220,14 +236,6 @@ def read_use(answer: Any) -> Use:
     holders = strict.an_object(body.get("holders"), "holders")
     read_holders = strict.list_of(Holder.from_json, 1024)
     return Use(
-        {read_uuid(uuid, "loads"): _load(load) for uuid, load in loads.items()},
+        {read_uuid(uuid, "loads"): GpuLoad.from_json(load) for uuid, load in loads.items()},
         {read_uuid(uuid, "holders"): tuple(read_holders(found, "holders")) for uuid, found in holders.items()},
     )
-
-
-def _load(value: Any) -> GpuLoad:
-    body = strict.an_object(value, "load")
-    utilisation = body.get("utilisation")
-    if utilisation is not None and (isinstance(utilisation, bool) or not isinstance(utilisation, int | float)):
-        raise strict.FieldError("'utilisation' must be a number.", "utilisation")
-    return GpuLoad(utilisation, strict.optional(body, "memory", strict.integer(0, strict.MAX_GENERATION)))

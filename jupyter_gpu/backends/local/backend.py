@@ -15,8 +15,10 @@ from typing import TypeVar
 
 from jupyter_gpu.backend import Listener
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.details import Details
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.lease import Change
+from jupyter_gpu.model.machine import Machine, Shown
 from jupyter_gpu.model.view import Sample, View
 from jupyter_gpu_node.enforcement import Preference
 
@@ -26,6 +28,9 @@ from .settings import Settings
 from .watch import Watch
 
 T = TypeVar("T")
+
+FIRST_LOOK = 0.05
+"""Seconds after the start until the pod is looked after by itself: what it loads for that must not delay the server."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +53,7 @@ class LocalBackend:
         enforcement: Preference = "auto",
         system_holders: tuple[str, ...] = (),
         priority: int = 0,
+        patience: float = 3600.0,
         pid: int | None = None,
     ) -> None:
         self._pod = Pod(
@@ -59,6 +65,7 @@ class LocalBackend:
                 enforcement=enforcement,
                 system_holders=system_holders,
                 priority=priority,
+                patience=patience,
                 pid=pid,
             )
         )
@@ -86,7 +93,8 @@ class LocalBackend:
         """Guard the GPUs and join the other servers; what takes long (finding real GPUs) goes on in the background."""
         self._loop = asyncio.get_running_loop()
         await self._do(self._take_up)
-        self._wake()
+        if self._loop is not None:
+            self._loop.call_later(FIRST_LOOK, self._wake)
 
     def await_guard(self) -> None:
         """Block until the pod is guarded, or could not be; only after the first step of :meth:`start`."""
@@ -118,6 +126,14 @@ class LocalBackend:
         """Load of the pod's GPUs now, and who has them open."""
         loads, shares = await self._do(self._pod.sample)
         return Sample(time=time.time(), loads=loads, shares=shares)  # a time to show in charts; no decision sees it
+
+    async def details(self) -> Details:
+        """Limits, rates and memory by process of the pod's GPUs."""
+        return Details(time.time(), await self._do(self._pod.details))
+
+    async def machine(self, shown: Shown) -> Machine:
+        """All GPUs of this machine, as far as ``shown`` goes."""
+        return await self._do(lambda: self._pod.machine(shown))
 
     async def stop(self) -> None:
         """Give back what nobody has open any more; the rest when its last process ends. Safe to call twice."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jupyter_gpu.model.view import Condition
 
 MAX_MESSAGE = 1024
 
 
-def soft(why: str) -> Condition:
-    """Nothing stops a process from opening a GPU that it was not granted."""
-    return _condition("SoftMode", f"Soft mode: GPUs are counted but not guarded. {why}".rstrip())
+def soft(why: str, *, simulated: bool) -> Condition:
+    """Nothing stops a process from opening a GPU that it was not granted. CUDA is not told of simulated ones."""
+    told = (
+        " Programs are told which GPUs are yours (CUDA_VISIBLE_DEVICES). That is not enforced: a program that finds "
+        "the driver in a way of its own sees all of them."
+    )
+    said = f"Soft mode: GPUs are counted but not guarded. {why}".rstrip()
+    return _condition("SoftMode", said if simulated else said + told)
 
 
 def nested(why: str) -> Condition:
@@ -43,8 +50,8 @@ def share_not_enforced(why: str) -> Condition:
     """A fraction is held, and its time cannot be shared out."""
     return _condition(
         "ShareNotEnforced",
-        "You have a share of a GPU. Shares are counted, so that a GPU is never promised to more users than it can "
-        f"serve, but running time is not limited: another user of the same GPU can slow you down ({why}).",
+        "This server has a share of a GPU. Shares are counted, so that a GPU is never promised to more users than it "
+        f"can serve, but running time is not limited: another user of the same GPU can slow you down ({why}).",
     )
 
 
@@ -67,6 +74,18 @@ def taken_away(gpu: str, why: str) -> Condition:
     return _condition("ShareTakenAway", f"Your share of {gpu} is lost, and the programs that used it were ended. {why}")
 
 
+def held_by_server(indices: Sequence[int], command: str, pid: int) -> Condition:
+    """GPUs that are given back are open in the process that guards all of them: nobody ends that."""
+    *most, last = map(str, sorted(indices))
+    gpus, it = (f"GPUs {', '.join(most)} and {last} are", "them") if most else (f"GPU {last} is", "it")
+    return _condition(
+        "HeldByServer",
+        f"{gpus} given back, but not free: this Jupyter server itself has {it} open ({command}, process {pid}). An "
+        "extension of the server uses CUDA, or code that runs inside the server. It is not ended, as it guards your "
+        f"GPUs. Have that extension close {it}, or switch it off and start the server again.",
+    )
+
+
 def repaired(what: str) -> Condition:
     """Something in the state directory was damaged and was put right."""
     return _condition("StateRepaired", what)
@@ -85,6 +104,37 @@ def waiting_for_repair(count: int) -> Condition:
 def state_unavailable(why: str) -> Condition:
     """The state directory cannot be used now."""
     return _condition("StateUnavailable", why)
+
+
+_SHARED = "a directory that all servers of the machine share"
+
+
+def apart(path: str, why: str) -> Condition:
+    """Others do not see our records, or we not theirs."""
+    return _condition(
+        "StateApart",
+        f"The records of who has which GPU, {path}, may be this server's alone: {why}. Others that can open the same "
+        f"GPUs would hand them out again. Set c.GpuExtension.state_dir to {_SHARED}, and mount it there where this "
+        "server has mounts of its own.",
+    )
+
+
+def elsewhere(path: str, gpus: str) -> Condition:
+    """A server that we know nothing of gave a GPU of ours away."""
+    return _condition(
+        "StateApart",
+        f"{gpus} in use by a Jupyter server that keeps its records of who has which GPU in another place than {path}: "
+        f"both hand out the same GPUs. Set c.GpuExtension.state_dir of both to {_SHARED}.",
+    )
+
+
+def contained() -> Condition:
+    """The records may be shared, but processes outside cannot be seen."""
+    return _condition(
+        "Contained",
+        "This server runs in a container: it sees no process outside it, so neither who else uses its GPUs nor that "
+        "another server has ended. Start it with the machine's process numbers, as with docker run --pid=host.",
+    )
 
 
 def rules_failed(why: str) -> Condition:

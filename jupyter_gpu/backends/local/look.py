@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jupyter_gpu.model import strict
@@ -11,8 +11,7 @@ from jupyter_gpu_node import proc
 
 from .membership import Place, members
 from .processes import Process
-
-MAX_COMMAND = 256
+from .strangers import MAX_COMMAND, quiet
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +19,18 @@ class Excuses:
     """Processes of no pod that may have GPUs open for ever."""
 
     names: frozenset[str] = frozenset()
-    """Of programs, as the administrator listed them."""
+    """Of programs, as the administrator listed them and :func:`~.strangers.commands` cut them off."""
     outside: frozenset[Process] = frozenset()
     """Those that had a GPU open before it was granted."""
     helpers: frozenset[int] = frozenset()
     """Pids of processes that ask the driver about GPUs, for all servers: they use none."""
 
     def __contains__(self, process: proc.Process) -> bool:
-        listed = process.command in self.names or process.pid in self.helpers
-        return listed or Process.of(process) in self.outside
+        return self.listed(process) or Process.of(process) in self.outside
+
+    def listed(self, process: proc.Process) -> bool:
+        """Whether it is one by its name or number: it may have GPUs open, and use none."""
+        return process.command in self.names or process.pid in self.helpers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,20 @@ class Suspects:
 
 
 @dataclass(frozen=True, slots=True)
+class Family:
+    """What a pod's processes have in common that everybody may see."""
+
+    server: Process
+    user: int
+
+    def has(self, process: proc.Process, *, hidden: bool) -> bool:
+        """Whether it is one of them: it descends from the server. Of a ``hidden`` one, the user must do."""
+        if hidden and process.user == self.user:
+            return True
+        return (self.server.pid, self.server.started) in proc.line(process.pid, process.start)
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """Whose processes count as holders."""
 
@@ -56,6 +72,12 @@ class Scope:
     excuses: Excuses = Excuses()
     suspects: Suspects | None = None
     """Processes that cannot be inspected and count all the same; ``None``: none of them."""
+    families: Mapping[str, Sequence[Family]] = field(default_factory=dict)
+    """By uuid, all pods that rightfully have it open, this one too: by what everybody may see of them."""
+    pods: Sequence[Place] = ()
+    """All other pods."""
+    told: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By uuid, pids that the driver says use it: for processes that may not be looked into, and GPUs without device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,48 +90,94 @@ class Sight:
     """The same, so that their end can be watched."""
     looked: frozenset[str] = frozenset()
     """The uuids that were looked for: of any other nothing is proven."""
+    beside: Mapping[str, tuple[proc.Process, ...]] = field(default_factory=dict)
+    """By uuid who uses it and was not given it."""
+    alone: Mapping[str, tuple[proc.Process, ...]] = field(default_factory=dict)
+    """By uuid who has it open and is of no pod, listed or not."""
 
     @property
     def busy(self) -> frozenset[str]:
-        """The uuids that somebody holds."""
-        return frozenset(uuid for uuid, holders in self.holders.items() if holders)
+        """The uuids that a program of the pod has open."""
+        return frozenset(uuid for uuid, holders in self.holders.items() if not all(one.foreign for one in holders))
 
 
-def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True) -> Sight:
-    """Search `/proc` for holders of ``gpus``. Without ``proof`` memory mappings are left out: good to show, no more."""
-    wanted = proc.targets(gpus)
-    if not wanted:
-        return Sight()
+def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: bool = True) -> Sight:
+    """Search `/proc` for holders of ``gpus``. Without ``proof`` it is good to show and to choose by, no more; then
+    memory ``mappings`` may be left out.
+    """
+    asked = tuple(gpus)
+    wanted = proc.targets(asked)
     # A program of the pod can hide a descriptor in a socket or in io_uring: for a proof these are searched too.
-    seen = proc.scan(wanted, mappings=proof, pod=scope.pod.processes() if proof else ())
-    pids = {process.pid for processes in seen.holders.values() for process in processes}
-    own = scope.pod.among(pids) if pids else frozenset()
-    others = members({place for places in scope.neighbours.values() for place in places}, pids - own)
+    pod = scope.pod.processes() if proof and wanted else ()
+    seen: proc.Scan[str] = proc.scan(wanted, mappings=proof or mappings, pod=pod) if wanted else proc.Scan({}, ())
+    # Of a GPU that has no device the driver alone knows.
+    bare = {gpu.uuid: _described(scope.told[gpu.uuid]) for gpu in asked if gpu.uuid in scope.told.keys() - wanted}
+    found = {**seen.holders, **bare}
+    if not found:
+        return Sight()
+    pods = _Pods.of(scope, {process.pid for processes in found.values() for process in processes})
     # Whoever cannot be looked into may have every one of them.
     suspects = scope.suspects or ()
-    hidden = tuple(found for found in seen.uninspectable if found in suspects and found not in scope.excuses)
-    holders: dict[str, tuple[Holder, ...]] = {}
-    counted: set[Process] = set()
-    for uuid, processes in seen.holders.items():
-        rightful = frozenset[int]().union(*(others[place.uid] for place in scope.neighbours.get(uuid, ())))
-        guilty = [
+    hidden = tuple(one for one in seen.uninspectable if one in suspects and one not in scope.excuses)
+    guilty = {uuid: pods.guilty(uuid, processes) for uuid, processes in found.items()}
+    return Sight(
+        holders={
+            uuid: tuple(_holder(process, process.pid not in pods.own) for process in (*some, *hidden))
+            for uuid, some in guilty.items()
+        },
+        processes=frozenset(Process.of(process) for some in guilty.values() for process in some),
+        beside={uuid: pods.beside(uuid, some, seen.uninspectable) for uuid, some in found.items()},
+        alone={uuid: tuple(one for one in some if not pods.knows(one)) for uuid, some in found.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pods:
+    """Whose each process of a look is."""
+
+    scope: Scope
+    own: frozenset[int]
+    others: Mapping[str, frozenset[int]]
+    """By uid, pids of each other pod."""
+
+    @classmethod
+    def of(cls, scope: Scope, pids: Collection[int]) -> _Pods:
+        own = scope.pod.among(pids) if pids else frozenset()
+        others = {place for places in (*scope.neighbours.values(), scope.pods) for place in places}
+        return cls(scope, own, members(others, frozenset(pids) - own))
+
+    def knows(self, process: proc.Process) -> bool:
+        """Whether it is of any of them."""
+        return any(process.pid in pids for pids in (self.own, *self.others.values()))
+
+    def _rightful(self, uuid: str) -> frozenset[int]:
+        """Pids of the other pods that share the GPU."""
+        return frozenset[int]().union(*(self.others[place.uid] for place in self.scope.neighbours.get(uuid, ())))
+
+    def guilty(self, uuid: str, processes: Iterable[proc.Process]) -> tuple[proc.Process, ...]:
+        """Who keeps the GPU from being free: the pod itself, and who has it without any right."""
+        rightful, excuses = self._rightful(uuid), self.scope.excuses
+        return tuple(p for p in processes if p.pid in self.own or not (p.pid in rightful or p in excuses))
+
+    def beside(
+        self, uuid: str, processes: Iterable[proc.Process], hidden: Iterable[proc.Process]
+    ) -> tuple[proc.Process, ...]:
+        """Who uses the GPU without having been given it; of the ``hidden`` ones those that the driver tells of."""
+        ours = self.own | self._rightful(uuid)
+        told = self.scope.told.get(uuid, frozenset())
+        families = self.scope.families.get(uuid, ())
+        seen = [process for process in processes if process.pid not in ours]
+        unseen = [process for process in hidden if process.pid in told]
+        return tuple(
             process
-            for process in processes
-            if process.pid in own or not (process.pid in rightful or process in scope.excuses)
-        ]
-        holders[uuid] = tuple(_holder(process, process.pid not in own) for process in (*guilty, *hidden))
-        counted.update(map(Process.of, guilty))
-    return Sight(holders, frozenset(counted))
+            for process in (*seen, *unseen)
+            if not (self.scope.excuses.listed(process) or quiet(process))
+            and not any(family.has(process, hidden=process in unseen) for family in families)
+        )
 
 
-def strangers(gpus: Iterable[Gpu], places: Iterable[Place]) -> frozenset[Process]:
-    """Processes of no pod that have one of ``gpus`` open now."""
-    wanted = proc.targets(gpus)
-    if not wanted:
-        return frozenset()
-    found = {process for processes in proc.scan(wanted).holders.values() for process in processes}
-    known = frozenset[int]().union(*members(places, (process.pid for process in found)).values())
-    return frozenset(Process.of(process) for process in found if process.pid not in known)
+def _described(pids: Iterable[int]) -> tuple[proc.Process, ...]:
+    return tuple(process for pid in sorted(pids) if (process := proc.describe(pid)))
 
 
 def _holder(process: proc.Process, foreign: bool) -> Holder:

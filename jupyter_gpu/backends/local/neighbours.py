@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jupyter_gpu.model.annotations import Attached
+from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.snapshot import PodState
 
-from .look import Excuses, Scope, Suspects, look
+from .look import Excuses, Family, Scope, Suspects, look
 from .membership import Place
 from .processes import alive, boot, namespace, users
 from .record import Record
@@ -75,15 +75,20 @@ def _forged(entry: Entry) -> bool:
     return entry.owner != 0 and bool(found) and entry.owner not in found
 
 
-def states(neighbours: Iterable[Neighbour], own: Mapping[str, int]) -> tuple[PodState, ...]:
+def states(
+    neighbours: Iterable[Neighbour], own: Mapping[str, int], overdue: Callable[[Allocated | None], bool]
+) -> tuple[PodState, ...]:
     """The others as the scheduler sees them, beside a pod that holds ``own`` milli by uuid.
 
     What they were promised counts as in their hands already: a decision may take it away again, but only their own
     server can carry that out, and until that is written nobody else gets it. What is claimed beyond the whole of a
-    GPU is not believed, so a false record cannot take a GPU from a pod that has it.
+    GPU is not believed, so a false record cannot take a GPU from a pod that has it. ``overdue``: whether a pod with
+    that place in line has waited for too long. Its word for it counts as much as its priority, which it chooses too.
     """
     left: dict[str, int] = {}
-    return tuple(_state(neighbour, own, left) for neighbour in neighbours)
+    return tuple(
+        replace(_state(neighbour, own, left), overdue=overdue(neighbour.record.allocated)) for neighbour in neighbours
+    )
 
 
 def _state(neighbour: Neighbour, own: Mapping[str, int], left: dict[str, int]) -> PodState:
@@ -131,6 +136,16 @@ def sharers(neighbours: Iterable[Neighbour]) -> dict[str, tuple[Place, ...]]:
     for neighbour in neighbours:
         for uuid in neighbour.held:
             found[uuid] = (*found.get(uuid, ()), neighbour.place)
+    return found
+
+
+def families(neighbours: Iterable[Neighbour], gpus: Iterable[str], own: Record) -> dict[str, tuple[Family, ...]]:
+    """By uuid of ``gpus``, the pods that may rightfully have it open: this one every one of them."""
+    me = Family(own.server, os.geteuid())
+    found: dict[str, tuple[Family, ...]] = dict.fromkeys(gpus, (me,))
+    for neighbour in neighbours:
+        for uuid in neighbour.held.keys() & found:
+            found[uuid] = (*found[uuid], Family(neighbour.record.server, neighbour.owner))
     return found
 
 

@@ -8,42 +8,45 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from jupyter_gpu import faults
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.annotations import record as next_request
+from jupyter_gpu.model.details import GpuDetails, named
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.lease import Change, resolve
+from jupyter_gpu.model.machine import Machine, Shown
+from jupyter_gpu.model.overview import overview
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
-from jupyter_gpu.model.view import GpuLoad, Mode, View
+from jupyter_gpu.model.view import Condition, GpuLoad, Mode, View
 from jupyter_gpu_node import cgroup, fakes
 from jupyter_gpu_node.enforcement import MARK
-from jupyter_gpu_node.gpus import GpuSource
 from jupyter_gpu_node.plan import Observation, plan
 from jupyter_gpu_node.stock import INTERVAL, Stock
-from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.limits import refuse
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.snapshot import PodState
 
 from . import poke
 from .guard import Guard
 from .housekeeping import World, reap, tidy
-from .look import Excuses, Scope, Sight, Suspects, look, strangers
+from .look import Excuses, Scope, Sight, Suspects, look
 from .membership import Place
-from .neighbours import NODE, sharers, states, unknown
-from .processes import Process, boot, identify, namespace
-from .record import MAX_JUDGED, Record
+from .neighbours import NODE, families, sharers, survey
+from .processes import FIRST_NAMESPACE, Process, alive, boot, identify, namespace
+from .record import MAX_JUDGED, Record, without
+from .servers import claims
 from .settings import Settings
 from .sharing.ending import end
 from .sharing.seat import Seat
+from .source import open_source, simulated_folder
 from .store import Session, Store
+from .strangers import Strangers, commands
+from .surroundings import surroundings
 from .views import Troubles, compose
 
 _log = logging.getLogger(__name__)
@@ -79,7 +82,7 @@ class Pod:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._store = Store(settings.state_dir)
-        self._stock = Stock(partial(_source, settings, self._store, self._move_out))
+        self._stock = Stock(partial(open_source, settings, self._store, self._move_out))
         self._guard: Guard | None = None
         self._socket: socket.socket | None = None
         server = identify(os.getpid())
@@ -92,6 +95,9 @@ class Pod:
         self._empty: frozenset[str] = frozenset()  # dead pods whose records we may not remove
         self._used = Sight()  # who has what is ours open: to show
         self._drained = Sight()  # who has what we gave back open: the proof
+        self._strangers = Strangers()
+        self._around = surroundings(self._store.path, chosen=settings.state_dir is not None)
+        self._told: Mapping[str, frozenset[int]] = {}  # by uuid, who uses what, where the driver must be asked
         self._pause = FIRST_PAUSE
         self._due: float | None = None
         self._problem = ""
@@ -112,7 +118,7 @@ class Pod:
 
         And what programs that take turns on GPUs need beside :meth:`search_path`.
         """
-        simulated = {fakes.VARIABLE: str(_simulated(self._store))} if self._settings.simulated_gpus else {}
+        simulated = {fakes.VARIABLE: str(simulated_folder(self._store))} if self._settings.simulated_gpus else {}
         return {MARK: self.uid, **simulated, **self._seat.environment}
 
     def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
@@ -152,6 +158,9 @@ class Pod:
             wish = replace(wish, priority=self._settings.priority)
         with _plain_errors(self._store):
             self._stock.take()
+        from jupyter_gpu_scheduler.limits import refuse  # as in _decision
+
+        self._ask_driver()
         error = refuse(wish, limit=self._settings.limit, gpus=self._stock.gpus)
         if error is not None:
             raise error
@@ -168,6 +177,9 @@ class Pod:
         """Look again at everything; what fails is told in the view and tried again."""
         with self._may_fail():
             self._stock.take()
+            self._ask_driver()
+            if self._held() and self._strangers.due(self._held(), time.monotonic()):
+                self._survey()
             self._advance(None, thorough=self._new)
             if self._new and self._settings.pid in (None, os.getpid()):
                 self._seat.prepare()
@@ -180,9 +192,30 @@ class Pod:
             if self._stock.take():
                 self._advance(None)
         mine = self._held()
-        self._used = self._look(mine, proof=False)
+        self._ask_driver()
+        self._look_at_mine()
         shares = self._record.attached.shares if self._record.attached else ()
         return self._stock.loads(mine), self._seat.sample(share.uuid for share in shares if not share.exclusive)
+
+    def details(self) -> Mapping[str, GpuDetails]:
+        """What is known of the pod's GPUs beside their load, for its user; by uuid."""
+        known = {
+            uuid: {holder.pid: holder for holder in holders} for uuid, holders in self._look_at_mine().holders.items()
+        }
+        return {uuid: named(found, known.get(uuid, {})) for uuid, found in self._stock.details(self._held()).items()}
+
+    def machine(self, shown: Shown) -> Machine:
+        """All GPUs, with who has them and who waits, as far as ``shown`` goes."""
+        with _plain_errors(self._store):
+            with self._store.locked() as session:
+                found = session.read()
+            everybody = claims(self._record, survey(found.entries, self.uid))
+            loads = self._stock.loads(frozenset(gpu.uuid for gpu in self._stock.gpus))
+            return overview(self._stock.gpus, everybody, loads, shown)
+
+    def _look_at_mine(self) -> Sight:
+        self._used = self._look(self._held(), proof=False)
+        return self._used
 
     def give_back(self) -> None:
         """End the pod: everything that is closed is free at once, the rest when its last process is gone."""
@@ -235,9 +268,14 @@ class Pod:
         """After each job, failed or not."""
         seat = self._seat
         damaged = len(self._world.unreadable)
-        troubles = Troubles(self._problem, damaged, self._repairs, seat.missing, seat.trouble, seat.notice, self._taken)
-        view = compose(self.view.version, self._record, self._stock, self._guard, self._settings, troubles, self._used)
+        place = (self._around, self._strangers.elsewhere)
+        troubles = Troubles(
+            self._problem, damaged, self._repairs, seat.missing, seat.trouble, seat.notice, self._taken, *place
+        )
+        known = (self._record, self._stock, self._guard, self._settings, troubles, self._used, self._strangers.told())
+        view = compose(self.view.version, *known)
         if view != self.view:
+            _warn_of(set(view.conditions) - set(self.view.conditions))
             self.view = replace(view, version=self.view.version + 1)
         return Outcome(self.view, self._socket, self._due, self._watch())
 
@@ -284,6 +322,7 @@ class Pod:
     def _turn(self, session: Session, wish: Wish | None, busy: frozenset[str], sight: Sight, judged: str) -> None:
         """Under the lock: read, record the wish, decide, apply, record."""
         self._join(session)
+        self._strangers.alone = {}  # a look is good for one decision
         requested = self._record.requested
         if wish is not None:
             requested = next_request(requested, wish)
@@ -292,7 +331,7 @@ class Pod:
             return
         # The wish and its answer in one write: nobody ever sees one without the other.
         done = (*self._record.judged, judged)[-MAX_JUDGED:] if judged else self._record.judged
-        self._save(session, requested=requested, allocated=self._decision(requested, busy), judged=done)
+        self._save(session, requested=requested, allocated=self._decide(requested, busy), judged=done)
         faults.point("decide:recorded")
         self._carry_out(session, sight)
 
@@ -324,20 +363,30 @@ class Pod:
         kept = tuple(s for s in allocated.shares if taken.get(s.uuid, 0) + s.milli <= MILLI_PER_GPU)
         self._record = replace(self._record, allocated=replace(allocated, shares=kept))
 
+    def _decide(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
+        """What the pod gets. Before it gets another GPU that is real, once with a look at who uses those there are."""
+        decided = self._decision(requested, busy)
+        new = {share.uuid for share in decided.shares} - self._held() if decided else set()
+        if not any(not self._stock.seen[uuid].simulated for uuid in new):
+            return decided
+        self._survey()
+        return self._decision(requested, busy)
+
     def _decision(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
-        record, gpus = self._record, self._stock.gpus
-        me = PodState(self.uid, NODE, requested, record.allocated, record.attached, record.limit, busy)
-        # What we only have not closed yet is no claim against anybody.
-        mine = {share.uuid: share.milli for share in (record.allocated.shares if record.allocated else ())}
-        others = states((pod for pod in self._world.neighbours if pod.uid not in self._empty), mine)
-        snapshot = ClusterSnapshot()
-        snapshot.put_node(NODE, gpus)
-        for pod in (me, *others):
-            snapshot.put_pod(pod)
-        if self._world.unreadable:
-            snapshot.put_pod(unknown(gpus, others, me.held))
-        own = (decision.allocated for decision in decide(snapshot, NODE) if decision.uid == self.uid)
-        return next(own, record.allocated)
+        from .decision import decision  # with the first one: a start must not wait for it
+
+        return decision(
+            self.uid,
+            self._record,
+            requested,
+            busy=busy,
+            gpus=self._stock.gpus,
+            used_outside=self._strangers.used,
+            neighbours=(pod for pod in self._world.neighbours if pod.uid not in self._empty),
+            unreadable=bool(self._world.unreadable),
+            patience=self._settings.patience,
+            now=_since_boot(),
+        )
 
     def _carry_out(self, session: Session, sight: Sight) -> None:
         """From `allocated` to rules in force and `attached`; only what ``sight`` has looked at can be released."""
@@ -346,12 +395,15 @@ class Pod:
             return
         assert self._guard is not None
         unproven = self._held() - sight.looked
-        # A GPU that others than pods use (a display) is used by them after we gave it back as well.
-        added = {share.uuid for share in record.allocated.shares} - self._guard.allowed
-        real = [self._stock.seen[gpu] for gpu in added if not self._stock.seen[gpu].simulated]
+        # A GPU that others than pods use (a display) is used by them after we gave it back as well. What drains has
+        # been ours: whoever has it open may have it from us.
+        added = {share.uuid for share in record.allocated.shares} - self._guard.allowed - self._draining()
+        real = {gpu for gpu in added if not self._stock.seen[gpu].simulated}
         if real:
-            known = frozenset(record.outside) | strangers(real, self._places())
-            self._save(session, outside=tuple(sorted(known)))
+            if not real <= self._strangers.alone.keys():
+                self._survey()
+            known = frozenset(record.outside).union(*(self._strangers.alone.get(gpu, frozenset()) for gpu in real))
+            self._save(session, outside=tuple(sorted(filter(alive, known))))
         seen = Observation(self._guard.allowed | unproven, {**self._drained.holders, **sight.holders})
         after = plan(record.allocated, record.attached, seen, self._stock.unhealthy)
         if self._guard.allow(after.allowed, self._stock.seen, self._stock.devices):
@@ -421,22 +473,36 @@ class Pod:
                 found[gpu] = (*found.get(gpu, ()), self._guard.place)
         return found
 
-    def _places(self) -> Iterable[Place]:
-        own = [self._guard.place] if self._guard else []
-        return [*own, *(pod.place for pod in self._world.neighbours)]
-
     def _excuses(self) -> Excuses:
-        return Excuses(frozenset(self._settings.system_holders), helpers=self._stock.helpers())
+        return Excuses(commands(self._settings.system_holders), helpers=self._stock.helpers())
 
-    def _look(self, uuids: frozenset[str], *, proof: bool = True) -> Sight:
+    def _ask_driver(self) -> None:
+        """Who uses what, where `/proc` does not tell us. Its pids are the machine's own."""
+        blind = os.geteuid() != 0
+        asked = [gpu.uuid for gpu in self._stock.gpus if not gpu.simulated and (blind or gpu.device is None)]
+        self._told = self._stock.users(asked) if namespace() == FIRST_NAMESPACE else {}
+
+    def _survey(self) -> None:
+        """Look at who uses any of the GPUs."""
+        gpus = self._stock.gpus
+        real = not all(gpu.simulated for gpu in gpus)
+        found = self._look(frozenset(gpu.uuid for gpu in gpus), proof=False, mappings=real)
+        self._strangers.survey(found.alone, time.monotonic())
+
+    def _look(self, uuids: frozenset[str], *, proof: bool = True, mappings: bool = False) -> Sight:
         assert self._guard is not None
+        neighbours = self._world.neighbours
         scope = Scope(
             pod=self._guard.place,
-            neighbours=sharers(self._world.neighbours),
+            neighbours=sharers(neighbours),
+            pods=[neighbour.place for neighbour in neighbours],
+            families=families(neighbours, uuids, self._record),
+            told=self._told,
             excuses=replace(self._excuses(), outside=frozenset(self._record.outside)),
             suspects=Suspects(self._record.server) if proof and self._guard.mode is Mode.ENFORCED else None,
         )
-        found = look((self._stock.seen[gpu] for gpu in uuids), scope, proof=proof)
+        found = look((self._stock.seen[gpu] for gpu in uuids), scope, proof=proof, mappings=mappings)
+        self._strangers.note(found.beside, {self.uid, *self._world.unreadable, *(one.uid for one in neighbours)})
         return replace(found, looked=uuids)
 
     # -- what comes next ----------------------------------------------------------------------------------------------
@@ -446,6 +512,7 @@ class Pod:
         record = self._record
         if record.attached != before.attached:
             self._pause = FIRST_PAUSE
+            self._strangers.granted(time.monotonic())
         pauses = []
         if self._draining():
             pauses.append(self._pause)
@@ -458,14 +525,24 @@ class Pod:
         if self._seat.waits:
             pauses.append(RETRY)
         if self._held():
-            pauses.append(INTERVAL)
+            pauses += [INTERVAL, self._strangers.pause(time.monotonic())]
+        if (ahead := self._overdue_in()) > 0:  # from then on it may have what is kept back for who came later
+            pauses.append(ahead)
         self._due = time.monotonic() + min(pauses) if pauses else None
+
+    def _overdue_in(self) -> float:
+        """Seconds until it has waited for too long; 0: it has, or does not wait."""
+        from jupyter_gpu_scheduler.aging import overdue_at  # as in _decision
+
+        when = overdue_at(self._record.allocated, self._settings.patience)
+        return 0.0 if when is None else max(0.0, when - _since_boot())
 
     def _watch(self) -> frozenset[Process]:
         """Whoever has what we wait for: if a server is killed, nobody pokes us."""
         servers = (pod.record.server for pod in self._world.neighbours if not pod.dead and pod.held)
         waited_for = frozenset(servers) | self._remains if self._owed() else frozenset()
-        return waited_for | (self._drained.processes if self._draining() else frozenset())
+        draining = self._drained.processes if self._draining() else frozenset()
+        return waited_for | draining | self._strangers.watched(self._held())
 
     def _tell(self) -> None:
         poke.poke(self._store.pods, (f"{pod.uid}.sock" for pod in self._world.neighbours if not pod.dead))
@@ -487,13 +564,16 @@ class Pod:
         self._retry = min(self._retry * 2, LAST_RETRY)
 
 
-def without(record: Record, gpu: str) -> Wish | None:
-    """The wish of a pod that does not want its share of ``gpu`` any more; None if it has none."""
-    share = next((one for one in record.allocated.shares if one.uuid == gpu), None) if record.allocated else None
-    if share is None or record.requested is None:
-        return None
-    milli = max(0, record.requested.milli - share.milli)
-    return replace(record.requested.wish, milli=milli, base=None) if milli else Wish(0)
+def _warn_of(conditions: Iterable[Condition]) -> None:
+    """What an administrator must know before it does harm is in the log as well."""
+    for condition in conditions:
+        if condition.type in ("StateApart", "Contained"):
+            _log.warning("%s", condition.message)
+
+
+def _since_boot() -> float:
+    """Read the clock that nobody sets, and that goes on while the machine sleeps: the same for all its servers."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _put(environment: Mapping[str, str]) -> None:
@@ -505,18 +585,6 @@ def _remove(environment: Mapping[str, str]) -> None:
     for name, value in environment.items():
         if os.environ.get(name) == value:
             del os.environ[name]
-
-
-def _simulated(store: Store) -> Path:
-    return store.path / "simulated"
-
-
-def _source(settings: Settings, store: Store, leave: Callable[[int], None]) -> GpuSource:
-    if settings.simulated_gpus:
-        return fakes.SimulatedGpus(_simulated(store), settings.simulated_gpus)
-    from jupyter_gpu_node.nvml import NvmlSource
-
-    return NvmlSource(leave)
 
 
 @contextlib.contextmanager

@@ -64,6 +64,10 @@ def users(pid: int) -> frozenset[int]:
     return frozenset()
 
 
+FIRST_NAMESPACE = 0xEFFFFFFC
+"""Number of the machine's own pid namespace (``PROC_PID_INIT_INO``, linux/proc_ns.h)."""
+
+
 def _hidden(pid: int) -> bool:
     try:
         os.kill(pid, 0)

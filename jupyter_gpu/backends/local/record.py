@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.annotations import Allocated, Attached, Requested
+from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.quantity import MAX_MILLI
 
 from .processes import Process
@@ -85,3 +85,12 @@ class Record:
             outside=strict.optional(body, "outside", _read_processes) or (),
             judged=strict.optional(body, "judged", _read_judged) or (),
         )
+
+
+def without(record: Record, gpu: str) -> Wish | None:
+    """The wish of a pod that does not want its share of ``gpu`` any more; None if it has none."""
+    share = next((one for one in record.allocated.shares if one.uuid == gpu), None) if record.allocated else None
+    if share is None or record.requested is None:
+        return None
+    milli = max(0, record.requested.milli - share.milli)
+    return replace(record.requested.wish, milli=milli, base=None) if milli else Wish(0)

@@ -26,5 +26,7 @@ class Settings:
     """Names of programs outside every pod that may have GPUs open for ever, such as ``Xorg``."""
     priority: int = 0
     """Of a wish that does not say its own: 0–9, higher is served first."""
+    patience: float = 3600.0
+    """Seconds after which a wish in line is passed over by no later one, whatever its priority."""
     pid: int | None = None
     """The process that stands for the pod; ``None``: this one."""

@@ -36,13 +36,18 @@ _SHARED = stat.S_ISVTX | 0o777
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+_PLACES = (Path("/run/lock"), Path("/dev/shm"))  # noqa: S108 - opened without following links, every file in it checked
+"""Every user can write there, each boot forgets it, and a service with a private `/tmp` has them from the machine."""
+_LAST_PLACE = Path("/tmp")  # noqa: S108 - the same
+
+
 def default_path() -> Path:
-    """The same folder for every user of the machine; `/run/lock` forgets it at each boot."""
-    run = Path("/run/lock")
-    with contextlib.suppress(OSError):
-        if stat.S_IMODE(run.lstat().st_mode) & _SHARED == _SHARED:
-            return run / FOLDER
-    return Path("/tmp") / FOLDER  # noqa: S108 - opened without following links, every file in it checked
+    """The same folder for every user and service of the machine."""
+    for place in _PLACES:
+        with contextlib.suppress(OSError):
+            if stat.S_IMODE(place.lstat().st_mode) & _SHARED == _SHARED:
+                return place / FOLDER
+    return _LAST_PLACE / FOLDER
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpu.model.cards import cards
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.stranger import Stranger
 from jupyter_gpu.model.view import Condition, Mode, View, steps
 from jupyter_gpu_node.stock import Stock
 
 from . import conditions
+from .apart import Surroundings, apart
 from .guard import Guard
 from .look import Sight
 from .record import Record
@@ -38,6 +40,10 @@ class Troubles:
     """Why the rules of shares that were set for this machine are not used."""
     taken: tuple[tuple[str, str], ...] = ()
     """GPU and reason of each share that was taken away since the last wish."""
+    around: Surroundings | None = None
+    """Where the server runs."""
+    elsewhere: frozenset[str] = frozenset()
+    """Uuids of GPUs that are used by servers with records of their own."""
 
 
 def compose(
@@ -48,8 +54,12 @@ def compose(
     settings: Settings,
     troubles: Troubles,
     used: Sight,
+    strangers: Mapping[str, Sequence[Stranger]],
 ) -> View:
-    """Everything at this moment. ``guard``: ``None`` before the start. ``used``: who had what open at the last look."""
+    """Everything at this moment. ``guard``: ``None`` before the start.
+
+    ``used``: who had what open at the last look; ``strangers``: who uses what without having been given it.
+    """
     total = len(stock.gpus) * MILLI_PER_GPU
     limit = total if settings.limit is None else min(settings.limit, total)
     return View(
@@ -64,14 +74,21 @@ def compose(
         requested=record.requested,
         allocated=record.allocated,
         attached=record.attached,
-        gpus=cards(record.allocated, record.attached, stock.seen, used.holders),
-        conditions=(*_of_guard(guard), *_of_gpus(stock, settings), *_of_shares(record, troubles), *_of_state(troubles)),
+        gpus=cards(record.allocated, record.attached, stock.seen, used.holders, strangers),
+        conditions=(
+            *_of_guard(guard, settings),
+            *_of_gpus(stock, settings),
+            *_of_shares(record, troubles),
+            *_of_server(record, stock),
+            *_of_state(troubles),
+            *_of_place(stock, troubles),
+        ),
     )
 
 
-def _of_guard(guard: Guard | None) -> Iterator[Condition]:
+def _of_guard(guard: Guard | None, settings: Settings) -> Iterator[Condition]:
     if guard and guard.mode is Mode.SOFT:
-        yield conditions.soft(guard.why)
+        yield conditions.soft(guard.why, simulated=bool(settings.simulated_gpus))
     elif guard and guard.why:
         yield conditions.nested(guard.why)
     if guard and guard.problem:
@@ -89,6 +106,22 @@ def _of_gpus(stock: Stock, settings: Settings) -> Iterator[Condition]:
         yield conditions.simulated(len(stock.gpus))
 
 
+def _of_place(stock: Stock, troubles: Troubles) -> Iterator[Condition]:
+    """Whether others might hand out the same GPUs: simulated ones that are plain files lie beside the records."""
+    around = troubles.around
+    if around is None or not any(gpu.device or not gpu.simulated for gpu in stock.gpus):
+        return
+    others = sorted(gpu.index for uuid in troubles.elsewhere if (gpu := stock.seen.get(uuid)))
+    why = apart(around)
+    if others:
+        numbers = ", ".join(map(str, others))
+        yield conditions.elsewhere(around.path, f"GPU {numbers} is" if len(others) == 1 else f"GPUs {numbers} are")
+    elif why:
+        yield conditions.apart(around.path, why.value)
+    if around.contained and not why and not all(gpu.simulated for gpu in stock.gpus):
+        yield conditions.contained()
+
+
 def _of_shares(record: Record, troubles: Troubles) -> Iterator[Condition]:
     shares = record.allocated.shares if record.allocated else ()
     if troubles.ungated and any(not share.exclusive for share in shares):
@@ -99,6 +132,18 @@ def _of_shares(record: Record, troubles: Troubles) -> Iterator[Condition]:
         yield conditions.about_shares(troubles.rules)
     for gpu, why in troubles.taken:
         yield conditions.taken_away(gpu, why)
+
+
+def _of_server(record: Record, stock: Stock) -> Iterator[Condition]:
+    """What the server's own process keeps from being given back."""
+    held = {
+        stock.seen[item.uuid].index: holder
+        for item in (record.attached.draining if record.attached else ())
+        for holder in item.holders
+        if holder.pid == record.server.pid and item.uuid in stock.seen
+    }
+    if held:
+        yield conditions.held_by_server(tuple(held), next(iter(held.values())).command, record.server.pid)
 
 
 def _of_state(troubles: Troubles) -> Iterator[Condition]:

@@ -70,14 +70,14 @@ test('waiting in line: the place is told, and one can keep what one has', async 
     await panel.open();
     await panel.drag(5);
     await expect(panel.sentence).toHaveText(
-      '1 of 3: two more when they are free, you are first in line'
+      '1 of 3: two more when they are free, your server is first in line'
     );
     await expect(panel.statusItem).toHaveText('GPU 1/4…');
     expect(await panel.axe()).toEqual([]);
     await panel.shot('waiting');
     await other.request(2);
     await expect(panel.sentence).toHaveText(
-      '2 of 3: one more when it is free, you are first in line'
+      '2 of 3: one more when it is free, your server is first in line'
     );
     await panel.button('Keep 2 GPUs').click();
     await expect(panel.sentence).toHaveText('2 of 4 GPUs attached');

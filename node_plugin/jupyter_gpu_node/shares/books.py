@@ -12,6 +12,7 @@ from jupyter_gpu.model.share import ShareUse
 
 from . import elastic
 from .desk import Desk
+from .elasticity import Elastic
 from .ledger import Account
 from .share_file import ShareFile
 
@@ -47,7 +48,7 @@ class Usage:
 class Books:
     """Of one GPU. ``rules`` None: shares keep what they were given."""
 
-    def __init__(self, rules: elastic.Elastic | None, now: int) -> None:
+    def __init__(self, rules: Elastic | None, now: int) -> None:
         self._rules = rules
         self._looked = now
         self._before: dict[str, Account] = {}

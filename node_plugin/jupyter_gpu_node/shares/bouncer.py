@@ -20,8 +20,10 @@ from typing import ParamSpec, TypeVar
 
 from .. import proc
 from ..stock import NVIDIA
-from . import offences, stopping
-from .offences import Event, Penalties, Present, Process, Processes, State
+from . import offences, signals, stopping
+from .offences import Event, Present, State
+from .penalties import Penalties
+from .process import Process, Processes
 from .proxy import Proxy, give_back
 from .server import ArbiterServer, microseconds
 from .station import Overdue
@@ -162,7 +164,7 @@ class Bouncer:
         """Whoever runs again does so before that is kept, whoever is stopped is so after that: none is forgotten."""
         watched = self._watched(gpu)
         if isinstance(event, offences.TurnEnded) and (one := watched.state.get(event.share)):
-            event = replace(event, there=await self._in_thread(stopping.there, one.avoiders))
+            event = replace(event, there=await self._in_thread(signals.there, one.avoiders))
         before = offences.to_plain(watched.state)
         late = {share for share, one in watched.state.items() if one.late is not None}
         present = await self._present(gpu)
@@ -252,7 +254,7 @@ class Bouncer:
         meant = frozenset[Process]().union(*found.values(), *(one.stopped | one.avoiders for one in records))
         if spared := meant & frozenset(self._spare()):
             spared = await self._in_thread(self._without_gpus, spared)
-        ours = frozenset({stopping.identified(os.getpid())} - {None})
+        ours = frozenset({signals.identified(os.getpid())} - {None})
         never = frozenset(one for one in (*spared, *ours) if one is not None)
         return Present({pod: frozenset(processes) for pod, processes in found.items()}, never)
 
@@ -345,7 +347,7 @@ class Bouncer:
         known = {process: pod for pod, process in members}
         found: dict[str, dict[Process, int]] = {}
         for pid, used in uses.items():
-            process = stopping.identified(pid)
+            process = signals.identified(pid)
             pod = (known.get(process) or self._pod_of(pid)) if process and pid != os.getpid() else None
             if process and pod in self._gpus[gpu].pods:
                 found.setdefault(pod, {})[process] = used

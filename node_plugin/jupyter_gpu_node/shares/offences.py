@@ -17,21 +17,12 @@ For whoever carries out the orders:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-LIMITS = {
-    "grace": (1_000, 60_000_000),
-    "tolerance": (0, 1000),
-    "looks": (1, 100),
-    "longest": (1_000, 600_000_000),
-    "strikes": (1, 1000),
-    "forget": (1_000_000, 7 * 86_400_000_000),
-    "kept": (0, 3_600_000_000),
-}
-"""Least and most of each setting."""
-
+from .penalties import Penalties
+from .process import Process, Processes
 
 DOUBT = 150
 """Thousandths of the time that members may seem to use beyond their turns. With :data:`PROOF` an innocent share, of
@@ -40,45 +31,6 @@ PROOF = 3_000_000
 """Microseconds beyond that which prove it. A program that has twice its half of a GPU is seen after nine seconds."""
 RESTS = 10
 """Looks in a row at which nothing is seen of who is kept to its turns: it is let be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Penalties:
-    """The settings of one GPU. Microseconds; raises :class:`ValueError` in words for the administrator."""
-
-    grace: int = 500_000
-    """From being asked for the GPU to being stopped. Longer than that of the arbiter, after which it speaks of it: a
-    kernel cannot be interrupted, and whoever is late by one long kernel pays with its own time, and is no offender."""
-    tolerance: int = 50
-    """GPU time of who never asks that may be an error of measurement, in thousandths of the time looked at."""
-    looks: int = 3
-    """How often in a row more than that must be seen."""
-    longest: int = 10_000_000
-    """A stop ends after that even if its share has had no turn."""
-    strikes: int = 5
-    """So many cost the share."""
-    forget: int = 600_000_000
-    """A strike counts half after that."""
-    kept: int = 60_000_000
-    """For so long after a strike who never asks runs in turns of its share only. 0: nobody is kept so."""
-
-    def __post_init__(self) -> None:
-        for one in fields(self):
-            value, (least, most) = getattr(self, one.name), LIMITS[one.name]
-            if type(value) is not int or not least <= value <= most:
-                raise ValueError(f"{one.name} is {value!r}; it must be a whole number from {least} to {most}.")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Process:
-    """A process, also after its pid belongs to another one."""
-
-    pid: int
-    started: int
-    """When, as the kernel counts it."""
-
-
-Processes = frozenset[Process]
 
 
 # --- what happens -----------------------------------------------------------------------------------------------------

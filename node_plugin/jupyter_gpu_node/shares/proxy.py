@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from .. import proc
 from .door import Line
 from .identity import Peer
-from .offences import Process
+from .process import Process
 from .protocol import (
     FOREVER,
     MOST,

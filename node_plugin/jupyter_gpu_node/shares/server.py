@@ -23,7 +23,7 @@ from .arbiter import Arbiter
 from .books import Usage
 from .desk import Terms
 from .door import Door
-from .elastic import Elastic
+from .elasticity import Elastic
 from .identity import Check, Peer
 from .share_file import Savings
 from .station import Overdue, Station

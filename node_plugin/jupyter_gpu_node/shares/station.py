@@ -16,7 +16,8 @@ from .bank import Deposit
 from .books import Books, Usage
 from .desk import Client, Close, Desk, Late, Out, Send, Terms
 from .door import Line
-from .elastic import Elastic, Left
+from .elastic import Left
+from .elasticity import Elastic
 from .identity import Peer
 from .protocol import FromClient, Malformed
 from .share_file import ShareFile

@@ -1,69 +1,20 @@
-"""Stops processes and lets them run again, and keeps in a file who is stopped. It blocks: for a thread.
-
-A pid that was given to another process is never signalled (:func:`jupyter_gpu_node.proc.meant`).
-"""
+"""Keeps in a file who is stopped (:mod:`.signals` stops them). It blocks: for a thread."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from jupyter_gpu.model import strict
 
 from .. import proc
-from .offences import Process, State, from_plain, to_plain
+from .offences import State, from_plain, to_plain
 
 MAX_BYTES = 4 * 2**20
 _log = logging.getLogger(__name__)
-
-
-def stop(processes: Iterable[Process]) -> frozenset[Process]:
-    """Those of them that got the signal."""
-    return frozenset(process for process in sorted(processes) if _send(process, signal.SIGSTOP))
-
-
-def resume(processes: Iterable[Process]) -> None:
-    """Let them run again; whoever has ended, or runs, is left alone."""
-    for process in sorted(processes):
-        _send(process, signal.SIGCONT)
-
-
-def end(processes: Iterable[Process]) -> None:
-    """For ever: stopped ones, too."""
-    for process in sorted(processes):
-        _send(process, signal.SIGKILL)
-
-
-def identified(pid: int) -> Process | None:
-    """The process that has this pid now."""
-    start = proc.process_start_time(pid)
-    return None if start is None else Process(pid, start)
-
-
-def there(processes: Iterable[Process]) -> frozenset[Process]:
-    """Those of them that have not ended."""
-    return frozenset(process for process in processes if identified(process.pid) == process)
-
-
-def _send(process: Process, number: signal.Signals) -> bool:
-    try:
-        with proc.meant(process.pid, process.started) as descriptor:
-            if descriptor is None:
-                return False
-            signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError) as error:
-        _log.warning("Process %s cannot be sent %s: %s", process.pid, number.name, error)
-        return False
-    return True
-
-
-# --- the file ---------------------------------------------------------------------------------------------------------
 
 
 def load(path: Path) -> dict[str, State]:

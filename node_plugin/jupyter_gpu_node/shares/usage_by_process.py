@@ -19,7 +19,7 @@ from typing import Any, Protocol, TextIO
 from jupyter_gpu.model import strict
 
 from ..nvml import MARK
-from .offences import Process
+from .process import Process
 
 COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.usage_by_process")
 MAX_ANSWER = 64 * 1024

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Iterable
 
 from ..deputy import Deputy
-from . import stopping
-from .offences import Process
+from . import signals
+from .process import Process
 
 # pidfd first, then the look who that is: as proc.meant does it
 _ACT = """
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """Stops processes and continues them, as :mod:`.stopping` does, under such watch. It blocks: for one thread."""
+    """Stops processes and continues them, as :mod:`.signals` does, under such watch. It blocks: for one thread."""
 
     def __init__(self, python: str = sys.executable) -> None:
         self.deputy = Deputy(_ACT, python)
@@ -51,12 +51,12 @@ class Watchdog:
             if not self._warned:
                 _log.warning("If this process is killed, whom it stopped runs again at its next start only: %s", error)
             self._warned = True
-        stopping.stop(wanted)
+        signals.stop(wanted)
 
     def resume(self, processes: Iterable[Process]) -> None:
         """Let them run again, whoever had stopped them."""
         wanted = sorted(processes)
-        stopping.resume(wanted)
+        signals.resume(wanted)
         self.deputy.release(*map(_named, wanted))
 
     def close(self) -> None:

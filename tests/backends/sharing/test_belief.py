@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.backends.local import poke
 from jupyter_gpu.backends.local.processes import Process, boot, namespace
-from jupyter_gpu.backends.local.sharing import belief, places, records, verdict
+from jupyter_gpu.backends.local.sharing import belief, places, stopped, verdict
 from jupyter_gpu.backends.local.sharing.clients import Clients
+from jupyter_gpu.backends.local.sharing.ending import meant
 from jupyter_gpu.backends.local.sharing.seat import Seat
 from jupyter_gpu.backends.local.sharing.sentencing import Sentencing
 from jupyter_gpu.backends.local.sharing.verdict import Verdict
@@ -150,7 +151,7 @@ def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
 # --- what is read of it -----------------------------------------------------------------------------------------------
 
 VERDICTS = verdict.encode([Verdict("key", GPU, "A reason.")])
-OFFENCES = offences.Record(1.0, 5, stopped=frozenset({offences.Process(7, 70)}))
+OFFENCES = offences.Record(1.0, 5, stopped=meant([Process(7, 70)]))
 
 
 def seat(state: Path) -> Seat:
@@ -182,7 +183,7 @@ FILES: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
         strict.dumps(
             {"version": 1, "boot": boot(), "gpus": {GPU: offences.to_plain({UID: OFFENCES})}},
         ).encode(),
-        records.stopped,
+        stopped.stopped,
     ),
 }
 
@@ -278,11 +279,11 @@ def test_the_folder_of_all_is_no_link(state: Path, what: str) -> None:
 
 def test_what_was_read_is_what_was_written(state: Path) -> None:
     """And what is missing is nothing."""
-    assert records.stopped(state) == frozenset()
+    assert stopped.stopped(state) == frozenset()
     assert belief.silence(state, ME) == float("inf")
     for name, text, _ in FILES.values():
         written(state, name, text)
     assert seat(state).verdicts() == verdict.decode(VERDICTS)
-    assert records.stopped(state) == {Process(7, 70)}
+    assert stopped.stopped(state) == {Process(7, 70)}
     assert belief.problem(state, ME) == "Words."
     assert recalled(state) == {(UID, GPU)}

@@ -17,6 +17,7 @@ import pytest
 
 from jupyter_gpu.backends.local.processes import identify
 from jupyter_gpu.backends.local.sharing import belief, keeper, places
+from jupyter_gpu.backends.local.sharing.ending import meant
 from jupyter_gpu_node.shares import offences, stopping
 from tests.backends.stage import PATIENCE, Remote
 from tests.shares.bouncing import state
@@ -298,7 +299,7 @@ def test_whom_an_arbiter_stopped_runs_again_when_it_is_killed(machine: Machine) 
     process = identify(program.pid)
     assert process is not None
     os.kill(program.pid, signal.SIGSTOP)
-    stopped = offences.Record(1.0, 1, stopped=frozenset({offences.Process(process.pid, process.started)}))
+    stopped = offences.Record(1.0, 1, stopped=meant([process]))
     machine.arbiter()
     kept = places.home(machine.state) / places.OWN / "offences.json"
     stopping.save(kept, {machine.uuids[0]: {machine.actors[0].uid: stopped}})
@@ -521,6 +522,32 @@ def test_only_the_share_that_was_misused_is_taken_away(machine: Machine) -> None
     assert [gpu["index"] for gpu in bad.ask("view")["gpus"] if gpu["state"] == "attached"] == [0]
     machine.more(100, gpu=1)
     waiting.send(signal.SIGKILL)
+
+
+def test_a_share_that_the_server_itself_holds_open_is_told_of(machine: Machine) -> None:
+    """An extension of it uses CUDA: it guards the GPUs and is not ended. The GPU drains until it is closed."""
+    bad, good = bad_share(machine, 500), share(machine, 500)
+    path = bad.ask("view")["gpus"][0]["path"]
+    assert bad.ask("open", path=path) == ""
+    guilty = offender(machine, bad)
+    program = machine.run(good, *HOG)
+    machine.until(lambda: "ShareTakenAway" in machine.conditions(bad), "the verdict")
+    assert machine.until(lambda: guilty.status, "its end") == -signal.SIGKILL
+    machine.until(lambda: "HeldByServer" in machine.conditions(bad), "a word about it")
+    view = bad.ask("view")
+    assert view["phase"] == "Releasing"
+    assert [user["pid"] for user in view["gpus"][0]["users"]] == [bad.pid]
+    said = machine.conditions(bad)["HeldByServer"]
+    assert said.startswith("GPU 0 is given back, but not free: this Jupyter server itself has it open (")
+    assert f"process {bad.pid}" in said
+    assert "start the server again" in said
+    program.send(signal.SIGKILL)
+    assert good.ask("request", milli=1000)["amounts"]["attached"] == 500
+    time.sleep(1.5)  # longer than between two looks
+    assert good.ask("view")["amounts"]["attached"] == 500
+    bad.ask("close", path=path)
+    machine.until(lambda: good.ask("view")["amounts"]["attached"] == 1000, "the GPU")
+    machine.until(lambda: "HeldByServer" not in machine.conditions(bad), "no word about it")
 
 
 def test_a_verdict_is_known_to_the_next_arbiter(machine: Machine) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_gpu.backends.local import poke
 from jupyter_gpu.backends.local.processes import Process, boot, identify, namespace
-from jupyter_gpu.backends.local.sharing import belief, ending, places, records
+from jupyter_gpu.backends.local.sharing import belief, ending, places, records, stopped
 from jupyter_gpu_node.shares import offences, stopping
 
 UID = "0123456789abcdef" * 2
@@ -233,18 +233,18 @@ def test_sockets_of_what_is_not_served_are_removed(state: Path) -> None:
 def test_who_was_stopped_is_read_of_its_own_arbiter(state: Path) -> None:
     """Of this boot, from files that can be read and belong to whom they say."""
     places.make_home(state)
-    file = places.home(state) / places.OWN / records.OFFENCES
-    stopping.save(file, {"GPU-1": {UID: offences.Record(1.0, 5, stopped=frozenset({offences.Process(7, 70)}))}})
+    file = places.home(state) / places.OWN / stopped.OFFENCES
+    stopping.save(file, {"GPU-1": {UID: offences.Record(1.0, 5, stopped=ending.meant([Process(7, 70)]))}})
     (state / places.ARBITERS / "12345678").mkdir()
-    assert records.stopped(state) == {Process(7, 70)}
+    assert stopped.stopped(state) == {Process(7, 70)}
     body = file.read_text()
     for text in ("", "[]", body.replace(boot(), "another"), body.replace("70", '"x"')):
         file.write_text(text)
-        assert records.stopped(state) == frozenset()
+        assert stopped.stopped(state) == frozenset()
     file.write_text(body)
     moved = places.home(state, 12345679)
     places.home(state).rename(moved)
-    assert records.stopped(state) == frozenset()
+    assert stopped.stopped(state) == frozenset()
 
 
 def test_records_that_are_gone_are_told_from_those_that_are_empty(state: Path) -> None:

@@ -19,9 +19,9 @@ from jupyter_gpu.backends.local.sharing.rules import NAME, POINTS, SETTLE, Rules
 from jupyter_gpu.backends.local.sharing.seat import Seat
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_node import fakes
-from jupyter_gpu_node.share_settings import Rules as Set
+from jupyter_gpu_node.share_rules import Rules as Set
 from jupyter_gpu_node.share_settings import ShareSettings
-from jupyter_gpu_node.shares.offences import Penalties
+from jupyter_gpu_node.shares.penalties import Penalties
 from jupyter_gpu_node.shares.timing import Timing
 from tests.backends.stage import Remote
 

@@ -6,22 +6,18 @@ import json
 import os
 import subprocess
 import sys
-import urllib.error
-import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from http.cookiejar import CookieJar
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tests.cluster.testbed import until
 from tests.cluster.testbed.ports import free
 from tests.cluster.whole.world import SECONDS, World
+from tests.hub import PASSWORD, PROXY, end_proxy
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "deploy" / "examples" / "jupyterhub_config.py"
-PROXY = ROOT / "tests" / "cluster" / "hub" / "node_modules" / ".bin" / "configurable-http-proxy"
 ACCOUNT = "hub"
 VERBS = ["get", "list", "watch", "create", "patch", "delete"]
 RIGHTS = [
@@ -29,7 +25,6 @@ RIGHTS = [
     {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "watch"]},
 ]
 """What KubeSpawner needs in the namespace of the users' pods."""
-PASSWORD = "letmein"
 EAGER = "eager"
 """This user's server starts with a GPU."""
 BEFORE = """
@@ -107,13 +102,7 @@ def running(world: World, folder: Path, image: str, node: str) -> Iterator[str]:
                 process.wait(SECONDS)
             finally:
                 process.kill()
-                _end_proxy(folder / "proxy.pid")
-
-
-def _end_proxy(file: Path) -> None:
-    """Where a hub was killed its proxy would stay; a hub that ends in order has removed the file."""
-    with suppress(FileNotFoundError, ProcessLookupError, ValueError):
-        os.kill(int(file.read_text()), 9)
+                end_proxy(folder / "proxy.pid")
 
 
 def _kubeconfig(world: World, folder: Path) -> Path:
@@ -137,57 +126,3 @@ def _kubeconfig(world: World, folder: Path) -> Path:
     path.touch(mode=0o600)
     path.write_text(json.dumps(config))
     return path
-
-
-class Person:
-    """Somebody with a browser."""
-
-    def __init__(self, hub: str, name: str) -> None:
-        self.hub = hub
-        self.name = name
-        self._cookies = CookieJar()
-        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self._cookies))
-
-    def log_in(self) -> None:
-        """By the hub's form; the server starts."""
-        self._open("/hub/login")
-        form = {"username": self.name, "password": PASSWORD, "_xsrf": self._xsrf("/hub/")}
-        request = urllib.request.Request(f"{self.hub}/hub/login", urllib.parse.urlencode(form).encode())
-        self._opener.open(request, timeout=SECONDS).read()
-        until(self._lab, SECONDS, f"the server of {self.name}", every=0.5)
-
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """What the API of the extension in the person's server answers, as the page in the browser asks it."""
-        own = f"/user/{self.name}/"
-        return self._json(method, f"{own}jupyter-gpu/api/v1/{path}", own, body)
-
-    def stop(self) -> None:
-        """As the button of the hub's page."""
-        self._json("DELETE", f"/hub/api/users/{self.name}/server", "/hub/")
-
-    def _json(self, method: str, path: str, cookie: str, body: Mapping[str, Any] | None = None) -> Any:
-        request = urllib.request.Request(
-            self.hub + path,
-            None if body is None else json.dumps(body).encode(),
-            {"Content-Type": "application/json", "X-XSRFToken": self._xsrf(cookie), "Referer": f"{self.hub}/hub/home"},
-            method=method,
-        )
-        try:
-            with self._opener.open(request, timeout=SECONDS) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as error:
-            raise AssertionError(f"{method} {path}: {error} {error.read()[:2000]!r}") from error
-        return json.loads(text) if text else None
-
-    def _lab(self) -> bool:
-        """Whether JupyterLab's page comes; the browser is sent to the hub and back to prove who it is."""
-        path = f"/user/{self.name}/lab"
-        return urllib.parse.urlsplit(self._open(path)).path == path
-
-    def _open(self, path: str) -> str:
-        with self._opener.open(self.hub + path, timeout=SECONDS) as answer:
-            answer.read()
-            return str(answer.url)
-
-    def _xsrf(self, path: str) -> str:
-        return next(cookie.value or "" for cookie in self._cookies if cookie.name == "_xsrf" and cookie.path == path)

@@ -9,6 +9,7 @@ import pytest
 from tests.cluster.testbed import until
 from tests.cluster.whole import hub
 from tests.cluster.whole.world import NOTEBOOKS, SECONDS, Product, World, world
+from tests.hub import Person
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
@@ -20,7 +21,7 @@ def test_a_hubs_users_have_gpus_that_change(product: Product, tmp_path: Path) ->
         found.kubectl("create", "serviceaccount", "notebook")
         node = product.cluster.nodes[0].name
         with hub.running(found, tmp_path, product.notebook, node) as address:
-            alice = hub.Person(address, "alice")
+            alice = Person(address, "alice")
             alice.log_in()
             assert opened(found, "alice") == set()
             tokens = [each for each in container(found, "alice")["env"] if "TOKEN" in each["name"]]
@@ -30,7 +31,7 @@ def test_a_hubs_users_have_gpus_that_change(product: Product, tmp_path: Path) ->
             assert mounts == {"home", "jupyter-gpu-token"}, "The hub's own volumes stay."
             resize(found, alice, 2)
             resize(found, alice, 1)
-            eager = hub.Person(address, hub.EAGER)
+            eager = Person(address, hub.EAGER)
             eager.log_in()
             assert opened(found, hub.EAGER) == set(found.has(pod(hub.EAGER), 1000).usable)
             alice.stop()
@@ -50,7 +51,7 @@ def container(found: World, user: str) -> dict[str, Any]:
     return only
 
 
-def resize(found: World, person: hub.Person, gpus: int) -> None:
+def resize(found: World, person: Person, gpus: int) -> None:
     """As the slider does it: what is attached is what opens, and the server says so."""
     person.ask("PUT", "request", {"gpus": gpus})
     state = found.has(pod(person.name), 1000 * gpus)

@@ -1,8 +1,10 @@
 """Fake GPU hardware: the part of NVML that is used, told by a JSON file what it has and how it fails.
 
 ``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?, "dies":
-function?, "recovery": action?, …}], "nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]],
-"broken": true?}``. An event set tells of those ``xids`` that come after it was made; ``broken``: of none any more.
+function?, "slow": seconds?, "recovery": action?, "computing": [[pid, bytes]]?, "unnumbered": true?, …}], "nodes":
+"-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]], "broken": true?}``. An event set tells of
+those ``xids`` that come after it was made; ``broken``: of none any more. What takes PCIe's measure is noted in a file
+beside it.
 """
 
 import json
@@ -19,7 +21,10 @@ nvmlEventTypeXidCriticalError = 8  # noqa: N816 - NVML's names
 
 
 NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230
-NVML_ERROR_TIMEOUT, NVML_ERROR_UNKNOWN = 10, 999
+NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 139, 138
+NVML_TEMPERATURE_GPU, NVML_TEMPERATURE_THRESHOLD_SLOWDOWN = 0, 1
+NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
+NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_TIMEOUT, NVML_ERROR_UNKNOWN = 3, 10, 999
 
 
 class NVMLError(Exception):
@@ -88,7 +93,10 @@ def nvmlDeviceGetName(handle: int) -> bytes:  # noqa: N802
 
 
 def nvmlDeviceGetMinorNumber(handle: int) -> str:  # noqa: N802
-    return f"{_world()['nodes']}{_gpu(handle, 'MinorNumber').get('minor', handle)}"  # a node of the test
+    who = _gpu(handle, "MinorNumber")
+    if who.get("unnumbered"):
+        raise NVMLError("Not Supported", NVML_ERROR_NOT_SUPPORTED)
+    return f"{_world()['nodes']}{who.get('minor', handle)}"  # a node of the test
 
 
 def nvmlDeviceGetMemoryInfo(handle: int) -> SimpleNamespace:  # noqa: N802
@@ -124,7 +132,63 @@ def nvmlDeviceGetTopologyCommonAncestor(first: int, second: int) -> int:  # noqa
     return NVML_TOPOLOGY_SINGLE if [first, second] in _world().get("switches", []) else NVML_TOPOLOGY_SYSTEM
 
 
-def nvmlDeviceGetFieldValues(handle: int, fields: list[int]) -> list[SimpleNamespace]:  # noqa: N802
+def _sensor(handle: int, function: str, key: str) -> Any:
+    value = _gpu(handle, function).get(key)
+    if value is None:
+        raise NVMLError("Not Supported")
+    return value
+
+
+def nvmlDeviceGetTemperature(handle: int, sensor: int) -> int:  # noqa: N802
+    assert sensor == NVML_TEMPERATURE_GPU
+    return int(_sensor(handle, "Temperature", "celsius"))
+
+
+def nvmlDeviceGetTemperatureThreshold(handle: int, kind: int) -> int:  # noqa: N802
+    assert kind == NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+    return int(_sensor(handle, "TemperatureThreshold", "slowdown"))
+
+
+def nvmlDeviceGetPowerUsage(handle: int) -> int:  # noqa: N802
+    return int(_sensor(handle, "PowerUsage", "milliwatts"))
+
+
+def nvmlDeviceGetEnforcedPowerLimit(handle: int) -> int:  # noqa: N802
+    return int(_sensor(handle, "EnforcedPowerLimit", "limit"))
+
+
+def nvmlDeviceGetPcieThroughput(handle: int, counter: int) -> int:  # noqa: N802
+    kilobytes = _sensor(handle, "PcieThroughput", "pcie")
+    calls = Path(os.environ["FAKE_NVML"]).with_suffix(".pcie")
+    with calls.open("a") as file:
+        file.write(f"{handle}\n")
+    time.sleep(_gpu(handle, "PcieThroughput").get("slow", 0.02))
+    return int(kilobytes[0 if counter == NVML_PCIE_UTIL_RX_BYTES else 1])
+
+
+def nvmlDeviceGetComputeRunningProcesses(handle: int) -> list[SimpleNamespace]:  # noqa: N802
+    found = _sensor(handle, "ComputeRunningProcesses", "computing")
+    return [SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in found]
+
+
+def nvmlDeviceGetGraphicsRunningProcesses(handle: int) -> list[SimpleNamespace]:  # noqa: N802
+    found = _sensor(handle, "GraphicsRunningProcesses", "drawing")
+    return [SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in found]
+
+
+def _links(handle: int) -> list[SimpleNamespace]:
+    """Counts of KiB that grow evenly, at the rates that the world tells."""
+    rates = _gpu(handle, "FieldValues").get("nvlink")
+    if rates is None:
+        return [SimpleNamespace(nvmlReturn=3, value=SimpleNamespace(ullVal=0))] * 2
+    now = time.monotonic()
+    return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=int(rate * now))) for rate in rates]
+
+
+def nvmlDeviceGetFieldValues(handle: int, fields: list[Any]) -> list[SimpleNamespace]:  # noqa: N802
+    if len(fields) == 2:
+        assert [scope for _, scope in fields] == [2**32 - 1] * 2, "all links together"
+        return _links(handle)
     assert fields == [NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
     action = _gpu(handle, "FieldValues").get("recovery")
     return [SimpleNamespace(nvmlReturn=0 if action is not None else 3, value=SimpleNamespace(uiVal=action))]

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jupyter_gpu_node import cgroup, proc
-from jupyter_gpu_node.shares import offences, stopping
 from jupyter_gpu_node.shares.bouncer import Bouncer
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
 from jupyter_gpu_node.shares.store import Store
@@ -29,7 +28,7 @@ from jupyter_gpu_node.shares.usage_by_process import NvmlReader, Uses
 from .. import poke
 from ..neighbours import Neighbour
 from ..processes import Process, namespace
-from . import places, records
+from . import ending, places, records, stopped
 from .belief import Serving
 from .claims import Shares, apportion, claims, parted
 from .clients import Clients
@@ -95,10 +94,10 @@ class Arbiter:
         self._untidy = True
         self._users = Users(NvmlReader()) if DRIVER.exists() else None
         self._bouncer = Bouncer(
-            self._own / records.OFFENCES,
+            self._own / stopped.OFFENCES,
             self._take_away,
             pod_of=functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
-            spare=lambda: [offences.Process(one.pid, one.started) for one in self._clients.servers()],
+            spare=lambda: ending.meant(self._clients.servers()),
             reader=self._users,
             penalties=lambda gpu: rules.of(gpu).penalties,
         )
@@ -141,9 +140,9 @@ class Arbiter:
         records.sweep(self._folder, claimed - self._sentencing.taken)
         # Those of this user the bouncer has continued. Any user may write any pid there: only pods' programs are meant.
         places_of = [pod.place for pod in found.values()]
-        for process in records.stopped(self._state):
+        for process in stopped.stopped(self._state):
             if any(process.pid in place.among((process.pid,)) for place in places_of):
-                stopping.resume([offences.Process(process.pid, process.started)])
+                ending.resume([process])
         (self._own / places.NAMESPACE).write_text(str(namespace()))
 
     def _poked(self, listener: socket.socket) -> None:

@@ -1,15 +1,26 @@
-"""Ends processes: those that were found, not others that have their pids by now."""
+"""Ends processes and lets stopped ones run again: those that were found, not others that have their pids by now."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 
-from jupyter_gpu_node.shares import offences, stopping
+from jupyter_gpu_node.shares import signals
+from jupyter_gpu_node.shares.process import Process as Meant
 
 from ..processes import Process
 
 
 def end(processes: Iterable[Process]) -> None:
     """All of them but this one. Whoever is not ours to end is left to its own server."""
-    stopping.end({offences.Process(one.pid, one.started) for one in processes if one.pid != os.getpid()})
+    signals.end(meant(one for one in processes if one.pid != os.getpid()))
+
+
+def resume(processes: Iterable[Process]) -> None:
+    """Let them run again; whoever has ended, or runs, is left alone."""
+    signals.resume(meant(processes))
+
+
+def meant(processes: Iterable[Process]) -> frozenset[Meant]:
+    """The same processes as the node plugin names them."""
+    return frozenset(Meant(one.pid, one.started) for one in processes)

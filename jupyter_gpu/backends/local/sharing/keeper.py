@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jupyter_gpu_node.enforcement import MARK
-from jupyter_gpu_node.shares import offences, stopping
 
-from . import places, records
+from . import places
+from .ending import resume
 
 GATE = "JUPYTER_GPU_GATE"
 """Variable with the folder of the sockets."""
@@ -120,8 +120,9 @@ class Keeper:
     def _thaw(self) -> None:
         """Let run again whom it had stopped: the next one may be of another user, who cannot."""
         with contextlib.suppress(OSError, ValueError):
-            stopped = records.stopped_by(self._state, os.geteuid())
-            stopping.resume(offences.Process(one.pid, one.started) for one in stopped)
+            from .stopped import stopped_by  # of the arbiter's own modules, which are many: only where one failed
+
+            resume(stopped_by(self._state, os.geteuid()))
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         lock = places.open_lock(self._state)

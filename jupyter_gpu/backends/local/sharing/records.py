@@ -10,20 +10,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jupyter_gpu.model import strict
-from jupyter_gpu_node.shares import offences, stopping
-
 from ..neighbours import Neighbour, survey
-from ..processes import Process, boot
 from ..store import Session
-from . import belief, places
-
-OFFENCES = "offences.json"
-"""Of the arbiter's own files, what it keeps of offences."""
+from . import places
 
 _POD = re.compile(r"[0-9a-f]{32}")
 _LINK = re.compile(r"[0-9a-f]{16}")
-_USER = re.compile(r"[0-9]{1,10}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -54,7 +46,7 @@ class Traces:
 
 def traces(state: Path, home: Path) -> Traces:
     """As it is now; nothing of what cannot be read."""
-    return Traces(_names(home / places.OWN / "..", _POD), _names(state / places.GATES, _LINK))
+    return Traces(names(home / places.OWN / "..", _POD), names(state / places.GATES, _LINK))
 
 
 def tidy(state: Path, home: Path, found: Traces, known: Collection[str]) -> None:
@@ -83,7 +75,7 @@ def sweep(home: Path, served: Collection[tuple[str, str]]) -> None:
     A program that had a whole GPU goes on while nobody listens at that very socket: not beside the GPU's next owner.
     """
     keep = {(pod, f"{gpu}.sock") for pod, gpu in served}
-    for pod in _names(home / places.OWN / "..", _POD):
+    for pod in names(home / places.OWN / "..", _POD):
         with contextlib.suppress(OSError):
             folder = os.open(home / pod / "shares", _FOLDER)
             try:
@@ -95,27 +87,7 @@ def sweep(home: Path, served: Collection[tuple[str, str]]) -> None:
                 os.close(folder)
 
 
-def stopped(state: Path) -> frozenset[Process]:
-    """Whom arbiters of any user have stopped, as far as their own files say so."""
-    found: frozenset[Process] = frozenset()
-    for user in _names(state / places.ARBITERS, _USER):
-        with contextlib.suppress(OSError, ValueError):
-            found |= stopped_by(state, int(user))
-    return found
-
-
-def stopped_by(state: Path, user: int) -> frozenset[Process]:
-    """Whom arbiters of that user have stopped. Raises :class:`OSError`, :class:`ValueError`."""
-    with belief.opened(state, user, places.OWN) as own:
-        text = belief.read(own, OFFENCES, user, stopping.MAX_BYTES)
-    body = strict.an_object(strict.loads(text, stopping.MAX_BYTES), "what was kept of offences")
-    if body.get("boot") != boot():  # others may have their pids by now
-        return frozenset()
-    states = (offences.from_plain(state) for state in strict.required(body, "gpus", strict.an_object).values())
-    return frozenset(Process(p.pid, p.started) for state in states for one in state.values() for p in one.stopped)
-
-
-def _names(folder: Path, form: re.Pattern[str]) -> frozenset[str]:
+def names(folder: Path, form: re.Pattern[str]) -> frozenset[str]:
     """What is in a folder that is no link."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, _FOLDER)

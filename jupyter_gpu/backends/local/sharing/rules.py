@@ -16,14 +16,17 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jupyter_gpu import faults, settings_file
 from jupyter_gpu.model import strict
-from jupyter_gpu_node import share_settings
 from jupyter_gpu_node.share_settings import ShareSettings
 
 from . import last_rules, places
 from .last_rules import LastRules
+
+if TYPE_CHECKING:
+    from jupyter_gpu_node import share_rules
 
 MACHINE = Path("/etc/jupyter/jupyter_gpu_shares.json")
 NAME = "shares.json"
@@ -65,9 +68,11 @@ class Rules:
         """Clock ticks after boot from which time shares are enforced: programs that are older may have no gate."""
         return self._last.since if self._last else 0
 
-    def of(self, gpu: str) -> share_settings.Rules:
+    def of(self, gpu: str) -> share_rules.Rules:
         """Of one GPU of this host."""
-        return self.settings.of(socket.gethostname(), gpu)
+        from jupyter_gpu_node import share_rules  # only who hands out turns needs it, no server at its start
+
+        return share_rules.of(self.settings, socket.gethostname(), gpu)
 
     def look(self) -> bool:
         """In a thread: read the file; whether other rules hold from now on."""
@@ -160,7 +165,11 @@ def _unfit(about: os.stat_result, owners: set[int]) -> str:
 
 def parse(text: bytes, where: str) -> ShareSettings:
     """What such a file says; raises :class:`strict.FieldError`."""
+    if text == NOTHING:
+        return ShareSettings()
+    from jupyter_gpu_node import share_rules  # most machines set nothing, and a server must start fast
+
     try:
-        return share_settings.read(strict.loads(text, settings_file.MAX_BYTES), KEY)
+        return share_rules.read(strict.loads(text, settings_file.MAX_BYTES), KEY)
     except strict.FieldError as error:
         raise strict.FieldError(f"{where}: {error}", error.field) from None

@@ -1,0 +1,54 @@
+"""What the pod of this server gets: the scheduler's own rules, over everybody's records.
+
+Loaded with the first decision, which is made while the server serves already: its start must not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from functools import partial
+
+from jupyter_gpu.model.annotations import Allocated, Requested
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_scheduler.aging import is_overdue, stamped
+from jupyter_gpu_scheduler.decide import decide
+from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, NodeFacts, PodState
+
+from .neighbours import NODE, Neighbour, states, unknown
+from .record import Record
+
+
+def decision(
+    uid: str,
+    record: Record,
+    requested: Requested | None,
+    *,
+    busy: frozenset[str],
+    gpus: Collection[Gpu],
+    used_outside: frozenset[str],
+    neighbours: Iterable[Neighbour],
+    unreadable: bool,
+    patience: float,
+    now: float,
+) -> Allocated | None:
+    """Decide what pod ``uid`` is allocated now that it wants ``requested``; ``None``: it never wanted anything.
+
+    ``busy``: uuids that it has open; ``used_outside``: uuids that programs of no pod use; ``unreadable``: somebody
+    lives whose record cannot be read, so nothing more is handed out; ``patience`` and ``now`` in seconds since boot.
+    """
+    overdue = partial(is_overdue, patience=patience, now=now)
+    me = PodState(uid, NODE, requested, record.allocated, record.attached, record.limit, busy)
+    me = replace(me, overdue=overdue(record.allocated))
+    # What we only have not closed yet is no claim against anybody.
+    mine = {share.uuid: share.milli for share in (record.allocated.shares if record.allocated else ())}
+    others = states(neighbours, mine, overdue)
+    snapshot = ClusterSnapshot()
+    snapshot.put_node(NODE, tuple(gpus), NodeFacts(outside=used_outside))
+    for pod in (me, *others):
+        snapshot.put_pod(pod)
+    if unreadable:
+        snapshot.put_pod(unknown(tuple(gpus), others, me.held))
+    own = (made.allocated for made in decide(snapshot, NODE) if made.uid == uid)
+    after = next(own, record.allocated)
+    return stamped(after, now) if after else None

@@ -1,0 +1,37 @@
+"""Whom arbiters have stopped, as their own files say. Only who lets them run again needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+
+from jupyter_gpu.model import strict
+from jupyter_gpu_node.shares import offences, stopping
+
+from ..processes import Process, boot
+from . import belief, places, records
+
+OFFENCES = "offences.json"
+"""Of the arbiter's own files, what it keeps of offences."""
+_USER = re.compile(r"[0-9]{1,10}")
+
+
+def stopped(state: Path) -> frozenset[Process]:
+    """Whom arbiters of any user have stopped, as far as their own files say so."""
+    found: frozenset[Process] = frozenset()
+    for user in records.names(state / places.ARBITERS, _USER):
+        with contextlib.suppress(OSError, ValueError):
+            found |= stopped_by(state, int(user))
+    return found
+
+
+def stopped_by(state: Path, user: int) -> frozenset[Process]:
+    """Whom arbiters of that user have stopped. Raises :class:`OSError`, :class:`ValueError`."""
+    with belief.opened(state, user, places.OWN) as own:
+        text = belief.read(own, OFFENCES, user, stopping.MAX_BYTES)
+    body = strict.an_object(strict.loads(text, stopping.MAX_BYTES), "what was kept of offences")
+    if body.get("boot") != boot():  # others may have their pids by now
+        return frozenset()
+    states = (offences.from_plain(state) for state in strict.required(body, "gpus", strict.an_object).values())
+    return frozenset(Process(p.pid, p.started) for state in states for one in state.values() for p in one.stopped)

@@ -1,0 +1,226 @@
+"""What a GPU tells beside its load, for whoever looks closer: limits, rates, and which process has how much memory.
+
+``None`` is what a device does not tell; it is left out of the JSON and is never 0. ``docs/openapi.yaml`` describes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import strict
+from .gpu import Holder, read_command
+from .view import read_number
+
+MAX_PROCESSES = 1024
+MAX_BYTES = strict.MAX_GENERATION
+_read_bytes = strict.integer(0, MAX_BYTES)
+read_celsius = strict.integer(0, 1000)
+read_watts = read_number(100_000.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Bytes a second into the GPU and out of it."""
+
+    received: int
+    sent: int
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"received", "sent"}``."""
+        return {"received": self.received, "sent": self.sent}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "rates") -> Rates:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(strict.required(body, "received", _read_bytes), strict.required(body, "sent", _read_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUse:
+    """A process on a GPU as the driver names it."""
+
+    pid: int
+    """In the namespace of whoever asked the driver; 0 where it does not tell."""
+    memory: int | None = None
+    """Bytes of GPU memory."""
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"pid", "memory"?}``."""
+        return _told({"pid": self.pid, "memory": self.memory})
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "process") -> ProcessUse:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        pid = strict.required(body, "pid", strict.integer(0, 2**31 - 1))
+        return cls(pid, strict.optional(body, "memory", _read_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the driver tells of one GPU, before anybody asked whose the processes are."""
+
+    slowdown: int | None = None
+    """Temperature in °C at which the GPU makes itself slower."""
+    power_limit: float | None = None
+    """Watts."""
+    pcie: Rates | None = None
+    nvlink: Rates | None = None
+    processes: tuple[ProcessUse, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object; what is not told is left out."""
+        processes = None if self.processes is None else [process.to_json() for process in self.processes]
+        return {**_figures(self), **_told({"processes": processes})}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "reading") -> Reading:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        read = strict.list_of(ProcessUse.from_json, MAX_PROCESSES)
+        return cls(**_read_figures(body), processes=strict.optional(body, "processes", read))
+
+
+@dataclass(frozen=True, slots=True)
+class NamedUse:
+    """A process that the user may know of, and its GPU memory."""
+
+    pid: int
+    """As in the pod; 0 where it has none there."""
+    command: str
+    memory: int | None = None
+    """Bytes of GPU memory."""
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"pid", "command", "memory"?}``."""
+        return _told({"pid": self.pid, "command": strict.printable(self.command, 256), "memory": self.memory})
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "process") -> NamedUse:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(
+            pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),
+            command=strict.required(body, "command", read_command),
+            memory=strict.optional(body, "memory", _read_bytes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Processes that are none of the user's business: in number and in sum."""
+
+    processes: int
+    memory: int | None = None
+    """Bytes; ``None`` where one of them is not told."""
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"processes", "memory"?}``."""
+        return _told({"processes": self.processes, "memory": self.memory})
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "others") -> Others:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        number = strict.required(body, "processes", strict.integer(1, MAX_PROCESSES))
+        return cls(number, strict.optional(body, "memory", _read_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDetails:
+    """Of one GPU of a pod, as its user sees them."""
+
+    slowdown: int | None = None
+    """Temperature in °C at which the GPU makes itself slower."""
+    power_limit: float | None = None
+    """Watts."""
+    pcie: Rates | None = None
+    nvlink: Rates | None = None
+    processes: tuple[NamedUse, ...] | None = None
+    """Those of the pod, and strangers that have its GPU open."""
+    others: Others | None = None
+    """All others on the GPU: those of the pods that share it, or of the machine."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object; what is not told is left out."""
+        processes = None if self.processes is None else [process.to_json() for process in self.processes]
+        others = self.others.to_json() if self.others else None
+        return {**_figures(self), **_told({"processes": processes, "others": others})}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "details") -> GpuDetails:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        read = strict.list_of(NamedUse.from_json, MAX_PROCESSES)
+        return cls(
+            **_read_figures(body),
+            processes=strict.optional(body, "processes", read),
+            others=strict.optional(body, "others", Others.from_json),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Of all GPUs of a pod at one moment."""
+
+    time: float
+    """Seconds since the epoch on the server's clock."""
+    gpus: Mapping[str, GpuDetails] = field(default_factory=dict)
+    """By uuid; a GPU of which nothing is known is left out."""
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"time", "gpus": {uuid: {…}}}``."""
+        return {"time": self.time, "gpus": {uuid: found.to_json() for uuid, found in self.gpus.items()}}
+
+
+def read_all(value: Any, key: str = "details") -> dict[str, GpuDetails]:
+    """By uuid, checked; raises :class:`~.strict.FieldError`."""
+    return {uuid: GpuDetails.from_json(item, uuid) for uuid, item in strict.an_object(value, key).items()}
+
+
+def named(reading: Reading, known: Mapping[int, Holder]) -> GpuDetails:
+    """``reading`` for the user of a pod, who may know by name those of its processes that are ``known``, by pid.
+
+    The others are told in number and in sum: whoever shares a GPU learns nothing of what its neighbours run.
+    """
+    processes = others = None
+    if reading.processes is not None:
+        own = (use for use in reading.processes if use.pid in known)
+        processes = tuple(NamedUse(known[use.pid].pid, known[use.pid].command, use.memory) for use in own)
+        others = _sum(use for use in reading.processes if use.pid not in known)
+    return GpuDetails(reading.slowdown, reading.power_limit, reading.pcie, reading.nvlink, processes, others)
+
+
+def _sum(uses: Iterable[ProcessUse]) -> Others | None:
+    memories = [use.memory for use in uses]
+    if not memories:
+        return None
+    told = [memory for memory in memories if memory is not None]
+    return Others(min(len(memories), MAX_PROCESSES), min(sum(told), MAX_BYTES) if len(told) == len(memories) else None)
+
+
+def _figures(of: Reading | GpuDetails) -> dict[str, Any]:
+    return _told(
+        {
+            "slowdown": of.slowdown,
+            "power_limit": of.power_limit,
+            "pcie": of.pcie.to_json() if of.pcie else None,
+            "nvlink": of.nvlink.to_json() if of.nvlink else None,
+        }
+    )
+
+
+def _read_figures(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "slowdown": strict.optional(body, "slowdown", read_celsius),
+        "power_limit": strict.optional(body, "power_limit", read_watts),
+        "pcie": strict.optional(body, "pcie", Rates.from_json),
+        "nvlink": strict.optional(body, "nvlink", Rates.from_json),
+    }
+
+
+def _told(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if value is not None}

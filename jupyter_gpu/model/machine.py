@@ -1,0 +1,218 @@
+"""All GPUs of a machine: which server has which part of them, and who waits for more. What of it may be told is
+decided in :mod:`.overview`. ``docs/openapi.yaml`` describes the JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from . import strict
+from .gpu import MAX_GPUS
+from .quantity import MAX_MILLI, MILLI_PER_GPU
+from .view import GpuLoad
+
+MAX_SERVERS = 4096
+UNKNOWN = GpuLoad(None, None)
+_read_milli = strict.integer(0, MAX_MILLI)
+_read_number = strict.integer(0, MAX_SERVERS)
+
+
+class Shown(StrEnum):
+    """What of other servers is told."""
+
+    EVERYBODY = "everybody"
+    """Each, by its user's name."""
+    OWN = "own"
+    """Only those of the same user; the others in sum."""
+    TOTALS = "totals"
+    """Nothing but sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server as it is told."""
+
+    user: str
+    here: bool = False
+    folder: str = ""
+    """Only of servers of the same user; may be empty."""
+    port: int | None = None
+    ended: bool = False
+    has: int = 0
+    """Milli."""
+    owed: int = 0
+    """Milli that it waits for."""
+    position: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object; what says nothing is left out."""
+        body = {
+            "user": strict.printable(self.user, 64),
+            "here": self.here or None,
+            "folder": strict.printable(self.folder, 512) if self.folder else None,
+            "port": self.port,
+            "ended": self.ended or None,
+            "has": self.has,
+            "owed": self.owed or None,
+            "position": self.position,
+        }
+        return _told(body)
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "server") -> Server:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(
+            user=strict.required(body, "user", strict.label(64)),
+            here=strict.optional(body, "here", strict.boolean) or False,
+            folder=strict.optional(body, "folder", strict.label(512)) or "",
+            port=strict.optional(body, "port", strict.integer(1, 65535)),
+            ended=strict.optional(body, "ended", strict.boolean) or False,
+            has=strict.required(body, "has", _read_milli),
+            owed=strict.optional(body, "owed", _read_milli) or 0,
+            position=strict.optional(body, "position", strict.integer(1, 10**6)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of a GPU, in somebody's hands."""
+
+    milli: int
+    server: int | None = None
+    """Place in the list of servers; ``None``: nobody who is told."""
+    draining: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"milli", "server"?, "draining"?}``."""
+        return _told({"milli": self.milli, "server": self.server, "draining": self.draining or None})
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "part") -> Part:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(
+            milli=strict.required(body, "milli", strict.integer(1, MILLI_PER_GPU)),
+            server=strict.optional(body, "server", _read_number),
+            draining=strict.optional(body, "draining", strict.boolean) or False,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MachineGpu:
+    """One GPU, with who has which part of it."""
+
+    uuid: str
+    index: int
+    model: str
+    memory: int
+    """Bytes."""
+    healthy: bool = True
+    load: GpuLoad = UNKNOWN
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def free(self) -> int:
+        """Milli that nobody has."""
+        return MILLI_PER_GPU - sum(part.milli for part in self.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object."""
+        return {
+            "uuid": self.uuid,
+            "index": self.index,
+            "model": self.model,
+            "memory": self.memory,
+            "healthy": self.healthy,
+            "load": self.load.to_json(),
+            "parts": [part.to_json() for part in self.parts],
+            "free": self.free,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "gpu") -> MachineGpu:
+        """Checked; raises :class:`~.strict.FieldError`. ``free`` is computed again."""
+        body = strict.an_object(value, key)
+        parts = strict.required(body, "parts", strict.list_of(Part.from_json, MAX_SERVERS))
+        if sum(part.milli for part in parts) > MILLI_PER_GPU:
+            raise strict.FieldError("'parts' are more than the GPU.", "parts")
+        return cls(
+            uuid=strict.required(body, "uuid", strict.text(96)),
+            index=strict.required(body, "index", strict.integer(0, 4095)),
+            model=strict.required(body, "model", strict.text(128)),
+            memory=strict.required(body, "memory", strict.integer(0, strict.MAX_GENERATION)),
+            healthy=strict.required(body, "healthy", strict.boolean),
+            load=strict.required(body, "load", GpuLoad.from_json),
+            parts=parts,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums, which name nobody."""
+
+    gpus: int
+    free: int
+    """Milli of healthy GPUs that nobody has."""
+    used: int
+    """Milli that somebody has, or has not closed."""
+    waiting: int
+    """How many wait for GPUs."""
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"gpus", "free", "used", "waiting"}``."""
+        return {"gpus": self.gpus, "free": self.free, "used": self.used, "waiting": self.waiting}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "totals") -> Totals:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(
+            gpus=strict.required(body, "gpus", strict.integer(0, MAX_GPUS)),
+            free=strict.required(body, "free", _read_milli),
+            used=strict.required(body, "used", _read_milli),
+            waiting=strict.required(body, "waiting", strict.integer(0, 10**6)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a server's user may know of the machine, or of the node, that it runs on."""
+
+    shown: Shown
+    totals: Totals
+    gpus: tuple[MachineGpu, ...] = ()
+    """By index; none where only sums are told."""
+    servers: tuple[Server, ...] = ()
+    """The telling one first, then those of its user, then the others; those of one kind in the order of the line."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object."""
+        return {
+            "shown": self.shown.value,
+            "totals": self.totals.to_json(),
+            "gpus": [gpu.to_json() for gpu in self.gpus],
+            "servers": [server.to_json() for server in self.servers],
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "machine") -> Machine:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        gpus = strict.required(body, "gpus", strict.list_of(MachineGpu.from_json, MAX_GPUS))
+        servers = strict.required(body, "servers", strict.list_of(Server.from_json, MAX_SERVERS))
+        if any(part.server is not None and part.server >= len(servers) for gpu in gpus for part in gpu.parts):
+            raise strict.FieldError("'server' must be one of 'servers'.", "server")
+        return cls(
+            shown=Shown(strict.required(body, "shown", strict.one_of(*Shown))),
+            totals=strict.required(body, "totals", Totals.from_json),
+            gpus=gpus,
+            servers=servers,
+        )
+
+
+def _told(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if value is not None}

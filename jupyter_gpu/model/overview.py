@@ -1,0 +1,85 @@
+"""What may be told of who has the GPUs of a machine; pure.
+
+Servers of the same user are told with their folder, those of other users by the user's name, or only in sum. In a
+cluster, a pod is told the sums of its node and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .gpu import Gpu
+from .machine import MAX_SERVERS, UNKNOWN, Machine, MachineGpu, Part, Server, Shown, Totals
+from .quantity import MAX_MILLI, MILLI_PER_GPU
+from .view import GpuLoad
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one server has and waits for, and what may be said about it."""
+
+    uid: str
+    user: str
+    mine: bool
+    """Whether it belongs to the user of the server that tells."""
+    here: bool = False
+    """Whether it is the server that tells."""
+    folder: str = ""
+    port: int | None = None
+    ended: bool = False
+    """Its server is gone; what it had is not proven closed."""
+    held: Mapping[str, int] = field(default_factory=dict)
+    """Milli by uuid of the GPU."""
+    draining: frozenset[str] = frozenset()
+    """Uuids of those that it gives back."""
+    owed: int = 0
+    """Milli that it waits for."""
+    position: int | None = None
+    """Place in line."""
+
+
+def overview(gpus: Sequence[Gpu], claims: Iterable[Claim], loads: Mapping[str, GpuLoad], shown: Shown) -> Machine:
+    """What may be told of ``claims``. More than the whole of a GPU is not believed: who is asked comes first."""
+    ordered = sorted(claims, key=_order)
+    told = [claim for claim in ordered if claim.mine or shown is Shown.EVERYBODY] if shown is not Shown.TOTALS else []
+    places = {claim.uid: place for place, claim in enumerate(told[:MAX_SERVERS])}
+    cards = tuple(_gpu(gpu, ordered, places, loads) for gpu in sorted(gpus, key=lambda gpu: gpu.index))
+    totals = Totals(
+        gpus=len(cards),
+        free=sum(gpu.free for gpu in cards if gpu.healthy),
+        used=sum(MILLI_PER_GPU - gpu.free for gpu in cards),
+        waiting=sum(claim.owed > 0 for claim in ordered),
+    )
+    if shown is Shown.TOTALS:
+        return Machine(shown, totals)
+    return Machine(shown, totals, cards, tuple(_server(claim) for claim in told[:MAX_SERVERS]))
+
+
+def _order(claim: Claim) -> tuple[bool, bool, bool, int, str, str]:
+    line = claim.position or 10**6
+    return not claim.here, not claim.mine, claim.owed == 0, line, claim.user, claim.uid
+
+
+def _gpu(gpu: Gpu, claims: Iterable[Claim], places: Mapping[str, int], loads: Mapping[str, GpuLoad]) -> MachineGpu:
+    room = MILLI_PER_GPU
+    named: list[Part] = []
+    nameless: dict[bool, int] = {}
+    for claim in claims:
+        milli = min(room, claim.held.get(gpu.uuid, 0))
+        if milli <= 0:
+            continue
+        room -= milli
+        draining = claim.ended or gpu.uuid in claim.draining
+        if claim.uid in places:
+            named.append(Part(milli, places[claim.uid], draining))
+        else:
+            nameless[draining] = nameless.get(draining, 0) + milli
+    parts = (*named, *(Part(milli, None, draining) for draining, milli in sorted(nameless.items())))
+    return MachineGpu(gpu.uuid, gpu.index, gpu.model, gpu.memory, gpu.healthy, loads.get(gpu.uuid, UNKNOWN), parts)
+
+
+def _server(claim: Claim) -> Server:
+    folder, port = (claim.folder, claim.port) if claim.mine else ("", None)
+    has = min(MAX_MILLI, sum(claim.held.values()))
+    return Server(claim.user, claim.here, folder, port, claim.ended, has, claim.owed, claim.position)

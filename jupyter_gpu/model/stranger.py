@@ -1,0 +1,46 @@
+"""Programs that use a GPU and did not get it from anybody here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from . import strict
+from .gpu import read_command
+
+MAX_STRANGERS = 16
+"""Of one GPU that are told of."""
+_MAX_USER = 64
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stranger:
+    """One process, as far as it can be seen."""
+
+    pid: int
+    """0 where it has none here."""
+    command: str
+    user: str | None = None
+    """Name of the account that it runs as; None where it cannot be told."""
+
+    @property
+    def name(self) -> str:
+        """How to call it in a sentence."""
+        about = [f"process {self.pid}"] if self.pid else []
+        about += [self.user] if self.user else []
+        return f"{self.command} ({', '.join(about)})" if about else self.command
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object."""
+        user = strict.printable(self.user, _MAX_USER) if self.user else None
+        return {"pid": self.pid, "command": strict.printable(self.command, 256), "user": user}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "stranger") -> Stranger:
+        """Checked; raises :class:`~.strict.FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(
+            pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),
+            command=strict.required(body, "command", read_command),
+            user=strict.optional(body, "user", strict.label(_MAX_USER)),
+        )

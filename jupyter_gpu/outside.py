@@ -1,0 +1,65 @@
+"""What a program that belongs to no Jupyter server is told: which ones run, what it would get, how to say yes to it.
+
+Such are scripts of cron, what papermill runs, kernels that another editor starts, a terminal beside Jupyter. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+_WAYS = "gpu.connect(url, token), 'jupyter gpu … --url', or JUPYTER_GPU_URL"
+_FEW = 5
+NONE = (
+    "No Jupyter server was found that has jupyter-gpu. Run this in a notebook or a terminal of one, start one with "
+    f"'jupyter lab', or say which one it is: {_WAYS}."
+)
+GONE = (
+    "The Jupyter server that this program belongs to does not run any more. Start it again in the same folder, or say "
+    f"which one to use instead: gpu.connect() for the one that runs here, {_WAYS}."
+)
+
+
+class Place(NamedTuple):
+    """A server that runs here, as people know it."""
+
+    url: str
+    folder: str
+    container: bool
+    """Whether its device rules hold all programs of its container."""
+
+    def __str__(self) -> str:
+        return f"{self.url} (folder {self.folder})" if self.folder else self.url
+
+
+def none(sudo_user: str) -> str:
+    """Said where none runs; ``sudo_user`` is who called sudo, if it was called."""
+    return f"{NONE} It runs by sudo: servers of {sudo_user!r} are found without sudo." if sudo_user else NONE
+
+
+def told(places: Sequence[Place]) -> str:
+    """Said where ``places`` run, at least one."""
+    names = "; ".join(map(str, places[:_FEW])) + (f"; and {len(places) - _FEW} more" if len(places) > _FEW else "")
+    if len(places) == 1:
+        there = f"One runs here: {names}. To use its GPUs, say so: gpu.connect(), 'jupyter gpu … --connect', or"
+        ways = f"{there} JUPYTER_GPU_URL."
+    else:
+        there = f"{len(places)} run here: {names}. To use the GPUs of one, say which: gpu.connect(url),"
+        ways = f"{there} 'jupyter gpu … --url', or JUPYTER_GPU_URL."
+    return f"This program was not started by a Jupyter server that has jupyter-gpu. {ways} {_gets(places)}"
+
+
+def note(server: Mapping[str, str]) -> str:
+    """Said beside what is only looked at; ``server`` as OutsideServer names it."""
+    place = Place(server["url"], server["folder"], False)
+    return f"Of the server at {place}. This terminal is outside of it; to change its GPUs from here, add --connect."
+
+
+def _gets(places: Sequence[Place]) -> str:
+    shared = "They are the server's: its notebooks use them, too, and they stay taken when this program ends."
+    if all(place.container for place in places):
+        return f"{shared} CUDA_VISIBLE_DEVICES is not set here."
+    return (
+        f"{shared} Nothing guards this program: device rules do not hold it, CUDA_VISIBLE_DEVICES is not set here, and "
+        "a GPU that it opens shows as used by a program outside."
+    )

@@ -1,0 +1,29 @@
+"""Which process is which, as far as ``/proc`` tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """``pid``, its parent, and so on, as far as ``/proc`` tells."""
+    seen: set[int] = set()
+    while pid > 0 and pid not in seen:
+        seen.add(pid)
+        yield pid
+        pid = _stat(pid)[0]
+
+
+def started(pid: int) -> int:
+    """When that process began, in ticks since the boot: its pid may be another's by now. 0: there is none."""
+    return _stat(pid)[1]
+
+
+def _stat(pid: int) -> tuple[int, int]:
+    try:
+        # The command stands in brackets and may itself hold any character: what follows the last bracket is safe.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return int(fields[1]), int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return 0, 0

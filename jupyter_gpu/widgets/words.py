@@ -1,0 +1,52 @@
+"""The page's words in the language of the kernel, for pages that have no translation of their own.
+
+In JupyterLab and Notebook the page's own language is used. Elsewhere that of the kernel's locale, from the same
+language packs, if one is installed beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from importlib.resources import files
+
+_DOMAIN = "jupyter_gpu"
+_GROUP = "jupyterlab.languagepack"
+_MOST = 1000
+
+
+def language(environ: Mapping[str, str]) -> str:
+    """Such as ``de_DE``; empty for English and where none is set."""
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        if value := environ.get(name):
+            found = re.match(r"[a-z]{2,3}(_[A-Z]{2})?", value)
+            return "" if found is None or found[0].startswith("en") else found[0]
+    return ""
+
+
+def catalog(environ: Mapping[str, str]) -> dict[str, str]:
+    """By the English words; empty where there is no translation."""
+    wanted = language(environ)
+    packs = {entry.name: entry.value for entry in entry_points(group=_GROUP)} if wanted else {}
+    for name in (wanted, *(name for name in sorted(packs) if name.partition("_")[0] == wanted.partition("_")[0])):
+        if name in packs:
+            try:
+                file = files(packs[name].partition(":")[0]) / "locale" / name / "LC_MESSAGES" / f"{_DOMAIN}.json"
+                return read_catalog(json.loads(file.read_text(encoding="utf-8")))
+            except (ImportError, OSError, ValueError):
+                return {}
+    return {}
+
+
+def read_catalog(body: object) -> dict[str, str]:
+    """What is in a file of a language pack, which is from outside."""
+    if not isinstance(body, Mapping):
+        return {}
+    found = {}
+    for key, value in list(body.items())[:_MOST]:
+        text = value[0] if isinstance(value, list) and value else value
+        if key and isinstance(key, str) and isinstance(text, str) and text:
+            found[key] = text
+    return found

@@ -1,0 +1,73 @@
+/** Asks the server for what is no part of the stream, while somebody looks at it. */
+import { useEffect, useState } from 'react';
+import { Reader } from './check';
+import { get } from './request';
+import { IGpuModel } from './tokens';
+
+/** What came of it. */
+export interface IAnswer<T> {
+  readonly known: T | null;
+  /** Why the last question was not answered. */
+  readonly failure: Error | null;
+}
+
+/** Milliseconds. */
+export interface IPace {
+  /** Between two questions. */
+  readonly pause: number;
+  /** From the first to the second one, where the first may find little. */
+  readonly second?: number;
+}
+
+/**
+ * What `path` has, asked again and again while `on` and while samples arrive: those stop in a hidden
+ * tab and in a panel that is not in sight.
+ */
+export function useAsked<T>(
+  model: IGpuModel,
+  path: string,
+  read: Reader<T>,
+  on: boolean,
+  { pause, second }: IPace
+): IAnswer<T> {
+  const [answer, setAnswer] = useState<IAnswer<T>>({ known: null, failure: null });
+  useEffect(() => {
+    if (!on) {
+      return;
+    }
+    let last = -Infinity;
+    let busy = false;
+    const controller = new AbortController();
+    const ask = async () => {
+      if (busy) {
+        return;
+      }
+      busy = true;
+      last = Date.now();
+      try {
+        const known = await get(model.settings, path, read, controller.signal);
+        setAnswer({ known, failure: null });
+      } catch (reason) {
+        if (!controller.signal.aborted) {
+          setAnswer(({ known }) => ({ known, failure: reason as Error }));
+        }
+      } finally {
+        busy = false;
+      }
+    };
+    const slot = () => {
+      if (Date.now() - last >= pause) {
+        void ask();
+      }
+    };
+    void ask();
+    const timer = second === undefined ? undefined : setTimeout(() => void ask(), second);
+    model.sampled.connect(slot);
+    return () => {
+      clearTimeout(timer);
+      controller.abort();
+      model.sampled.disconnect(slot);
+    };
+  }, [model, path, read, on, pause, second]);
+  return answer;
+}

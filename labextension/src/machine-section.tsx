@@ -1,0 +1,40 @@
+/** The section "This machine": closed at first; what it shows is loaded when it is opened. */
+import { PageConfig } from '@jupyterlab/coreutils';
+import React, { lazy, Suspense, useState } from 'react';
+import type { IMachineProps } from './machine';
+import { NotLoaded } from './not-loaded';
+import { patiently } from './patiently';
+
+const Machine = lazy(
+  async () =>
+    (await patiently(
+      'the machine',
+      () => import(/* webpackChunkName: "machine" */ './machine-styled')
+    )) ?? {
+      default: NotLoaded
+    }
+);
+
+/** Nothing where the administrator shows it to nobody. */
+export function MachineSection({ model, trans }: IMachineProps): React.JSX.Element | null {
+  const [open, setOpen] = useState(false);
+  if (PageConfig.getOption('jupyterGpuMachine') === 'nobody') {
+    return null;
+  }
+  const cluster = model.view?.backend === 'kubernetes';
+  return (
+    <details
+      className="jp-gpu-Section jp-gpu-Machine"
+      onToggle={event => setOpen(event.currentTarget.open)}
+    >
+      <summary>
+        <h3>{cluster ? trans.__('This node') : trans.__('This machine')}</h3>
+      </summary>
+      {open && (
+        <Suspense fallback={null}>
+          <Machine model={model} trans={trans} />
+        </Suspense>
+      )}
+    </details>
+  );
+}

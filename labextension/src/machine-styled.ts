@@ -1,0 +1,3 @@
+/** {@link Machine} with its style: what is loaded when somebody wants to see it. */
+import '../style/machine.css';
+export { default } from './machine';

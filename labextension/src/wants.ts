@@ -1,0 +1,97 @@
+/**
+ * What a notebook says of the GPUs that it wants, in its metadata: `"jupyter_gpu": {"wants": {"gpus": 2, "memory": …}}`.
+ * Pure. Anybody may have written it, so it is checked, and nothing comes of it but a button.
+ */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { IView } from './api';
+import { FieldError, fields, integer, number, Reader } from './check';
+import { formatBytes, MILLI_PER_GPU } from './quantity';
+import type { IWish } from './request';
+import { gpus } from './sentence';
+
+/** The key in the notebook's metadata. */
+export const KEY = 'jupyter_gpu';
+
+/** So many GPUs, each with so much memory; `memory` in bytes, or as a text such as "20GiB". */
+export interface IWants {
+  readonly milli: number;
+  readonly memory: number | string | null;
+}
+
+/** What the metadata says; with `problem`, why it is not understood. */
+export type Wants = IWants | { readonly problem: string } | null;
+
+const MOST = 1_000_000;
+
+const amount: Reader<number> = (value, field) => {
+  const milli = number(0, MOST / MILLI_PER_GPU)(value, field) * MILLI_PER_GPU;
+  const whole = Math.round(milli);
+  if (whole < 1 || Math.abs(milli - whole) > 1e-6) {
+    throw new FieldError(field, 'a number of GPUs above 0, such as 2 or 0.5');
+  }
+  return whole;
+};
+
+const memory: Reader<number | string> = (value, field) => {
+  if (typeof value !== 'string') {
+    return integer(1, Number.MAX_SAFE_INTEGER)(value, field);
+  }
+  if (!/^\d{1,15}(\.\d{1,3})? ?([KMGTP]i?)?B?$/.test(value)) {
+    throw new FieldError(field, 'a number of bytes, or a text such as "20GiB"');
+  }
+  return value;
+};
+
+/** What `metadata`, the value under {@link KEY}, says of GPUs. */
+export function parseWants(metadata: unknown): Wants {
+  try {
+    if (metadata === undefined || metadata === null) {
+      return null;
+    }
+    return fields(metadata, KEY).maybe('wants', (value, field) => {
+      const wants = fields(value, field);
+      return { milli: wants.get('gpus', amount), memory: wants.maybe('memory', memory) };
+    });
+  } catch (error) {
+    if (error instanceof FieldError) {
+      return { problem: error.message };
+    }
+    throw error;
+  }
+}
+
+/** `metadata` that says so from now on, or says nothing of GPUs any more; what else it says stays. `null`: nothing is left. */
+export function withWants(metadata: unknown, wants: IWants | null): Record<string, unknown> | null {
+  const known = typeof metadata === 'object' && metadata && !Array.isArray(metadata);
+  const all: Record<string, unknown> = { ...(known ? metadata : {}) };
+  delete all.wants;
+  if (wants) {
+    const { milli } = wants;
+    all.wants = {
+      gpus: milli / MILLI_PER_GPU,
+      ...(wants.memory === null ? {} : { memory: wants.memory })
+    };
+  }
+  return Object.keys(all).length ? all : null;
+}
+
+/** What a click would ask for, to have what is wanted or as much of it as the limit allows; `null`: nothing to gain. */
+export function offer(wants: IWants, view: IView): IWish | null {
+  const milli = Math.min(wants.milli, view.limit);
+  if (milli <= view.amounts.requested) {
+    return null;
+  }
+  return { milli, ...(wants.memory === null ? {} : { memory: wants.memory }) };
+}
+
+/** What this server has asked for, as a notebook remembers it. */
+export function asked(view: IView): IWants {
+  return { milli: view.amounts.requested, memory: view.requested?.memory ?? null };
+}
+
+/** `"2 GPUs"`, `"2 GPUs with 20 GiB each"`. */
+export function describe({ milli, memory }: IWants, trans: TranslationBundle): string {
+  const of = gpus(milli, trans);
+  const each = typeof memory === 'number' ? formatBytes(memory) : memory;
+  return each === null ? of : trans.__('%1 with %2 each', of, each);
+}

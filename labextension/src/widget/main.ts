@@ -1,0 +1,116 @@
+/**
+ * The slider that `gpu` shows in a cell: an ES module for anywidget, bundled into `jupyter_gpu/widgets/page.js`. It has
+ * the panel's readers and words.
+ *
+ * A page may belong to another server than the kernel, as behind a gateway. So it asks its own server which one it
+ * is, and goes through the kernel unless that is the kernel's. Nothing that it hears is kept in the widget's state.
+ */
+import { IView } from '../api';
+import { formatGpus } from '../quantity';
+import { gpus } from '../sentence';
+import { ShareHistory } from '../share-history';
+import { instanceAt, pageLink } from './direct';
+import { here } from './endpoint';
+import { Face } from './face';
+import { ILink, IListener } from './link';
+import { IModel, KernelLink } from './through-kernel';
+import { translation } from './translation';
+import { Wishes } from './wishes';
+
+/** Moments of a share that are kept: what is shown is of the last second. */
+const KEPT = 60;
+/** Seconds between two samples, at most about so many; a longer gap is one. */
+const INTERVAL = 2.5;
+
+/** Show `model` in `el`; returns how to end. */
+function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
+  const trans = translation(model.get('_words'));
+  const shares = new ShareHistory(KEPT);
+  let link: ILink | null = null;
+  let leave: () => void = () => undefined;
+  let view: IView | null = null;
+  let trouble = '';
+  let ended = false;
+
+  const wishes = new Wishes(async milli => link?.wish(milli), draw);
+  const face = new Face(trans, {
+    commit: milli => void wishes.make(milli),
+    retry: () => link?.retry()
+  });
+  el.append(face.root);
+
+  function draw(): void {
+    const instead = trouble ? saved() : trans.__('Looking for the server…');
+    face.show({ view, pending: wishes.pending, trouble, error: wishes.error, instead, shares });
+  }
+
+  /** What the notebook was saved with. */
+  function saved(): string {
+    const [attached, limit] = ['attached', 'limit'].map(name => Number(model.get(name)) * 1000);
+    return limit > 0
+      ? trans.__('Last known: %1 of %2 attached', formatGpus(attached), gpus(limit, trans))
+      : '';
+  }
+
+  const listener: IListener = {
+    view: next => {
+      view = next;
+      link?.samples(
+        listener,
+        next.gpus.some(gpu => gpu.milli < 1000)
+      );
+      draw();
+    },
+    sample: next => {
+      shares.push(next, INTERVAL);
+      draw();
+    },
+    trouble: words => {
+      trouble = words;
+      draw();
+    }
+  };
+
+  function connect(next: ILink): void {
+    leave();
+    view = null;
+    trouble = '';
+    link = next;
+    leave = next.join(listener);
+    draw();
+  }
+
+  const where = here();
+  let known = '';
+  /** Again when the kernel finds its server, or another one. */
+  async function choose(): Promise<void> {
+    const told = model.get('_instance');
+    const its = typeof told === 'string' ? told : '';
+    if (link && (!its || its === known)) {
+      return;
+    }
+    const own = where && its && (await instanceAt(where)) === its ? where : null;
+    if (ended || (link && its === known)) {
+      return;
+    }
+    known = its;
+    if (own) {
+      connect(pageLink(own, trans));
+    } else if (!(link instanceof KernelLink)) {
+      connect(new KernelLink(model, trans));
+    }
+  }
+
+  const again = () => void choose();
+  model.on('change:_instance', again);
+  draw();
+  void choose();
+  return () => {
+    ended = true;
+    model.off('change:_instance', again);
+    leave();
+    face.root.remove();
+  };
+}
+
+export default { render };

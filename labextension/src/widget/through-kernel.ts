@@ -1,0 +1,211 @@
+/**
+ * Through the kernel, for pages that do not reach its server: Voilà, a gateway, VS Code. The kernel tells a page that is
+ * looked at every few seconds how it stands, also while a cell runs; so silence is a sign. It hears wishes only
+ * between cells. All this goes in messages: nothing of it is saved with the notebook.
+ */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { IView, parseMessage } from '../api';
+import { fields, FieldError, text } from '../check';
+import { ILink, IListener, isNewer } from './link';
+
+/** What is used of a widget's model in a page. */
+export interface IModel {
+  get(name: string): unknown;
+  on(name: string, callback: (...args: never[]) => void): void;
+  off(name: string, callback: (...args: never[]) => void): void;
+  send(content: unknown): void;
+}
+
+/** Milliseconds: after so long without a word; between two words of the page that it is looked at; until it is told why it takes so long. */
+export interface ITimes {
+  readonly silence: number;
+  readonly look: number;
+  readonly slow: number;
+}
+
+const TIMES: ITimes = { silence: 9000, look: 15_000, slow: 2000 };
+
+/** One slider's way. */
+export class KernelLink implements ILink {
+  constructor(
+    private readonly model: IModel,
+    private readonly trans: TranslationBundle,
+    private readonly times: ITimes = TIMES
+  ) {}
+
+  join(listener: IListener): () => void {
+    this.listener = listener;
+    this.model.on('msg:custom', this.hear);
+    this.model.on('comm_live_update', this.suspect);
+    document.addEventListener('visibilitychange', this.look);
+    this.looks = setInterval(this.look, this.times.look);
+    this.look();
+    return () => {
+      this.listener = null;
+      this.model.off('msg:custom', this.hear);
+      this.model.off('comm_live_update', this.suspect);
+      document.removeEventListener('visibilitychange', this.look);
+      clearInterval(this.looks);
+      clearTimeout(this.watchdog);
+      this.fail('');
+    };
+  }
+
+  wish(milli: number): Promise<void> {
+    const id = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 12)}`;
+    const busy = this.trans.__('The kernel is busy. It asks for that when its cell ends.');
+    let told = false;
+    const slow = setTimeout(() => {
+      told = true;
+      this.tell(busy);
+    }, this.times.slow);
+    const answered = new Promise<void>((resolve, reject) => {
+      this.waiting = { id, resolve, reject };
+    });
+    this.send({ type: 'wish', id, milli });
+    this.look();
+    return answered.finally(() => {
+      clearTimeout(slow);
+      this.waiting = null;
+      if (told && !this.silent) {
+        this.tell('');
+      }
+    });
+  }
+
+  samples(): void {
+    // The kernel sends them where there is a time share.
+  }
+
+  retry(): void {
+    this.silent = false;
+    this.tell('');
+    this.look();
+  }
+
+  private readonly hear = (content: unknown) => {
+    try {
+      const body = fields(content, 'message');
+      if (body.get('type', text(32)) === 'answer') {
+        this.answer(body.get('id', text(64)), body.get('error', text(4096)));
+      } else {
+        this.receive(content);
+      }
+    } catch (error) {
+      if (!(error instanceof FieldError)) {
+        throw error;
+      }
+      console.warn(`jupyter-gpu: a message of the kernel was left out: ${error.message}`);
+    }
+  };
+
+  private receive(content: unknown): void {
+    const message = parseMessage(content);
+    this.heardFrom();
+    if (message?.type === 'view') {
+      if (this.lost) {
+        this.lost = false;
+        this.tell('');
+      }
+      if (isNewer(message.view, this.view)) {
+        this.view = message.view;
+        this.listener?.view(message.view);
+      }
+    } else if (message?.type === 'sample') {
+      this.listener?.sample(message.sample);
+    } else if (message?.type === 'error') {
+      this.lost = true;
+      this.tell(message.message);
+    }
+  }
+
+  /** It lives. */
+  private heardFrom(): void {
+    this.heard = true;
+    if (this.silent) {
+      this.silent = false;
+      this.tell('');
+    }
+    this.expect();
+  }
+
+  private answer(id: string, error: string): void {
+    this.heardFrom();
+    if (this.waiting?.id === id) {
+      if (error) {
+        this.waiting.reject(new Error(error));
+      } else {
+        this.waiting.resolve();
+      }
+    }
+  }
+
+  /** The page is looked at. A hidden one says nothing, so the kernel falls silent, too. */
+  private readonly look = () => {
+    if (document.visibilityState === 'visible') {
+      this.send({ type: 'look' });
+      if (this.watchdog === undefined) {
+        this.expect();
+      }
+    } else {
+      clearTimeout(this.watchdog);
+      this.watchdog = undefined;
+    }
+  };
+
+  /** The kernel's end may have closed; it has a moment to prove otherwise. */
+  private readonly suspect = () => {
+    this.send({ type: 'look' });
+    this.expect(this.times.slow);
+  };
+
+  private send(content: unknown): void {
+    try {
+      this.model.send(content);
+    } catch {
+      // no connection, which shows by silence
+    }
+  }
+
+  /** Expect a word within `wait`. */
+  private expect(wait = this.times.silence): void {
+    clearTimeout(this.watchdog);
+    this.watchdog = setTimeout(this.fallSilent, wait);
+  }
+
+  private readonly fallSilent = () => {
+    this.watchdog = undefined;
+    this.silent = true;
+    const { trans } = this;
+    const words = this.heard
+      ? trans.__(
+          'The kernel does not answer. If it was restarted or has ended, run this cell again.'
+        )
+      : trans.__('No kernel answers here. Run this cell again, or wait if its kernel is busy.');
+    this.fail(words);
+    this.tell(words);
+  };
+
+  private fail(words: string): void {
+    this.waiting?.reject(new Error(words));
+  }
+
+  private tell(words: string): void {
+    this.listener?.trouble(words);
+  }
+
+  private listener: IListener | null = null;
+  private view: IView | null = null;
+  private heard = false;
+  /** It was not heard of for too long. */
+  private silent = false;
+  /** It does not reach its server. */
+  private lost = false;
+  private looks: ReturnType<typeof setInterval> | undefined;
+  private watchdog: ReturnType<typeof setTimeout> | undefined;
+  private waiting: {
+    readonly id: string;
+    readonly resolve: () => void;
+    readonly reject: (error: Error) => void;
+  } | null = null;
+}

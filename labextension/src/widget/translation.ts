@@ -1,0 +1,34 @@
+/** The slider's language: the page's, where our extension runs in it; else the kernel's, which sends the words along. */
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+const KEY = Symbol.for('jupyter-gpu.translation');
+
+type Page = Record<symbol, TranslationBundle | undefined>;
+
+/** Lend the page's translation to the sliders in its cells. */
+export function lendTranslation(trans: TranslationBundle): void {
+  (globalThis as unknown as Page)[KEY] = trans;
+}
+
+/** The page's translation, or one made of `words`: translations by the English words. */
+export function translation(words: unknown): TranslationBundle {
+  return (globalThis as unknown as Page)[KEY] ?? fromWords(words);
+}
+
+/** Only what is used of a bundle. */
+function fromWords(words: unknown): TranslationBundle {
+  const known = new Map(Object.entries((words ?? {}) as Record<string, unknown>));
+  const __ = (english: string, ...values: (string | number)[]) => {
+    const found = known.get(english);
+    return fill(typeof found === 'string' ? found : english, values);
+  };
+  return { __ } as TranslationBundle;
+}
+
+/** `"%1 of %2"` with its values. */
+export function fill(pattern: string, values: readonly (string | number)[]): string {
+  return pattern.replace(/%(\d)/g, (all, n: string) => {
+    const value = values.at(Number(n) - 1);
+    return value === undefined ? all : String(value);
+  });
+}

@@ -1,0 +1,44 @@
+/**
+ * Wishes, one at a time: while one is on its way a newer one waits, and replaces what waited before it. So the server
+ * gets them in order, and a late answer never overwrites a newer wish.
+ */
+export class Wishes {
+  /** What is asked for and not answered; null: nothing. */
+  pending: number | null = null;
+  /** What the last one was refused with. */
+  error = '';
+
+  /** `changed` is called when `pending` or `error` did. */
+  constructor(
+    private readonly send: (milli: number) => Promise<void>,
+    private readonly changed: () => void
+  ) {}
+
+  async make(milli: number): Promise<void> {
+    const mine = ++this.newest;
+    this.pending = milli;
+    this.error = '';
+    this.changed();
+    if (this.busy) {
+      return;
+    }
+    this.busy = true;
+    let sent = mine - 1;
+    while (sent !== this.newest) {
+      sent = this.newest;
+      try {
+        await this.send(this.pending);
+      } catch (error) {
+        if (sent === this.newest) {
+          this.error = error instanceof Error ? error.message : String(error);
+        }
+      }
+    }
+    this.busy = false;
+    this.pending = null;
+    this.changed();
+  }
+
+  private busy = false;
+  private newest = 0;
+}

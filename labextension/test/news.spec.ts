@@ -1,0 +1,187 @@
+/** What is told of a wait, and to whom. */
+import { IView, parseView } from '../src/api';
+import { follow, IFollowed, INews, isWorthSaying } from '../src/news';
+import { claim, patience } from '../src/claim';
+import { view } from './server';
+
+interface IState {
+  phase: string;
+  requested?: number;
+  attached?: number;
+  generation?: number;
+  instance?: string;
+  gpus?: [string, string][];
+}
+
+const now = ({
+  phase,
+  requested = 2000,
+  attached = 0,
+  generation = 1,
+  instance = 'one',
+  gpus = []
+}: IState): IView =>
+  parseView(
+    view({
+      instance,
+      version: 1,
+      phase,
+      settled: phase !== 'Waiting' && phase !== 'Attaching',
+      amounts: { requested, allocated: attached, attached, draining: 0 },
+      requested: { generation, milli: requested },
+      gpus: gpus.map(([uuid, state], index) => ({
+        ...{ uuid, index, state, model: 'H100', memory: 1, milli: 1000, users: [] }
+      }))
+    }),
+    'view'
+  );
+
+/** What is told while these states follow each other, a second apart. */
+function told(...states: IState[]): string[] {
+  let before: IFollowed | null = null;
+  const all: INews[] = [];
+  states.forEach((state, i) => {
+    const { followed, news } = follow(before, now(state), i * 1000);
+    before = followed;
+    all.push(...news);
+  });
+  expect(new Set(all.map(({ id }) => id)).size).toBe(all.length);
+  return all.map(({ kind, waited }) => `${kind} ${waited / 1000}`);
+}
+
+const waiting = { phase: 'Waiting' };
+
+test('they came, over what is between', () => {
+  const attaching = { phase: 'Attaching' };
+  expect(told(waiting, waiting, attaching, { phase: 'Ready', attached: 2000 })).toEqual(['came 3']);
+});
+
+test('some came, then the rest', () => {
+  const some = { ...waiting, attached: 1000 };
+  const rest = { phase: 'Ready', attached: 2000 };
+  expect(told(waiting, { phase: 'Attaching' }, some, some, rest)).toEqual(['partly 2', 'came 4']);
+});
+
+test('they cannot come any more', () => {
+  expect(told(waiting, { phase: 'Refused' })).toEqual(['cannot 1']);
+});
+
+test('nothing of what somebody did: asked for less, for something that is refused, for something else', () => {
+  const kept = { phase: 'Ready', requested: 1000, attached: 1000, generation: 2 };
+  expect(told({ ...waiting, attached: 1000 }, kept)).toEqual([]);
+  expect(told(waiting, { phase: 'Refused', requested: 9000, generation: 2 })).toEqual([]);
+  expect(told({ phase: 'Idle', requested: 0 }, { phase: 'Ready', attached: 2000 })).toEqual([]);
+});
+
+test('a new wish that waits is a wait of its own', () => {
+  const more = { ...waiting, requested: 3000, generation: 2 };
+  const all = { phase: 'Ready', requested: 3000, attached: 3000, generation: 2 };
+  expect(told(waiting, waiting, more, all)).toEqual(['came 1']);
+});
+
+test('one that stopped working, once, and none that was broken before or at another server', () => {
+  const good = { phase: 'Ready', gpus: [['a', 'attached']] as [string, string][] };
+  const bad = { phase: 'Degraded', gpus: [['a', 'unhealthy']] as [string, string][] };
+  expect(told(good, bad, bad)).toEqual(['lost 0']);
+  expect(told(bad, bad)).toEqual([]);
+  expect(told(good, { ...bad, instance: 'two' })).toEqual([]);
+});
+
+test('a server that started again has no wait of before', () => {
+  expect(told(waiting, { phase: 'Ready', attached: 2000, instance: 'two' })).toEqual([]);
+});
+
+test('whatever comes: nothing is told of the first view, nothing twice, and waits are only ever told with their wish', () => {
+  let seed = 7;
+  const random = (most: number) => (seed = (seed * 48271) % 2147483647) % most;
+  const phases = ['Idle', 'Pending', 'Waiting', 'Attaching', 'Releasing', 'Ready', 'Degraded'];
+  for (let round = 0; round < 100; round++) {
+    let before: IFollowed | null = null;
+    let generation = 1;
+    for (let i = 0; i < 20; i++) {
+      generation += random(4) === 0 ? 1 : 0;
+      const state = now({
+        phase: phases[random(phases.length)],
+        attached: 1000 * random(3),
+        generation,
+        gpus: [['a', random(2) ? 'attached' : 'unhealthy']]
+      });
+      const { followed, news }: ReturnType<typeof follow> = follow(before, state, i);
+      for (const { kind, waited } of news) {
+        expect(before).not.toBeNull();
+        expect(waited).toBeGreaterThanOrEqual(0);
+        if (kind !== 'lost') {
+          expect(before!.wait?.generation).toBe(generation);
+        }
+      }
+      // The same view again is never news.
+      expect(follow(followed, state, i).news).toEqual([]);
+      before = followed;
+    }
+  }
+});
+
+test('said only where it is not seen anyway, or after a long wait', () => {
+  const seen = { hidden: false, open: true };
+  const elsewhere = { hidden: false, open: false };
+  const hidden = { hidden: true, open: true };
+  const of = (kind: INews['kind'], waited: number) => ({ kind, id: '', waited });
+  for (const sight of [elsewhere, hidden]) {
+    expect(isWorthSaying(of('came', 2000), sight)).toBe(false);
+    expect(isWorthSaying(of('came', 4000), sight)).toBe(true);
+    expect(isWorthSaying(of('lost', 0), sight)).toBe(true);
+  }
+  expect(isWorthSaying(of('came', 4000), seen)).toBe(false);
+  expect(isWorthSaying(of('cannot', 40_000), seen)).toBe(true);
+  expect(isWorthSaying(of('lost', 0), seen)).toBe(false);
+});
+
+describe('claims', () => {
+  const store = () => {
+    const items = new Map<string, string>();
+    return {
+      getItem: (key: string) => items.get(key) ?? null,
+      setItem: (key: string, value: string) => void items.set(key, value)
+    };
+  };
+
+  test('the first gets it, and old ones are forgotten', () => {
+    const shared = store();
+    for (let i = 0; i < 200; i++) {
+      expect([claim(shared, `${i}`), claim(shared, `${i}`)]).toEqual([true, false]);
+    }
+    expect((JSON.parse(shared.getItem('jupyter-gpu:told')!) as string[]).length).toBe(50);
+  });
+
+  test.each(['nonsense', '{}', 'null', '[1, 2]'])(
+    'what others wrote there is no harm: %s',
+    text => {
+      const shared = store();
+      shared.setItem('jupyter-gpu:told', text);
+      expect(claim(shared, 'a')).toBe(true);
+    }
+  );
+
+  test('where nothing can be stored everybody has it', () => {
+    const none = {
+      getItem: () => null,
+      setItem: () => {
+        throw new Error('full');
+      }
+    };
+    expect([claim(none, 'a'), claim(none, 'a')]).toEqual([true, true]);
+  });
+
+  test('the tab in front goes first, hidden ones by how long ago they were seen', () => {
+    const order = [
+      patience(true, false, 0),
+      patience(false, false, 0),
+      patience(false, true, 0),
+      patience(false, true, 60_000),
+      patience(false, true, 1e9)
+    ];
+    expect(order).toEqual([...order].sort((a, b) => a - b));
+    expect(new Set(order).size).toBe(5);
+    expect(order[4]).toBeLessThanOrEqual(1000);
+  });
+});

@@ -1,0 +1,96 @@
+/** The parts of the slider in a cell that decide. */
+import { isNewer } from '../../src/widget/link';
+import { IView } from '../../src/api';
+import { endpoint } from '../../src/widget/endpoint';
+import { fill, lendTranslation, translation } from '../../src/widget/translation';
+import { Wishes } from '../../src/widget/wishes';
+import { nullTranslator } from '@jupyterlab/translation';
+
+const HERE = 'http://127.0.0.1:8888/user/ann/lab/tree/x.ipynb';
+
+test('with a token: header and stream have it', () => {
+  const where = endpoint({ baseUrl: '/user/ann/', token: 'abc' }, HERE, '_xsrf=x')!;
+  expect(where.request).toBe('http://127.0.0.1:8888/user/ann/jupyter-gpu/api/v1/request');
+  expect(where.status).toBe('http://127.0.0.1:8888/user/ann/jupyter-gpu/api/v1/status');
+  expect(where.stream).toBe('ws://127.0.0.1:8888/user/ann/jupyter-gpu/api/v1/stream?token=abc');
+  expect(where.headers.Authorization).toBe('token abc');
+  expect(where.headers['X-XSRFToken']).toBeUndefined();
+});
+
+test('with cookies: the header repeats the one against cross-site requests', () => {
+  const where = endpoint(
+    { baseUrl: '/' },
+    HERE.replace('http', 'https'),
+    'a=1; _xsrf=2%7Cab; b=2'
+  )!;
+  expect(where.stream).toBe('wss://127.0.0.1:8888/jupyter-gpu/api/v1/stream');
+  expect(where.headers['X-XSRFToken']).toBe('2|ab');
+  expect(where.headers.Authorization).toBeUndefined();
+});
+
+test.each([
+  [null],
+  [{}],
+  [{ baseUrl: 3 }],
+  [{ baseUrl: 'https://elsewhere.example/', token: 'abc' }]
+])('no configuration, or one that leads elsewhere: %j is no server of this page', config => {
+  expect(endpoint(config, HERE, '')).toBeNull();
+});
+
+test('older views are left out; those of a server that started anew are not', () => {
+  const at = (instance: string, version: number) => ({ instance, version }) as IView;
+  expect(isNewer(at('a', 6), at('a', 5))).toBe(true);
+  expect(isNewer(at('a', 5), at('a', 5))).toBe(false);
+  expect(isNewer(at('a', 4), at('a', 5))).toBe(false);
+  expect(isNewer(at('b', 1), at('a', 5))).toBe(true);
+  expect(isNewer(at('a', 1), null)).toBe(true);
+});
+
+describe('wishes', () => {
+  const setUp = () => {
+    const sent: { milli: number; resolve: () => void; reject: (error: Error) => void }[] = [];
+    const send = (milli: number) =>
+      new Promise<void>((resolve, reject) => sent.push({ milli, resolve, reject }));
+    return { sent, wishes: new Wishes(send, () => undefined) };
+  };
+  const soon = () => new Promise(resolve => setImmediate(resolve));
+
+  test('one at a time, and only the newest of those that waited', async () => {
+    const { sent, wishes } = setUp();
+    [1000, 2000, 3000].forEach(milli => void wishes.make(milli));
+    expect(sent.map(one => one.milli)).toEqual([1000]);
+    expect(wishes.pending).toBe(3000);
+    sent[0].resolve();
+    await soon();
+    expect(sent.map(one => one.milli)).toEqual([1000, 3000]);
+    sent[1].resolve();
+    await soon();
+    expect(wishes.pending).toBeNull();
+  });
+
+  test('the error of one that was replaced is not shown', async () => {
+    const { sent, wishes } = setUp();
+    void wishes.make(1000);
+    void wishes.make(2000);
+    sent[0].reject(new Error('old'));
+    await soon();
+    expect(wishes.error).toBe('');
+    sent[1].reject(new Error('Your limit is 1 GPU.'));
+    await soon();
+    expect(wishes.error).toBe('Your limit is 1 GPU.');
+    expect(wishes.pending).toBeNull();
+    void wishes.make(0);
+    expect(wishes.error).toBe('');
+  });
+});
+
+test('words: those of the kernel, unless the page has its own', () => {
+  const { __ } = translation({ '%1 of %2': '%1 von %2', 'Try again': 7 });
+  expect(__('%1 of %2', '1', 4)).toBe('1 von 4');
+  expect(__('Try again')).toBe('Try again');
+  expect(translation(null).__('%1 GPUs', 2)).toBe('2 GPUs');
+  expect(fill('%1 and %2', ['a'])).toBe('a and %2');
+  const page = nullTranslator.load('jupyter_gpu');
+  lendTranslation(page);
+  expect(translation({ x: 'y' })).toBe(page);
+});

@@ -1,0 +1,17 @@
+"""Which process is meant: what a Jupyter server needs of this package before the first share exists. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Process:
+    """A process, also after its pid belongs to another one."""
+
+    pid: int
+    started: int
+    """When, as the kernel counts it."""
+
+
+Processes = frozenset[Process]

@@ -1,0 +1,57 @@
+"""Stops processes, lets them run again, and ends them. It blocks: for a thread.
+
+A pid that was given to another process is never signalled (:func:`jupyter_gpu_node.proc.meant`).
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterable
+
+from .. import proc
+from .process import Process
+
+_log = logging.getLogger(__name__)
+
+
+def stop(processes: Iterable[Process]) -> frozenset[Process]:
+    """Those of them that got the signal."""
+    return frozenset(process for process in sorted(processes) if _send(process, signal.SIGSTOP))
+
+
+def resume(processes: Iterable[Process]) -> None:
+    """Let them run again; whoever has ended, or runs, is left alone."""
+    for process in sorted(processes):
+        _send(process, signal.SIGCONT)
+
+
+def end(processes: Iterable[Process]) -> None:
+    """For ever: stopped ones, too."""
+    for process in sorted(processes):
+        _send(process, signal.SIGKILL)
+
+
+def identified(pid: int) -> Process | None:
+    """The process that has this pid now."""
+    start = proc.process_start_time(pid)
+    return None if start is None else Process(pid, start)
+
+
+def there(processes: Iterable[Process]) -> frozenset[Process]:
+    """Those of them that have not ended."""
+    return frozenset(process for process in processes if identified(process.pid) == process)
+
+
+def _send(process: Process, number: signal.Signals) -> bool:
+    try:
+        with proc.meant(process.pid, process.started) as descriptor:
+            if descriptor is None:
+                return False
+            signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError) as error:
+        _log.warning("Process %s cannot be sent %s: %s", process.pid, number.name, error)
+        return False
+    return True

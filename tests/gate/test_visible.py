@@ -1,0 +1,313 @@
+"""CUDA_VISIBLE_DEVICES follows the server at the moment in which a program looks for GPUs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu.attached import AttachedGpu, Hint
+from jupyter_gpu.visible import BUS_ORDER, NAMED_BY, ORDER, OURS, VISIBLE, WANTED, changes
+
+from .building import GATE, PROGRAMS, Built, build, command
+from .looking import LOOK
+from .place import Place, Program
+
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+ASKED = (VISIBLE, OURS, WANTED, ORDER, NAMED_BY)
+UUIDS = tuple(f"GPU-{i:08x}-0000-0000-0000-{i:012x}" for i in (1, 2, 3, 18))
+GPUS = tuple(AttachedGpu(uuid, index, f"/dev/nvidia{index}") for index, uuid in enumerate(UUIDS))
+
+Ask = Callable[[str, Mapping[str, str]], dict[str, str | None]]
+
+
+def hint(*indices: int, simulated: bool = False, enforced: bool = False) -> Hint:
+    """What a server tells of GPUs with these indices."""
+    return Hint("one", 1, simulated, tuple(GPUS[i] for i in indices), enforced)
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """The rules in C, under sanitizers."""
+    program = tmp_path_factory.mktemp("visible") / "visible"
+    command("gcc", "-std=gnu11", "-g", "-O1", "-Wall", "-Werror", *SANITIZERS, GATE / "visible.c",
+            PROGRAMS / "visible.c", "-o", program)  # fmt: skip
+    process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin
+    assert process.stdout
+    stdin, stdout = process.stdin, process.stdout
+
+    def word() -> bytes:
+        text = b""
+        while (one := stdout.read(1)) not in (b"\0", b""):
+            text += one
+        assert one, "The program ended."
+        return text
+
+    def ask(file: str, environ: Mapping[str, str]) -> dict[str, str | None]:
+        words = [file, *(f"+{environ[name]}" if name in environ else "-" for name in ASKED)]
+        stdin.write(b"".join(word.encode() + b"\0" for word in words))
+        stdin.flush()
+        answer = word().decode()
+        if answer == ".":
+            return {}
+        own = word().decode()
+        return {VISIBLE: answer[1:], OURS: answer[1:], WANTED: own[1:] if own[0] == "+" else None}
+
+    yield ask
+    stdin.close()
+    assert process.wait(30) == 0
+    stdout.close()
+
+
+ENTRIES = st.sampled_from(
+    ["0", "1", "2", "3", "17", "-1", "", " 1 ", "1x", "GPU-", "GPU-0000000", "GPU-00000001", "MIG-1", *UUIDS, "9" * 12]
+)
+VALUES = st.lists(ENTRIES, max_size=5).map(",".join)
+ENVIRONMENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        VISIBLE: VALUES,
+        OURS: VALUES,
+        WANTED: VALUES,
+        ORDER: st.sampled_from([BUS_ORDER, "FASTEST_FIRST"]),
+        NAMED_BY: st.sampled_from(["uuid", "index"]),
+    },
+)
+HINTS = st.builds(
+    lambda indices, simulated, enforced: hint(*sorted(indices), simulated=simulated, enforced=enforced),
+    st.sets(st.sampled_from(range(4))), st.booleans(), st.booleans(),
+)  # fmt: skip
+
+
+@settings(max_examples=400)
+@given(said=HINTS, environ=ENVIRONMENTS, ours=st.booleans())
+def test_both_forms_of_the_rules_are_the_same(gate: Ask, said: Hint, environ: dict[str, str], ours: bool) -> None:
+    """In Python and in C, whatever is attached and whatever is in the environment."""
+    if ours and VISIBLE in environ:
+        environ = environ | {OURS: environ[VISIBLE]}
+    assert gate(said.to_text(), environ) == changes(environ, said)
+
+
+@settings(max_examples=300)
+@given(said=HINTS, environ=ENVIRONMENTS)
+def test_nothing_is_seen_that_is_not_attached(said: Hint, environ: dict[str, str]) -> None:
+    """In soft mode, whatever a user chose; and to do it again, as a child does, changes nothing."""
+    made = changes(environ, said)
+    if said.simulated:
+        assert made == {}
+    if not made:
+        return
+    by_index = {str(gpu.index): gpu.uuid for gpu in said.gpus}
+    seen = [by_index.get(one, one) for one in (made[VISIBLE] or "").split(",") if one]
+    if not said.enforced:
+        assert set(seen) <= {gpu.uuid for gpu in said.gpus}
+        assert environ.get(ORDER) == BUS_ORDER or not set((made[VISIBLE] or "").split(",")) & set(by_index)
+    child = {name: value for name, value in {**environ, **made}.items() if value is not None}
+    assert changes(child, said) == made
+
+
+@settings(max_examples=300)
+@given(text=st.one_of(st.text(max_size=200), HINTS.map(Hint.to_text).flatmap(
+    lambda text: st.integers(0, len(text) - 1).map(lambda size: text[:size])
+)))  # fmt: skip
+def test_what_is_no_whole_file_changes_nothing(gate: Ask, text: str) -> None:
+    """Garbage, and each beginning of a file."""
+    assert gate(text.replace("\0", "").encode("utf-8", "replace").decode(), {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("environ", "attached", "value"),
+    [
+        ({}, (1, 2), f"{UUIDS[1]},{UUIDS[2]}"),
+        ({}, (), ""),
+        ({NAMED_BY: "index", ORDER: BUS_ORDER}, (1, 3), "1,3"),
+        ({NAMED_BY: "index"}, (1,), UUIDS[1]),
+        ({VISIBLE: "0,2", ORDER: BUS_ORDER}, (1, 2), "2"),
+        ({VISIBLE: "0,2"}, (1, 2), UUIDS[2]),
+        ({VISIBLE: "GPU-00000002"}, (1, 2), UUIDS[1]),
+        ({VISIBLE: f"2,GPU-ffffffff,{UUIDS[1]}", ORDER: BUS_ORDER}, (1, 2), "2"),
+        ({VISIBLE: "-1"}, (1, 2), ""),
+        ({VISIBLE: "7", OURS: "7"}, (0,), UUIDS[0]),
+        ({VISIBLE: "7", OURS: "7", WANTED: "0,1", ORDER: BUS_ORDER}, (1,), "1"),
+    ],
+)
+def test_values(gate: Ask, environ: dict[str, str], attached: tuple[int, ...], value: str) -> None:
+    """All that is attached; of a choice, what is attached of it; as CUDA reads it."""
+    said = hint(*attached)
+    made = changes(environ, said)
+    assert made[VISIBLE] == made[OURS] == value
+    assert gate(said.to_text(), environ) == made
+
+
+def test_where_the_system_guards_a_choice_stays(gate: Ask) -> None:
+    """And so does no choice: CUDA sees what it can open. A list of ours is kept up."""
+    said = hint(1, enforced=True)
+    for environ in ({}, {VISIBLE: "0"}, {VISIBLE: "1", OURS: "0"}):
+        assert gate(said.to_text(), environ) == changes(environ, said) == {}
+    ours = {VISIBLE: "", OURS: ""}
+    assert gate(said.to_text(), ours) == changes(ours, said)
+    assert changes(ours, said)[VISIBLE] == UUIDS[1]
+    indexed = {**ours, NAMED_BY: "index", ORDER: BUS_ORDER}
+    assert changes(indexed, said)[VISIBLE] == "0"
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+class Machine:
+    """Four stand-in GPUs, a server's file, and programs that look."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.file = place.folder / "attached"
+
+    def tell(self, said: Hint) -> None:
+        """As the server does it: in one step."""
+        new = self.file.with_suffix(".new")
+        new.write_text(said.to_text())
+        new.replace(self.file)
+
+    def look(self, code: str = "look()", **env: str) -> Program:
+        """A program; `env` in place of what nobody has chosen."""
+        gpus = ",".join(f"{uuid}:64" for uuid in UUIDS)
+        own = {"JUPYTER_GPU_STANDIN_GPUS": gpus, "JUPYTER_GPU_ATTACHED": str(self.file)}
+        return Program(["python3", "-c", LOOK + code], self.place.env() | own | env)
+
+    def sees(self, code: str = "look()", **env: str) -> list[str]:
+        """What it says."""
+        with self.look(code, **env) as program:
+            return program.lines()
+
+
+@pytest.fixture
+def machine(place: Place, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """In soft mode; nobody has chosen anything."""
+    for name in ASKED:
+        monkeypatch.delenv(name, raising=False)
+    return Machine(place)
+
+
+def test_a_program_sees_what_is_attached_when_it_looks(machine: Machine) -> None:
+    """Whatever its environment was when it started: none, the one of an earlier time, or all of them."""
+    machine.tell(hint(1, 2))
+    both = [f"0 2 3 | {UUIDS[1]},{UUIDS[2]}"]
+    assert machine.sees() == both
+    assert machine.sees(**{VISIBLE: "", OURS: ""}) == both
+    assert machine.sees(**{VISIBLE: UUIDS[0], OURS: UUIDS[0]}) == both
+    machine.tell(hint())
+    assert machine.sees(**{VISIBLE: UUIDS[0], OURS: UUIDS[0]}) == ["100 | "]
+
+
+def test_a_gpu_that_comes_is_seen_at_the_next_look(machine: Machine) -> None:
+    """Until the driver has found one: it does not look again, and children get what is attached then."""
+    machine.tell(hint())
+    with machine.look("look(); input(); look(); input(); look(); subprocess.run([sys.executable, '-c', sys.orig_argv[2]"
+                      ".split('look(); input()')[0] + 'look()'])") as program:  # fmt: skip
+        assert program.line() == "100 |"
+        machine.tell(hint(0))
+        program.tell("go on")
+        assert program.line() == f"0 1 | {UUIDS[0]}"
+        machine.tell(hint(0, 3))
+        program.tell("go on")
+        assert program.line() == f"0 1 | {UUIDS[0]}"
+        assert program.line() == f"0 1 18 | {UUIDS[0]},{UUIDS[3]}"
+
+
+def test_what_the_user_chose_is_narrowed(machine: Machine) -> None:
+    """And known again later, and by children: with the next GPU they see more of it."""
+    machine.tell(hint(1))
+    chosen = {VISIBLE: "0,1", ORDER: BUS_ORDER}
+    assert machine.sees(**chosen) == ["0 2 | 1"]
+    assert machine.sees(**chosen | {VISIBLE: "1"}) == ["0 2 | 1"]
+    assert machine.sees(**chosen | {VISIBLE: "-1"}) == ["100 | "]
+    assert machine.sees(**chosen | {VISIBLE: "GPU-ffffffff"}) == ["100 | "]
+    code = (
+        f"look(); open({str(machine.file)!r}, 'w').write({hint(0, 1).to_text()!r}); look(); "
+        "subprocess.run([sys.executable, '-c', sys.orig_argv[2].partition('look(); open')[0] + 'look()'])"
+    )
+    machine.tell(hint())
+    assert machine.sees(code, **chosen) == ["100 | ", "0 1 2 | 0,1", "0 1 2 | 0,1"]
+
+
+def test_the_driver_is_left_alone_where_nobody_tells(machine: Machine) -> None:
+    """No file, half a file, simulated GPUs, a guarded pod, another machine: the variable stays as it is."""
+    asked = {VISIBLE: UUIDS[3], OURS: UUIDS[3]}
+    as_ever = [f"0 18 | {UUIDS[3]}"]
+    assert machine.sees(**asked) == as_ever
+    machine.file.write_text(hint(0).to_text()[:-2])
+    assert machine.sees(**asked) == as_ever
+    machine.file.write_text(hint(0).to_text() + "\n" * 20_000)
+    assert machine.sees(**asked) == as_ever
+    machine.tell(hint(0, simulated=True))
+    assert machine.sees(**asked) == as_ever
+    machine.tell(hint(0, enforced=True))
+    assert machine.sees() == ["0 1 2 3 18 | -"]
+    machine.tell(hint(0))
+    assert machine.sees(JUPYTER_GPU_GATE_BOOT="0" * 36, **asked) == as_ever
+    assert machine.sees(JUPYTER_GPU_GATE="", **asked) == [f"0 1 | {UUIDS[0]}"]
+    machine.file.unlink()
+    os.mkfifo(machine.file)
+    assert machine.sees(**asked) == as_ever
+
+
+def test_a_shim_leaves_the_variable_alone(built: Built, short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pod the system guards the GPUs, and no variable changes what its gate does."""
+    for name in ASKED:
+        monkeypatch.delenv(name, raising=False)
+    machine = Machine(Place(built, short, "shim"))
+    machine.tell(hint(0))
+    assert machine.sees() == ["0 1 2 3 18 | -"]
+
+
+@pytest.mark.parametrize("sanitizer", ["-fsanitize=address,undefined", "-fsanitize=thread"])
+def test_many_threads_look_at_once(
+    tmp_path_factory: pytest.TempPathFactory, short: Path, sanitizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under sanitizers, where what is attached has changed: each thread gets an answer, and nothing is reported."""
+    for name in ASKED:
+        monkeypatch.delenv(name, raising=False)
+    machine = Machine(Place(build(tmp_path_factory.mktemp("visible"), [sanitizer]), short))
+    source, program = machine.place.folder / "looks.c", machine.place.folder / "looks"
+    source.write_text(THREADS)
+    gate = machine.place.built.gate
+    command("gcc", "-g", "-O1", sanitizer, "-pthread", source, "-o", program, "-L", gate, "-l:libcuda.so.1",
+            "-Wl,--allow-shlib-undefined")  # fmt: skip
+    gpus = ",".join(f"{uuid}:64" for uuid in UUIDS)
+    own = {"JUPYTER_GPU_STANDIN_GPUS": gpus, "JUPYTER_GPU_ATTACHED": str(machine.file), VISIBLE: "", OURS: ""}
+    # That a change and the driver's own reading of the variable fall together is for nobody to rule out.
+    machine.tell(hint(2) if "thread" in sanitizer else hint())
+    with Program([str(program)], machine.place.env() | own) as running:
+        assert running.line() == "ready"
+        machine.tell(hint(2))
+        running.tell("end")
+        assert running.lines() == ["32"]
+
+
+THREADS = """
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+int cuInit(unsigned);
+static _Atomic int found;
+static void *look(void *nothing) {
+    int result;
+    while ((result = cuInit(0)) == 100) {}
+    if (result == 0) atomic_fetch_add(&found, 1);
+    return nothing;
+}
+int main(void) {
+    pthread_t threads[32];
+    for (int i = 0; i < 32; i++) pthread_create(&threads[i], NULL, look, NULL);
+    puts("ready");
+    fflush(stdout);
+    getchar();
+    for (int i = 0; i < 32; i++) pthread_join(threads[i], NULL);
+    return printf("%d\\n", found) < 0;
+}
+"""

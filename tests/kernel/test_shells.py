@@ -1,0 +1,102 @@
+"""Lines for shells: whatever a value holds, a shell reads exactly that."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu.attached import AttachedGpu, Hint
+from jupyter_gpu.cli.environment import outdated, shell_variables
+from jupyter_gpu.cli.shells import SHELLS, lines
+from jupyter_gpu.model.errors import InvalidRequest
+from jupyter_gpu.visible import NAMED_BY, ORDER, OURS, VISIBLE, WANTED, start
+
+from .builders import gpu, view
+
+NASTY = r"""a'b"c\d$HOME`id`$(id);!x!1 #{e} \' \\n ~ * """
+EVALS = {
+    "sh": ["sh", "-c", 'eval "$LINES_OF_IT"; printf %s "$X"; printf "[%s]" "${Y-none}"'],
+    "bash": ["bash", "-c", 'eval "$LINES_OF_IT"; printf %s "$X"; printf "[%s]" "${Y-none}"'],
+    "zsh": ["zsh", "-c", 'eval "$LINES_OF_IT"; printf %s "$X"; printf "[%s]" "${Y-none}"'],
+    "fish": ["fish", "-c", 'eval $LINES_OF_IT; printf %s "$X"; set -q Y; or printf "[none]"'],
+    "tcsh": ["tcsh", "-fc", 'eval "$LINES_OF_IT:q"; printenv X | tr -d "\\n"; if (! $?Y) printf "[none]"'],
+}
+HERE = [shell for shell, command in EVALS.items() if shutil.which(command[0])]
+
+
+@pytest.mark.parametrize("shell", HERE)
+def test_a_real_shell_reads_what_was_written(shell: str, tmp_path: Path) -> None:
+    """Of those that are installed: nothing in a value is run, and what is to go is gone."""
+    text = lines({"X": NASTY, "Y": None}, shell)
+    env = {"LINES_OF_IT": text, "Y": "there", "HOME": str(tmp_path)}
+    done = subprocess.run(EVALS[shell], env=os.environ | env, capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == (f"{NASTY}[none]", "")
+
+
+@settings(max_examples=50)
+@given(value=st.text().filter(str.isprintable))
+def test_any_value_comes_through(value: str) -> None:
+    """In the shell that every machine has."""
+    value = value.encode("utf-8", "ignore").decode()
+    done = subprocess.run(["sh", "-c", lines({"X": value}, "sh") + '; printf %s "$X"'], capture_output=True, timeout=30)
+    assert done.stdout.decode() == value
+
+
+def test_the_words_of_each_shell() -> None:
+    """As their manuals have them; a semicolon in csh, whose `eval` makes one line of all."""
+    variables = {"X": "a'!\\", "Y": None}
+    assert lines(variables, "sh") == lines(variables, "zsh") == "export X='a'\"'\"'!\\'\nunset Y"
+    assert lines(variables, "fish") == "set -gx X 'a\\'!\\\\'\nset -e Y"
+    assert lines(variables, "csh") == lines(variables, "tcsh") == "setenv X 'a'\\''\\!\\';\nunsetenv Y;"
+    assert json.loads(lines(variables, "json")) == variables
+    assert all(lines({}, shell) == "" for shell in SHELLS if shell != "json")
+
+
+@pytest.mark.parametrize(("name", "value"), [("X", "a\nb"), ("X", "a\x1bb"), ("X Y", "a"), ("X;id", None)])
+def test_what_is_no_plain_text_is_refused(name: str, value: str | None) -> None:
+    """A line end would begin a command in some shell."""
+    with pytest.raises(InvalidRequest, match="cannot be printed"):
+        lines({name: value}, "sh")
+
+
+GPUS = tuple(AttachedGpu(gpu(i).uuid, i, gpu(i).path) for i in range(3))
+
+
+def test_a_shell_is_given_what_is_attached() -> None:
+    """Whatever it had; with numbers only in the order that gives them their meaning; the same where it is enforced."""
+    soft, guarded = (Hint("one", 1, False, GPUS[1:], enforced) for enforced in (False, True))
+    both = f"{GPUS[1].uuid},{GPUS[2].uuid}"
+    assert shell_variables({}, soft) == {ORDER: "PCI_BUS_ID", VISIBLE: both, OURS: both, WANTED: None}
+    assert shell_variables({}, guarded) == shell_variables({}, soft)
+    assert shell_variables({NAMED_BY: "index"}, soft)[VISIBLE] == "1,2"
+    assert shell_variables({NAMED_BY: "index"}, guarded)[VISIBLE] == "0,1"
+    assert shell_variables({NAMED_BY: "index", ORDER: "FASTEST_FIRST"}, soft)[VISIBLE] == both
+    assert shell_variables({}, Hint("one", 1, False))[VISIBLE] == ""
+    assert shell_variables({}, Hint("one", 1, True, GPUS)) == {}
+
+
+def test_a_shell_with_an_older_list_is_told() -> None:
+    """If that is ours: who chose another one needs no word, and neither does anybody where it is enforced."""
+    now = view(1000, simulated=False)
+    assert 'eval "$(jupyter gpu env)"' in outdated(now, {VISIBLE: "", OURS: ""}, {})
+    assert outdated(now, {VISIBLE: gpu(0).uuid, OURS: gpu(0).uuid}, {}) == ""
+    assert outdated(now, {VISIBLE: "2", OURS: ""}, {}) == ""
+    assert outdated(now, {}, {}) == ""
+    assert outdated(view(1000), {VISIBLE: "", OURS: ""}, {}) == "", "Simulated."
+
+
+def test_who_starts_a_program_leaves_what_was_chosen_for_it() -> None:
+    """What it has of the server's own is narrowed, as a batch system gave that to the server."""
+    soft = Hint("one", 1, False, GPUS[1:2])
+    site = {VISIBLE: "0,1", ORDER: "PCI_BUS_ID"}
+    assert start(site, site, soft) == {VISIBLE: "1", OURS: "1", WANTED: "0,1"}
+    assert start({**site, VISIBLE: "2"}, site, soft) == {}
+    assert start({}, {}, soft) == {VISIBLE: GPUS[1].uuid, OURS: GPUS[1].uuid, WANTED: None}
+    assert start({}, {}, Hint("one", 1, False, GPUS, True)) == {}

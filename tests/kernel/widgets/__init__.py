@@ -1,0 +1,1 @@
+"""The kernel's side of the slider in a cell."""

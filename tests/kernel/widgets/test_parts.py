@@ -1,0 +1,168 @@
+"""What the slider's parts decide."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.view import User
+from jupyter_gpu.widgets import words
+from jupyter_gpu.widgets.attention import Attention
+from jupyter_gpu.widgets.messages import Look, Wish, read_message, saved_line
+from jupyter_gpu.widgets.wishes import Wishes
+
+from ..builders import view
+from ..servers import await_
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "id", "milli", "x"]), inner),
+)
+
+
+@given(ANYTHING)
+def test_anything_may_come_from_a_page(content: Any) -> None:
+    """What is no message is left out; nothing raises."""
+    found = read_message(content)
+    assert found is None or isinstance(found, (Look, Wish))
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ({"type": "look"}, Look()),
+        ({"type": "wish", "id": "a", "milli": 1500}, Wish("a", 1500)),
+        ({"type": "wish", "id": "a" * 65, "milli": 1}, None),
+        ({"type": "wish", "id": "a", "milli": -1}, None),
+        ({"type": "wish", "id": "a", "milli": True}, None),
+        ({"type": "wish", "milli": 1}, None),
+        ({"type": "drop"}, None),
+    ],
+)
+def test_messages(content: Any, found: Any) -> None:
+    """Each is read wholly or not at all."""
+    assert read_message(content) == found
+
+
+@given(st.text(min_size=3), st.integers(1, 2**31 - 1))
+def test_no_name_in_the_saved_line(name: str, pid: int) -> None:
+    """Whatever processes and notebooks are called."""
+    users = (User(pid, name, notebook=f"{name}.ipynb"), User(pid, name))
+    with_names = view(0, generation=2, draining=(0,), users=users)
+    assert saved_line(with_names) == "GPU: giving back GPU 0…"
+    assert saved_line(None) == "GPU: no Jupyter server with jupyter-gpu was found here"
+
+
+class Clock:
+    """Goes when it is told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_attention_ends() -> None:
+    """A page that says nothing more is not told anything: messages would keep an idle kernel from being ended."""
+    clock = Clock()
+    attention = Attention(clock)
+    assert not attention.held
+    attention.look()
+    assert attention.held
+    clock.now = 41
+    assert not attention.held
+
+
+def test_attention_lasts_while_a_cell_runs() -> None:
+    """The kernel hears no page until its end, so who looked at its beginning is told how it stands."""
+    clock = Clock()
+    attention = Attention(clock)
+    attention.look()
+    attention.cell_begins()
+    clock.now = 1000
+    assert attention.held
+    attention.cell_ends()
+    clock.now = 1039
+    assert attention.held
+    clock.now = 1041
+    assert not attention.held
+    attention.cell_begins()
+    assert not attention.held
+    attention.look()  # shown by that very cell
+    clock.now = 2000
+    assert attention.held
+
+
+def test_wishes() -> None:
+    """One at a time; of those that wait the newest; each is answered once."""
+    go = threading.Event()
+    made: list[int] = []
+    done: list[tuple[int, str]] = []
+
+    def make(milli: int) -> str:
+        made.append(milli)
+        go.wait(10)
+        return "no" if milli == 3 else ""
+
+    wishes = Wishes(make)
+    for milli in (1, 2, 3):
+        wishes.ask(milli, lambda error, milli=milli: done.append((milli, error)))  # type: ignore[misc]
+        await_(lambda: made)
+    assert wishes.pending
+    assert done == [(2, "")]
+    go.set()
+    await_(lambda: len(done) == 3)
+    assert made == [1, 3]
+    assert done == [(2, ""), (1, ""), (3, "no")]
+    assert not wishes.pending
+
+
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({}, ""),
+        ({"LANG": "C.UTF-8"}, ""),
+        ({"LANG": "en_GB.UTF-8"}, ""),
+        ({"LANG": "de_DE.UTF-8"}, "de_DE"),
+        ({"LANG": "de_DE.UTF-8", "LC_ALL": "fr_FR"}, "fr_FR"),
+        ({"LANG": "eo"}, "eo"),
+    ],
+)
+def test_language(environ: dict[str, str], found: str) -> None:
+    """Of the kernel's locale, as everywhere."""
+    assert words.language(environ) == found
+
+
+def test_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From an installed language pack, the same as JupyterLab's; a near one where that very one is missing."""
+    folder = tmp_path / "pack_de_DE" / "locale" / "de_DE" / "LC_MESSAGES"
+    folder.mkdir(parents=True)
+    (tmp_path / "pack_de_DE" / "__init__.py").touch()
+    body = {"": {"language": "de"}, "Try again": ["Noch einmal"], "%1 GPU": "%1 GPU", "Waiting": [""], "x": 3}
+    (folder / "jupyter_gpu.json").write_text(json.dumps(body))
+    info = tmp_path / "pack_de_DE-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: pack_de_DE\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[jupyterlab.languagepack]\nde_DE = pack_de_DE\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    wanted = {"Try again": "Noch einmal", "%1 GPU": "%1 GPU"}
+    assert words.catalog({"LANG": "de_DE.UTF-8"}) == wanted
+    assert words.catalog({"LANG": "de_AT.UTF-8"}) == wanted
+    assert words.catalog({"LANG": "fr_FR.UTF-8"}) == {}
+    assert words.catalog({}) == {}
+    (folder / "jupyter_gpu.json").write_text("{")
+    assert words.catalog({"LANG": "de_DE.UTF-8"}) == {}
+
+
+@given(ANYTHING)
+def test_any_catalog(body: Any) -> None:
+    """A file of a pack may hold anything."""
+    found = words.read_catalog(body)
+    assert all(isinstance(key, str) and isinstance(value, str) for key, value in found.items())

@@ -1,0 +1,92 @@
+"""``GET details``: what is known of the GPUs beside their load, for whoever looks closer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from jupyter_gpu.app import GpuExtension
+from jupyter_gpu.model.details import Details, GpuDetails
+from jupyter_gpu.monitoring.recent import Recent
+from jupyter_gpu.routes import VIEWERS
+from jupyter_gpu.viewers import Viewers
+from jupyter_gpu_node import fakes
+
+from .conftest import Call
+from .test_openapi import schema
+
+CLOSED = schema("Details", closed=True)
+
+
+async def test_limits_rates_and_memory_by_process(call: Call, put: Call, extension: GpuExtension) -> None:
+    """Of this server's GPUs: its own processes that have one open by name, all others in number and in sum."""
+    assert (await call("details")).body["gpus"] == {}
+    view = (await put({"gpus": 1})).body
+    (card,) = view["gpus"]
+    home = os.path.dirname(card["path"])  # noqa: PTH120
+    fakes.write_load(home, card["uuid"], 0.5, 2**30)
+    await asyncio.sleep(2.1)
+    found = (await call("details")).body
+    CLOSED.validate(found)
+    one = found["gpus"][card["uuid"]]
+    assert (one["slowdown"], one["power_limit"]) == (90, 300.0)
+    assert one["processes"] == []
+    assert one["others"] == {"processes": 1, "memory": 2**30}, "it has the GPU not open, so it is not ours"
+    with open(card["path"], "rb"):  # noqa: PTH123
+        await asyncio.sleep(2.1)
+        one = (await call("details")).body["gpus"][card["uuid"]]
+    assert [(use["pid"], use["memory"]) for use in one["processes"]] == [(os.getpid(), 2**30)]
+    assert "others" not in one
+
+
+async def test_the_sample_has_temperature_and_power(call: Call, put: Call) -> None:
+    """What is cheap to ask comes with every sample."""
+    await put({"gpus": 1})
+    (load,) = (await call("sample")).body["gpus"].values()
+    assert load["temperature"] > 0
+    assert load["power"] > 0
+
+
+async def test_many_who_ask_cost_one_look(call: Call, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At one moment and within seconds."""
+    assert extension.serverapp is not None
+    viewers = extension.serverapp.web_app.settings[VIEWERS]
+    assert isinstance(viewers, Viewers)
+    taken = 0
+
+    async def details() -> Details:
+        nonlocal taken
+        taken += 1
+        return Details(1.5, {"GPU-1": GpuDetails(90)})
+
+    monkeypatch.setattr(viewers.backend, "details", details)
+    answers = await asyncio.gather(*(call("details") for _ in range(5)))
+    answers.append(await call("details"))
+    assert taken == 1
+    assert {str(answer.body) for answer in answers} == {"{'time': 1.5, 'gpus': {'GPU-1': {'slowdown': 90}}}"}
+    assert answers[0].headers["Cache-Control"] == "no-store"
+
+
+async def test_what_fails_is_not_kept() -> None:
+    """The next who asks has another try; who goes away takes nothing from the others."""
+    outcomes = [RuntimeError("no"), 1, 2]
+
+    async def take() -> object:
+        await asyncio.sleep(0.01)
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    recent = Recent(take, 60)
+    with pytest.raises(RuntimeError):
+        await recent.now()
+    first, second = asyncio.create_task(recent.now()), asyncio.create_task(recent.now())
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == 1
+    assert await recent.now() == 1
+    recent._seconds = 0
+    assert await recent.now() == 2

@@ -1,0 +1,79 @@
+"""``GET machine``: all GPUs of the machine, as far as the administrator lets users see them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.app import GpuExtension
+from jupyter_gpu.model.machine import Machine
+
+from .conftest import Call
+from .test_openapi import schema
+
+CLOSED = schema("Machine", closed=True)
+
+
+async def test_all_gpus_and_their_users(call: Call, put: Call, jp_root_dir: Path) -> None:
+    """This server first, with its folder; every GPU, its own or free."""
+    await put({"gpus": 1.5})
+    answer = await call("machine")
+    assert answer.code == 200
+    CLOSED.validate(answer.body)
+    machine = Machine.from_json(answer.body)
+    assert (machine.totals.gpus, machine.totals.free, machine.totals.waiting) == (4, 2500, 0)
+    (server,) = machine.servers
+    assert (server.here, server.has) == (True, 1500)
+    assert sorted(part.milli for gpu in machine.gpus for part in gpu.parts) == [500, 1000]
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_many_who_look_cost_one_look(
+    call: Call, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At one moment and within a second."""
+    backend = extension._backend
+    assert backend is not None
+    take, taken = backend.machine, 0
+
+    async def machine(shown: Any) -> Machine:
+        nonlocal taken
+        taken += 1
+        return await take(shown)
+
+    monkeypatch.setattr(backend, "machine", machine)
+    await asyncio.gather(*(call("machine") for _ in range(5)))
+    assert taken == 1
+
+
+class TestNobody:
+    """Where the administrator shows it to nobody."""
+
+    @pytest.fixture
+    def gpu_config(self) -> dict[str, Any]:
+        """Of the extension."""
+        return {"show_machine": "nobody"}
+
+    async def test_it_is_refused_and_pages_know(self, call: Call, extension: GpuExtension) -> None:
+        """With the name of the setting; the panel has no section then."""
+        answer = await call("machine")
+        assert (answer.code, answer.body["reason"]) == (403, "NotPermitted")
+        assert "show_machine" in answer.body["message"]
+        assert extension.serverapp is not None
+        assert extension.serverapp.web_app.settings["page_config_data"]["jupyterGpuMachine"] == "nobody"
+
+
+class TestOwn:
+    """Where users see their own servers alone."""
+
+    @pytest.fixture
+    def gpu_config(self) -> dict[str, Any]:
+        """Of the extension."""
+        return {"show_machine": "own"}
+
+    async def test_it_says_so(self, call: Call) -> None:
+        """In the answer."""
+        assert (await call("machine")).body["shown"] == "own"

@@ -1,0 +1,111 @@
+"""Our figures on the Jupyter server's own ``/metrics``."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import prometheus_client
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from jupyter_gpu.app import GpuExtension
+from jupyter_gpu.monitoring import figures, scrapes
+
+from .conftest import Call, Fetch
+
+NAME = "jupyter_gpu_server_"
+
+
+async def scrape(fetch: Fetch) -> dict[str, dict[tuple[str, ...], float]]:
+    """By name, values by labels."""
+    response = await fetch("metrics")
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(response.body.decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+async def test_they_follow_the_view(jp_fetch: Fetch, put: Call, extension: GpuExtension) -> None:
+    """Amounts and phase at once; how a resize ended is counted; the server's own figures are there as ever."""
+    found = await scrape(jp_fetch)
+    assert found[f"{NAME}attached_gpus"] == {(): 0}
+    assert found[f"{NAME}phase"][("Idle",)] == 1
+    before = sum(found.get(f"{NAME}resizes_total", {}).values())
+    await put({"gpus": 1.5})
+    found = await scrape(jp_fetch)
+    assert (found[f"{NAME}requested_gpus"], found[f"{NAME}attached_gpus"]) == ({(): 1.5}, {(): 1.5})
+    assert (found[f"{NAME}phase"][("Ready",)], found[f"{NAME}phase"][("Idle",)]) == (1, 0)
+    assert sum(found[f"{NAME}resizes_total"].values()) == before + 1
+    assert "http_request_duration_seconds_count" in found
+
+
+async def test_a_scrape_waits_for_no_sample(jp_fetch: Fetch, put: Call, extension: GpuExtension) -> None:
+    """It has one taken for the next, where a GPU is attached; each GPU is called by its index."""
+    await put({"gpus": 0})
+    await scrape(jp_fetch)
+    await asyncio.sleep(0.3)
+    assert f"{NAME}sample_timestamp_seconds" not in await scrape(jp_fetch), "no GPU, no sample"
+    view = (await put({"gpus": 1})).body
+    first = await scrape(jp_fetch)
+    assert f"{NAME}gpu_utilisation_ratio" not in first
+    for _ in range(100):
+        found = await scrape(jp_fetch)
+        if f"{NAME}gpu_utilisation_ratio" in found:
+            break
+        await asyncio.sleep(0.05)
+    index = (str(view["gpus"][0]["index"]),)
+    assert found[f"{NAME}gpu_utilisation_ratio"] == {index: 0}
+    assert found[f"{NAME}gpu_memory_bytes"] == {index: 24 * 2**30}
+    assert found[f"{NAME}gpu_temperature_celsius"][index] > 0
+    await put({"gpus": 0})
+    assert f"{NAME}gpu_utilisation_ratio" not in await scrape(jp_fetch)
+
+
+async def test_our_errors_take_nothing_else_away(
+    jp_fetch: Fetch, extension: GpuExtension, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server's own figures are scraped all the same; the log says it once."""
+
+    def broken(_: Any) -> Any:
+        raise RuntimeError("no figures today")
+
+    monkeypatch.setattr(figures, "families", broken)
+    for _ in range(3):
+        found = await scrape(jp_fetch)
+        assert "http_request_duration_seconds_count" in found
+        assert f"{NAME}attached_gpus" not in found
+    assert caplog.text.count("The figures of the GPUs are missing") == 1
+    monkeypatch.undo()
+    assert f"{NAME}attached_gpus" in await scrape(jp_fetch)
+
+
+async def test_what_is_old_is_not_told(jp_fetch: Fetch, put: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure of some minutes ago says nothing about now."""
+    await put({"gpus": 1})
+    await scrape(jp_fetch)
+    await asyncio.sleep(0.3)
+    assert f"{NAME}sample_timestamp_seconds" in await scrape(jp_fetch)
+    monkeypatch.setattr(scrapes, "OLD", -1.0)
+    assert f"{NAME}sample_timestamp_seconds" not in await scrape(jp_fetch)
+
+
+async def test_it_ends_with_the_extension(jp_fetch: Fetch, extension: GpuExtension) -> None:
+    """Another server of the process would tell everything twice else."""
+    ours = extension._scrapes
+    assert ours is not None
+    assert ours in prometheus_client.REGISTRY._collector_to_names
+    await extension.stop_extension()
+    assert ours not in prometheus_client.REGISTRY._collector_to_names
+    ours.end()
+    assert f"{NAME}attached_gpus" not in await scrape(jp_fetch)
+
+
+def test_nothing_is_loaded_for_it_when_a_server_starts() -> None:
+    """What makes the figures is imported by the first scrape."""
+    code = "import sys, jupyter_gpu.app; print('jupyter_gpu.monitoring.figures' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "False"
