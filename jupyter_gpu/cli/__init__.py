@@ -11,14 +11,13 @@ import sys
 from collections.abc import Sequence
 
 from ..model.errors import GpuError
-from . import codes, completion
+from . import codes, completion, parser
 from .output import say
-from .parser import parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; return the exit code."""
-    commands = parser()
+    commands = parser.parser()
     completion.answer(commands)
     given = commands.parse_args(arguments)
     try:

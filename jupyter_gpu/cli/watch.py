@@ -59,7 +59,7 @@ def _watch(given: argparse.Namespace) -> int:
     inbox.put(first)
     _start(lambda: _bring_views(follower, first, inbox))
     try:
-        if sys.stdout.isatty() and not given.json:
+        if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not given.json:
             _start(lambda: _bring_samples(client, inbox))
             _fill(client.server.url, inbox, sys.stdout)
         else:

@@ -143,6 +143,15 @@ def test_stopped_and_resumed(server: Server) -> None:
         assert not re.search("\x1b\\[[0-9]+m", terminal.written)
 
 
+def test_dumb_terminal(server: Server) -> None:
+    """A terminal that cannot be drawn on gets lines, as a pipe does, and no escape sequence."""
+    with screen(server, TERM="dumb") as terminal:
+        await_(lambda: "0 of 4 GPUs attached" in terminal.written)
+        server.gpus(1)
+        await_(lambda: "1 of 4 GPUs attached" in terminal.written)
+        assert "\x1b" not in terminal.written
+
+
 def test_server_that_is_started_anew(tmp_path: Path) -> None:
     """While the server is away that is said; when it is there again, the watch goes on."""
     port = "--ServerApp.port_retries=50"
