@@ -121,7 +121,7 @@ class Plugin:
         news = PodNews()
         self.searches = Searches(self.eyes)
         self.sockets = PodSockets(settings.slot_directory, self._answer, news.follow, self._of_first)
-        pins, places = Pins.at(settings.pins), Places.of_this_machine(settings.cgroup)
+        pins, places = Pins.at(settings.pins, settings.pins_note), Places.of_this_machine(settings.cgroup)
         self.offer = Offer(lambda problem: self.plugin.set_problem(problem), self.publisher.about_node)  # noqa: PLW0108
         self.joining = Joining.of_this_machine(settings.cgroup)
         self.guarding = Guarding(

@@ -13,7 +13,10 @@ from jupyter_gpu.model.gpu import Gpu
 
 MOST_INDEX = 1023
 _REPLICA = re.compile(r"::\d+")  # of NVIDIA's device plugin, where it gives one GPU to several
-_NUMBER = re.compile(r"(?:gpu-)?(\d{1,4})")
+_NUMBER = re.compile(r"(?:gpu-)?(\d{1,4})(?:-mig-[0-9a-z.-]+)?")  # a part of a GPU is named after it by the DRA driver
+_PART = re.compile(
+    r"MIG-(GPU-[0-9a-fA-F-]+)/\d+/\d+"
+)  # of drivers before 470; later ones name it by nothing of its GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +71,14 @@ class Given:
 def second_owners(gpus: Iterable[Gpu], given: Iterable[Given]) -> dict[str, Given]:
     """By uuid those of ``gpus``, ours, that somebody else has given to a pod.
 
-    A device is named by its uuid, or by its index (``0``, ``gpu-0``), as NVIDIA's device plugin and DRA driver do.
+    A device is named by its uuid, or by its index (``0``, ``gpu-0``), as NVIDIA's device plugin and DRA driver do. Who
+    has a part of a GPU (MIG) has its device node open, too.
     """
     known = tuple(gpus)
     found: dict[str, Given] = {}
     for one in given:
         for device in one.devices:
-            name = _REPLICA.sub("", device)
+            name = _PART.sub(r"\1", _REPLICA.sub("", device))
             number = _NUMBER.fullmatch(name) if "nvidia.com" in one.source else None
             for gpu in known:
                 if gpu.uuid == name or (number and gpu.index == int(number[1])):

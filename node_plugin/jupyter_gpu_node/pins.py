@@ -16,7 +16,7 @@ from pathlib import Path
 
 from jupyter_gpu import faults
 
-from . import bpf
+from . import bpf, pin_evidence
 from .device_filter import Instruction
 from .enforcement import PROGRAM
 
@@ -67,25 +67,40 @@ class Hold:
 
 
 class Pins:
-    """All pins below one directory of a bpffs. ``None``: there is no bpffs, and programs are found by name."""
+    """All pins below one directory of a bpffs. ``None``: there is no bpffs, and programs are found by name.
 
-    def __init__(self, directory: Path | None) -> None:
+    ``whole``: all pins that were made since the machine started are there (:mod:`.pin_evidence`).
+    """
+
+    def __init__(self, directory: Path | None, *, whole: bool = True) -> None:
         self.directory = directory
+        self._whole = whole
+        self._identity = pin_evidence.identity(directory)
 
     @classmethod
-    def at(cls, directory: Path) -> Pins:
-        """Below ``directory``, which is made when it is needed; without a bpffs there, without pins."""
-        return cls(directory if _in_bpffs(directory) else None)
+    def at(cls, directory: Path, note: Path | None = None) -> Pins:
+        """Below ``directory``, which is made when it is needed; without a bpffs there, without pins.
+
+        ``note``: a file that does not outlive the machine, and tells the next process where the pins are. Without it
+        nobody knows whether some were lost.
+        """
+        found = directory if _in_bpffs(directory) else None
+        return cls(found, whole=pin_evidence.all_there(found, note) if note else False)
 
     def uids(self) -> frozenset[str]:
         """Of the pods that have pins."""
         return frozenset(uid for uid, _ in self._all())
 
     def may_have_had(self, uid: str) -> bool:
-        """Whether the pod may have run since the machine started. A pin stays until its pod is forgotten, and no bpffs
-        outlives the machine; without pins nobody knows.
+        """Whether the pod may have run since the machine started.
+
+        A pin is made before the first process of its pod, and stays until the pod is forgotten; no bpffs outlives the
+        machine. So who has none has not run, unless pins were lost, before this process began or since. Without pins
+        nobody knows.
         """
-        return self.directory is None or uid in self.uids()
+        if self.directory is None or not self._whole:
+            return True
+        return uid in self.uids() or pin_evidence.identity(self.directory) != self._identity
 
     def adopt(self, uid: str, group: Path) -> Hold | None:
         """What an earlier process has in force on ``group``; None if it left nothing there."""

@@ -195,6 +195,11 @@ class Settings:
         return self.state / "offences.json"
 
     @property
+    def pins_note(self) -> Path:
+        """Where the pins are; it is as short-lived as they."""
+        return self.run / "pins.json"
+
+    @property
     def own_gpus(self) -> Path:
         """Which GPUs this node ever had."""
         return self.state / "gpus.json"

@@ -45,7 +45,9 @@ def uninstall(settings: Settings) -> list[str]:
         with contextlib.suppress(OSError):
             pins.directory.rmdir()
     done += _let_go(settings.offences)
-    paths = [settings.record, settings.state / "simulated", settings.state / places_of_shares.FOLDER, settings.offences]
+    # without the note the next installation takes the machine for new: nothing that was attached before it is believed
+    paths = [settings.record, settings.pins_note, settings.offences]
+    paths += [settings.state / "simulated", settings.state / places_of_shares.FOLDER]
     if not running:  # a container that starts again needs its nodes, and a program of a whole GPU its socket
         paths += [settings.run / "slots", settings.device_directory, settings.state / "gate"]
     done += [f"{path} was removed." for path in paths if _remove(path)]

@@ -70,13 +70,27 @@ def test_a_choice_that_cannot_be_meant_is_refused(tmp_path: Path, value: dict[st
 
 
 sources = st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu.shared", "gpu.nvidia.com", "example.com/nic"])
-devices = st.sampled_from(["GPU-0", "GPU-1::2", "GPU-9", "2", "gpu-3", "gpu-x", ""])
+devices = st.sampled_from(
+    [
+        "GPU-0",
+        "GPU-1::2",
+        "MIG-GPU-2/1/0",
+        "MIG-GPU-9/1/0",
+        "MIG-2",
+        "GPU-9",
+        "2",
+        "gpu-3",
+        "gpu-1-mig-1g.5gb-0-1",
+        "gpu-x",
+        "",
+    ]
+)
 
 
 @given(st.lists(st.builds(Given, st.just("a/b"), sources, st.lists(devices).map(tuple))))
 def test_a_second_owner_is_one_that_names_a_gpu_of_ours(some: list[Given]) -> None:
     """By uuid whatever its name, by index only where it is NVIDIA's; of several the first."""
-    meant = {"GPU-0": 0, "GPU-1::2": 1, "2": 2, "gpu-3": 3}
+    meant = {"GPU-0": 0, "GPU-1::2": 1, "MIG-GPU-2/1/0": 2, "2": 2, "gpu-3": 3, "gpu-1-mig-1g.5gb-0-1": 1}
     found = second_owners(GPUS, some)
     for gpu in GPUS:
         whose = [

@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import shutil
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -57,3 +60,97 @@ def test_a_pod_with_a_pin_may_have_run(tmp_path: Path, root: Path) -> None:
 def test_without_pins_nobody_knows(root: Path) -> None:
     """Then the worst is believed."""
     assert enclosed(Pins(None), root).began == 0
+
+
+class Machine:
+    """Where a node plugin has its pins, in a real bpffs, and what it noted of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.note = folder / "run" / "pins.json"
+        self.bpffs = folder / "bpf"
+        self.bpffs.mkdir()
+        self.mount()
+        self.directory = self.bpffs / "jupyter-gpu"
+
+    def mount(self) -> None:
+        """Or over what is mounted."""
+        subprocess.run(["mount", "-t", "bpf", "bpf", str(self.bpffs)], check=True)
+
+    def unmount(self) -> None:
+        """All of them."""
+        while subprocess.run(["umount", "-q", str(self.bpffs)], check=False).returncode == 0:
+            pass
+
+    def pins(self, *, bpffs: bool = True) -> Pins:
+        """Of a process that starts."""
+        return Pins.at(self.directory if bpffs else self.folder / "none", self.note)
+
+    def reboot(self) -> None:
+        """Neither outlives it."""
+        self.unmount()
+        self.mount()
+        shutil.rmtree(self.note.parent, ignore_errors=True)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """One that has just started."""
+    made = Machine(tmp_path)
+    yield made
+    made.unmount()
+
+
+@pytest.mark.root
+def test_a_machine_that_has_just_started_and_one_whose_plugin_starts_again(machine: Machine, root: Path) -> None:
+    """No pin can have been lost: whoever has none has not run."""
+    for _ in range(2):
+        assert enclosed(machine.pins(), root).began > 0
+    machine.reboot()
+    assert enclosed(machine.pins(), root).began > 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("how", ["unmounted", "mounted over", "made again", "another directory", "without pins"])
+def test_where_pins_were_lost_a_pod_without_one_may_have_run(machine: Machine, root: Path, how: str) -> None:
+    """Its program can be outside every pod, with its GPU open: it is not free. Until the machine starts anew."""
+    first = machine.pins()
+    pin = machine.directory / f"{UID}_1"
+    pin.mkdir()
+    if how == "unmounted":
+        machine.unmount()
+        assert enclosed(first, root).began == 0, "while the plugin runs"
+        machine.mount()
+    elif how == "mounted over":
+        machine.mount()
+        assert enclosed(first, root).began == 0, "while the plugin runs"
+    elif how == "made again":
+        pin.rmdir()
+        machine.directory.rmdir()
+        machine.directory.mkdir()
+        assert enclosed(first, root).began == 0, "while the plugin runs"
+    elif how == "another directory":
+        machine.directory = machine.bpffs / "other"
+    else:
+        pin.rmdir()
+        machine.pins(bpffs=False)
+    for _ in range(2):
+        assert enclosed(machine.pins(), root).began == 0
+    machine.reboot()
+    assert enclosed(machine.pins(), root).began > 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"directory":[],"whole":true}', '{"directory":["/a","b",1],"whole":true}']
+)
+def test_a_note_that_cannot_be_used_proves_nothing(machine: Machine, root: Path, text: str) -> None:
+    """Nor does one that cannot be written, or that was removed from beside its pins."""
+    machine.note.parent.mkdir()
+    machine.note.write_text(text)
+    assert enclosed(machine.pins(), root).began == 0
+    machine.note.unlink()
+    assert enclosed(machine.pins(), root).began == 0
+    machine.reboot()
+    machine.note.parent.write_text("no folder")
+    assert enclosed(machine.pins(), root).began == 0
