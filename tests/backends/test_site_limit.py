@@ -18,6 +18,7 @@ from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.backends.local.site_limit import VARIABLE, SiteLimit, Visible, visible
 from jupyter_gpu.backends.local.surroundings import SITE, site_limit
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.visible import OURS
 from jupyter_gpu_node.enforcement import MARK
 from jupyter_gpu_node.stock import Stock
 from tests.builders import gpu
@@ -225,6 +226,7 @@ def test_a_server_inside_a_notebooks_terminal(tmp_path: Path) -> None:
     assert site_limit({}, pods) is None
     assert site_limit({VARIABLE: ""}, pods) == ""
     assert site_limit(environ, pods) == "GPU-1", "a pod that is not recorded"
+    assert site_limit({**environ, OURS: environ[VARIABLE]}, pods) is None, "what a notebook's server told, elsewhere"
     outer, me = identify(os.getppid()), identify(os.getpid())
     assert outer
     assert me

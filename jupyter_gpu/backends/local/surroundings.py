@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from jupyter_gpu import visible
 from jupyter_gpu.model.view import Condition
 from jupyter_gpu_node import cgroup, proc
 from jupyter_gpu_node.enforcement import MARK
@@ -16,7 +17,6 @@ from jupyter_gpu_node.enforcement import MARK
 from .apart import Surroundings
 from .processes import FIRST_NAMESPACE, namespace
 from .record import MAX_BYTES, Record
-from .site_limit import VARIABLE
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def site_limit(environ: Mapping[str, str], pods: Path) -> str | None:
     had then. That is no limit: the two share out GPUs as any two servers do. What limits the outer one limits both.
     """
     outer = environ.get(MARK, "")
-    return environ.get(SITE) if outer and _inside(outer, pods) else environ.get(VARIABLE)
+    return environ.get(SITE) if outer and _inside(outer, pods) else visible.chosen(environ)
 
 
 def _inside(uid: str, pods: Path) -> bool:
