@@ -175,7 +175,7 @@ def run(server: Server, script: str) -> subprocess.Popen[str]:
     """A Python program of this server's user, whose output comes line by line."""
     command = [sys.executable, "-u", "-c", textwrap.dedent(script)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=server.env, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
+    return subprocess.Popen(command, env=server.terminal, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
 def test_script(server: Server) -> None:

@@ -49,7 +49,7 @@ class Screen:
         self.master, self.slave = pty.openpty()
         self.resize(columns)
         self._pieces: list[bytes] = []
-        env = {**server.env, "TERM": "xterm", "PYTHONIOENCODING": "utf-8", **env}
+        env = {**server.terminal, "TERM": "xterm", "PYTHONIOENCODING": "utf-8", **env}
         tty = {"stdin": self.slave, "stdout": self.slave, "stderr": self.slave}
         self.process = subprocess.Popen(WATCH, env=env, start_new_session=True, **tty)  # type: ignore[call-overload]
         self._reader = threading.Thread(target=self._read)
@@ -169,7 +169,7 @@ def test_server_that_is_started_anew(tmp_path: Path) -> None:
 
 def test_lines_in_a_pipe(server: Server) -> None:
     """Without a terminal there is one line for each change, and Ctrl-C ends it without a word."""
-    with subprocess.Popen(WATCH, env=server.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
+    with subprocess.Popen(WATCH, env=server.terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
         assert watch.stdout
         assert watch.stdout.readline().strip().endswith("  0 of 4 GPUs attached")
         server.gpus(1)
@@ -184,7 +184,7 @@ def test_lines_in_a_pipe(server: Server) -> None:
 
 def test_lines_of_json(server: Server) -> None:
     """With --json each line is an object like that of `status --json`."""
-    with subprocess.Popen([*WATCH, "--json"], env=server.env, stdout=subprocess.PIPE, text=True) as watch:
+    with subprocess.Popen([*WATCH, "--json"], env=server.terminal, stdout=subprocess.PIPE, text=True) as watch:
         assert watch.stdout
         first = json.loads(watch.stdout.readline())
         assert (first["phase"], first["sentence"]) == ("Idle", "0 of 4 GPUs attached")
@@ -198,7 +198,7 @@ def test_reader_that_goes_away(server: Server) -> None:
     """`jupyter gpu watch | head -1` ends at once, not at the next change, and without a traceback."""
     shell = f"{sys.executable} -m jupyter_gpu.cli watch | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        ["bash", "-c", shell], env=server.env, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", shell], env=server.terminal, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (DONE, "")
     assert "0 of 4 GPUs attached" in done.stdout
@@ -220,7 +220,7 @@ def test_wait(server: Server, tmp_path: Path) -> None:
         server.gpus(2)
         assert server.cli("wait", "--timeout", "0.3").returncode == WAITING
         assert server.status()["amounts"]["requested"] == 2000
-        with subprocess.Popen([*WATCH[:-1], "wait"], env=server.env, stdout=subprocess.PIPE, text=True) as waiting:
+        with subprocess.Popen([*WATCH[:-1], "wait"], env=server.terminal, stdout=subprocess.PIPE, text=True) as waiting:
             with pytest.raises(subprocess.TimeoutExpired):
                 waiting.wait(1)
             other.gpus(0)
