@@ -13,7 +13,7 @@ from jupyter_server.extension.application import ExtensionApp
 from traitlets import CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
 from traitlets.config.application import catch_config_error
 
-from . import discover
+from . import discover, gateway
 from .backend import Backend
 from .backends import choose
 from .door import Door
@@ -351,6 +351,7 @@ class GpuExtension(ExtensionApp):
         self._leases = Leases(backend, Ends(app.kernel_manager, app.event_logger))
         self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
         self._viewers = Viewers(backend, notebooks, sampler)
+        self._viewers.notes = gateway.notes(app)
         self._set(self._viewers)
         self.log.info("GPUs: %s", _summary(view))
 

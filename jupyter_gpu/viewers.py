@@ -12,11 +12,12 @@ from collections import deque
 from typing import Any, Protocol
 
 from .backend import Backend
+from .gateway import noted
 from .model import strict
 from .model.errors import BackendUnavailable
 from .model.lease import held
 from .model.sentence import sentence
-from .model.view import Sample, View
+from .model.view import Condition, Sample, View
 from .notebooks import Notebooks
 
 
@@ -131,6 +132,8 @@ class Viewers:
     def __init__(self, backend: Backend, notebooks: Notebooks, sampler: Sampler) -> None:
         self.backend = backend
         self.sampler = sampler
+        self.notes: tuple[Condition, ...] = ()
+        """What is said of the server beside what its backend says."""
         self._notebooks = notebooks
         self._viewers: set[Viewer] = set()
         self._waiting: set[asyncio.Future[None]] = set()
@@ -141,7 +144,7 @@ class Viewers:
 
     async def named(self, view: View) -> View:
         """``view`` with the notebooks behind its processes, and with what running code holds."""
-        return held(await self._notebooks.add_to(view))
+        return noted(held(await self._notebooks.add_to(view)), self.notes)
 
     async def now(self) -> dict[str, Any]:
         """Body of the latest view."""

@@ -27,7 +27,7 @@ export class ToolbarItem extends ReactWidget {
   }
 }
 
-/** Nothing where it is switched off, or where there is no GPU to have. */
+/** Nothing where it is switched off, or where there is no GPU to have: none at all, or none for this notebook's kernel. */
 function Item({ model, settings, trans, popover }: IToolbarOptions): React.JSX.Element | null {
   useSignal(model.changed);
   useSignal(settings.changed);
@@ -35,7 +35,8 @@ function Item({ model, settings, trans, popover }: IToolbarOptions): React.JSX.E
   const button = useRef<HTMLButtonElement>(null);
   const wasOpen = useRef(false);
   const isOpen = () => button.current !== null && popover.anchor === button.current;
-  if (!settings.showInToolbar || model.view?.total === 0) {
+  const elsewhere = model.view?.conditions.some(({ type }) => type === 'KernelsElsewhere');
+  if (!settings.showInToolbar || model.view?.total === 0 || elsewhere) {
     return null;
   }
   return (
