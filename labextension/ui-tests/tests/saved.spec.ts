@@ -32,10 +32,12 @@ test('saved with its widgets while a secret notebook holds a GPU, and opened by 
       'secret-project.ipynb still has them open'
     );
     await command(page, '@jupyter-widgets/jupyterlab-manager:saveWidgetState');
-    await command(page, 'docmanager:save');
     const path = join(server.work, 'open.ipynb');
     await expect
-      .poll(() => readFileSync(path, 'utf-8'))
+      .poll(async () => {
+        await command(page, 'docmanager:save');
+        return readFileSync(path, 'utf-8');
+      })
       .toContain('application/vnd.jupyter.widget-state+json');
     const saved = readFileSync(path, 'utf-8');
     for (const word of ['secret-project', server.token, '127.0.0.1', 'hold.py', server.folder]) {
@@ -52,9 +54,19 @@ test('saved with its widgets while a secret notebook holds a GPU, and opened by 
     expect(html).toContain('jp-gpu-InCell');
     expect(html).not.toContain('secret-project');
 
-    // Elsewhere, with no kernel: not that server's GPUs.
-    writeFileSync(join(other.work, 'open.ipynb'), saved);
+    // Elsewhere, as somebody else's: the line of text.
+    const copy = join(other.work, 'open.ipynb');
+    writeFileSync(copy, saved);
     await page.goto(other.page('lab/tree/open.ipynb?reset'));
+    await kernelReady(page);
+    await expect(page.locator('.jp-OutputArea:visible').first()).toContainText(
+      'GPU: giving back GPUs 0 and 1…'
+    );
+
+    // As one's own: the slider, and not that server's GPUs.
+    const home = { HOME: other.folder, JUPYTER_DATA_DIR: join(other.folder, 'data') };
+    execFileSync(JUPYTER, ['trust', copy], { env: { ...process.env, ...home }, stdio: 'ignore' });
+    await page.reload();
     await kernelReady(page);
     const later = page.locator('.jp-OutputArea:visible').first();
     const alert = later.getByRole('alert');
