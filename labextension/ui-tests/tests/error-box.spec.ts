@@ -29,7 +29,7 @@ test('in JupyterLab it opens the panel, and the fold shows the traceback', async
 });
 
 test.describe('Notebook 7', () => {
-  test.use({ allowed: [/reading 'schema'/] }); // its own
+  test.use({ allowed: async ({}, use) => use([/reading 'schema'/]) }); // its own
 
   test('in Notebook 7, too', async ({ page }) => {
     const server = await new JupyterServer({ app: 'notebook' }).start();
@@ -48,7 +48,7 @@ test.describe('Notebook 7', () => {
 });
 
 test.describe('without our extension', () => {
-  test.use({ allowed: [/./] });
+  test.use({ allowed: async ({}, use) => use([/./]) });
 
   test('there is what to type instead', async ({ page, server }) => {
     server.notebook('wrong.ipynb', ['from jupyter_gpu import gpu\ngpu.resize(9)']);

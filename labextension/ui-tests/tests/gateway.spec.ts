@@ -6,7 +6,10 @@ import { JupyterServer } from './server';
 const TOKEN = 'of-the-gateway';
 
 // JupyterLab's own, when kernels are behind a gateway.
-test.use({ allowed: [/Sec-WebSocket-Protocol/, /status of 403/, /ERR_NETWORK_CHANGED/] });
+test.use({
+  allowed: async ({}, use) =>
+    use([/Sec-WebSocket-Protocol/, /status of 403/, /ERR_NETWORK_CHANGED/])
+});
 
 /** A server with four GPUs of its own, whose kernels run at `url`. */
 function front(url: string, token: string): Promise<JupyterServer> {

@@ -11,7 +11,7 @@ const SHOTS = resolve(__dirname, '..', 'screenshots');
 const CELLS = ['from jupyter_gpu import gpu\ngpu.widget()'];
 
 // Voilà's pages have fonts and formulas from the internet, and ask for what we do not serve.
-test.use({ allowed: [/./] });
+test.use({ allowed: async ({}, use) => use([/./]) });
 
 test.beforeEach(async ({ page }) => {
   await page.route(/^https:/, route => route.abort());

@@ -13,7 +13,7 @@ const of = (page: Page) => ({
   alert: page.getByRole('alert')
 });
 
-test.use({ allowed: [/favicon/, /status of 404/] });
+test.use({ allowed: async ({}, use) => use([/favicon/, /status of 404/]) });
 
 test('it works through the kernel alone, and says what waits while a cell runs', async ({
   context,
