@@ -12,7 +12,7 @@ from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
 from traitlets.config.application import catch_config_error
 
-from . import discover, provisioning
+from . import discover, gateway, provisioning
 from .backend import Backend
 from .backends import choose
 from .books import BOOKS, Books, UsageHandler
@@ -395,6 +395,7 @@ class GpuExtension(ExtensionApp):
         self._leases = Leases(backend, Ends(app.kernel_manager, app.event_logger))
         self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
         self._viewers = Viewers(backend, notebooks, sampler, self._leases)
+        self._viewers.notes = gateway.notes(app)
         self._set(self._viewers)
         # The terminals' extension may be loaded after this one, and all are before the loop goes on.
         asyncio.get_running_loop().call_soon(prepare_terminals, app)

@@ -110,9 +110,10 @@ def _publish(text: str) -> None:
 
     markup = (
         f"<details><summary>The whole traceback</summary><pre>{escape(text)}</pre></details>"
-        # Only where the extension is loaded: its style shows it, and its command is there.
+        # Only where the extension is loaded: its style shows the button, and hides what to type instead.
         '<button hidden class="jp-gpu-Open" data-commandlinker-command="jupyter-gpu:show-panel" '
         'data-commandlinker-args="{}">Open GPUs</button>'
+        '<p class="jp-gpu-Type">Type <code>gpu</code> in a cell to see and change your GPUs.</p>'
     )
     plain = "%tb shows the whole traceback."
     display({"text/html": markup, "text/plain": plain}, raw=True)  # type: ignore[no-untyped-call]

@@ -13,13 +13,14 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from .backend import Backend
+from .gateway import noted
 from .leases import Leases
 from .model import strict
 from .model.errors import BackendUnavailable
 from .model.history import SampleHistory
 from .model.lease import Block, held
 from .model.sentence import sentence
-from .model.view import Sample, View
+from .model.view import Condition, Sample, View
 from .notebooks import Notebooks, named
 
 
@@ -148,6 +149,8 @@ class Viewers:
     def __init__(self, backend: Backend, notebooks: Notebooks, sampler: Sampler, leases: Leases) -> None:
         self.backend = backend
         self.sampler = sampler
+        self.notes: tuple[Condition, ...] = ()
+        """What is said of the server beside what its backend says."""
         self._notebooks, self._leases = notebooks, leases
         self._revision = 0
         self._viewers: set[Viewer] = set()
@@ -168,7 +171,7 @@ class Viewers:
             Block(names.of(pid, lease.owner.kernel) or f"process {pid or lease.owner.pid}", lease.milli)
             for lease, pid in leases
         ]
-        return held(named(view, names), blocks)
+        return noted(held(named(view, names), blocks), self.notes)
 
     async def now(self) -> dict[str, Any]:
         """Body of the latest view."""

@@ -32,7 +32,7 @@ export class ToolbarItem extends ReactWidget {
   }
 }
 
-/** Nothing where it is switched off, or where there is no GPU to have. */
+/** Nothing where it is switched off, or where there is no GPU to have: none at all, or none for this notebook's kernel. */
 function Item(options: IToolbarOptions): React.JSX.Element | null {
   const { model, settings, trans, popover, notebook } = options;
   useSignal(model.changed);
@@ -41,7 +41,8 @@ function Item(options: IToolbarOptions): React.JSX.Element | null {
   const button = useRef<HTMLButtonElement>(null);
   const wasOpen = useRef(false);
   const isOpen = () => button.current !== null && popover.anchor === button.current;
-  if (!settings.showInToolbar || model.view?.total === 0) {
+  const elsewhere = model.view?.conditions.some(({ type }) => type === 'KernelsElsewhere');
+  if (!settings.showInToolbar || model.view?.total === 0 || elsewhere) {
     return null;
   }
   return (

@@ -202,8 +202,16 @@ get_browser() {
   fi
 }
 
+# Other front ends, apart from the environment: Voilà is an extension of every server that finds it.
+get_fronts() {
+  rm -rf "$cache/fronts"
+  "$python" -m pip install --no-deps --target "$cache/fronts" 'voila>=0.5.8,<0.6' 'jupyter_kernel_gateway>=3,<4' websockets
+}
+
 setup_browser() {
   setup_node
+  [ -d "$cache/fronts" ] || rm -f "$cache/stamps/Other-front-ends"
+  once "Other front ends" "$("$python" --version)" -- get_fronts
   [ -d "$ui_tests/node_modules" ] || rm -f "$cache/stamps/Browser-driver"
   once "Browser driver" "$ui_tests"/{package.json,yarn.lock} -- npm_packages "$ui_tests"
   find_browser >/dev/null || get_browser

@@ -169,7 +169,8 @@ def test_server_that_is_started_anew(tmp_path: Path) -> None:
 
 def test_lines_in_a_pipe(server: Server) -> None:
     """Without a terminal there is one line for each change, and Ctrl-C ends it without a word."""
-    with subprocess.Popen(WATCH, env=server.terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(WATCH, env=server.terminal, stdout=pipe, stderr=pipe, text=True) as watch:
         assert watch.stdout
         assert watch.stdout.readline().strip().endswith("  0 of 4 GPUs attached")
         server.gpus(1)

@@ -19,6 +19,8 @@ export interface IShown {
   /** In place of a line while there is no view. */
   readonly instead: string;
   readonly shares: ShareHistory;
+  /** The page may belong to another server than the kernel. */
+  readonly far: boolean;
 }
 
 /** What the slider calls. */
@@ -38,7 +40,7 @@ let count = 0;
 
 /** The elements, and what the user does with them. */
 export class Face {
-  readonly root = make('div', { class: 'jp-gpu-Slider' });
+  readonly root = make('div', { class: 'jp-gpu-InCell' });
 
   constructor(
     private readonly trans: TranslationBundle,
@@ -56,27 +58,31 @@ export class Face {
       'aria-describedby': `${id}-line`,
       'data-lm-suppress-shortcuts': 'true' // or JupyterLab takes the arrow keys
     });
-    this.output = make('output', { for: id });
+    // Not an output element: those speak, and the slider says the same itself.
+    this.output = make('span', { class: 'jp-gpu-InCell-amount', 'aria-hidden': 'true' });
     this.line = make('div', { id: `${id}-line`, role: 'status', 'aria-live': 'polite' });
-    this.shares = make('div', { class: 'jp-gpu-Slider-shares' });
+    this.shares = make('div', { class: 'jp-gpu-InCell-shares' });
     this.alert = make('div', { role: 'alert' });
     this.words = make('span', {});
     this.again = make('button', { type: 'button', hidden: '' });
     this.again.textContent = trans.__('Try again');
     this.again.addEventListener('click', () => actions.retry());
-    const trouble = make('div', { class: 'jp-gpu-Slider-trouble' });
+    const trouble = make('div', { class: 'jp-gpu-InCell-trouble' });
     this.alert.append(this.words);
     trouble.append(this.alert, this.again);
     this.trouble = trouble;
-    const label = make('label', { for: id });
-    label.textContent = trans.__('GPUs for this server');
-    this.root.append(label, this.input, this.output, this.line, this.shares, trouble);
+    this.title = make('label', { for: id });
+    this.root.append(this.title, this.input, this.output, this.line, this.shares, trouble);
     this.listen();
   }
 
   show(shown: IShown): void {
     this.shown = shown;
     const { view, trouble, error, trans } = { ...shown, trans: this.trans };
+    say(
+      this.title,
+      shown.far ? trans.__('GPUs for the kernel’s server') : trans.__('GPUs for this server')
+    );
     say(this.words, trouble || error);
     this.again.hidden = !trouble;
     this.trouble.hidden = !trouble && !error;
@@ -158,7 +164,7 @@ export class Face {
     const parts = view.gpus.filter(gpu => gpu.milli < MILLI_PER_GPU && gpu.state !== 'draining');
     const groups = parts.map(gpu => {
       const group = make('div', {
-        class: 'jp-gpu-Slider-share',
+        class: 'jp-gpu-InCell-share',
         role: 'group',
         'aria-label': trans.__('Your time share of GPU %1', gpu.index)
       });
@@ -190,7 +196,8 @@ export class Face {
   }
 
   private readonly input: HTMLInputElement;
-  private readonly output: HTMLOutputElement;
+  private readonly title: HTMLElement;
+  private readonly output: HTMLElement;
   private readonly line: HTMLElement;
   private readonly shares: HTMLElement;
   private readonly alert: HTMLElement;

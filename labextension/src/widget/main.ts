@@ -41,7 +41,9 @@ function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
 
   function draw(): void {
     const instead = trouble ? saved() : trans.__('Looking for the server…');
-    face.show({ view, pending: wishes.pending, trouble, error: wishes.error, instead, shares });
+    const far = link instanceof KernelLink;
+    const { pending, error } = wishes;
+    face.show({ view, pending, trouble, error, instead, shares, far });
   }
 
   /** What the notebook was saved with. */

@@ -85,12 +85,12 @@ describe('wishes', () => {
 });
 
 test('words: those of the kernel, unless the page has its own', () => {
-  const { __ } = translation({ '%1 of %2': '%1 von %2', 'Try again': 7 });
-  expect(__('%1 of %2', '1', 4)).toBe('1 von 4');
-  expect(__('Try again')).toBe('Try again');
+  const words = translation({ '%1 of %2': '%1 von %2', 'Try again': 7 });
+  expect(words.__('%1 of %2', '1', 4)).toBe('1 von 4');
+  expect(words.__('Try again')).toBe('Try again');
   expect(translation(null).__('%1 GPUs', 2)).toBe('2 GPUs');
   expect(fill('%1 and %2', ['a'])).toBe('a and %2');
-  const page = nullTranslator.load('jupyter_gpu');
-  lendTranslation(page);
-  expect(translation({ x: 'y' })).toBe(page);
+  const trans = nullTranslator.load('jupyter_gpu');
+  lendTranslation(trans);
+  expect(translation({ x: 'y' })).toBe(trans);
 });

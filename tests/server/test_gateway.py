@@ -1,0 +1,22 @@
+"""What is said where the kernels of a server run on another one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from jupyter_gpu.gateway import ELSEWHERE, noted, notes
+from tests.kernel.builders import view
+
+
+def test_only_behind_a_gateway() -> None:
+    """A server with kernels of its own says nothing."""
+    assert notes(SimpleNamespace(gateway_config=SimpleNamespace(gateway_enabled=True))) == (ELSEWHERE,)
+    assert notes(SimpleNamespace(gateway_config=SimpleNamespace(gateway_enabled=False))) == ()
+    assert notes(SimpleNamespace()) == ()
+
+
+def test_said_first() -> None:
+    """Before what the backend says; else the view is the very same."""
+    now = view()
+    assert noted(now, ()) is now
+    assert noted(now, (ELSEWHERE,)).conditions == (ELSEWHERE, *now.conditions)
