@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     status = gpu.status
     usage = gpu.usage
     wait = gpu.wait
+    machine = gpu.machine
     widget = gpu.widget
     devices = gpu.devices
     __version__: str
@@ -66,6 +67,7 @@ __all__ = [
     "at_least",
     "connect",
     "gpu",
+    "machine",
     "on_change",
     "release",
     "resize",
@@ -76,7 +78,7 @@ __all__ = [
 ]
 
 _METHODS = frozenset(
-    {"resize", "aresize", "release", "at_least", "connect", "on_change", "status", "usage", "wait", "widget", "devices"}
+    "resize aresize release at_least connect on_change status usage machine wait widget devices".split()
 )
 
 

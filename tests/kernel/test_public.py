@@ -47,12 +47,14 @@ def test_public_names() -> None:
         "at_least",
         "connect",
         "gpu",
+        "machine",
         "on_change",
         "release",
         "resize",
         "status",
         "usage",
         "wait",
+        "widget",
     ]
     assert all(getattr(jupyter_gpu, name) for name in jupyter_gpu.__all__)
 
@@ -124,10 +126,10 @@ def test_public_methods() -> None:
         "release",
         "resize",
         "sentence",
-        "showing",
         "status",
         "usage",
         "wait",
+        "widget",
     ]
     assert inspect.signature(Gpu.resize).parameters.keys() == inspect.signature(Gpu.aresize).parameters.keys()
 
