@@ -77,9 +77,7 @@ __all__ = [
     "widget",
 ]
 
-_METHODS = frozenset(
-    "resize aresize release at_least connect on_change status usage machine wait widget devices".split()
-)
+_METHODS = frozenset({name for name in __all__ if name[0].islower()} - {"gpu"} | {"devices"})
 
 
 def __getattr__(name: str) -> Any:
