@@ -39,7 +39,7 @@ def pretend(count: int, using: Path | None = None) -> None:
             made.using = lambda: [int(word) for word in using.read_text().split()]
         return made
 
-    vars(module)["_source"] = source
+    vars(module)["open_source"] = source
 
 
 def tell(using: Path, *pids: int) -> None:

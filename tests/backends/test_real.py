@@ -25,7 +25,7 @@ def source(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> LooksReal:
     """Two GPUs."""
     monkeypatch.setattr(fakes, "FIRST_MINOR", first_minor())
     made = LooksReal(short_tmp / "gpus", 2)
-    monkeypatch.setattr(module, "_source", lambda *_: made)
+    monkeypatch.setattr(module, "open_source", lambda *_: made)
     return made
 
 

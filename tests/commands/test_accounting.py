@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,7 +15,7 @@ from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.usage import GpuUse, Usage
 from jupyter_gpu.model.view import GpuLoad, GpuState, PodGpu, Sample, View
 from jupyter_gpu.usage_report import facts, html, lines, sentence
-from tests.kernel.servers import Server, serve
+from tests.kernel.servers import Server
 from tests.model.test_share import ONE as SHARE
 
 from .test_watch_view import BARE, ONE, TWO
@@ -155,14 +154,6 @@ def test_refused(bad: dict[str, object]) -> None:
         Usage.from_json({**body, **bad} if bad else {})
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module."""
-    folder = tmp_path_factory.mktemp("server")
-    with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
-        yield running
-
-
 def test_of_a_real_server(server: Server) -> None:
     """`jupyter gpu usage` tells what was held, also of a GPU that was given back, and how busy it was while watched."""
     assert server.cli("usage").stdout.startswith("This server has held no GPU since it started ")
@@ -181,4 +172,4 @@ def test_of_a_real_server(server: Server) -> None:
     assert again["gpus"] == body["gpus"]
     shown = server.cli("usage").stdout
     assert " whole · busy " in shown
-    assert "You have no time share of a GPU" in shown
+    assert "Your server has no time share of a GPU" in shown

@@ -25,23 +25,9 @@ from tests.kernel.conftest import Kernel
 from tests.kernel.servers import Server, await_, serve
 from tests.model.strategies import views
 
-SOFT = "--GpuExtension.enforcement=soft"
+from .conftest import SOFT
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module."""
-    folder = tmp_path_factory.mktemp("server")
-    with serve(folder, folder / "state", SOFT) as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def give_back(server: Server) -> Iterator[None]:
-    """No GPU after each test."""
-    yield
-    server.gpus(0)
-    await_(lambda: server.status()["phase"] == "Idle")
+pytestmark = pytest.mark.usefixtures("give_back")
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpu.cli.codes import ERROR
-from tests.kernel.servers import Server, serve
+from tests.kernel.servers import Server
 
 BINARIES = Path(sys.executable).parent
 ASK = """
@@ -23,14 +22,6 @@ $(complete -p "${COMP_WORDS[0]}" | sed 's/.*-F \\([^ ]*\\).*/\\1/') "${COMP_WORD
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 pytestmark = pytest.mark.skipif(not (BINARIES / "jupyter-gpu").exists(), reason="the package is not installed")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module."""
-    folder = tmp_path_factory.mktemp("server")
-    with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
-        yield running
 
 
 def environment(server: Server) -> dict[str, str]:

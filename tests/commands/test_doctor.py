@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from jupyter_gpu.doctor.rules import Finding, Level, judge
 from jupyter_gpu.model.annotations import Requested, Wish
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.view import Condition, Mode, View
-from tests.kernel.servers import Server, await_, environment, serve
+from tests.kernel.servers import Server, await_, environment
 from tests.model.strategies import views
 
 from .test_watch_view import BARE
@@ -203,14 +202,6 @@ def test_extensions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert look.look(driver=False).labextension_disabled
     (lab / "page_config.json").write_text("{")
     assert not look.look(driver=False).labextension_disabled
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module."""
-    folder = tmp_path_factory.mktemp("server")
-    with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
-        yield running
 
 
 def doctor(server: Server, **env: str) -> tuple[int, dict[str, Any]]:

@@ -15,13 +15,9 @@ from jupyter_gpu.cli.options import wish
 from tests.kernel.conftest import Failed, Kernel
 from tests.kernel.servers import Server, await_, environment, serve
 
+from .conftest import SOFT
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module."""
-    folder = tmp_path_factory.mktemp("server")
-    with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
-        yield running
+pytestmark = pytest.mark.usefixtures("give_back")
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +25,6 @@ def kernel(server: Server) -> Iterator[Kernel]:
     """In which nothing was imported or loaded."""
     with server.kernel() as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def give_back(server: Server) -> Iterator[None]:
-    """No GPU after each test."""
-    yield
-    server.gpus(0)
-    await_(lambda: server.status()["phase"] == "Idle")
 
 
 def plain(kernel: Kernel, line: str) -> str:
@@ -63,7 +51,7 @@ def test_what_it_does(server: Server, kernel: Kernel) -> None:
 
 def test_no_wait(server: Server, kernel: Kernel, tmp_path: Path) -> None:
     """--no-wait asks and returns; --timeout ends the wait with our error, and the request stands."""
-    with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
+    with serve(tmp_path, server.folder / "state", SOFT) as other:
         other.gpus(4)
         assert plain(kernel, "%gpu 1 --no-wait").startswith("0 of 1: one when it is free")
         with pytest.raises(Failed) as failed:

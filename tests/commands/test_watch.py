@@ -23,23 +23,11 @@ from jupyter_gpu.cli.codes import DONE, INTERRUPTED, UNREACHABLE, WAITING
 from jupyter_gpu.cli.terminal import ENTER, LEAVE
 from tests.kernel.servers import Server, await_, environment, serve
 
+from .conftest import SOFT
+
+pytestmark = pytest.mark.usefixtures("give_back")
+
 WATCH = [sys.executable, "-m", "jupyter_gpu.cli", "watch"]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One for the module."""
-    folder = tmp_path_factory.mktemp("server")
-    with serve(folder, folder / "state", "--GpuExtension.enforcement=soft") as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def give_back(server: Server) -> Iterator[None]:
-    """No GPU after each test."""
-    yield
-    server.gpus(0)
-    await_(lambda: server.status()["phase"] == "Idle")
 
 
 class Screen:
@@ -156,11 +144,11 @@ def test_server_that_is_started_anew(tmp_path: Path) -> None:
     """While the server is away that is said; when it is there again, the watch goes on."""
     port = "--ServerApp.port_retries=50"
     with contextlib.ExitStack() as stack:
-        with serve(tmp_path, tmp_path / "state", "--GpuExtension.enforcement=soft", port) as first:
+        with serve(tmp_path, tmp_path / "state", SOFT, port) as first:
             terminal = stack.enter_context(screen(first, 100))
             terminal.shows("0 of 4")
         terminal.shows("It is tried again.")
-        with serve(tmp_path, tmp_path / "state", "--GpuExtension.enforcement=soft", port) as second:
+        with serve(tmp_path, tmp_path / "state", SOFT, port) as second:
             await_(lambda: terminal.shown and not any("tried again" in line for line in terminal.shown))
             second.gpus(2)
             terminal.shows("2 of 4")
@@ -216,7 +204,7 @@ def test_no_server(tmp_path: Path) -> None:
 def test_wait(server: Server, tmp_path: Path) -> None:
     """`wait` ends with 0 when what others asked for is there, with 3 when the time is over; it asks for nothing."""
     assert server.cli("wait").stdout.splitlines()[0] == "0 of 4 GPUs attached"
-    with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
+    with serve(tmp_path, server.folder / "state", SOFT) as other:
         other.gpus(3)
         server.gpus(2)
         assert server.cli("wait", "--timeout", "0.3").returncode == WAITING

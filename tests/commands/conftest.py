@@ -1,0 +1,27 @@
+"""A real server for each module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kernel.servers import Server, await_, serve
+
+SOFT = "--GpuExtension.enforcement=soft"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for the module, in soft mode."""
+    folder = tmp_path_factory.mktemp("server")
+    with serve(folder, folder / "state", SOFT) as running:
+        yield running
+
+
+@pytest.fixture
+def give_back(server: Server) -> Iterator[None]:
+    """No GPU after each test."""
+    yield
+    server.gpus(0)
+    await_(lambda: server.status()["phase"] == "Idle")
