@@ -24,10 +24,10 @@ class Machine:
 
     def says(self, *pids: list[int] | None) -> None:
         """So many GPUs, each with those who use it; None where that is not told."""
-        gpus: list[dict[str, Any]] = [
-            {"uuid": f"GPU-{index}", "unnumbered": True, **({} if used is None else {"pids": used})}
-            for index, used in enumerate(pids)
-        ]
+        gpus: list[dict[str, Any]] = [{"uuid": f"GPU-{index}", "unnumbered": True} for index in range(len(pids))]
+        for gpu, used in zip(gpus, pids, strict=True):
+            if used is not None:
+                gpu["computing"] = [[pid, None] for pid in used]
         draft = self.driver.with_suffix(".draft")
         draft.write_text(json.dumps({"gpus": gpus, "nodes": "-none-"}))
         draft.replace(self.driver)
