@@ -49,6 +49,7 @@ def around(mounts: str, path: str, **more: Any) -> Surroundings:
         pytest.param(around(HOST, "/run/lock/jupyter-gpu"), None, id="on the machine"),
         pytest.param(around(HOST, "/run/lock/jupyter-gpu", chosen=True), None, id="on the machine, chosen"),
         pytest.param(around(PRIVATE_TMP, "/run/lock/jupyter-gpu"), None, id="PrivateTmp has the machine's /run/lock"),
+        pytest.param(around(HOST, "/run/lock/jupyter-gpu", first=None), None, id="the first process is hidden"),
         pytest.param(around(PRIVATE_TMP, "/tmp/jupyter-gpu"), Apart.PRIVATE, id="PrivateTmp"),
         pytest.param(around(PRIVATE_TMP, "/tmp/gpus", chosen=True), Apart.PRIVATE, id="PrivateTmp, chosen there"),
         pytest.param(around(PRIVATE_TMP, "/tmp/jupyter-gpu", first=None), Apart.PRIVATE, id="PrivateTmp, hidden"),

@@ -39,7 +39,7 @@ class Found(fakes.SimulatedGpus):
     simulated = False
     def inventory(self):
         return tuple(replace(gpu, simulated=False) for gpu in super().inventory())
-nvml.NvmlSource = lambda leave: Found(os.environ["TEST_GPUS"], 3)
+nvml.NvmlSource = lambda leave, bare: Found(os.environ["TEST_GPUS"], 3)
 from jupyter_server.serverapp import main
 main()
 """
@@ -74,7 +74,7 @@ class Machine:
         """`jupyter gpu run …`, as a script of this user starts it; until it has ended, killed if the test fails."""
         command = [sys.executable, "-m", "jupyter_gpu.cli", "run", *words]
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, env=self.server.env, stdout=pipe, stderr=pipe, text=True) as process:
+        with subprocess.Popen(command, env=self.server.terminal, stdout=pipe, stderr=pipe, text=True) as process:
             try:
                 yield process
                 process.wait(60)
