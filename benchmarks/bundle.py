@@ -17,6 +17,9 @@ _NAMES = re.compile(r'(\d+):"(\w+)"')
 NEIGHBOUR = Path(sys.prefix) / "share/jupyter/labextensions/@jupyter-widgets/jupyterlab-manager/static"
 """The front end of ipywidgets, which every installation has: what users find acceptable for one."""
 COMMAND = "scripts/bench bundle"
+ALL = 180
+"""kB: a third of what the front end of ipywidgets has. Most of it is loaded when somebody opens the panel, its charts or a
+section of it, so what counts is what comes with the page."""
 
 
 def run() -> Sequence[Figure]:
@@ -29,7 +32,7 @@ def run() -> Sequence[Figure]:
     first = sum(size for file, size in ours.items() if file.name.partition(".")[0] not in later)
     return [
         Figure("JavaScript with the page", "kB", first, COMMAND, goal=60),
-        Figure("JavaScript, all of it", "kB", sum(ours.values()), COMMAND, goal=140, baseline=theirs or None),
+        Figure("JavaScript, all of it", "kB", sum(ours.values()), COMMAND, goal=ALL, baseline=theirs or None),
     ]
 
 
