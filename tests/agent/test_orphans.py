@@ -79,7 +79,10 @@ async def test_a_simulated_gpu_is_as_busy_as_its_users(quiet: Node) -> None:
             (sample,) = await ask(path, {"get": "sample"})
             loads = sample["loads"]
             assert set(loads) == {quiet.uuids[0], quiet.uuids[1]}
-            assert loads[quiet.uuids[1]] == {"utilisation": 0.0, "memory": 0}
+            idle = loads[quiet.uuids[1]]
+            assert (idle["utilisation"], idle["memory"]) == (0.0, 0)
+            assert idle["temperature"] > 0
+            assert idle["power"] > 0
             assert 0 < loads[quiet.uuids[0]]["memory"] <= fakes.MEMORY
             return bool(0 < loads[quiet.uuids[0]]["utilisation"] <= 100)
 
