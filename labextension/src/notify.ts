@@ -84,8 +84,19 @@ export function permission(): NotificationPermission | null {
 }
 
 /** Have the browser ask for it. Only from a click: browsers refuse it otherwise, and people dislike it. */
-export async function ask(): Promise<NotificationPermission | null> {
+async function ask(): Promise<NotificationPermission | null> {
   return permission() && Notification.requestPermission();
+}
+
+/** The same, and say what to do where it does not allow them. */
+export async function askOrSay(trans: TranslationBundle): Promise<void> {
+  if ((await ask()) !== 'granted') {
+    Toast.warning(
+      trans.__(
+        'The browser does not show messages of this page. Its settings for the page can change that.'
+      )
+    );
+  }
 }
 
 function show(text: string, tag: string, open: () => void): void {

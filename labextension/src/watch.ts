@@ -1,6 +1,5 @@
 /** Hears of the end of waits from the model, and has it said. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { CommandIDs } from './commands';
 import { follow, IFollowed } from './news';
@@ -51,15 +50,10 @@ export function watchWaits(
     describedBy: { args: { type: 'object', properties: {} } },
     execute: async () => {
       const on = !settings.notifyOnDesktop;
-      const allowed = on && (await (await load())?.ask());
-      await settings.useDesktop(on);
-      if (on && allowed !== 'granted') {
-        Notification.warning(
-          trans.__(
-            'The browser does not show messages of this page. Its settings for the page can change that.'
-          )
-        );
+      if (on) {
+        await (await load())?.askOrSay(trans); // first: browsers let a page ask only just after a click
       }
+      await settings.useDesktop(on);
     }
   });
   settings.changed.connect(() => app.commands.notifyCommandChanged(CommandIDs.desktop));
