@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..model.quantity import MILLI_PER_GPU, format_bytes, format_gpus
 from ..model.sentence import sentence
+from ..model.terminal import Style
 from ..model.view import GpuLoad, GpuState, PodGpu, Sample, View
 from ..share_report import ShareReport, in_short
 
@@ -19,17 +20,6 @@ _BAR, _MEMORY_BAR, _MODEL = 16, 8, 12
 """Characters: of the bars, and the fewest that a model's name is worth showing in."""
 _RESET = "\x1b[0m"
 _STYLES = {"strong": "\x1b[1m", "dim": "\x1b[2m", "alarm": "\x1b[31m", "load": "\x1b[32m", "memory": "\x1b[36m"}
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """Of the terminal."""
-
-    width: int = 80
-    height: int | None = None
-    """None: as many lines as there are."""
-    colour: bool = False
-    unicode: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TextIO
 
+from jupyter_gpu.model.terminal import Style
+
 from . import top_files, top_history, top_view
 from .top_history import History, Seen
-from .top_view import Style
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 """To the other screen, without a cursor, and back."""

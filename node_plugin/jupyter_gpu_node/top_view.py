@@ -12,6 +12,7 @@ from itertools import groupby
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes
 from jupyter_gpu.model.share import Rates, ShareUse
+from jupyter_gpu.model.terminal import Style
 
 from .top_history import Seen
 
@@ -26,17 +27,6 @@ _PARTS = (("guaranteed", "\x1b[32m", "█", "#"), ("borrowed", "\x1b[33m", "▓"
 _WAITING = ("\x1b[31m", "░", "w")
 _LEGEND = "of its slice, from its bank, idle time, waiting; | what it earns"
 _ESCAPE = re.compile("\x1b\\[[0-9]*m")
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """Of the terminal."""
-
-    width: int = 80
-    height: int | None = None
-    """None: as many lines as there are."""
-    colour: bool = False
-    unicode: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.cli.watch_view import Style, change, lines, width
+from jupyter_gpu.cli.watch_view import change, lines, width
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.terminal import Style
 from jupyter_gpu.model.view import Condition, GpuLoad, GpuState, Mode, PodGpu, Sample, User, View
 from tests.model.strategies import views
 from tests.model.test_share import ONE as SHARE

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.share import Rates, ShareUse
+from jupyter_gpu.model.terminal import Style
 from jupyter_gpu_node import top_view
 from jupyter_gpu_node.shares.share_file import ShareFile
 from jupyter_gpu_node.top_history import History, Seen, to_json
-from jupyter_gpu_node.top_view import Style
 
 SHARE = ShareUse(
     uuid="GPU-1", allocated=250, effective=400, guaranteed=9_000_000, borrowed=800_000, idle=70_000, overrun=600,
