@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
 import textwrap
 from typing import TYPE_CHECKING
 
+from .. import screen
 from . import codes, options
 from .output import say
 
@@ -71,10 +70,10 @@ def _ask(given: argparse.Namespace) -> tuple[Facts | None, View | None, str]:
 
 
 def _lines(finding: Finding) -> list[str]:
-    width = min(100, shutil.get_terminal_size((80, 24)).columns)
-    colour = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+    style = screen.style(sys.stdout)
+    width = min(100, style.width)
     word = f"{finding.level:<{len(_INDENT)}}"
-    begin = f"{_COLOURS[finding.level]}{word}\x1b[0m" if colour else word
+    begin = f"{_COLOURS[finding.level]}{word}\x1b[0m" if style.colour else word
     text = _wrapped(finding.text, width)
     advice = _wrapped(finding.advice, width)
     return [begin + text[0], *(_INDENT + line for line in (*text[1:], *advice))]

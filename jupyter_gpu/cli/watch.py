@@ -125,14 +125,15 @@ def _told(new: News, *, as_json: bool) -> str:
 
 def _fill(url: str, inbox: Inbox, out: TextIO) -> None:
     """Fill the window until Ctrl-C."""
+    from .. import screen
     from ..model.errors import GpuError
     from ..model.view import View
-    from . import terminal, watch_view
+    from . import watch_view
 
     view: View | None = None
     sample: Sample | None = None
     lost, shown = "", ""
-    with terminal.taken(out, lambda: inbox.put(None)):
+    with screen.taken(out, lambda: inbox.put(None)):
         while True:
             new = _next(inbox)
             if isinstance(new, GpuError):
@@ -145,7 +146,7 @@ def _fill(url: str, inbox: Inbox, out: TextIO) -> None:
                 shown = ""
             assert view is not None  # it was put in first
             clock = time.strftime("%H:%M:%S")
-            rows = watch_view.lines(f"GPUs of {url}", clock, view, sample, lost, terminal.style(out))
+            rows = watch_view.lines(f"GPUs of {url}", clock, view, sample, lost, screen.style(out))
             text = "\x1b[H" + "\x1b[K\r\n".join(rows) + "\x1b[K\x1b[J"
             if text != shown:
                 out.write(text)

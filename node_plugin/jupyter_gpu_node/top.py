@@ -11,23 +11,20 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn, TextIO
+from typing import TextIO
 
-from jupyter_gpu.model.terminal import Style
+from jupyter_gpu import screen
 
 from . import top_files, top_history, top_view
 from .top_history import History, Seen
 
-ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-"""To the other screen, without a cursor, and back."""
 TITLE = "Time shares"
+_SIZE = (100, 40)
+"""Columns and lines where nothing tells them."""
 
 Show = Callable[[Sequence[Seen], Mapping[str, str], int], str]
 
@@ -42,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
     out, live = sys.stdout, sys.stdout.isatty() and not (options.once or options.json)
     show = _json if options.json else _screen(out) if live else _text(out)
     try:
-        with _on_terminal(out) if live else contextlib.nullcontext():
+        with screen.taken(out) if live else contextlib.nullcontext():
             for text in _looks(options.state or top_files.DEFAULTS, options.interval, show, once=options.once):
                 out.write(text)
                 out.flush()
@@ -104,14 +101,15 @@ def _json(seen: Sequence[Seen], names: Mapping[str, str], now: int) -> str:
 
 def _text(out: TextIO) -> Show:
     def show(seen: Sequence[Seen], names: Mapping[str, str], now: int) -> str:
-        return "\n".join(top_view.lines(_title(now), seen, names, style(out, whole=True), now)) + "\n"
+        style = screen.style(out, whole=True, fallback=_SIZE)
+        return "\n".join(top_view.lines(_title(now), seen, names, style, now)) + "\n"
 
     return show
 
 
 def _screen(out: TextIO) -> Show:
     def show(seen: Sequence[Seen], names: Mapping[str, str], now: int) -> str:
-        shown = top_view.lines(_title(now), seen, names, style(out, whole=False), now)
+        shown = top_view.lines(_title(now), seen, names, screen.style(out, fallback=_SIZE), now)
         return "\x1b[H" + "\x1b[K\r\n".join(shown) + "\x1b[K\x1b[J"
 
     return show
@@ -119,33 +117,3 @@ def _screen(out: TextIO) -> Show:
 
 def _title(now: int) -> str:
     return f"{TITLE} at {time.strftime('%H:%M:%S', time.localtime(now / 1000))}"
-
-
-def style(out: TextIO, *, whole: bool) -> Style:
-    """Of that terminal now; ``whole``: nothing is left out because it has too few lines."""
-    columns, rows = shutil.get_terminal_size((100, 40))
-    terminal = out.isatty() and os.environ.get("TERM") != "dumb"
-    return Style(
-        max(20, columns),
-        None if whole else max(4, rows),
-        terminal and not os.environ.get("NO_COLOR"),
-        (out.encoding or "").lower().replace("-", "") == "utf8",
-    )
-
-
-@contextlib.contextmanager
-def _on_terminal(out: TextIO) -> Iterator[None]:
-    """The terminal is afterwards as it was, however this ends."""
-
-    def end(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
-    out.write(ENTER)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # a terminal that is gone
-            out.write(LEAVE)
-            out.flush()

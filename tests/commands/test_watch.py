@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.cli.codes import DONE, INTERRUPTED, UNREACHABLE, WAITING
-from jupyter_gpu.cli.terminal import ENTER, LEAVE
+from jupyter_gpu.screen import ENTER, LEAVE
 from tests.kernel.servers import Server, await_, environment, serve
 
 from .conftest import SOFT
@@ -92,9 +92,13 @@ def screen(server: Server, columns: int = 80, **env: str) -> Iterator[Screen]:
         made.close()
 
 
-def test_terminal(server: Server) -> None:
-    """It follows changes, fits every width, shows nothing that is typed, and leaves the terminal as it was."""
-    with screen(server) as terminal:
+@pytest.mark.parametrize("inherited", [{}, {"COLUMNS": "80", "LINES": "24"}], ids=["plain", "JupyterLab's terminal"])
+def test_terminal(server: Server, inherited: dict[str, str]) -> None:
+    """It follows changes, fits every width, shows nothing that is typed, and leaves the terminal as it was.
+
+    JupyterLab sets ``COLUMNS`` when it opens a terminal, and never again.
+    """
+    with screen(server, **inherited) as terminal:
         terminal.shows("0 of 4 GPUs attached")
         assert terminal.written.startswith(ENTER)
         assert not terminal.echoes

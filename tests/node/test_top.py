@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node import checkpoint, top, top_files
+from jupyter_gpu.screen import ENTER, LEAVE
+from jupyter_gpu_node import checkpoint, top_files
 from jupyter_gpu_node.shares.bank import Deposit
 from jupyter_gpu_node.shares.share_file import ShareFile
 from jupyter_gpu_node.shares.store import Entry, Store
@@ -277,8 +278,8 @@ def test_ctrl_c_ends_it_cleanly(state: Path) -> None:
         seen.until("team-a/notebook", 4)
         os.write(seen.fd, b"\x03")
         assert seen.end() == 130
-    assert seen.shown.startswith(top.ENTER)
-    assert seen.shown.replace("^C", "").endswith(top.LEAVE)
+    assert seen.shown.startswith(ENTER)
+    assert seen.shown.replace("^C", "").endswith(LEAVE)
     assert "\x1b[1m" in seen.shown
     assert "Traceback" not in seen.shown
 
@@ -290,7 +291,7 @@ def test_a_signal_ends_it_cleanly(state: Path, number: signal.Signals) -> None:
         seen.until("\x1b[H")
         seen.process.send_signal(number)
         assert seen.end() == 130
-    assert seen.shown.endswith(top.LEAVE)
+    assert seen.shown.endswith(LEAVE)
 
 
 def test_no_colours_where_they_are_not_wanted(state: Path) -> None:

@@ -12,21 +12,38 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, TextIO
 
-from ..model.terminal import Style
+from .model.terminal import Style
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 """To the other screen, without a cursor, and back."""
 
 
-def style(out: TextIO) -> Style:
-    """Tell what the terminal can show now."""
-    columns, rows = shutil.get_terminal_size((80, 24))
-    colour = os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
-    return Style(max(20, columns), max(4, rows), colour, (out.encoding or "").lower().replace("-", "") == "utf8")
+def width(out: TextIO, fallback: int = 80) -> int:
+    """Return the columns of ``out``, 20 at least; ``fallback`` where it is no terminal and ``COLUMNS`` is not set."""
+    return _size(out, (fallback, 24))[0]
+
+
+def style(out: TextIO, *, whole: bool = False, fallback: tuple[int, int] = (80, 24)) -> Style:
+    """Return what ``out`` can show now; ``whole``: nothing is left out because it has too few lines."""
+    columns, rows = _size(out, fallback)
+    drawn_on = out.isatty() and os.environ.get("TERM") != "dumb"
+    utf8 = (out.encoding or "").lower().replace("-", "") == "utf8"
+    return Style(columns, None if whole else rows, drawn_on and not os.environ.get("NO_COLOR"), utf8)
+
+
+def _size(out: TextIO, fallback: tuple[int, int]) -> tuple[int, int]:
+    """Ask the terminal first: ``COLUMNS`` is its size of long ago where its server sets it, as JupyterLab's does."""
+    try:
+        columns, rows = os.get_terminal_size(out.fileno())
+    except (OSError, ValueError):  # a pipe, a file
+        columns, rows = 0, 0
+    if not (columns and rows):  # a terminal that does not know, as a serial line
+        columns, rows = shutil.get_terminal_size(fallback)
+    return max(20, columns), max(4, rows)
 
 
 @contextlib.contextmanager
-def taken(out: TextIO, draw: Callable[[], None]) -> Iterator[None]:
+def taken(out: TextIO, draw: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Have all of it; ``draw`` is called where everything must be drawn again. Signals that end it come as Ctrl-C."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
