@@ -83,9 +83,9 @@ class Screen:
 
 
 @contextlib.contextmanager
-def screen(server: Server, columns: int = 80, **env: str) -> Iterator[Screen]:
+def screen(server: Server, **env: str) -> Iterator[Screen]:
     """With `watch` in it."""
-    made = Screen(server, columns, **env)
+    made = Screen(server, 80, **env)
     try:
         yield made
     finally:
