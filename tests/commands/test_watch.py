@@ -83,9 +83,9 @@ class Screen:
 
 
 @contextlib.contextmanager
-def screen(server: Server, **env: str) -> Iterator[Screen]:
+def screen(server: Server, columns: int = 80, **env: str) -> Iterator[Screen]:
     """With `watch` in it."""
-    made = Screen(server, 80, **env)
+    made = Screen(server, columns, **env)
     try:
         yield made
     finally:
@@ -98,7 +98,7 @@ def test_terminal(server: Server, inherited: dict[str, str]) -> None:
 
     JupyterLab sets ``COLUMNS`` when it opens a terminal, and never again.
     """
-    with screen(server, **inherited) as terminal:
+    with screen(server, 80, **inherited) as terminal:
         terminal.shows("0 of 4 GPUs attached")
         assert terminal.written.startswith(ENTER)
         assert not terminal.echoes
