@@ -26,6 +26,12 @@ def end_proxy(file: Path) -> None:
         os.kill(int(file.read_text()), 9)
 
 
+def is_up(hub: str) -> bool:
+    """Whether the hub at that address answers."""
+    with urllib.request.urlopen(f"{hub}/hub/health", timeout=SECONDS) as answer:
+        return bool(answer.status == 200)
+
+
 class Person:
     """Somebody with a browser."""
 
@@ -40,7 +46,8 @@ class Person:
         self._open("/hub/login")
         form = {"username": self.name, "password": PASSWORD, "_xsrf": self._xsrf("/hub/")}
         request = urllib.request.Request(f"{self.hub}/hub/login", urllib.parse.urlencode(form).encode())
-        self._opener.open(request, timeout=SECONDS).read()
+        with self._opener.open(request, timeout=SECONDS) as answer:
+            answer.read()
         until(self._lab, SECONDS, f"the server of {self.name}", every=0.5)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -74,7 +81,8 @@ class Person:
             with self._opener.open(request, timeout=SECONDS) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as error:
-            raise AssertionError(f"{method} {path}: {error} {error.read()[:2000]!r}") from error
+            with error:
+                raise AssertionError(f"{method} {path}: {error} {error.read()[:2000]!r}") from error
         return json.loads(text) if text else None
 
     def _lab(self) -> bool:

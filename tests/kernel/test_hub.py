@@ -7,7 +7,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from tornado.websocket import websocket_connect
 from tests.cluster.testbed import until
 from tests.cluster.testbed.ports import free
 from tests.devices import first_minor
-from tests.hub import PASSWORD, PROXY, SECONDS, Person, end_proxy
+from tests.hub import PASSWORD, PROXY, SECONDS, Person, end_proxy, is_up
 
 from .conftest import Kernel
 from .servers import environment, is_ready
@@ -91,7 +90,7 @@ def person(home: Path) -> Iterator[Person]:
     log = folder / "log"
     with log.open("wb") as output, subprocess.Popen(words, cwd=folder, stdout=output, stderr=output) as process:
         try:
-            until(lambda: urllib.request.urlopen(f"http://127.0.0.1:{public}/hub/health"), SECONDS, "the hub")
+            until(lambda: is_up(f"http://127.0.0.1:{public}"), SECONDS, "the hub")
             somebody = Person(f"http://127.0.0.1:{public}", "ann")
             somebody.log_in()
             until(lambda: somebody.ask("GET", "status")["phase"] == "Idle", SECONDS, "the GPUs")
@@ -147,6 +146,8 @@ def test_the_stream_of_the_panel(person: Person) -> None:
                 if message["type"] == "view":
                     seen.append(message["view"]["amounts"]["attached"])
         stream.close()
+        while await stream.read_message() is not None:  # until the other side has closed it, too
+            pass
         return seen
 
     assert asyncio.run(asyncio.wait_for(listen(), SECONDS))[-1] == 0

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from tests.cluster.testbed import until
 from tests.cluster.testbed.ports import free
 from tests.cluster.whole.world import SECONDS, World
-from tests.hub import PASSWORD, PROXY, end_proxy
+from tests.hub import PASSWORD, PROXY, end_proxy, is_up
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "deploy" / "examples" / "jupyterhub_config.py"
@@ -92,7 +91,7 @@ def running(world: World, folder: Path, image: str, node: str) -> Iterator[str]:
         subprocess.Popen(words, cwd=folder, env=environment, stdout=output, stderr=output) as process,
     ):
         try:
-            until(lambda: urllib.request.urlopen(f"http://127.0.0.1:{public}/hub/health"), SECONDS, "the hub")
+            until(lambda: is_up(f"http://127.0.0.1:{public}"), SECONDS, "the hub")
             yield f"http://127.0.0.1:{public}"
         except Exception as error:
             raise AssertionError(f"{error}\n{log.read_text()[-6000:]}") from error
