@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
-from . import loads, sensors
-
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
     from jupyter_gpu.model.details import ProcessUse, Reading
 
@@ -86,6 +84,8 @@ class SimulatedGpus:
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """What the living programs on them say they do, together."""
+        from . import loads, sensors
+
         known = {uuid_of(index, self._node) for index in range(self.count)}
         busy = {uuid: 0.0 for uuid in uuids if uuid in known}
         memory = dict.fromkeys(busy, 0)
@@ -98,6 +98,8 @@ class SimulatedGpus:
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
         """Which of the living programs has how much memory; what the sensors say of their load."""
         from jupyter_gpu.model.details import ProcessUse
+
+        from . import loads, sensors
 
         found = self.loads(uuids)
         uses: dict[str, list[ProcessUse]] = {uuid: [] for uuid in found}
@@ -156,11 +158,15 @@ def device_of(index: int, first: int | None = None) -> Device:
 
 def write_load(directory: str | os.PathLike[str], uuid: str, busy: float, memory: int) -> None:
     """Say that this process keeps ``uuid`` busy (0–1) and has so many bytes there, until it says else or ends."""
+    from . import loads
+
     loads.write(Path(directory) / "load", uuid, busy, memory)
 
 
 def clear_load(directory: str | os.PathLike[str], uuid: str) -> None:
     """Say that this process does nothing on ``uuid`` any more."""
+    from . import loads
+
     loads.clear(Path(directory) / "load", uuid)
 
 

@@ -13,9 +13,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyter_gpu.model import strict
 
@@ -26,8 +25,7 @@ MAX_MEMORY = 2**53 - 1
 _NAME = re.compile(r"(?P<pid>[1-9]\d{0,9})\.(?P<uuid>GPU-[0-9a-f-]{36})")
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """What one process does on one simulated GPU."""
 
     pid: int

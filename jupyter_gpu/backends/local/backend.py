@@ -190,6 +190,7 @@ class LocalBackend:
             return
         try:
             self._pod.reconcile()
+            load()
         except Exception:
             _log.exception("GPUs could not be looked after; it is tried again.")
 
@@ -225,3 +226,10 @@ class LocalBackend:
     def _heard(self, poked: socket.socket) -> None:
         poke.drain(poked)
         self._wake()
+
+
+def load() -> None:
+    """Load what the first GPU needs, once: a start does not wait for it, nor does whoever asks for that GPU."""
+    from jupyter_gpu_node import plan  # noqa: F401
+
+    from . import look  # noqa: F401

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jupyter_gpu.model.cards import cards
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
@@ -14,17 +14,16 @@ from jupyter_gpu_node.stock import Stock
 from . import conditions
 from .apart import Surroundings, apart
 from .guard import Guard
-from .look import Sight
 from .record import Record
 from .settings import Settings
+from .sight import Sight
 from .site_limit import SiteLimit
 
 MAX_REPAIRS = 4
 """That are told of at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Troubles:
+class Troubles(NamedTuple):
     """What is not as it should be."""
 
     problem: str = ""
