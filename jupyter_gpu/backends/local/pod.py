@@ -60,18 +60,18 @@ LAST_RETRY = 60.0
 FAREWELL = 1.0
 """Seconds that a server that ends waits for the last of its processes, before it leaves the rest to others."""
 MAX_TURNS = 8
-"""Of one reconcile; each turn but the last has released something that was waited for."""
+"""Most turns of one reconcile; each but the last has released something that was waited for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the event loop has to know after a job."""
+    """The result of a job, for the event loop."""
 
     view: View
     socket: socket.socket | None
-    """Where the others poke this pod."""
+    """Socket by which other servers poke this pod."""
     due: float | None
-    """When to look again, on the clock of `time.monotonic`; ``None``: only when something happens."""
+    """Time of the next look, on the clock of `time.monotonic`; ``None``: only when something happens."""
     watch: frozenset[Process]
     """Processes whose end is a reason to look again."""
 
@@ -97,12 +97,12 @@ class Pod:
         self._remains: frozenset[Process] = frozenset()  # of dead pods
         self._world = World((), frozenset(), ())
         self._empty: frozenset[str] = frozenset()  # dead pods whose records we may not remove
-        self._used = Sight()  # who has what is ours open: to show
-        self._drained = Sight()  # who has what we gave back open: the proof
+        self._used = Sight()  # holders of our GPUs: to show
+        self._drained = Sight()  # holders of GPUs that we gave back: the proof
         self._strangers = Strangers()
         self._around = surroundings.surroundings(self._store.path, chosen=settings.state_dir is not None)
-        self._told: Mapping[str, frozenset[int]] = {}  # by uuid, who uses what, where the driver must be asked
-        self._untold: tuple[int, ...] = ()  # GPUs of which nobody can tell
+        self._told: Mapping[str, frozenset[int]] = {}  # pids of users by uuid, where the driver must be asked
+        self._untold: tuple[int, ...] = ()  # GPUs whose users cannot be found out
         self._pause = FIRST_PAUSE
         self._due: float | None = None
         self._problem = ""
@@ -114,7 +114,7 @@ class Pod:
 
     @property
     def uid(self) -> str:
-        """Of the pod; another one at each start of the server."""
+        """Identity of the pod; a new one at each start of the server."""
         return self._record.uid
 
     @property
@@ -128,7 +128,7 @@ class Pod:
         return {MARK: self.uid, **simulated, **limit, **self._seat.environment}
 
     def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
-        """What makes programs with this environment take turns on GPUs. Blocks; any thread may ask."""
+        """Return the variables by which programs with this environment take turns. Blocks; any thread may ask."""
         return self._seat.search_path(environ)
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Pod:
         return self._stock.loads(mine), self._seat.sample(share.uuid for share in shares if not share.exclusive)
 
     def details(self) -> Mapping[str, GpuDetails]:
-        """What is known of the pod's GPUs beside their load, for its user; by uuid."""
+        """Return the details of the pod's GPUs beyond their load, for its user; by uuid."""
         from jupyter_gpu.model.details import named
 
         known = {
@@ -214,7 +214,7 @@ class Pod:
         return {uuid: named(found, known.get(uuid, {})) for uuid, found in self._stock.details(self._held()).items()}
 
     def machine(self, shown: Shown) -> Machine:
-        """All GPUs, with who has them and who waits, as far as ``shown`` goes."""
+        """Return all GPUs with their owners and the waiting pods, as far as ``shown`` goes."""
         from jupyter_gpu.model.overview import overview
 
         from .servers import claims
@@ -258,7 +258,7 @@ class Pod:
             poke.poke(self._store.pods, [f"{self.uid}.sock"])
 
     def _move_out(self, pid: int) -> None:
-        """A helper that was started later belongs beside the pod, not into it."""
+        """Move a helper that was started later out of the pod's group, into the one above."""
         group = self._guard.place.group if self._guard else None
         if group is not None:
             cgroup.enter(group.parent, pid)
@@ -281,7 +281,7 @@ class Pod:
             return False
 
     def outcome(self) -> Outcome:
-        """After each job, failed or not."""
+        """Return the result of a job, failed or not."""
         seat = self._seat
         damaged = len(self._world.unreadable)
         place = (self._around, self._strangers.elsewhere, self._untold, self._site)
@@ -380,7 +380,7 @@ class Pod:
         self._record = replace(self._record, allocated=replace(allocated, shares=kept))
 
     def _decide(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
-        """What the pod gets. Before it gets another GPU that is real, once with a look at who uses those there are."""
+        """Decide what the pod gets. Before it gets another real GPU, survey all GPUs and decide once more."""
         decided = self._decision(requested, busy)
         new = {share.uuid for share in decided.shares} - self._held() if decided else set()
         if not any(not self._stock.seen[uuid].simulated for uuid in new):
@@ -493,7 +493,7 @@ class Pod:
         return Excuses(commands(self._settings.system_holders), helpers=self._stock.helpers())
 
     def _ask_driver(self) -> None:
-        """Who uses what, where `/proc` does not tell us. Its pids are the machine's own."""
+        """Ask the driver for users of GPUs that `/proc` does not show us. Its pids are the machine's own."""
         blind = os.geteuid() != 0
         asked = [gpu.uuid for gpu in self._stock.gpus if not gpu.simulated and (blind or gpu.device is None)]
         self._told = self._stock.users(asked) if namespace() == FIRST_NAMESPACE else {}
@@ -528,7 +528,7 @@ class Pod:
     # -- what comes next ----------------------------------------------------------------------------------------------
 
     def _plan_ahead(self, before: Record) -> None:
-        """When to look again by ourselves. An idle pod: never."""
+        """Plan the next look that no event causes. An idle pod plans none."""
         record = self._record
         if record.attached != before.attached:
             self._pause = FIRST_PAUSE
@@ -558,7 +558,7 @@ class Pod:
         return 0.0 if when is None else max(0.0, when - since_boot())
 
     def _watch(self) -> frozenset[Process]:
-        """Whoever has what we wait for: if a server is killed, nobody pokes us."""
+        """Return the processes whose end may free what we wait for: a killed server does not poke us."""
         servers = (pod.record.server for pod in self._world.neighbours if not pod.dead and pod.held)
         waited_for = frozenset(servers) | self._remains if self._owed() else frozenset()
         draining = self._drained.processes if self._draining() else frozenset()
@@ -569,7 +569,7 @@ class Pod:
 
     @contextlib.contextmanager
     def _may_fail(self) -> Any:
-        """What goes on by itself and fails is told in the view and tried again."""
+        """Show the failure of background work in the view, and try again later."""
         try:
             with plain_errors(self._store):
                 yield
@@ -585,7 +585,7 @@ class Pod:
 
 
 def _put(environment: Mapping[str, str]) -> None:
-    """Into that of this process: what it starts by itself, such as terminals, has it too."""
+    """Add to this process's environment: what it starts by itself, such as terminals, inherits it."""
     os.environ.update(environment)
 
 
