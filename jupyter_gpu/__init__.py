@@ -120,7 +120,7 @@ def _find_version() -> str:
 
 
 def _repr_mimebundle_(include: object = None, exclude: object = None) -> Any:
-    """What a cell that ends with the module shows: the same as for `gpu`."""
+    """Show in a cell that ends with the module the same as for `gpu`."""
     return __getattr__("gpu")._repr_mimebundle_(include=include, exclude=exclude)
 
 

@@ -222,7 +222,7 @@ class GpuExtension(ExtensionApp):
 
     @property
     def points(self) -> int:
-        """Of how many samples the history tells."""
+        """Number of samples that the history covers."""
         return int(self.history / self.sample_interval)
 
     # A server whose GPU settings are wrong must not start as if there were none: the limit would be gone.

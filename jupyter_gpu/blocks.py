@@ -97,7 +97,7 @@ class GiveBack:
         threading.Thread(target=self._run, name="jupyter-gpu-give-back", daemon=True).start()
 
     def wait(self) -> None:
-        """Until it is done, or for :data:`GRACE` seconds; an interrupt ends the wait, and not what is waited for."""
+        """Wait until it is done, or for :data:`GRACE` seconds; an interrupt ends the wait, and not the giving back."""
         self._done.wait(GRACE)
 
     async def wait_async(self) -> None:
@@ -137,7 +137,7 @@ class GiveBack:
             self._waiter()
 
     def _finds_server(self) -> bool:
-        """Whether there is one that could hold something."""
+        """Tell whether there is a server that could hold something."""
         try:
             return bool(self._client.server)
         except GpuError:
@@ -163,7 +163,7 @@ def _call(loop: AbstractEventLoop, job: Callable[[], object]) -> None:
 
 
 def owner() -> Owner:
-    """Who calls: this process. Raises :class:`~.model.errors.NotPermitted` where `/proc` does not tell which it is."""
+    """Return this process. Raises :class:`~.model.errors.NotPermitted` where `/proc` does not tell which it is."""
     try:
         started = int(Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
         return Owner(os.getpid(), started, os.stat("/proc/self/ns/pid").st_ino, _kernel())  # noqa: PTH116 - no path

@@ -65,7 +65,7 @@ def delete_lease(key: str) -> Call:
 
 
 class Client:
-    """Asks one server; it is looked for at the first question. Safe to use from several threads."""
+    """The client of one server, looked for at the first question. Safe to use from several threads."""
 
     def __init__(self, server: Server | None = None) -> None:
         self._server = server
@@ -85,7 +85,7 @@ class Client:
         return self.exchange(Call("GET", "sample")).ask(Sample.from_json)
 
     def usage(self) -> Usage:
-        """What the server used since it started; raises as :meth:`send`."""
+        """Ask for the server's use since it started; raises as :meth:`send`."""
         return self.exchange(Call("GET", "usage")).ask(Usage.from_json)
 
     def exchange(self, call: Call) -> Exchange:
@@ -163,7 +163,7 @@ def connect(server: Server, patience: float) -> HTTPConnection:
 
 
 def headers(server: Server) -> dict[str, str]:
-    """What every request carries."""
+    """Return the headers of every request."""
     common = {"Accept": "application/json", "Content-Type": "application/json", "Connection": "close"}
     if server.token:
         return {**common, "Authorization": f"token {server.token}"}
@@ -173,7 +173,7 @@ def headers(server: Server) -> dict[str, str]:
 
 
 def read_answer(status: int, answer: bytes, url: str, read: Callable[[Any], T]) -> T:
-    """What is in an answer; raises the error in it."""
+    """Read an answer; raises the error in it."""
     try:
         body = strict.loads(answer, _MAX_ANSWER)
         if status == 200:

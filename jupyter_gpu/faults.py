@@ -46,7 +46,7 @@ def point(name: str) -> None:
 
 
 def _taken(file: Path, name: str) -> bool:
-    """Whether the file named this point; then it is gone."""
+    """Tell whether the file named this point, and remove it then."""
     try:
         found = file.read_text(encoding="utf-8") == name
         if found:

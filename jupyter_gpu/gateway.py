@@ -15,7 +15,7 @@ ELSEWHERE = Condition(
 
 
 def notes(server: Any) -> tuple[Condition, ...]:
-    """What to say beside the view of ``server``, a Jupyter server."""
+    """Return the conditions to show beside the view of ``server``, a Jupyter server."""
     return (ELSEWHERE,) if getattr(getattr(server, "gateway_config", None), "gateway_enabled", False) else ()
 
 

@@ -19,7 +19,7 @@ VALUES = {
     "--timeout": ("60", "600", "3600"),
     "--topology": ("any", "island", "switch"),
 }
-"""What is offered after these options."""
+"""Values offered after these options."""
 _HELP = "See %gpu?"
 
 

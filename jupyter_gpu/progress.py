@@ -41,7 +41,7 @@ class Silent:
         print(text, file=sys.stderr)
 
     def close(self, view: View) -> None:
-        """Clear nothing."""
+        """Do nothing."""
 
 
 class Terminal(Silent):

@@ -144,7 +144,7 @@ class ApiHandler(JsonErrors, APIHandler):
         self.set_header("Cache-Control", "no-store")
 
     def compute_etag(self) -> None:
-        """Compute none: an answer is true only now."""
+        """Send no ETag: an answer is true only now."""
 
     def answer(self, body: dict[str, Any]) -> None:
         """Send ``body`` as JSON."""

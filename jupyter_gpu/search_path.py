@@ -9,7 +9,7 @@ _SEPARATORS = re.compile(r"[:;]")
 
 
 def can_be_named(path: str) -> bool:
-    """Whether the variable can name it: these separate, and a dollar sign begins a name of the loader's own."""
+    """Tell whether the variable can name it: these separate, and a dollar sign begins a name of the loader's own."""
     return path.isprintable() and not set(path) & set(":;$")
 
 

@@ -67,7 +67,7 @@ def parse(value: Any, cls: type[T]) -> T:
 
 
 def camel(name: str) -> str:
-    """How a field is spelt in the file: ``lease_seconds`` → ``leaseSeconds``."""
+    """Spell a field as the file does: ``lease_seconds`` → ``leaseSeconds``."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 

@@ -1,4 +1,4 @@
-"""What all clients of one server see: each view once, each sample once, however many look.
+"""The views and samples for all clients of one server: each is made once, however many look.
 
 Nothing here runs by itself: with no client there is no task and no timer.
 """
@@ -25,7 +25,7 @@ from .notebooks import Notebooks, named
 
 
 def view_json(view: View) -> dict[str, Any]:
-    """Body of every answer that is a view."""
+    """Return the body of every answer that is a view."""
     return {**view.to_json(), "sentence": sentence(view)}
 
 
@@ -37,13 +37,13 @@ class Viewer(Protocol):
     """A client that is told what is new; neither method waits."""
 
     def show_view(self, version: Version, text: str) -> None:
-        """A view, as JSON of a stream message. Older versions than shown before are to be ignored."""
+        """Show a view, as JSON of a stream message. Older versions than shown before are to be ignored."""
 
     def show_sample(self, text: str) -> None:
-        """A sample, as JSON of a stream message."""
+        """Show a sample, as JSON of a stream message."""
 
     def end(self) -> None:
-        """The server stops."""
+        """End the viewer: the server stops."""
 
 
 class Sampler:
@@ -150,7 +150,7 @@ class Viewers:
         self.backend = backend
         self.sampler = sampler
         self.notes: tuple[Condition, ...] = ()
-        """What is said of the server beside what its backend says."""
+        """Conditions of the server beside those of its backend."""
         self._notebooks, self._leases = notebooks, leases
         self._revision = 0
         self._viewers: set[Viewer] = set()

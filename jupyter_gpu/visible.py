@@ -50,8 +50,7 @@ def changes(environ: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
 
 
 def named(gpus: Iterable[AttachedGpu], hint: Hint, environ: Mapping[str, str]) -> list[str]:
-    """Name ``gpus`` of ``hint`` by uuid, or by index if the environment says so. CUDA counts those it can open, by bus.
-    """
+    """Name ``gpus`` of ``hint``, by uuid or by index as the environment says. CUDA counts those it can open, by bus."""
     if environ.get(NAMED_BY) != "index" or environ.get(ORDER) != BUS_ORDER:
         return [gpu.uuid for gpu in gpus]
     places = {gpu.uuid: place if hint.enforced else gpu.index for place, gpu in enumerate(hint.gpus)}

@@ -22,7 +22,7 @@ _MOST_TOLD = 1024
 
 _log = logging.getLogger(__name__)
 _told: set[tuple[Path, str]] = set()
-"""What is bad and was said so: a bad file stays one for many looks."""
+"""Bad files that were logged: a bad file stays one for many looks."""
 
 
 def read(folder: Path, uuids: Iterable[str], now_ms: int) -> Mapping[str, ShareUse]:

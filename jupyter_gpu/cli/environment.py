@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..model.view import View
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-"""As shells say it."""
+"""Exit statuses as in shells."""
 _ASKED = (visible.NAMED_BY, visible.ORDER)
 """All of the environment that decides how GPUs are named."""
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
@@ -114,7 +114,7 @@ def _replace(program: str, words: list[str], environ: Mapping[str, str]) -> NoRe
 
 
 def shell_variables(environ: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
-    """What a shell must have for its programs to see exactly what is attached, whatever it had before; pure.
+    """Return the variables by which a shell's programs see exactly what is attached, whatever it had before; pure.
 
     Where the system guards the GPUs the list is as good as none, and the same.
     """
@@ -131,7 +131,7 @@ def shell_variables(environ: Mapping[str, str], hint: Hint) -> dict[str, str | N
 
 
 def outdated(view: View, inherited: Mapping[str, str], environ: Mapping[str, str]) -> str:
-    """What the user of a shell should know that gave this process ``inherited`` of its variables, else ""; pure.
+    """Return a warning if the variables that this process ``inherited`` from its shell are outdated, else ""; pure.
 
     A program that our gate does not reach has only what the shell had when it was opened. ``environ``: the rest.
     """

@@ -85,7 +85,7 @@ def _extension() -> str:
 
 
 def _labextension() -> tuple[bool, str]:
-    """Whether it is disabled, and its version."""
+    """Return whether the JupyterLab extension is disabled, and its version."""
     from jupyter_core.paths import jupyter_config_path, jupyter_path
 
     version = ""
@@ -125,7 +125,7 @@ def _driver() -> tuple[str, str]:
 
 
 def _state_trouble(state: Path) -> str:
-    """Why servers cannot keep records there. It need not be there yet."""
+    """Return the reason servers cannot keep records there, or empty. It need not be there yet."""
     there = next((path for path in (state / "pods", state) if path.exists()), None)
     try:
         if there is None:
@@ -138,7 +138,7 @@ def _state_trouble(state: Path) -> str:
 
 
 def _is_private(state: Path) -> bool:
-    """Whether others cannot write there, nor make it."""
+    """Tell whether others cannot write there, nor make it."""
     path = state if state.exists() else state.parent
     try:
         return path.stat().st_mode & _EVERYBODY != _EVERYBODY

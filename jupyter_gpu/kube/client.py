@@ -23,7 +23,7 @@ PAGE = 500
 SILENCE = 90.0
 """Seconds after which a watch without a word is taken for dead: bookmarks come every minute."""
 WATCH_SECONDS = (240, 360)
-"""How long a watch may last before the server ends it; not all at the same time."""
+"""Seconds that a watch may last before the server ends it, from and to: not all end at the same time."""
 
 Trim = Callable[[dict[str, Any]], dict[str, Any]]
 """Makes an object smaller."""
@@ -54,7 +54,7 @@ class Kube:
         self._deadline = deadline
         self._transport = Transport(credentials, user_agent)
         self.namespace = credentials.namespace
-        """Of our own pod, where we are in one."""
+        """Namespace of our own pod, where we are in one."""
 
     async def __aenter__(self) -> Kube:
         await self._transport.open()

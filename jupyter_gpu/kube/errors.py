@@ -1,4 +1,4 @@
-"""What can go wrong between us and the API server, by what one does about it.
+"""The errors between us and the API server, by what one does about them.
 
 KubeError          anything else that it refuses (400, 405, …): a mistake of ours
 ├── Unauthorized   401: the token is not, or no longer, good

@@ -65,7 +65,7 @@ class Lease:
 
     @property
     def holder(self) -> str:
-        """Who leads, as far as this process has seen; empty: nobody."""
+        """Identity of the leader, as far as this process has seen; empty: there is none."""
         return _holder(self._lease)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -207,6 +207,6 @@ def _holder(lease: Mapping[str, Any]) -> str:
 
 
 def _seconds(lease: Mapping[str, Any]) -> float:
-    """What the holder asked for: it may be configured otherwise than we are."""
+    """Return the duration that the holder asked for: it may be configured otherwise than we are."""
     value = (lease.get("spec") or {}).get("leaseDurationSeconds")
     return float(value) if isinstance(value, int) else 0.0

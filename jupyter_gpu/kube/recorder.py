@@ -46,7 +46,7 @@ class _Entry:
     count: int = 0
     last: str = ""
     name: str = ""
-    """Of the Event object; empty before it was written."""
+    """Name of the Event object; empty before it was written."""
     written: float = float("-inf")
 
 
@@ -156,7 +156,7 @@ class Recorder:
 
 
 def _reference(about: Mapping[str, Any]) -> dict[str, str]:
-    """Where the object does not say its kind: what is in a namespace is a Pod here, what is not is a Node."""
+    """Refer to an object. Without a kind of its own it is a Pod here if it is in a namespace, else a Node."""
     namespace = objects.namespace(about)
     found = {
         "apiVersion": str(about.get("apiVersion") or "v1"),

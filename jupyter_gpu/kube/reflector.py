@@ -77,7 +77,7 @@ class Reflector:
         self.synced = asyncio.Event()
         """Set after the first list was told; stays set."""
         self.objects: Mapping[str, dict[str, Any]] = MappingProxyType(self._objects)
-        """What there is, by uid, as it was at one instant: where a list brings several changes, it has all of them when
+        """Objects by uid, as they were at one instant: where a list brings several changes, it has all of them when
         the first is told. Read only."""
 
     @property
@@ -89,7 +89,7 @@ class Reflector:
 
     @property
     def trouble(self) -> str:
-        """Why the server cannot be heard now; empty while it can."""
+        """Reason the server cannot be heard now; empty while it can."""
         return self._trouble
 
     async def run(self) -> None:

@@ -17,7 +17,7 @@ from . import strict
 from .view import GpuLoad, Sample
 
 MAX_HISTORY_BYTES = 1_000_000
-"""Of the points of one history as JSON: what a tab is sent when it connects."""
+"""Limit of the points of one history as JSON: what a tab is sent when it connects."""
 TIERS = 24
 """A point of the last stands for up to 2**23 samples."""
 PAUSE = 3.0
@@ -33,13 +33,13 @@ class Point:
     since: float | None
     """Time of the sample before the first of them; ``None``: there was none, or a gap."""
     samples: int
-    """How many."""
+    """Number of samples."""
     text: str
-    """As JSON."""
+    """The point as JSON."""
 
     @classmethod
     def of(cls, sample: Sample, since: float | None, samples: int = 1) -> Point:
-        """Encoded here and never again."""
+        """Make a point, encoded here and never again."""
         body = sample.to_json()
         if samples > 1 and since is not None:
             body["since"] = since

@@ -19,12 +19,12 @@ EXACT_POSITIONS = 10
 MAX_MILLI = 1_000_000
 """1,000 GPUs: far above any machine, far below what overflows anything."""
 MAX_BYTES = 2**53 - 1
-"""Of memory: 8 PiB, the largest integer that JavaScript keeps exact."""
+"""Most bytes of memory: 8 PiB, the largest integer that JavaScript keeps exact."""
 
 _QUANTITY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<milli>m?)", re.ASCII)
 _BYTES = re.compile(r"(?P<number>\d{1,18}(?:\.\d{1,9})?)\s*(?P<unit>[KMGTP]i?B?|B)?", re.ASCII)
 _DIGITS = 12
-"""Of a number before the point: more are too large for anything."""
+"""Most digits of a number before the point: more are too large for anything."""
 _NO_AMOUNT = "is not an amount of GPUs; use a number such as 2, 0.5 or '500m'."
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}

@@ -18,7 +18,7 @@ MAX_GENERATION = 2**53 - 1
 """The largest integer that JavaScript keeps exact."""
 
 MAX_DEPTH = 32
-"""Of nested lists and objects: what is read here can be compared, copied and written anywhere."""
+"""Depth of nested lists and objects: what is read here can be compared, copied and written anywhere."""
 
 # Control characters, line separators and changes of the writing direction: they make a line lie in a terminal.
 _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -23,7 +23,7 @@ _USED = ("guaranteed", "borrowed", "idle", "overrun")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is known at one moment."""
+    """The figures known at one moment."""
 
     view: View
     sample: Sample | None = None
@@ -33,7 +33,7 @@ class Told:
     waited: float = 0.0
     """Seconds of all waits."""
     resizes: Mapping[str, int] = field(default_factory=dict)
-    """How many ended, by how."""
+    """Number of resizes that ended, by outcome."""
 
 
 def families(told: Told) -> Iterator[Metric]:

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """What ``take`` gave last, for as long as it is no older than ``seconds``; what fails is not kept."""
+    """The last answer of ``take``, as long as it is no older than ``seconds``; what fails is not kept."""
 
     def __init__(self, take: Callable[[], Awaitable[T]], seconds: float) -> None:
         self._take = take
@@ -19,7 +19,7 @@ class Recent(Generic[T]):
         self._task: asyncio.Task[T] | None = None
 
     async def now(self) -> T:
-        """Raises what ``take`` raises."""
+        """Return that answer, or a new one; raises what ``take`` raises."""
         now = asyncio.get_running_loop().time()
         task = self._task
         if task is None or (task.done() and (now - self._last >= self._seconds or _failed(task))):

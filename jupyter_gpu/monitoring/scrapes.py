@@ -29,7 +29,7 @@ from .waits import Waits
 OLD = 150.0
 """Seconds after which a sample says nothing about now."""
 DONE = "Done"
-"""How a resize ended that got what it asked for."""
+"""Outcome of a resize that got what it asked for."""
 
 
 class Scrapes:

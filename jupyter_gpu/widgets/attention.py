@@ -1,4 +1,4 @@
-"""Whether somebody looks at a page that hears of the server through the kernel.
+"""The attention that a page gets that hears of the server through the kernel.
 
 Only then the kernel tells it something again and again: each message counts as activity of the kernel, and a kernel
 that nobody uses must be ended where idle ones are.

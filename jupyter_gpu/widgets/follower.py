@@ -22,20 +22,20 @@ _FIRST, _LONGEST = 0.5, 10.0
 
 
 class Listener(Protocol):
-    """What a follower tells, from its thread."""
+    """The listener that a follower calls, from its thread."""
 
     @property
     def looked_at(self) -> bool:
         """Whether to tell it again and again, and how time shares are used."""
 
     def show(self, view: View) -> None:
-        """The view now, new or not."""
+        """Show the view now, new or not."""
 
     def show_sample(self, sample: Sample) -> None:
-        """How time shares are used."""
+        """Show how time shares are used."""
 
     def lost(self, error: GpuError) -> None:
-        """There is no server, or it does not answer; it is tried again."""
+        """Hear that there is no server, or that it does not answer; it is tried again."""
 
 
 class Follower(threading.Thread):

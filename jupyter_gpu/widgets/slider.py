@@ -166,7 +166,7 @@ class GpuWidget(anywidget.AnyWidget):
         return ""
 
     def _answered(self, error: str) -> None:
-        """What is asked for now, which is what was asked for before if this was refused."""
+        """Show what is asked for now, which is what was asked for before if this was refused."""
         view = self._view
         if view is not None and not self._wishes.pending:
             self._tell(value=gpus(view.status.requested))

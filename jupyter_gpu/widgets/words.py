@@ -41,7 +41,7 @@ def catalog(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_catalog(body: object) -> dict[str, str]:
-    """What is in a file of a language pack, which is from outside."""
+    """Read a file of a language pack, which is from outside."""
     if not isinstance(body, Mapping):
         return {}
     found = {}

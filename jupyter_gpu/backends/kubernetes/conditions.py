@@ -1,4 +1,4 @@
-"""What a user in a pod should know beyond the GPUs themselves, in plain words; pure."""
+"""The conditions that a user in a pod should know beyond the GPUs themselves, in plain words; pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def cluster_unreachable(why: str) -> Condition:
 
 
 def request_unreadable(why: str) -> Condition:
-    """Somebody wrote nonsense."""
+    """The request is not valid."""
     return _condition("InvalidRequest", f"The request that is recorded in this pod is not understood. Ask anew. {why}")
 
 

@@ -16,7 +16,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes
 
 
 def refuse(wish: Wish, *, limit: int | None, gpus: Sequence[Gpu] | None) -> GpuError | None:
-    """Why ``wish`` can't be served, even if every GPU were free; ``None`` if it may be.
+    """Return the error for a ``wish`` that can't be served even if every GPU were free; ``None`` if it may be.
 
     ``gpus``: of the pod's node; ``None`` while they are not known.
     """

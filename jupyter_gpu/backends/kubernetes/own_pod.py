@@ -21,7 +21,7 @@ from .identity import Identity
 FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
 """Seconds between attempts while the API server is away."""
 ANSWERS = (Conflict, Forbidden, Invalid, NotFound, Unauthorized)
-"""What shows that the API server is there."""
+"""Errors that show that the API server is there."""
 
 Pod = Mapping[str, Any]
 

@@ -45,7 +45,7 @@ class Writer:
     async def record(
         self, wish: Callable[[Requested | None], Wish], generation: int | None, *, anew: bool = False
     ) -> Requested:
-        """What is recorded in the end, ``anew`` also if it is the same as before. One call at a time.
+        """Record a wish, ``anew`` also if it is the same; return what is recorded in the end. One call at a time.
 
         ``wish`` makes it of what is recorded now, whatever that is at each attempt.
 
@@ -102,7 +102,7 @@ class Writer:
 
 
 def _raise_if_final(error: KubeError) -> None:
-    """What does not get better by trying again."""
+    """Raise for an error that does not get better by trying again."""
     if isinstance(error, NotFound):
         raise BackendUnavailable(
             "This pod is being removed from the cluster: nothing can be changed any more."

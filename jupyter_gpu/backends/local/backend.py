@@ -86,11 +86,11 @@ class LocalBackend:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What kernels of this pod must have in their environment; also set in this process's own."""
+        """Variables that kernels of this pod must have; also set in this process's own environment."""
         return self._pod.environment
 
     async def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
-        """What a kernel with this environment must have in its search path of libraries, where it has one."""
+        """Return the search path of libraries that a kernel with this environment must have, where it has one."""
         return await asyncio.to_thread(self._pod.search_path, dict(environ))
 
     async def start(self) -> None:

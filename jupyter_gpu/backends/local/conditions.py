@@ -1,4 +1,4 @@
-"""What a user should know about this server beyond the GPUs themselves, in plain words; pure."""
+"""The conditions that a user should know of this server beyond the GPUs themselves, in plain words; pure."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def repaired(what: str) -> Condition:
 
 
 def waiting_for_repair(count: int) -> Condition:
-    """Somebody's record cannot be read, so nobody knows what they hold."""
+    """A record cannot be read, so it is not known what its pod holds."""
     whose = "A record" if count == 1 else f"{count} records"
     return _condition(
         "StateDamaged",

@@ -29,7 +29,7 @@ class World:
     unreadable: frozenset[str]
     """Uids of pods that live and whose records cannot be read."""
     repairs: tuple[str, ...]
-    """What was put right, in plain words."""
+    """Repairs that were made, in plain words."""
 
     @property
     def dead(self) -> tuple[Neighbour, ...]:

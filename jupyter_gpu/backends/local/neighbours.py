@@ -154,7 +154,7 @@ def remains(
 ) -> frozenset[int]:
     """Return the pids of what is left of a dead pod: its processes, and others that may have a GPU from it.
 
-    ``gpus``: all that were ever seen. ``sharing``: by uuid, the places of other pods that have it. ``excuses``: those of
+    ``gpus``: all that were ever seen. ``sharing``: by uuid, places of other pods that have it. ``excuses``: those of
     the machine; the record tells its own.
     """
     if left := dead.place.processes():

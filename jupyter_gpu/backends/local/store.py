@@ -81,7 +81,7 @@ class Store:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[Session]:
-        """The directory, nobody else in it. Raises BackendUnavailable if it cannot be had; then nothing was changed."""
+        """Lock the directory against all others. Raises BackendUnavailable if that fails; then nothing was changed."""
         folder = self._locked_folder()
         try:
             yield Session(folder)
@@ -121,7 +121,7 @@ class Store:
             os.close(outer)
 
     def _current(self, folder: int) -> bool:
-        """Whether the locked folder is still the one under that name: somebody may have removed it meanwhile."""
+        """Tell whether the locked folder is still the one under that name: it may have been removed meanwhile."""
         try:
             return os.path.samestat(os.fstat(folder), os.lstat(self.pods))
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The process that hands out the turns on the GPUs of a state directory, to whom their records say.
+"""The process that hands out the turns on the GPUs of a state directory, to the pods in its records.
 
 It is started by a server (:mod:`~.keeper`) and belongs to none: it goes on when that one ends, and ends itself when no
 server has a GPU any more, or the state directory is gone. Everything that it knows it can read again.
@@ -113,7 +113,7 @@ class Arbiter:
         """Whether it was told to end."""
 
     async def run(self) -> bool:
-        """Until nothing is left to do, or other rules are to hold; whether another one is to begin with those."""
+        """Serve until nothing is left to do, or other rules hold; return whether another one is to begin with those."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.stop)
         await self._bouncer.start(self._server)
         try:
@@ -285,7 +285,7 @@ def leave_pods() -> None:
 
 
 def begin() -> None:
-    """What a process does before it becomes one."""
+    """Prepare a process to become one."""
     os.umask(0o022)  # programs of other users must reach their sockets, and read their files
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     leave_pods()

@@ -54,7 +54,10 @@ def pause(failures: int, why: str) -> float:
 
 
 class Keeper:
-    """Of one server. ``leave`` moves a process out of the pod; ``changed`` is called in the thread of a new problem."""
+    """The keeper of an arbiter for one server. ``leave`` moves a process out of the pod.
+
+    ``changed`` is called in the keeper's thread when there is a new problem.
+    """
 
     def __init__(self, state: Path, leave: Callable[[int], None], changed: Callable[[], None]) -> None:
         self._state = state
@@ -66,10 +69,10 @@ class Keeper:
         self._needed = False
         self._stopped = threading.Event()
         self.problem = ""
-        """Why none could be started, if so."""
+        """Reason no arbiter could be started; empty if one could."""
 
     def need(self, needed: bool) -> None:
-        """Whether this server has or wants a GPU; it never waits."""
+        """Note whether this server has or wants a GPU; never waits."""
         with self._guard:
             self._needed = needed and not self._stopped.is_set()
             if self._needed and self._thread is None:
@@ -118,7 +121,7 @@ class Keeper:
         return True, f"It ended with status {status}; {places.home(self._state) / places.LOG} says why."
 
     def _thaw(self) -> None:
-        """Let run again whom it had stopped: the next one may be of another user, who cannot."""
+        """Let processes run again that it had stopped: the next one may be of another user, who cannot."""
         with contextlib.suppress(OSError, ValueError):
             from .stopped import stopped_by  # of the arbiter's own modules, which are many: only where one failed
 

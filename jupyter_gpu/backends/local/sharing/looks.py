@@ -21,7 +21,7 @@ NOT_YET = "it could not be looked at in time, and is looked at again when it con
 
 
 class Looks:
-    """Of the processes of one user: none of another user waits for them."""
+    """Looks at the processes of one user: none of another user waits for them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -30,7 +30,8 @@ class Looks:
         self._slow = float("-inf")
 
     def ask(self, key: Hashable, look: Callable[[], str]) -> str:
-        """The answer of ``look``, or that there is none yet: then it goes on, for whoever asks with the same key."""
+        """Return the answer of ``look``, or that there is none yet: then the next call with that key goes on with it.
+        """
         future = self._asked.pop(key, None)
         if future is None:
             if len(self._asked) >= MOST and not self._forget():
@@ -44,11 +45,11 @@ class Looks:
             return NOT_YET
 
     def close(self) -> None:
-        """What is under way ends by itself."""
+        """Ask nothing more; what is under way ends by itself."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _forget(self) -> bool:
-        """The answers that nobody has fetched; whether there were any."""
+        """Forget the answers that were not fetched; tell whether there were any."""
         done = [key for key, future in self._asked.items() if future.done()]
         for key in done:
             del self._asked[key]
