@@ -22,7 +22,10 @@ BOOKS = "jupyter_gpu_books"
 
 
 class Books:
-    """The account of one server. ``interval``: seconds between two samples; ``clock`` never goes back."""
+    """The account of one server, from its start on.
+
+    ``interval``: seconds between two samples; ``clock`` never goes back.
+    """
 
     def __init__(self, backend: Backend, interval: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._interval = clock, interval

@@ -38,7 +38,7 @@ class GpuChange:
     added: tuple[GpuDevice, ...]
     """GPUs that can be used now, and could not before."""
     removed: tuple[GpuDevice, ...]
-    """GPUs that can not be used any more: given back, taken, or broken."""
+    """GPUs that cannot be used any more: given back, taken, or broken."""
     resized: tuple[GpuDevice, ...]
     """GPUs of which another part is yours now."""
 

@@ -42,7 +42,7 @@ class Call:
 
 
 def get_status(after: View | None = None, timeout: float = 0.0, patience: float = _PATIENCE) -> Call:
-    """The view now; or, ``after`` one, the next newer, or the same again when ``timeout`` seconds are over."""
+    """Ask for the view now; or, ``after`` one, the next newer, or the same again after ``timeout`` seconds."""
     if after is None:
         return Call("GET", "status", patience=patience)
     wait = max(0.0, min(timeout, 30.0))
@@ -77,19 +77,19 @@ class Client:
         return self._server
 
     def send(self, call: Call) -> View:
-        """The server's answer; raises the error that it answered, or ServerUnreachable."""
+        """Return the server's answer; raises the error that it answered, or ServerUnreachable."""
         return self.exchange(call).run()
 
     def sample(self) -> Sample:
-        """The load of the GPUs now; raises as :meth:`send`."""
+        """Ask for the load of the GPUs now; raises as :meth:`send`."""
         return self.exchange(Call("GET", "sample")).ask(Sample.from_json)
 
     def usage(self) -> Usage:
-        """Ask for the server's use since it started; raises as :meth:`send`."""
+        """Ask for the use of GPUs since the server started; raises as :meth:`send`."""
         return self.exchange(Call("GET", "usage")).ask(Usage.from_json)
 
     def exchange(self, call: Call) -> Exchange:
-        """The same in two steps, so that another thread can end it."""
+        """Split :meth:`send` in two steps, so that another thread can end it."""
         return Exchange(self.server, call)
 
 
@@ -102,11 +102,11 @@ class Exchange:
         self._connection = connect(server, call.patience)
 
     def run(self) -> View:
-        """Blocks until the server has answered."""
+        """Block until the server has answered."""
         return self.ask(View.from_json)
 
     def ask(self, read: Callable[[Any], T]) -> T:
-        """The same, for an answer that ``read`` understands."""
+        """Do the same for an answer that ``read`` understands."""
         from http.client import HTTPException
 
         server, call = self._server, self._call
@@ -137,7 +137,7 @@ class Exchange:
 
 
 def connect(server: Server, patience: float) -> HTTPConnection:
-    """A connection that is opened at its first use."""
+    """Make a connection that is opened at its first use."""
     import http.client
     import socket
     import ssl
@@ -190,7 +190,7 @@ def read_answer(status: int, answer: bytes, url: str, read: Callable[[Any], T]) 
 
 
 def _without_reason(status: int, body: Any, url: str) -> GpuError:
-    """For an answer that did not come from the extension itself."""
+    """Return the error for an answer that did not come from the extension itself."""
     if status == 404:
         return ServerUnreachable(
             f"The Jupyter server at {url} runs without jupyter-gpu. Install its wheel in the server's environment "

@@ -139,7 +139,7 @@ class Guard:
         return _LOOKED_TOO_EARLY if any(link.startswith(_LOOKED) for link in links) else ""
 
     def news(self) -> str:
-        """Return each notice once, else ""."""
+        """Return the notice if it is news, else ""."""
         self.refresh()
         if not self._changed:
             return ""

@@ -161,7 +161,7 @@ def renewed(server: Server) -> Server:
 
 
 def runtime_dir(env: Mapping[str, str]) -> Path:
-    """Jupyter's runtime directory by the rules of jupyter_core for Linux."""
+    """Return Jupyter's runtime directory by the rules of jupyter_core for Linux."""
     if given := env.get("JUPYTER_RUNTIME_DIR"):
         return Path(given)
     if data := env.get("JUPYTER_DATA_DIR"):
@@ -181,13 +181,13 @@ def here() -> str:
 
 
 def digest(*words: str) -> str:
-    """A part of a file's name that is the same for the same words."""
+    """Return a part of a file's name that is the same for the same words."""
     return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 @contextmanager
 def short(path: str) -> Iterator[str]:
-    """``path`` as an address of a socket, which has 108 bytes however deep its folder is. Raises :class:`OSError`."""
+    """Shorten ``path`` to an address of a socket: 108 bytes, however deep its folder is. Raises :class:`OSError`."""
     if len(os.fsencode(path)) < 108:
         yield path
         return

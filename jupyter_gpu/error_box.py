@@ -90,7 +90,7 @@ def _whole(error: GpuError) -> str:
 
 
 def _offer(error: GpuError) -> bool:
-    """Show, in a notebook, the whole traceback in a fold below, and the button to the panel. Tell whether it is one."""
+    """Show, in a notebook, the whole traceback in a fold and the button to the panel. Returns whether it is one."""
     shell = _shell()
     if getattr(shell, "kernel", None) is None:
         return False

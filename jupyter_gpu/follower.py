@@ -25,7 +25,7 @@ class Follower:
         self._exchange: Exchange | None = None
 
     def views(self, view: View | None = None) -> Iterator[View | GpuError]:
-        """Each view that is not ``view`` or the one before it; an error where there is none, once; ends by `end`."""
+        """Yield each view that is not ``view`` or the one before; an error where there is none, once. `end` ends it."""
         pause, lost = _FIRST_PAUSE, False
         while not self._ended.is_set():
             try:

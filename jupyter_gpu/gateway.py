@@ -20,5 +20,5 @@ def notes(server: Any) -> tuple[Condition, ...]:
 
 
 def noted(view: View, notes: tuple[Condition, ...]) -> View:
-    """``view`` with ``notes`` before what its backend says."""
+    """Put ``notes`` into ``view``, before what its backend says."""
     return replace(view, conditions=(*notes, *view.conditions)) if notes else view

@@ -69,7 +69,7 @@ def _part(part: Part, servers: tuple[Server, ...]) -> str:
 
 
 def _name(server: Server) -> str:
-    """``"you"``, ``"ann in ~/work (port 8889)"``, ``"bob"``."""
+    """Name a server: ``"you"``, ``"ann in ~/work (port 8889)"``, ``"bob"``."""
     if server.here:
         return "you"
     where = f" in {server.folder}" if server.folder else ""

@@ -101,7 +101,7 @@ class Notebooks:
         self._titles_at = -NAMES_KEPT
 
     async def look(self, view: View, pids: Iterable[int] = (), kernels: Iterable[str] = ()) -> Names:
-        """Names for the holders in ``view`` and for what else is given; waits for nothing where there is none."""
+        """Find names for the holders in ``view`` and for what else is given; wait for nothing where there is none."""
         pids = {*pids, *(user.pid for user in _users(view.gpus) if user.pid)}
         origins = {pid: self._origins[pid] for pid in pids & self._origins.keys()}
         if unknown := pids - origins.keys():
@@ -112,7 +112,7 @@ class Notebooks:
         return Names(origins, await self._titles_of(wanted))
 
     def _roots(self) -> dict[int, Origin]:
-        """The processes that kernels and terminals started with. A remote kernel has none here."""
+        """Return the processes that kernels and terminals started with. A remote kernel has none here."""
         roots: dict[int, Origin] = {}
         for kernel_id in self._kernels.list_kernel_ids():
             try:

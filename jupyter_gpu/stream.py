@@ -136,7 +136,7 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
         viewers.sampler.look(self, True)
 
     def on_message(self, message: str | bytes) -> None:
-        """Samples on or off; anything else ends the connection."""
+        """Turn samples on or off; anything else ends the connection."""
         try:
             on = read_message(message)
         except InvalidRequest as error:
@@ -164,7 +164,7 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
         self.close(_GOING_AWAY, "The server is stopping.")
 
     async def _send(self) -> None:
-        """One message at a time: the next only when the last is with the operating system."""
+        """Send one message at a time: the next only when the last is with the operating system."""
         with contextlib.suppress(websocket.WebSocketClosedError):
             while True:
                 await self._outbox.filled()

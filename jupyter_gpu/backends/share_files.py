@@ -26,7 +26,7 @@ _told: set[tuple[Path, str]] = set()
 
 
 def read(folder: Path, uuids: Iterable[str], now_ms: int) -> Mapping[str, ShareUse]:
-    """The shares of those GPUs as ``folder`` tells them; ``now_ms`` is the time of day, in milliseconds since 1970.
+    """Read the shares of those GPUs from ``folder``; ``now_ms`` is the time of day, in milliseconds since 1970.
 
     What is missing or bad is left out; that a file is bad is logged once, until it is good again. No link is followed.
     """
@@ -46,7 +46,7 @@ def read(folder: Path, uuids: Iterable[str], now_ms: int) -> Mapping[str, ShareU
 
 
 def decode(text: bytes, uuid: str, now_ms: int) -> ShareUse:
-    """From the text of one file, with ``expires`` from now on; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    """Decode one file, with ``expires`` from now on; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
     body = strict.an_object(strict.loads(text, MAX_BYTES), "The file of a share")
     share = ShareUse.from_json(body)
     if share.uuid != uuid:

@@ -62,7 +62,7 @@ def add(commands: options.Commands) -> None:
 
 
 def print_environment(given: argparse.Namespace) -> int:
-    """``jupyter gpu env``; raises :class:`~.model.errors.GpuError`."""
+    """Run ``jupyter gpu env``; raises :class:`~.model.errors.GpuError`."""
     view = options.gpus(given).status().view
     environ = _with(given.by, {name: os.environ[name] for name in _ASKED if name in os.environ})
     found = shell_variables(environ, Hint.of(view))
@@ -74,7 +74,7 @@ def print_environment(given: argparse.Namespace) -> int:
 
 
 def run_command(given: argparse.Namespace) -> int:
-    """``jupyter gpu run``: does not return where the command could be run. Raises :class:`~.model.errors.GpuError`."""
+    """Run ``jupyter gpu run``; returns only without running it. Raises :class:`~.model.errors.GpuError`."""
     words = given.words[1:] if given.words[:1] == ["--"] else given.words
     if not words:
         given.parser.error("a command is missing: jupyter gpu run --gpus 1 -- python train.py")
@@ -152,7 +152,7 @@ def _with(by: str | None, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _say(view: View, how: str) -> None:
-    """To who reads the terminal: what is printed is read by a shell."""
+    """Tell the reader of the terminal: what is printed is read by a shell."""
     if view.simulated:
         print(SIMULATED, file=sys.stderr)
     elif not Hint.of(view).gpus:

@@ -56,7 +56,7 @@ def look(state_dir: str = "", kernels: Iterable[KernelFact] = (), *, driver: boo
 
 
 def kernels_of(manager: Any) -> tuple[KernelFact, ...]:
-    """The kernels that a server runs, and which of them are not guarded."""
+    """List the kernels that a server runs, and which of them are not guarded."""
     found = []
     for kernel_id in manager.list_kernel_ids():
         with contextlib.suppress(KeyError):  # it ended since the list was made
@@ -111,7 +111,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 
 def _driver() -> tuple[str, str]:
-    """Version of the driver, or why it cannot be asked."""
+    """Return the version of the driver, or why it cannot be asked."""
     import pynvml
 
     try:

@@ -25,7 +25,7 @@ class Resize:
     duration: float
 
     def to_json(self) -> dict[str, Any]:
-        """Data of the event."""
+        """Return the data of the event."""
         return asdict(self)
 
 
@@ -53,17 +53,17 @@ class Resizes:
         self._open: _Open | None = None
 
     def asked(self, now: float) -> int:
-        """A request came in; the token ends it. The wait for its turn belongs to its duration."""
+        """Note a request; the token ends it. The wait for its turn belongs to its duration."""
         self._tokens += 1
         self._asked[self._tokens] = now
         return self._tokens
 
     def answered(self, token: int) -> None:
-        """The request with this token was answered, well or badly."""
+        """Note that the request with this token was answered, well or badly."""
         del self._asked[token]
 
     def see(self, view: View, now: float) -> list[Resize]:
-        """The resizes that ended with ``view``. Older views than the last one are ignored."""
+        """Return the resizes that ended with ``view``. Older views than the last one are ignored."""
         before, self._seen = self._seen, view
         if before is None:
             return []  # what was asked of an earlier server is not ours to time

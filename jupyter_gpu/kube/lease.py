@@ -91,7 +91,7 @@ class Lease:
     # -- a candidate ---------------------------------------------------------------------------------------------------
 
     async def _stand(self) -> float:
-        """Until elected; since when, on our clock."""
+        """Stand until elected; return since when, on our clock."""
         clock = asyncio.get_running_loop().time
         while True:
             before = clock()
@@ -150,7 +150,7 @@ class Lease:
                     return True
 
     async def _taken(self, renewed: float) -> bool:
-        """After a conflict: an earlier renewal of ours may have arrived without our knowing."""
+        """Tell whether the lease is lost after a conflict: an earlier renewal of ours may have arrived unnoticed."""
         try:
             async with asyncio.timeout(max(0.001, renewed + self._renew - asyncio.get_running_loop().time())):
                 found = await self._kube.get(paths.lease(self._namespace, self._name))

@@ -93,7 +93,7 @@ class Reflector:
         return self._trouble
 
     async def run(self) -> None:
-        """Until cancelled; never raises for trouble of the API."""
+        """Keep the copy until cancelled; never raises for trouble of the API."""
         while True:
             try:
                 if not self._version:

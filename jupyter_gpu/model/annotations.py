@@ -94,7 +94,7 @@ class Wish:
         return pieces(self.milli, self.each)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields that were set."""
+        """Return the fields that were set."""
         body = {
             "milli": self.milli,
             "each": self.each,
@@ -109,7 +109,7 @@ class Wish:
 
     @classmethod
     def from_fields(cls, body: Mapping[str, Any]) -> Wish:
-        """From the fields of a JSON object; raises :class:`~.strict.FieldError`."""
+        """Read the fields of a JSON object; raises :class:`~.strict.FieldError`."""
         wish = cls(
             milli=strict.required(body, "milli", _read_milli),
             each=strict.optional(body, "each", strict.integer(1, 1000)),
@@ -145,12 +145,12 @@ class Requested:
         return self.wish.milli
 
     def to_json(self) -> dict[str, Any]:
-        """Body of the annotation."""
+        """Return the body of the annotation."""
         return {"generation": self.generation, **self.wish.to_json(), **self.extra}
 
     @classmethod
     def from_json(cls, value: Any) -> Requested:
-        """From the annotation's JSON; a bare quantity (``2``, ``"500m"``) is generation 0."""
+        """Read the annotation's JSON; a bare quantity (``2``, ``"500m"``) is generation 0."""
         if not isinstance(value, Mapping):
             try:
                 return cls(0, Wish.from_fields({"milli": parse_milli(value)}))
@@ -202,7 +202,7 @@ class Allocated:
         return replace(self, shares=shares, revision=self.revision + 1, revoked=tuple(revoked.values()))
 
     def to_json(self) -> dict[str, Any]:
-        """Body of the annotation."""
+        """Return the body of the annotation."""
         body = {
             "observedGeneration": self.observed_generation,
             "shares": [share.to_json() for share in self.shares],
@@ -255,7 +255,7 @@ class Attached:
     _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision", "open", "lacks")
 
     def to_json(self) -> dict[str, Any]:
-        """Body of the annotation."""
+        """Return the body of the annotation."""
         return {
             "observedGeneration": self.observed_generation,
             "shares": [share.to_json() for share in self.shares],

@@ -31,7 +31,7 @@ class Device:
 
     @classmethod
     def parse(cls, value: Any, key: str = "device") -> Device:
-        """From ``"195:0"``; raises :class:`~.strict.FieldError`."""
+        """Parse ``"195:0"``; raises :class:`~.strict.FieldError`."""
         if isinstance(value, str):
             major, colon, minor = value.partition(":")
             if colon and _is_number(major) and _is_number(minor):
@@ -74,7 +74,7 @@ class Gpu:
     )
 
     def to_json(self) -> dict[str, Any]:
-        """The item of the ``inventory`` annotation; fields at their default are left out."""
+        """Return the item of the ``inventory`` annotation; fields at their default are left out."""
         body: dict[str, Any] = {
             "uuid": self.uuid,
             "index": self.index,
@@ -166,7 +166,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class DrainingShare:
-    """A revoked share whose device is not proven closed: no pod's. ``holders`` is a sample, not the proof."""
+    """A revoked share whose device is not proven closed; it is no pod's. ``holders`` is a sample, not the proof."""
 
     uuid: str
     milli: int

@@ -2,7 +2,8 @@
 
 The inventory is a list of GPUs, so each item carries it: ``"network": 0.3``, from 0 (idle) to 1 (full), in steps of
 0.1 so that it is rarely written. It is of the network over which that GPU is reached; of one node with several, the
-busiest counts. Readers keep the field unseen; where it is missing or makes no sense, the use is not known.
+busiest counts. A program that does not know the field keeps it; where it is missing or makes no sense, the use is not
+known.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ STEPS = 10
 
 
 def with_network(gpus: Iterable[Gpu], use: float | None) -> tuple[Gpu, ...]:
-    """Return ``gpus`` as the inventory tells of them, with the uplink's use of the node, 0 to 1; ``None``: not known.
+    """Return ``gpus`` as the inventory tells of them, with the use of the node's uplink, 0 to 1; ``None``: not known.
 
     It is rounded to steps of 0.1; what lies outside counts as idle or full.
     """

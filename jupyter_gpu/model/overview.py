@@ -40,7 +40,7 @@ class Claim:
 
 
 def overview(gpus: Sequence[Gpu], claims: Iterable[Claim], loads: Mapping[str, GpuLoad], shown: Shown) -> Machine:
-    """Show what may be shown of ``claims``. No more of a GPU than the whole is believed: the asked server first."""
+    """Show the ``claims`` as far as allowed. Beyond a whole GPU none is believed: the asked server comes first."""
     ordered = sorted(claims, key=_order)
     told = [claim for claim in ordered if claim.mine or shown is Shown.EVERYBODY] if shown is not Shown.TOTALS else []
     places = {claim.uid: place for place, claim in enumerate(told[:MAX_SERVERS])}

@@ -99,7 +99,7 @@ class PodGpu:
         return self.milli == MILLI_PER_GPU and not self.strangers
 
     def to_json(self) -> dict[str, Any]:
-        """The inventory fields with ``milli``, ``state`` and ``users`` beside them; and ``strangers`` where any are."""
+        """Return the inventory fields with ``milli``, ``state`` and ``users``, and ``strangers`` where any are."""
         body = self.gpu.to_json()
         body |= {"milli": self.milli, "state": self.state, "users": [user.to_json() for user in self.users]}
         return {**body, "strangers": [s.to_json() for s in self.strangers]} if self.strangers else body

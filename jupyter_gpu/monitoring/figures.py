@@ -37,7 +37,7 @@ class Told:
 
 
 def families(told: Told) -> Iterator[Metric]:
-    """All that is told; what is not known is left out, never 0."""
+    """Yield all figures; what is not known is left out, never 0."""
     yield from _amounts(told.view)
     yield _gauge("waiting_seconds", "How long this server waits for free GPUs by now", told.waiting)
     waited = CounterMetricFamily(f"{PREFIX}waited_seconds", "Time in which it waited for free GPUs")

@@ -37,7 +37,7 @@ class DetailsHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """No older than some seconds. Nothing is measured unless somebody asks."""
+        """Answer with details no older than some seconds. Nothing is measured unless somebody asks."""
         viewers = await self.viewers()
         found = self.settings.get(DETAILS)
         if not isinstance(found, Recent):

@@ -66,15 +66,15 @@ class Scrapes:
                 registry.unregister(self)
 
     def resized(self, resize: Resize) -> None:
-        """One more that ended."""
+        """Count one more that ended."""
         self._resizes[resize.reason or DONE] += 1
 
     def describe(self) -> tuple[()]:
-        """Nothing: else the registry would collect once when it is told of us."""
+        """Describe nothing: else the registry would collect once when it is told of us."""
         return ()
 
     def collect(self) -> Iterator[Any]:
-        """Our figures as they are now. An error of ours does not take the server's other figures away."""
+        """Yield our figures as they are now. An error of ours does not take the server's other figures away."""
         try:
             from . import figures
 

@@ -1,4 +1,4 @@
-"""The time that a server has waited for free GPUs, in seconds of any steady clock, which is an argument. Pure."""
+"""The time that a server has waited for free GPUs. Pure: the caller has the time, in seconds of any steady clock."""
 
 from __future__ import annotations
 

@@ -30,17 +30,17 @@ class Attention:
         return self._kept or self._clock() < self._until
 
     def look(self) -> None:
-        """A page says so, or will soon."""
+        """Note that a page says so, or will soon."""
         self._until = self._clock() + _LEASE
         self._kept = self._running
 
     def cell_begins(self, *_: object) -> None:
-        """No page is heard from now on."""
+        """Note that no page is heard from now on."""
         self._running = True
         self._kept = self.held
 
     def cell_ends(self, *_: object) -> None:
-        """Pages are heard again; give them time to say something."""
+        """Note that pages are heard again; give them time to say something."""
         self._running = False
         if self._kept:
             self._kept = False

@@ -50,7 +50,7 @@ class Follower(threading.Thread):
         self._quick = False
 
     def wake(self) -> None:
-        """Somebody begins to look: do not wait for something new first."""
+        """Wake up, as somebody begins to look: do not wait for something new first."""
         if not self._quick:
             self._woken.set()
             self._abort()

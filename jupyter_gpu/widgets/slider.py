@@ -75,7 +75,7 @@ class GpuWidget(anywidget.AnyWidget):
         self._follower.start()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """The slider, and a line of text for where there are no widgets."""
+        """Show the slider, and a line of text for where there are no widgets."""
         self._attention.look()
         self._follower.wake()
         data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})

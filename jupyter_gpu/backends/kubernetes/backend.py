@@ -121,10 +121,10 @@ class KubernetesBackend:
         self._publish()
 
     def await_guard(self) -> None:
-        """Nothing to wait for: the node plugin closed the pod's GPUs before its first container started."""
+        """Wait for nothing: the node plugin closed the pod's GPUs before its first container started."""
 
     def view(self) -> View:
-        """The latest view; never blocks."""
+        """Return the latest view; never blocks."""
         return self._view
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -168,7 +168,7 @@ class KubernetesBackend:
         return Sample(time=now, loads=loads, shares=shares)
 
     async def details(self) -> Details:
-        """Limits, rates and memory by process of the pod's GPUs; none while the node plugin is away or older."""
+        """Return limits, rates and memory by process of the pod's GPUs; none while the node plugin is away or older."""
         from jupyter_gpu.model.details import Details
 
         self._ready()
@@ -181,7 +181,7 @@ class KubernetesBackend:
         return Details(time.time(), {uuid: one for uuid, one in found.items() if uuid in mine})
 
     async def machine(self, shown: Shown) -> Machine:  # noqa: ARG002 - who the others are, a pod is never told
-        """Sums of the node."""
+        """Return the sums of the node."""
         from jupyter_gpu.model.machine import Machine, Shown
 
         self._ready()
@@ -194,7 +194,7 @@ class KubernetesBackend:
             ) from None
 
     def _fractions(self) -> tuple[str, ...]:
-        """Uuids of the GPUs whose time is shared out to this pod; none where it is not."""
+        """List the uuids of the GPUs whose time is shared out to this pod; none where it is not."""
         attached, node = self._records().attached, self._sight.node
         if attached is None or node is None or node.unenforced:
             return ()
@@ -288,7 +288,7 @@ class KubernetesBackend:
         await events.follow(kube, namespace, objects.uid(self._sight.pod), lambda found: self._see(events=found))
 
     def _adopt(self, pod: Mapping[str, Any]) -> None:
-        """A state of the pod from the node plugin or of a write. They may come in another order than they happened."""
+        """Take a state of the pod from the node plugin or a write. They may come out of order."""
         known = self._sight.pod
         if known is None or (objects.uid(pod) == objects.uid(known) and objects.newer(pod, known)):
             self._sight = replace(self._sight, pod=pod)
@@ -303,7 +303,7 @@ class KubernetesBackend:
         self._publish()
 
     def _told(self, told: Told) -> None:
-        """By the node plugin, of our pod."""
+        """Take in what the node plugin says of our pod."""
         self._trouble.set("node", told.trouble)
         if told.gone:
             self._see(gone=True)

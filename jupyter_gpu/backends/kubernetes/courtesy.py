@@ -57,7 +57,7 @@ def _fits(gpu: Gpu, wish: Wish, milli: int) -> bool:
 
 
 def _named(name: str, wished: str) -> bool:
-    """Each word of the wish is somewhere in the name."""
+    """Tell whether each word of the wish is somewhere in the name."""
     whole = name.casefold()
     return all(word in whole for word in re.findall(r"[^\W_]+", wished.casefold()))
 

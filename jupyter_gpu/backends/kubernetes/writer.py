@@ -92,7 +92,7 @@ class Writer:
         self._adopt(await self._own.patch({"resourceVersion": version, "annotations": annotations}))
 
     async def _look_if_possible(self) -> None:
-        """Before the next attempt; where it is not possible, the next attempt finds out."""
+        """Look at the pod before the next attempt; where that is not possible, the next attempt finds out."""
         try:
             self._adopt(await self._own.look())
         except NotFound as error:

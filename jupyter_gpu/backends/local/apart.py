@@ -38,7 +38,7 @@ class Mount:
     point: Parts
 
     def inner(self, path: Parts) -> Parts:
-        """Return the place of ``path``, which lies below the mount point, in the file system."""
+        """Return the place of ``path``, which lies below the mount point, in the mounted file system."""
         return self.root + path[len(self.point) :]
 
 

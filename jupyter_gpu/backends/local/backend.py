@@ -111,7 +111,7 @@ class LocalBackend:
             self._guarded.set()
 
     def view(self) -> View:
-        """The latest view; never blocks."""
+        """Return the latest view; never blocks."""
         return self._view
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -132,13 +132,13 @@ class LocalBackend:
         return Sample(time=time.time(), loads=loads, shares=shares)  # a time to show in charts; no decision sees it
 
     async def details(self) -> Details:
-        """Limits, rates and memory by process of the pod's GPUs."""
+        """Return limits, rates and memory by process of the pod's GPUs."""
         from jupyter_gpu.model.details import Details
 
         return Details(time.time(), await self._do(self._pod.details))
 
     async def machine(self, shown: Shown) -> Machine:
-        """All GPUs of this machine, as far as ``shown`` goes."""
+        """Return all GPUs of this machine, as far as ``shown`` goes."""
         return await self._do(lambda: self._pod.machine(shown))
 
     async def stop(self) -> None:
@@ -194,7 +194,7 @@ class LocalBackend:
             _log.exception("GPUs could not be looked after; it is tried again.")
 
     def _settle(self, outcome: Outcome) -> None:
-        """On the event loop, after each job: tell the listeners and arrange for the next look."""
+        """Tell the listeners and arrange for the next look, on the event loop, after each job."""
         if self._loop is None:
             return
         if self._timer:

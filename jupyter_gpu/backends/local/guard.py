@@ -19,7 +19,10 @@ class Guard:
     def __init__(
         self, uid: str, pid: int, managed: frozenset[Device], preference: enforcement.Preference, bare: str = ""
     ) -> None:
-        """``bare``: why no single GPU here can be guarded; then the mode is soft, or the server is refused."""
+        """Deny all managed devices.
+
+        ``bare``: why no single GPU here can be guarded; then the mode is soft, or the server is refused.
+        """
         self._uid = uid
         self._pid = pid
         if bare and preference == "required":

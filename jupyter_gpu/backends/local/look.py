@@ -151,7 +151,7 @@ class _Pods:
         return any(process.pid in pids for pids in (self.own, *self.others.values()))
 
     def _rightful(self, uuid: str) -> frozenset[int]:
-        """Pids of the other pods that share the GPU."""
+        """Return the pids of the other pods that share the GPU."""
         return frozenset[int]().union(*(self.others[place.uid] for place in self.scope.neighbours.get(uuid, ())))
 
     def guilty(self, uuid: str, processes: Iterable[proc.Process]) -> tuple[proc.Process, ...]:

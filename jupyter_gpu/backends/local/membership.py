@@ -45,6 +45,6 @@ class Place:
 
 
 def members(places: Iterable[Place], pids: Iterable[int]) -> Mapping[str, frozenset[int]]:
-    """By uid, those of ``pids`` that belong to each pod."""
+    """Return by uid those of ``pids`` that belong to each pod."""
     asked = frozenset(pids)
     return {place.uid: place.among(asked) if asked else frozenset() for place in places}

@@ -336,7 +336,7 @@ class Pod:
         self._retry = RETRY
 
     def _turn(self, session: Session, wish: Wish | None, busy: frozenset[str], sight: Sight, judged: str) -> None:
-        """Under the lock: read, record the wish, decide, apply, record."""
+        """Read, record the wish, decide, apply, and record, all under the lock."""
         self._join(session)
         self._strangers.alone = {}  # a look is good for one decision
         requested = self._record.requested
@@ -366,7 +366,7 @@ class Pod:
             self._socket = poke.listen(self._store.pods, f"{self.uid}.sock")
 
     def _yield(self, why: str) -> None:
-        """Our record was gone for a while: what others were granted meanwhile is theirs now."""
+        """Give up what others were granted while our record was gone: that is theirs now."""
         self._repairs += (f"This server's record was damaged and was written again: {why}.",)
         _log.warning("%s", self._repairs[-1])
         allocated = self._record.allocated
@@ -405,7 +405,7 @@ class Pod:
         )
 
     def _carry_out(self, session: Session, sight: Sight) -> None:
-        """From `allocated` to rules in force and `attached`; only what ``sight`` has looked at can be released."""
+        """Turn `allocated` into rules in force and `attached`; only what ``sight`` has looked at can be released."""
         record = self._record
         if record.allocated is None:
             return
@@ -551,7 +551,7 @@ class Pod:
         self._due = time.monotonic() + min(pauses) if pauses else None
 
     def _overdue_in(self) -> float:
-        """Seconds until it has waited for too long; 0: it has, or does not wait."""
+        """Return the seconds until it has waited for too long; 0: it has, or does not wait."""
         from jupyter_gpu_scheduler.aging import overdue_at  # as in _decision
 
         when = overdue_at(self._record.allocated, self._settings.patience)

@@ -34,7 +34,7 @@ MAX_COMMAND = 256
 
 
 def commands(names: Iterable[str]) -> frozenset[str]:
-    """Cut names of programs off as ``/proc`` does."""
+    """Cut off the names of programs as ``/proc`` does."""
     return frozenset(name.encode()[:NAME].decode(errors="replace") for name in names)
 
 

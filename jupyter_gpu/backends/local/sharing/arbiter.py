@@ -61,7 +61,7 @@ class Users:
         return found
 
     async def close(self) -> None:
-        """Nothing more is asked."""
+        """Ask nothing more."""
         await self._reader.close()
 
 
@@ -134,7 +134,7 @@ class Arbiter:
         self._awake.set()
 
     def _begin(self, found: dict[str, Neighbour]) -> None:
-        """In a thread: put right what an earlier arbiter left."""
+        """Put right what an earlier arbiter left. To be called in a thread."""
         self._learn(found)
         claimed = {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)}
         records.sweep(self._folder, claimed - self._sentencing.taken)
@@ -183,14 +183,14 @@ class Arbiter:
                     await self._awake.wait()
 
     async def _look(self) -> dict[str, Neighbour] | None:
-        """All pods; None if the state directory is not what it was."""
+        """Return all pods; None if the state directory is not what it was."""
         found = await asyncio.to_thread(self._read_records)
         if found is None:
             _log.info("The state directory is gone or another one now.")
         return found
 
     def _read_records(self) -> dict[str, Neighbour] | None:
-        """In a thread: the records, and what earlier arbiters of this user decided about their pods."""
+        """Read the records, and earlier arbiters' decisions of this user about their pods. To be called in a thread."""
         if not places.is_current(self._state, self._lock):
             return None
         self._serving.keep()
@@ -210,12 +210,12 @@ class Arbiter:
         return found
 
     def _learn(self, found: Mapping[str, Neighbour]) -> None:
-        """In a thread: what the parts of their GPUs' memory are, if that is a rule."""
+        """Learn the memory of their GPUs, if it is parted by the rules. To be called in a thread."""
         if self._parted:
             self._memories.learn({claim.gpu for pod in found.values() for claim in claims(pod.record)})
 
     def _read_rules(self) -> None:
-        """In a thread: whether others hold than those with which this arbiter began; servers are told what is wrong."""
+        """Look whether other rules hold than at the start; servers are told what is wrong. To be called in a thread."""
         if self._rules.look():
             _log.info("The rules of time shares have changed: everybody is served anew.")
             self._outdated = True
@@ -249,7 +249,7 @@ class Arbiter:
         await self._bouncer.set({gpu: tuple(pods) for gpu, pods in self._shares.items()})
 
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
-        """The bouncer wants it. Who used the GPU for that share is remembered now: soon nobody can tell."""
+        """Accuse a share for the bouncer, with the processes that used the GPU for it: soon nothing tells them."""
         members = frozenset(
             Process(one.process.pid, one.process.start)
             for one in self._server.members()
@@ -264,7 +264,7 @@ class Arbiter:
 
 
 def _shorten_log() -> None:
-    """Any user can make a running arbiter write a line a second, in a directory that may be small."""
+    """Cut a long log: any user can make a running arbiter write a line a second, in a directory that may be small."""
     about = os.fstat(2)
     if stat.S_ISREG(about.st_mode) and about.st_size > places.MAX_LOG:
         os.ftruncate(2, 0)
@@ -292,7 +292,7 @@ def begin() -> None:
 
 
 def serve(state: Path, lock: int, *, stays: bool = False) -> bool:
-    """Until nothing is left to do, or a signal says so, which is the answer; ``stays``: until the signal alone."""
+    """Serve until nothing is left to do, or a signal says so, which is the answer; ``stays``: until a signal."""
     try:
         folder = places.open_home(state)
     except FileNotFoundError:
@@ -317,7 +317,7 @@ def serve(state: Path, lock: int, *, stays: bool = False) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """``STATE LOCK``: the state directory, and the number of the locked descriptor that was inherited."""
+    """Run with ``STATE LOCK``: the state directory, and the number of the locked descriptor that was inherited."""
     begin()
     serve(Path(arguments[0]), int(arguments[1]))
     return 0

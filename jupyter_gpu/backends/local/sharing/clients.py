@@ -53,14 +53,14 @@ class Clients:
         return refusal and f"process {peer.pid} {refusal}"
 
     def pod_of(self, pid: int) -> str | None:
-        """Return, in a thread, the pod of that process, as far as it can be told."""
+        """Return the pod of that process, as far as it can be told. To be called in a thread."""
         return next((uid for uid, pod in self._pods.items() if pid in pod.place.among((pid,))), None)
 
     def offender(self, pid: int, since: int | None) -> str | None:
-        """Return, in a thread, the pod of a process that uses a GPU in turns of others and has no gate.
+        """Return the pod of a process that uses a GPU in turns of others and has no gate. To be called in a thread.
 
-        None for one that may rightfully lack it: from before ``since`` (clock ticks after boot), or any, if that is
-        None.
+        None for one that may rightfully lack it: from before ``since`` (clock ticks after boot), or any without
+        ``since``.
         """
         found = identify(pid)
         return self.pod_of(pid) if since is not None and found and found.started >= since else None
@@ -78,7 +78,7 @@ def _of_another_user(peer: Peer, pod: Neighbour) -> str:
 
 
 def _look(peer: Peer, pod: Neighbour) -> str:
-    """Return, in a thread, the reason to refuse that process; empty if there is none."""
+    """Return the reason to refuse that process; empty if there is none. To be called in a thread."""
     try:
         refusal = _in_its_group(peer, pod) if pod.place.group else _with_its_mark(peer, pod)
     except OSError as error:

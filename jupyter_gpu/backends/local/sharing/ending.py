@@ -12,7 +12,7 @@ from ..processes import Process
 
 
 def end(processes: Iterable[Process]) -> None:
-    """All of them but this one. Whoever is not ours to end is left to its own server."""
+    """End all of them but this one. Those that are not ours to end are left to their own server."""
     signals.end(meant(one for one in processes if one.pid != os.getpid()))
 
 
@@ -22,5 +22,5 @@ def resume(processes: Iterable[Process]) -> None:
 
 
 def meant(processes: Iterable[Process]) -> frozenset[Meant]:
-    """The same processes as the node plugin names them."""
+    """Return the processes as the node plugin names them."""
     return frozenset(Meant(one.pid, one.started) for one in processes)

@@ -49,7 +49,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def pause(failures: int, why: str) -> float:
-    """Seconds after so many failures in a row, the last of them ``why``; empty: it was killed."""
+    """Return the pause in seconds after so many failures in a row, the last of them ``why``; empty: it was killed."""
     return float(min(FIRST_PAUSE * 2 ** min(failures, 20), LAST_PAUSE if why else KILLED_PAUSE))
 
 

@@ -22,7 +22,7 @@ from . import belief, places
 
 NAME = "rules.json"
 MAX_BYTES = 8 * settings_file.MAX_BYTES
-"""Limit of the kept file: what was short in the first may be longer here."""
+"""Limit of the kept file: what was short in the administrator's may be longer here."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -51,7 +51,7 @@ def keep(own: Path, last: LastRules) -> None:
 
 
 def recall(state: Path) -> Iterator[LastRules]:
-    """Those that can be read, the newest first."""
+    """Return the kept rules that can be read, the newest first."""
     found = []
     for user in dict.fromkeys(belief.trusted(state)):
         with contextlib.suppress(OSError, ValueError), belief.opened(state, user, places.OWN) as own:

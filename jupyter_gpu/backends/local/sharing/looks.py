@@ -30,8 +30,7 @@ class Looks:
         self._slow = float("-inf")
 
     def ask(self, key: Hashable, look: Callable[[], str]) -> str:
-        """Return the answer of ``look``, or that there is none yet: then the next call with that key goes on with it.
-        """
+        """Return the answer of ``look``, or that there is none yet: then a later call with that key goes on with it."""
         future = self._asked.pop(key, None)
         if future is None:
             if len(self._asked) >= MOST and not self._forget():

@@ -37,11 +37,11 @@ class Removal:
         os.close(self._descriptor)
 
     def fileno(self) -> int:
-        """For an event loop."""
+        """Return the descriptor, for an event loop."""
         return int(self._descriptor)
 
     def heard(self, awake: asyncio.Event) -> None:
-        """Something happened to them: look."""
+        """Look: something happened to them."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self._descriptor, 4096):
                 pass

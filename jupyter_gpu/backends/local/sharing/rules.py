@@ -75,7 +75,7 @@ class Rules:
         return share_rules.of(self.settings, socket.gethostname(), gpu)
 
     def look(self) -> bool:
-        """Read the file, in a thread; return whether other rules hold from now on."""
+        """Read the file; return whether other rules hold from now on. To be called in a thread."""
         before = self.settings
         begins = self._last is None
         last = self._last or self._recalled()

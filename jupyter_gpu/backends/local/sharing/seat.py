@@ -106,7 +106,7 @@ class Seat:
             return None
 
     def prepare(self) -> None:
-        """Once: have what this process starts by itself, such as terminals, find the gate."""
+        """Have what this process starts by itself, such as terminals, find the gate. Once is enough."""
         if self._front is None and not self.missing and (folder := self._folder(os.environ)):
             self._front = folder
             _put_in({VARIABLE: folder})
@@ -123,7 +123,7 @@ class Seat:
         return self._missing is not None
 
     def follow(self, held: Mapping[str, int]) -> None:
-        """After each change: have an arbiter running and poked, and the sockets where the programs look for them.
+        """Have an arbiter running and poked, after each change, and the sockets where the programs look for them.
 
         ``held``: milli by uuid.
         """
@@ -231,7 +231,7 @@ class Seat:
         return found
 
     def _read(self, name: str, most: int) -> bytes:
-        """A file that the arbiter wrote for this pod. Raises :class:`OSError`."""
+        """Read a file that the arbiter wrote for this pod. Raises :class:`OSError`."""
         if self._user is None:
             raise FileNotFoundError
         with belief.opened(self._state, self._user, self._pod, share_places.FOLDER) as folder:
