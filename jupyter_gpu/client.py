@@ -112,7 +112,7 @@ class Exchange:
         server, call = self._server, self._call
         body = None if call.body is None else strict.dumps(call.body).encode()
         try:
-            self._connection.request(call.method, server.base + API + call.path, body, headers(server))
+            self._send(call.method, server.base + API + call.path, body)
             response = self._connection.getresponse()
             answer = response.read(_MAX_ANSWER)
         except (OSError, HTTPException) as error:
@@ -123,6 +123,14 @@ class Exchange:
         finally:
             self._connection.close()
         return read_answer(response.status, answer, server.url, read)
+
+    def _send(self, method: str, path: str, body: bytes | None) -> None:
+        """Send the request, or as much of it as the server takes: what it refuses by its headers it does not read."""
+        try:
+            self._connection.request(method, path, body, headers(self._server))
+        except (BrokenPipeError, ConnectionResetError):
+            if self._connection.sock is None:
+                raise
 
     def abort(self) -> None:
         """End :meth:`run` in another thread, which then raises."""
