@@ -158,7 +158,7 @@ class GiveBack:
 
 
 def _call(loop: AbstractEventLoop, job: Callable[[], object]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
         loop.call_soon_threadsafe(job)
 
 

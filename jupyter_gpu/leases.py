@@ -142,7 +142,7 @@ class Leases:
             self._settling = asyncio.get_running_loop().create_task(self._settle_until_done())
 
     async def _settle(self) -> None:
-        """Give back now what nobody holds, or as soon as it can be done."""
+        """Give back now what no lease holds, or as soon as it can be done."""
         self._see(self._backend.view())
         if self._settling:
             await asyncio.wait([self._settling], timeout=RETRY)

@@ -88,7 +88,7 @@ def named(view: View, names: Names) -> View:
 
 
 class Notebooks:
-    """Adds the notebooks to views of one server.
+    """The notebooks of one server, added to its views.
 
     ``kernels`` and ``sessions`` are the server's kernel and session manager, ``terminals`` gives its terminal
     manager, if there is one by then.

@@ -37,10 +37,10 @@ class Process:
 
 
 class Owners(Protocol):
-    """Tells of the ends of owners."""
+    """A source of the ends of owners."""
 
     async def check(self, owner: Owner) -> None:
-        """Raise :class:`InvalidRequest` if nobody would notice its end, or if it has ended already."""
+        """Raise :class:`InvalidRequest` if its end would not be noticed, or if it has ended already."""
 
     def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
         """Tell of the ends of exactly these from now on."""
@@ -50,7 +50,7 @@ class Owners(Protocol):
 
 
 class Ends:
-    """Implements :class:`Owners` for processes that this server sees, and for its kernels.
+    """The :class:`Owners` of processes that this server sees, and of its kernels.
 
     ``kernels``: the server's kernel manager; ``events``: its event logger.
     """

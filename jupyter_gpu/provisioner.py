@@ -1,4 +1,4 @@
-"""Prepares every kernel for GPUs that come while it runs, with no configuration by its user.
+"""The preparation of every kernel for GPUs that come while it runs, with no configuration by its user.
 
 A kernel provisioner (entry point ``jupyter-gpu``) is the public place for that: it adds environment variables and, for
 Python kernels run by ipykernel, one argument that loads `startup`. The server extension makes it the default; a kernel
@@ -42,7 +42,7 @@ _VIEWERS, _STARTING, _DOOR = "jupyter_gpu_viewers", "jupyter_gpu_starting", "jup
 
 
 class GpuProvisioner(LocalProvisioner):
-    """Starts kernels on this machine, as the stock provisioner does, ready for GPUs."""
+    """A provisioner that starts kernels on this machine as the stock one does, ready for GPUs."""
 
     unguarded = ""
     """Reason the kernel has no CUDA guard; empty: it has one, or is not of Python."""

@@ -16,7 +16,7 @@ from .attached import Hint
 
 
 class Variables(Mapping[str, str | None]):
-    """For `terminado`: what it is to set in each new terminal, None: to remove; computed when it asks.
+    """Variables for `terminado` to set in each new terminal, None: to remove; computed when it asks.
 
     ``before``: what it had; that wins.
     """

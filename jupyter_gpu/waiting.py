@@ -34,7 +34,7 @@ from .progress import Progress
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for ``seconds``."""
+    """A pause of ``seconds``."""
 
     seconds: float
 

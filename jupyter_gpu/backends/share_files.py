@@ -1,4 +1,4 @@
-"""Reads the files in which a node says how the time shares of a pod are used: one for each GPU.
+"""Readers of the files in which a node says how the time shares of a pod are used: one for each GPU.
 
 It blocks, so a backend calls it in a thread of its own.
 """

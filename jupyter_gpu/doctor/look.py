@@ -1,4 +1,4 @@
-"""Looks around in this process's environment. Reads only, and never fails: what cannot be read is said."""
+"""A look around in this process's environment. It only reads, and never fails: what cannot be read is said."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class _Open:
 
 
 class Resizes:
-    """Finds where in the sequence of views a resize ends.
+    """A finder of the places in the sequence of views at which resizes end.
 
     A resize begins with a new generation of the wish and ends when the view is settled for it, or when
     the next generation comes. Waiting in line is part of it.

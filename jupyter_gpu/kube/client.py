@@ -1,4 +1,4 @@
-"""Talk to the API server: JSON in, JSON out, a deadline on everything, one tree of errors."""
+"""The client of the API server: JSON in, JSON out, a deadline on everything, one tree of errors."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class NoCredentials(Exception):
-    """There is nothing to identify with; the message says what is missing and where it was looked for."""
+    """The lack of anything to identify with; the message says what is missing and where it was looked for."""
 
 
 @dataclass(frozen=True, slots=True)

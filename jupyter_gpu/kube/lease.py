@@ -3,7 +3,7 @@
 Clocks of other machines are not trusted: a candidate takes the lease only after it has seen it unchanged for the
 duration on its own clock. The leader counts from *before* it sent its last successful renewal, and stops leading
 when that is `renew` seconds ago: sooner than anybody may follow. Every write has the resource version as a
-precondition, so of two who try only one succeeds.
+precondition, so of two that try only one succeeds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tell people what happened by Kubernetes Events; never in anybody's way.
+"""Kubernetes Events that tell people what happened, never in the way of other work.
 
 The same event about the same object again becomes a count, written at most every few seconds. What fails is logged
 and forgotten: an Event is news, no record.
@@ -51,7 +51,7 @@ class _Entry:
 
 
 class Recorder:
-    """Writes Events in the background: the same one again is counted, too many are dropped, failures are logged."""
+    """A writer of Events in the background: repeated ones are counted, too many are dropped, failures are logged."""
 
     def __init__(self, kube: Kube, component: str, *, host: str = "") -> None:
         self._kube = kube

@@ -39,7 +39,7 @@ class Change:
 
 
 class Reflector:
-    """Keeps a copy of what it watches and tells of each change, in order.
+    """A copy of what it watches, which tells of each change, in order.
 
     ``on_change`` is called on the event loop and must not fail: an exception of it ends :meth:`run`, because a copy
     that missed a change is worth nothing. ``on_trouble`` hears why the server cannot be heard now, and ``""`` when

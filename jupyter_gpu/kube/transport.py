@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Transport:
-    """Sends one request and returns the answer as it comes."""
+    """A sender of requests, which returns each answer as it comes."""
 
     def __init__(self, credentials: Credentials, user_agent: str) -> None:
         self._credentials = credentials
@@ -64,7 +64,7 @@ class Transport:
     def _ca_now(self) -> tuple[int, ...] | None:
         with contextlib.suppress(OSError):
             return stamp(self._credentials.ca) if self._credentials.ca else None
-        return self._ca  # while somebody replaces it
+        return self._ca  # while it is replaced
 
     def _follow_ca(self) -> None:
         """Follow new authorities of the API server: connections to come trust them, those that stand go on."""

@@ -1,4 +1,4 @@
-"""All GPUs of a machine: which server has which part of them, and who waits for more. What of it may be told is
+"""All GPUs of a machine: which server has which part of them, and which wait for more. What of it may be told is
 decided in :mod:`.overview`. ``docs/openapi.yaml`` describes the JSON.
 """
 

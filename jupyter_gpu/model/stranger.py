@@ -1,4 +1,4 @@
-"""Programs that use a GPU and did not get it from anybody here."""
+"""Programs that use a GPU that no server here gave them."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def an_object(value: Any, what: str) -> Mapping[str, Any]:
 
 
 def no_unknown(fields: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse fields that nobody reads: a misspelt one must not be ignored in silence."""
+    """Refuse fields that are not read: a misspelt one must not be ignored in silence."""
     allowed = sorted(known)
     for key in fields:
         if key not in allowed:

@@ -25,8 +25,8 @@ class Recent(Generic[T]):
         if task is None or (task.done() and (now - self._last >= self._seconds or _failed(task))):
             self._last = now
             task = self._task = asyncio.get_running_loop().create_task(_call(self._take))
-            task.add_done_callback(_failed)  # whoever asked may be gone
-        return await asyncio.shield(task)  # whoever goes away takes nothing from the others
+            task.add_done_callback(_failed)  # the caller may be gone
+        return await asyncio.shield(task)  # a caller that goes away takes nothing from the others
 
 
 async def _call(take: Callable[[], Awaitable[T]]) -> T:

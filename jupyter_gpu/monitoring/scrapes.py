@@ -1,4 +1,4 @@
-"""Adds our figures to the Jupyter server's own ``/metrics``.
+"""Our figures on the Jupyter server's own ``/metrics``.
 
 Costs nothing before the first scrape: what it needs is imported then. A scrape waits for nothing and asks no driver: it
 tells the last sample, and has one taken for the next scrape where a GPU is attached and nobody else looks.

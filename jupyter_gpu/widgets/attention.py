@@ -16,7 +16,7 @@ _LEASE = 40.0
 
 
 class Attention:
-    """Begins at a display or a page's word, and lasts while a cell runs: until its end the kernel hears no page."""
+    """Attention from a display or a page's word on, and while a cell runs: until its end the kernel hears no page."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Follows a server from a thread: what is new arrives while a cell runs, and whoever made the change."""
+"""A follower of a server in a thread: what is new arrives while a cell runs, whoever made the change."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Listener(Protocol):
 
 
 class Follower(threading.Thread):
-    """Runs until it is stopped. ``client`` is asked each time: `gpu.connect` may choose another server."""
+    """A follower that runs until stopped. ``client`` is asked each time: `gpu.connect` may choose another server."""
 
     def __init__(self, client: Callable[[], Client], listener: Listener) -> None:
         super().__init__(name="jupyter-gpu-widget", daemon=True)

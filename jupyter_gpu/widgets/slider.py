@@ -173,7 +173,7 @@ class GpuWidget(anywidget.AnyWidget):
         self._tell(error=error)
 
     def _tell(self, **values: Any) -> None:
-        """Set traits of ours; nobody asks for anything by it."""
+        """Set traits of ours; this asks for nothing."""
         self._own.telling = True
         try:
             for name, value in values.items():

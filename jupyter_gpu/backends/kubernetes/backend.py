@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 class KubernetesBackend:
-    """Implements :class:`~jupyter_gpu.backend.Backend` for the pod that the server runs in.
+    """The :class:`~jupyter_gpu.backend.Backend` of the pod that the server runs in.
 
     ``limit``, ``fractions`` and ``priority`` are the fields of :class:`.Settings`; ``patience`` is how many seconds a
     request waits for the cluster. The rest is found in the pod.
@@ -137,7 +137,7 @@ class KubernetesBackend:
     async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
         """Record the wish; the view when cluster and node have answered. See :class:`~jupyter_gpu.backend.Backend`."""
         writer = self._ready()
-        async with self._writing:  # one after the other: who came first is recorded first
+        async with self._writing:  # one after the other: what came first is recorded first
             error = self._refusal(resolve(wish, self._records().requested), generation)
             if error is not None:
                 raise error
@@ -149,7 +149,7 @@ class KubernetesBackend:
         return self._view
 
     async def sample(self) -> Sample:
-        """Load of the pod's GPUs now, and who has them open; no loads while the node plugin is away."""
+        """Sample the load of the pod's GPUs now, and who has them open; no loads while the node plugin is away."""
         self._ready()
         assert self._node is not None
         try:
@@ -312,7 +312,7 @@ class KubernetesBackend:
 
     def _heard(self) -> None:
         assert self._node is not None
-        if self._node.trouble:  # nobody tells when that is over
+        if self._node.trouble:  # nothing tells when that is over
             self._trouble.set("node", "")
         self._see(node=self._node.node, node_trouble=self._node.trouble)
 

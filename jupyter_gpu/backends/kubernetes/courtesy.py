@@ -1,6 +1,6 @@
-"""Say at once what can never be granted; pure.
+"""The refusal, at once, of what can never be granted; pure.
 
-It is a courtesy: who decides is the scheduler, and whatever passes here it may still refuse. So where the two could
+It is a courtesy: the scheduler decides, and whatever passes here it may still refuse. So where the two could
 differ, this one lets pass.
 """
 

@@ -1,4 +1,4 @@
-"""Follow what the cluster tells about our pod, where the pod may read it."""
+"""The events that the cluster has about our pod, where the pod may read them."""
 
 from __future__ import annotations
 

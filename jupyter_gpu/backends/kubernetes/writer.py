@@ -1,4 +1,4 @@
-"""Write the wish into the pod: exactly once, on top of what was really there."""
+"""The writing of the wish into the pod: exactly once, on top of what was really there."""
 
 from __future__ import annotations
 

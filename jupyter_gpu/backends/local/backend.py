@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class LocalBackend:
-    """Implements :class:`~jupyter_gpu.backend.Backend` for the machine that the server runs on.
+    """The :class:`~jupyter_gpu.backend.Backend` of the machine that the server runs on.
 
     The arguments are the fields of :class:`.Settings`.
     """
@@ -127,7 +127,7 @@ class LocalBackend:
         return self._view
 
     async def sample(self) -> Sample:
-        """Load of the pod's GPUs now, and who has them open."""
+        """Sample the load of the pod's GPUs now, and who has them open."""
         loads, shares = await self._do(self._pod.sample)
         return Sample(time=time.time(), loads=loads, shares=shares)  # a time to show in charts; no decision sees it
 
@@ -142,7 +142,7 @@ class LocalBackend:
         return await self._do(lambda: self._pod.machine(shown))
 
     async def stop(self) -> None:
-        """Give back what nobody has open any more; the rest when its last process ends. Safe to call twice."""
+        """Give back what no process has open any more; the rest when its last process ends. Safe to call twice."""
         if self._loop is None:
             return
         done = self._submit(self._pod.give_back)
@@ -172,7 +172,7 @@ class LocalBackend:
             finally:
                 outcome = self._pod.outcome()
                 if loop is not None:
-                    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody is left to tell
+                    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nothing is left to tell
                         loop.call_soon_threadsafe(self._settle, outcome)
 
         return self._worker.submit(run)

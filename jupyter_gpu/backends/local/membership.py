@@ -16,7 +16,7 @@ class Place:
 
     uid: str
     group: Path | None = None
-    """Its control group. With one the mark says nothing: anybody can set a variable, nobody leaves a group unasked."""
+    """Its control group. With one the mark says nothing: any program sets variables, none leaves a group at will."""
     server: int | None = None
     """Without one: the process that stands for the pod; all others have the pod's mark in their environment."""
 

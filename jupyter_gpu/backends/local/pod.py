@@ -138,10 +138,10 @@ class Pod:
         settings = self._settings
         with self._may_fail():
             with self._store.locked() as session:
-                self._join(session)  # first of all: if we are killed, somebody knows what to look for
+                self._join(session)  # first of all: if we are killed, others know what to look for
             faults.point("start:recorded")
         with self._may_fail():
-            self._stock.open()  # before the group is entered: whoever asks the driver must see all GPUs
+            self._stock.open()  # before the group is entered: what asks the driver must see all GPUs
             if settings.simulated_gpus:
                 self._stock.take()
         pid = settings.pid or os.getpid()
@@ -194,7 +194,7 @@ class Pod:
             self._obey()
 
     def sample(self) -> tuple[Mapping[str, GpuLoad], Mapping[str, ShareUse]]:
-        """Load of the pod's GPUs and use of its shares, and a fresh look at who uses them."""
+        """Return the load of the pod's GPUs and the use of its shares, after a fresh look at their holders."""
         with self._may_fail():
             if self._stock.take():
                 self._advance(None)
@@ -233,7 +233,7 @@ class Pod:
     def give_back(self) -> None:
         """End the pod: everything that is closed is free at once, the rest when its last process is gone."""
         with self._may_fail():
-            # Nobody else may come for a long time: what a dead server has left is removed now, too.
+            # No other server may come for a long time: what a dead server has left is removed now, too.
             self._advance(Wish(0) if self._held() else None, thorough=True)
         faults.point("stop:released")
         left = not self._leave() or bool(self._draining())
@@ -345,14 +345,14 @@ class Pod:
         if not self._stock.known:
             self._save(session, requested=requested)
             return
-        # The wish and its answer in one write: nobody ever sees one without the other.
+        # The wish and its answer in one write: no other server sees one without the other.
         done = (*self._record.judged, judged)[-MAX_JUDGED:] if judged else self._record.judged
         self._save(session, requested=requested, allocated=self._decide(requested, busy), judged=done)
         faults.point("decide:recorded")
         self._carry_out(session, sight)
 
     def _join(self, session: Session) -> None:
-        """See who else is there, and see to it that our own record is what we know."""
+        """See which other pods are there, and see to it that our own record is what we know."""
         found = session.read()
         self._world = tidy(self._store, session, found, self.uid)
         self._repairs += self._world.repairs
@@ -412,7 +412,7 @@ class Pod:
         assert self._guard is not None
         unproven = self._held() - sight.looked
         # A GPU that others than pods use (a display) is used by them after we gave it back as well. What drains has
-        # been ours: whoever has it open may have it from us.
+        # been ours: what has it open may have it from us.
         added = {share.uuid for share in record.allocated.shares} - self._guard.allowed - self._draining()
         real = {gpu for gpu in added if not self._stock.seen[gpu].simulated}
         if real:
@@ -501,7 +501,7 @@ class Pod:
         self._untold = tuple(gpu.index for gpu in bare if gpu.uuid not in self._told)
 
     def _survey(self) -> None:
-        """Look at who uses any of the GPUs."""
+        """Look at the users of all GPUs."""
         gpus = self._stock.gpus
         real = not all(gpu.simulated for gpu in gpus)
         found = self._look(frozenset(gpu.uuid for gpu in gpus), proof=False, mappings=real)
@@ -546,7 +546,7 @@ class Pod:
             pauses.append(RETRY)
         if self._held():
             pauses += [INTERVAL, self._strangers.pause(time.monotonic())]
-        if (ahead := self._overdue_in()) > 0:  # from then on it may have what is kept back for who came later
+        if (ahead := self._overdue_in()) > 0:  # from then on it may have what is kept back for pods that came later
             pauses.append(ahead)
         self._due = time.monotonic() + min(pauses) if pauses else None
 

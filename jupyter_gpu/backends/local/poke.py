@@ -46,7 +46,7 @@ def drain(listener: socket.socket) -> None:
 
 
 def poke(folder: Path, names: Iterable[str]) -> frozenset[str]:
-    """Send one to each of these sockets; the names that nobody listens to."""
+    """Send one to each of these sockets; return the names without a listener."""
     deaf = set()
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as sender,

@@ -179,7 +179,7 @@ class Session:
         return Entry(record, about.st_uid)
 
     def write(self, record: Record) -> None:
-        """Replace the record in one step: who is killed or out of space meanwhile leaves the old one whole."""
+        """Replace the record in one step: a server killed or out of space meanwhile leaves the old one whole."""
         name = f"{record.uid}.json"
         temporary = f".{record.uid}.{secrets.token_hex(8)}.new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,4 +1,4 @@
-"""From the state of a pod to the view that its user sees; pure."""
+"""The view that a pod's user sees, made from the state of the pod; pure."""
 
 from __future__ import annotations
 

@@ -38,9 +38,9 @@ from .rules import Rules
 from .sentencing import Accusation, Sentencing
 
 LOOK = 1.0
-"""Seconds between two looks at the records, if nobody pokes."""
+"""Seconds between two looks at the records without a poke."""
 LEAST = 0.02
-"""Seconds between two looks, whoever pokes."""
+"""Seconds between two looks, however many pokes come."""
 LINGER = 2.0
 """Seconds without a server that has a GPU, after which there is nothing to do any more."""
 DRIVER = Path("/dev/nvidiactl")
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class Users:
-    """Asks the driver who uses a GPU, and remembers the answer."""
+    """The users of GPUs, as the driver told them when it was asked last."""
 
     def __init__(self, reader: NvmlReader) -> None:
         self._reader = reader
@@ -123,7 +123,7 @@ class Arbiter:
                 await self._serve(found)
                 await self._follow()
         finally:
-            await self._bouncer.close()  # whoever is stopped runs again
+            await self._bouncer.close()  # stopped processes run again
             await self._server.close()
             self._clients.close()
         return self._outdated and not self.over
@@ -150,7 +150,7 @@ class Arbiter:
         self._awake.set()
 
     async def _follow(self) -> None:
-        """Be poked from now on, as every share is served: servers lead their programs to who can be poked."""
+        """Be poked from now on, as every share is served: servers lead programs to an arbiter that can be poked."""
         loop = asyncio.get_running_loop()
         with poke.listen(self._own, places.POKED) as poked, Removal(self._state) as removal:
             places.beat(self._own)
@@ -177,7 +177,7 @@ class Arbiter:
             elif time.monotonic() > busy + self._linger:
                 _log.info("No server has a GPU any more.")
                 return
-            await asyncio.sleep(LEAST)  # whoever pokes all the time gets no more than that
+            await asyncio.sleep(LEAST)  # constant pokes get no more than that
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await self._awake.wait()

@@ -1,4 +1,4 @@
-"""Ends processes and lets stopped ones run again: those that were found, not others that have their pids by now."""
+"""Signals that end processes or let stopped ones run again: those found, not others with their pids by now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def end(processes: Iterable[Process]) -> None:
 
 
 def resume(processes: Iterable[Process]) -> None:
-    """Let them run again; whoever has ended, or runs, is left alone."""
+    """Let them run again; one that has ended, or runs, is left alone."""
     signals.resume(meant(processes))
 
 

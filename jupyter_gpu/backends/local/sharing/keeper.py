@@ -1,6 +1,6 @@
-"""Sees to it that an arbiter runs while this server has or wants a GPU: in a thread that waits, and never in the way.
+"""The keeper of an arbiter: one runs while this server has or wants a GPU. It waits in a thread, and never in the way.
 
-Whoever gets the lock starts the process and hands the locked descriptor over, so the lock is free at the very moment at
+The lock's holder starts the process and hands the locked descriptor over, so the lock is free at the very moment at
 which that process ends, whatever ended it; and the next server that waits starts another one.
 """
 
@@ -27,14 +27,14 @@ GATE = "JUPYTER_GPU_GATE"
 BOOT = "JUPYTER_GPU_GATE_BOOT"
 """Variable with the machine's boot, for which the other one is meant: an environment may get to another machine."""
 NOT_YET = 0.2
-"""Seconds before one is started: who gives a GPU back at once needs none, and no program asks for a turn so soon."""
+"""Seconds before one is started: a GPU given back at once needs none, and no program asks for a turn so soon."""
 YOUNG = 10.0
 """Seconds that one has to run for its end to be no failure of its start."""
 FIRST_PAUSE, KILLED_PAUSE, LAST_PAUSE = 0.05, 1.0, 30.0
 """Seconds after a failure, doubled with each; at most so long if it was killed, and for a failure of its own."""
 _HIDDEN = (GATE, BOOT, MARK)
 _waiting: set[int] = set()
-"""Descriptors of locks in this process. A copy in a child that is only forked would keep the lock from everybody."""
+"""Descriptors of locks in this process. A copy in a child that is only forked would keep the lock from all others."""
 
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
-"""Looks at processes that could hold up whoever looks at them: in a thread, and the event loop waits for a moment only.
+"""Looks at processes that could hold up their observer: in a thread, and the event loop waits for a moment only.
 
 To read the environment of a process takes its memory's lock, which it can keep for seconds, and while it replaces its
-program there is nothing to read. Whoever could not be looked at in time is refused, and finds the answer when it
+program there is nothing to read. One that could not be looked at in time is refused, and finds the answer when it
 connects again: a gate does so after some milliseconds.
 """
 
@@ -16,7 +16,7 @@ PATIENCE = 0.005
 REST = 1.0
 """… but not at all for so long after one that took longer."""
 MOST = 256
-"""Looks that are under way, or whose answer nobody has asked for."""
+"""Looks that are under way, or whose answer was not fetched."""
 NOT_YET = "it could not be looked at in time, and is looked at again when it connects again"
 
 
