@@ -36,7 +36,7 @@ RESOURCE = "jupyter_gpu"
 MAX_WAIT = 30.0
 """Seconds that a long poll may last: less than proxies wait."""
 MAX_DRAINED_BYTES = 16 * 2**20
-"""Bytes of a body that is too large that are read and thrown away: a client that gets its answer only after it has
+"""Bytes of an oversized body that are read and thrown away: a client that gets its answer only after it has
 sent everything still gets it. What is larger is cut off."""
 
 VIEWERS = "jupyter_gpu_viewers"

@@ -77,7 +77,7 @@ class Token:
 
 
 def stamp(path: Path) -> tuple[int, int, int]:
-    """Return the traits that tell a file from the one before; follows the link that the kubelet swaps."""
+    """Return inode, time and size, which tell a file from the one before; follows the link that the kubelet swaps."""
     found = path.stat()
     return found.st_ino, found.st_mtime_ns, found.st_size
 

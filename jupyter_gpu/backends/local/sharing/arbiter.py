@@ -190,7 +190,7 @@ class Arbiter:
         return found
 
     def _read_records(self) -> dict[str, Neighbour] | None:
-        """Read the records, and earlier arbiters' decisions of this user about their pods. To be called in a thread."""
+        """Read the records, and earlier verdicts of this user's arbiters on their pods. To be called in a thread."""
         if not places.is_current(self._state, self._lock):
             return None
         self._serving.keep()
@@ -249,7 +249,7 @@ class Arbiter:
         await self._bouncer.set({gpu: tuple(pods) for gpu, pods in self._shares.items()})
 
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
-        """Accuse a share for the bouncer, with the processes that used the GPU for it: soon nothing tells them."""
+        """Accuse a share for the bouncer, with the processes that used the GPU for it: they cannot be found later."""
         members = frozenset(
             Process(one.process.pid, one.process.start)
             for one in self._server.members()

@@ -40,9 +40,9 @@ _temporary: list[Path] = []
 
 
 def folder(environ: Mapping[str, str]) -> str | None:
-    """Return the folder for programs with this environment; None if they find no driver. Blocks; any thread may ask.
+    """Return the folder for programs with this environment; None if they find no driver, and so use no GPU.
 
-    Raises :class:`OSError` if it cannot be made.
+    Blocks; any thread may ask. Raises :class:`OSError` if it cannot be made.
     """
     gate, driver = gate_files.local(), driver_of(environ)
     if gate is None or driver is None:
