@@ -23,9 +23,9 @@ from .wire import BindQuestion, binding
 from .writer import PASSING, Writer
 
 TRIES = 3
-"""Of one Binding, where the pod changes each time just before."""
+"""Attempts at one Binding, when the pod changes just before each."""
 SHOWN_SECONDS = 30.0
-"""How long the watch may take to show a pod that was read before, until it is read again."""
+"""Seconds the watch may take to show a pod that was read directly, until it is read again."""
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Binder:
         return ""
 
     async def _find_out(self, question: BindQuestion, flight: Flight, error: KubeError) -> str | None:
-        """What became of a Binding that was not plainly done; what it took stays taken until that is known."""
+        """Find out how a Binding ended that was not plainly done; what it took stays taken until that is known."""
         _log.warning("Pod %s/%s: its Binding failed: %s", question.namespace, question.name, error)
         found = await self._writer.read(question.namespace, question.name, question.uid)
         bound = objects.node_name(found)

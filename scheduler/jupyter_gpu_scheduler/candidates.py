@@ -58,16 +58,16 @@ def unacceptable(pod: PodState) -> GpuError | None:
 
 
 def acceptable(pod: PodState, facts: NodeFacts) -> bool:
-    """Whether ``pod`` may go to a node with these facts, as far as is known here."""
+    """Tell whether ``pod`` may go to a node with these facts, as far as is known here."""
     return facts.schedulable and selected(pod, facts)
 
 
 def selected(pod: PodState, facts: NodeFacts) -> bool:
-    """Whether a node has the labels that ``pod`` asks for."""
+    """Tell whether a node has the labels that ``pod`` asks for."""
     return all(facts.labels.get(key) == value for key, value in pod.selector.items())
 
 
 def has_resources(pod: PodState, facts: NodeFacts) -> bool:
-    """Whether the CPU, memory and disk that ``pod`` asks for are left; what is not known is taken to be there."""
+    """Tell whether the CPU, memory and disk that ``pod`` asks for are left; an unknown resource counts as available."""
     left = facts.allocatable
     return all(asked <= left[name] - facts.used.get(name, 0) for name, asked in pod.asks.items() if name in left)

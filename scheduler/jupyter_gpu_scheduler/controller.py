@@ -37,7 +37,7 @@ BREATH = 0.005
 CLAIMED_TWICE = "GpusClaimedTwice"
 """Reason of an Event."""
 TRIES = 3
-"""Of deciding for a node that changes while others have their turn, until it is done in one go."""
+"""Attempts to decide for a node that changes in between, until it is decided in one go."""
 REST = (0.5, 60.0)
 """Seconds before something that was refused is tried again: at first, at most."""
 
@@ -92,7 +92,7 @@ class Controller:
 
     @property
     def leading(self) -> bool:
-        """Whether this process decides now."""
+        """Whether this process makes the decisions now."""
         return self._writes is not None
 
     async def lead(self) -> None:
@@ -182,7 +182,10 @@ class Controller:
         self._metrics.in_flight.set(self._mirror.flights)
 
     def _told_just_now(self, uid: str, allocated: Allocated) -> bool:
-        """Whether only a pod's place in line is new, and it must wait: what others do is not a write each time."""
+        """Delay a write that only updates a pod's place in line, and tell whether it was delayed.
+
+        Changes to other pods must not cost a write each time.
+        """
         pod = self._snapshot.pod(uid)
         wait = self._written.get(uid, -math.inf) + self._place_seconds - time.monotonic()
         if pod is None or wait <= 0 or not only_place(pod.allocated, allocated):
@@ -197,7 +200,7 @@ class Controller:
         self._mirror.mark(node)
 
     def _safe(self, decision: Decision) -> bool:
-        """Whether all that it takes is free by what is confirmed, and not only by writes on their way."""
+        """Tell whether every GPU the decision takes is free by confirmed records, not only by writes in flight."""
         pod = self._snapshot.pod(decision.uid)
         for share in decision.added:
             holders = self._snapshot.holders(share.uuid, pod.node if pod else None)
@@ -227,7 +230,7 @@ class Controller:
                 self._mirror.mark(node)
 
     def _stuck(self, record: PodRecord) -> bool:
-        """Whether a conflict told nothing new, so that the same would be decided again at once."""
+        """Tell whether a conflict brought no newer version, so that the same would be decided again at once."""
         now = self._mirror.record(record.state.uid)
         return now is not None and now.resource_version == record.resource_version
 

@@ -94,8 +94,9 @@ class Desk:
         return self._refusals[key]
 
     def _stays(self, before: Sequence[GpuShare], after: Sequence[GpuShare]) -> bool:
-        """Whether the room of others could make it no better: nothing moves, nothing changes on a broken GPU, none is
-        taken again that somebody else uses.
+        """Tell whether other pods' room could make it no better.
+
+        That is so if nothing moves, no share changes on a broken GPU, and no outside process uses a newly taken GPU.
         """
         had, gets = ({share.uuid for share in shares} for shares in (before, after))
         broken = {share.uuid for share in after if share not in before and not self.gpus[share.uuid].healthy}
@@ -161,7 +162,7 @@ def _usable(pod: PodState, gpus: Mapping[str, Gpu]) -> Mapping[str, Gpu]:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What a pending pod would get of a node now, were it in line there."""
+    """The shares a pending pod would get on a node now, were it in line there."""
 
     shares: tuple[GpuShare, ...] = ()
     owed: int = 0
@@ -171,7 +172,7 @@ class Prospect:
 
 
 def prospect(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Prospect:
-    """How ``pod``, which is pending, fares in the line of ``node``, whose inventory must be known; its limit aside."""
+    """Return how a pending ``pod`` fares in the line of ``node``, whose inventory must be known; its limit aside."""
     gpus = snapshot.gpus(node)
     assert gpus is not None, f"{node} is not known"
     ahead = takewhile(lambda other: other.rank < pod.rank, snapshot.nominated(node))  # who comes later takes nothing

@@ -206,7 +206,7 @@ class _Server(HTTPServer):
     """Knows its connections."""
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
-        """As made by ``HTTPServer``, which calls this and no ``__init__``."""
+        """Prepare the server. ``HTTPServer`` calls this on construction, in place of ``__init__``."""
         super().initialize(*args, **kwargs)
         self._open: WeakSet[IOStream] = WeakSet()
 
@@ -242,7 +242,7 @@ class ExtenderServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         port: int = self._sockets[0].getsockname()[1]
         return port
 
@@ -301,7 +301,7 @@ def tls_context(settings: ExtenderSettings) -> ssl.SSLContext | None:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """What tells that a file is another one; the kubelet swaps a link."""
+    """Return the modification time and inode of a file, which change when it is replaced; the kubelet swaps a link."""
     try:
         found = path.stat()
     except OSError:  # while somebody replaces it

@@ -1,4 +1,4 @@
-"""How much of a node's free GPUs is of no use for the next wish: the measure of FGD.
+"""Fragmentation: the part of a node's free GPUs that is useless for the next wish, as FGD measures it.
 
 A free GPU is useless for a wish if the node can't serve the wish at all (other model, too few GPUs, too little CPU),
 or if less of it is free than the wish needs of one GPU. The expected useless amount over a typical mix of wishes is
@@ -78,7 +78,7 @@ def _free(shape: Shape) -> int:
 
 
 def _group(cell: Cell, index: int, topology: str | None) -> object:
-    """Of GPUs that must be together for a wish with this demand."""
+    """Return a key that is equal for GPUs of one group, as a wish with this topology needs; ``None``: any GPUs do."""
     if topology not in ("island", "switch"):
         return None
     number = cell.island if topology == "island" else cell.switch

@@ -63,7 +63,7 @@ class StatusServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         port: int = self._sockets[0].getsockname()[1]
         return port
 

@@ -37,5 +37,5 @@ class Line:
         return (rank[-1] for rank in self._ranks)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of pods."""
         return len(self._ranks)

@@ -1,4 +1,4 @@
-"""What the scheduler tells Prometheus."""
+"""Metrics of the scheduler for Prometheus."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SLOW = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 
 
 class Metrics:
-    """One process's; with a registry of its own, so that several can live in one test."""
+    """The metrics of one process; with a registry of its own, so that several can live in one test."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         registry = self.registry = CollectorRegistry()

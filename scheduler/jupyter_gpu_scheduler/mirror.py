@@ -1,6 +1,6 @@
-"""What the API server has, as one `ClusterSnapshot` that is brought up to date by each change.
+"""The state of the API server as one `ClusterSnapshot`, brought up to date by each change.
 
-Over what the watches said lies what was decided and is not confirmed yet: a write on its way counts as done where it
+Decisions that are not confirmed yet lie over what the watches reported: a write in flight counts as done where it
 takes a GPU, and as not done where it frees one. So nothing is given away twice, whatever becomes of the write.
 """
 
@@ -100,7 +100,7 @@ class Mirror:
             self._on_change()
 
     def unseen(self, uid: str) -> bool:
-        """Whether a pod was learned and no watch has shown it yet: no watch might ever tell that it is gone."""
+        """Tell whether a pod was learned but no watch has shown it yet: no watch might ever report that it is gone."""
         return uid in self._unseen
 
     def forget(self, uid: str) -> None:
@@ -133,7 +133,7 @@ class Mirror:
         return self._nodes.get(name)
 
     def node_uid(self, name: str) -> str:
-        """Of its object; empty where there is none."""
+        """Return the UID of a Node object; empty where there is none."""
         return self._node_uids.get(name, "")
 
     def take_dirty(self) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ class Mirror:
     # --- what is on its way -------------------------------------------------------------------------------------------
 
     def in_flight(self, uid: str) -> bool:
-        """Whether a decision about a pod is not confirmed yet."""
+        """Tell whether a decision about a pod is not confirmed yet."""
         return uid in self._flights
 
     def uncertain(self) -> tuple[tuple[str, Flight], ...]:
@@ -214,7 +214,7 @@ class Mirror:
 
     @property
     def flights(self) -> int:
-        """How many are on their way."""
+        """The number of writes in flight."""
         return len(self._flights)
 
     def assume(self, uid: str, allocated: Allocated, node: str = "") -> Flight:
@@ -242,14 +242,14 @@ class Mirror:
             self.settle(uid, flight)
 
     def block(self, uid: str, blocked: bool) -> None:
-        """Whether a waiting pod waits for something else than GPUs: then it keeps nothing back from others."""
+        """Record whether a waiting pod waits for something other than GPUs: then it keeps nothing back from others."""
         if (uid in self._blocked) != blocked and uid in self._pods:
             (self._blocked.add if blocked else self._blocked.discard)(uid)
             self._put_pod(uid)
             self._on_change()
 
     def offer(self, uid: str, offered: Offer | None) -> None:
-        """What kube-scheduler's last question said of a pod that waits; ``None``: nothing that still holds."""
+        """Record what kube-scheduler's last question said of a waiting pod; ``None``: nothing that still holds."""
         if uid not in self._pods or self._offers.get(uid) == offered:
             return
         if offered is None:
@@ -345,7 +345,7 @@ class Mirror:
             self._dirty[node] = None
 
     def _count(self, uid: str, new: Usage | None) -> None:
-        """What any pod takes of its node."""
+        """Count what any pod takes of its node; ``None``: it takes nothing any more."""
         old = self._usage.pop(uid, None)
         if new:
             self._usage[uid] = new
@@ -385,12 +385,12 @@ class Mirror:
 
 
 def _closed(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """GPUs that nobody gets anything of, while who has them keeps them."""
+    """Return the GPUs with none of them to be given out; present holders keep theirs."""
     return tuple(replace(gpu, healthy=False, health=CLOSED) for gpu in gpus)
 
 
 def _overlay(state: PodState, flight: Flight) -> PodState:
-    """A pod whose write is on its way: what it will have, and what it had until that is confirmed."""
+    """Return a pod whose write is in flight with what it will have, and what it had until that is confirmed."""
     after = replace(state, allocated=flight.allocated, node=flight.node)
     will = after.held
     lost = {uuid: milli for uuid, milli in state.held.items() if milli > will.get(uuid, 0)}

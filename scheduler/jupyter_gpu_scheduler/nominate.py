@@ -47,12 +47,12 @@ def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], pol
 
 
 def is_void(pod: PodState) -> bool:
-    """Whether no line serves ``pod``: it waits for nothing any more, or for what can't be."""
+    """Tell whether no line can serve ``pod``: it no longer waits for anything, or its wish is unacceptable."""
     return wanted(pod) is None or unacceptable(pod) is not None
 
 
 def must_leave(snapshot: ClusterSnapshot, pod: PodState) -> bool:
-    """Whether ``pod`` can't stay in line where it is: its node is gone, takes no such pod or can never serve it."""
+    """Tell whether ``pod`` can't stay in its line: the node is gone, takes no such pod or can never serve it."""
     here = pod.nominated
     if is_void(pod) or not acceptable(pod, snapshot.facts(here)):
         return True
@@ -60,9 +60,9 @@ def must_leave(snapshot: ClusterSnapshot, pod: PodState) -> bool:
 
 
 def leave(snapshot: ClusterSnapshot, pod: PodState, policy: Policy, changed: Iterable[str]) -> Decision | None:
-    """Where ``pod`` goes, which must leave its node's line: in none, if none that was offered can serve it.
+    """Move ``pod`` out of its node's line into the best other one, or into none if no offered node can serve it.
 
-    Of a pod that is in no line already only the ``changed`` nodes are looked at: the others were before.
+    For a pod that is in no line already, only the ``changed`` nodes are examined: the others were examined before.
     """
     if is_void(pod):
         return nominate(snapshot, pod, (), policy)
@@ -79,20 +79,20 @@ def _lost(snapshot: ClusterSnapshot, pod: PodState) -> bool:
 
 
 def fits_at(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
-    """Whether a node can serve ``pod`` now, as far as GPUs and slots go."""
+    """Tell whether a node can serve ``pod`` now, as far as GPUs and slots go."""
     return verdict(snapshot, pod, name, standings(snapshot, pod))[0].fits
 
 
 def may_go(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
-    """Whether kube-scheduler offered a node for ``pod``, and nothing that is known here is in the way."""
+    """Tell whether kube-scheduler offered a node for ``pod`` and nothing known here stands in the way."""
     facts = snapshot.facts(name)
     return name in (pod.offered or ()) and acceptable(pod, facts) and has_resources(pod, facts)
 
 
 def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy: Policy) -> str | None:
-    """Where ``pod`` waits best: where it fits, else where it lacks least, in the shortest line, by score.
+    """Return the best node to wait on: one where it fits, else where it lacks least, in the shortest line, by score.
 
-    Where it is nominated it stays, unless it fits elsewhere and not there.
+    A nominated pod stays where it is, unless it fits elsewhere and not there.
     """
     known = standings(snapshot, pod)
     prospects: dict[tuple[bool, bool, int, int], list[str]] = {}
@@ -107,7 +107,7 @@ def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy
 
 
 def _later(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str]) -> bool:
-    """Whether some node may serve it one day, offered now or not: it may be cordoned, tainted or not known yet."""
+    """Tell whether some node may serve it one day, offered now or not: it may be cordoned, tainted or not known yet."""
     known = standings(snapshot, pod)
     others = (name for name in snapshot.nodes() if selected(pod, snapshot.facts(name)))
     return any(not verdict(snapshot, pod, name, known)[0].never for name in (*names, *others))

@@ -36,33 +36,33 @@ class Spot:
 
     gpu: Gpu
     room: int
-    """What the pod may have here now, including what it has."""
+    """Milli that the pod may have here now, including what it has."""
     held: int = 0
-    """What it holds here in any way: allocated, attached or draining."""
+    """Milli that the pod holds here in any way: allocated, attached or draining."""
     share: int = 0
-    """What is allocated to it here."""
+    """Milli that is allocated to the pod here."""
     age: int = 0
     """Place among its shares, 0 is the oldest."""
     busy: bool = False
     """Whether some process has it open."""
     used: bool = False
-    """Whether a process that was not given it uses it: it is taken last."""
+    """Whether an outside process uses it, one that was not granted the GPU: such a GPU is taken last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """What the pod should have now, and what it still waits for."""
+    """The shares a pod should have now, and what it still waits for."""
 
     shares: tuple[GpuShare, ...]
     """Oldest first."""
     owed: int = 0
     """Milli."""
     wanted: frozenset[str] = frozenset()
-    """uuids of GPUs that could serve what is owed: who comes later gets nothing more of them."""
+    """UUIDs of GPUs that could serve what is owed: pods further back get nothing more of them."""
 
 
 class Described(Protocol):
-    """What of a GPU a wish may ask for."""
+    """The properties of a GPU that a wish may ask for."""
 
     @property
     def model(self) -> str:
@@ -74,7 +74,7 @@ class Described(Protocol):
 
 
 def fits(gpu: Described, wish: Wish, milli: int) -> bool:
-    """Whether a share of ``milli`` of ``gpu`` is what ``wish`` asks for; whether it is free or healthy is not asked.
+    """Tell whether a share of ``milli`` of ``gpu`` is what ``wish`` asks for, regardless of free room or health.
 
     A wished model is met by a GPU whose name contains its words, one after the other, in any case: ``a100`` or
     ``A100 SXM4`` by "NVIDIA A100-SXM4-80GB", but ``A10`` is not.
@@ -86,7 +86,7 @@ def fits(gpu: Described, wish: Wish, milli: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def named(name: str, wished: str) -> bool:
-    """Whether the words of ``wished`` stand one after the other in ``name``, in any case."""
+    """Tell whether the words of ``wished`` stand one after the other in ``name``, in any case."""
     words, sought = (re.findall(r"\w+", text.casefold().replace("_", " ")) for text in (name, wished))
     return bool(sought) and any(words[i : i + len(sought)] == sought for i in range(len(words)))
 
@@ -117,7 +117,7 @@ def groups(gpus: Iterable[Gpu], wish: Wish) -> list[list[Gpu]]:
 
 
 def settled(wish: Wish, shares: Sequence[GpuShare], gpus: Mapping[str, Gpu]) -> bool:
-    """Whether ``shares`` are just what ``wish`` asks for."""
+    """Tell whether ``shares`` are exactly what ``wish`` asks for."""
     if sorted((share.milli for share in shares), reverse=True) != list(wish.pieces):
         return False
     found = [gpus.get(share.uuid) for share in shares]
@@ -173,7 +173,7 @@ def _wanted(reachable: Iterable[Spot], layout: _Layout, wish: Wish) -> Iterator[
 
 
 class _Cost(NamedTuple):
-    """What a layout costs; the first difference decides between two."""
+    """The cost of a layout; the first difference decides between two."""
 
     missing: int
     """Milli of the pieces that are not served."""
@@ -186,11 +186,11 @@ class _Cost(NamedTuple):
     busy: int
     """Shares given back that some process has open."""
     used: int
-    """Shares on GPUs that somebody else uses."""
+    """Shares on GPUs that an outside process uses."""
     resized: int
     """Shares kept with another size."""
     resized_busy: int
-    """Of those, how many some process has open."""
+    """Resized shares that some process has open."""
     newest: tuple[int, ...]
     """Least where the shares touched are the newest."""
 
@@ -237,7 +237,7 @@ def _worth(spot: Spot, target: int) -> tuple[bool, bool, bool, bool, bool, int]:
 
 
 def _in_place(spot: Spot, target: int) -> bool:
-    """Whether the share can become ``target`` where it is, now."""
+    """Tell whether the share can become ``target`` where it is, now."""
     return target <= max(spot.share, spot.room)
 
 

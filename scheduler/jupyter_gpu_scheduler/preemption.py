@@ -1,7 +1,7 @@
-"""Whether ending pods for a more important one would help it to its GPUs. Where it would not, nobody ends.
+"""Checks that ending pods would help a more important one to its GPUs; where it would not, none is ended.
 
-kube-scheduler chooses whom it would end by what it knows: CPU, memory, slots. It needs each of them for that, so what
-it chose on a node is taken as a whole or not at all.
+kube-scheduler chooses victims by what it knows: CPU, memory, slots. It needs each of them for that, so its choice on a
+node is taken as a whole or not at all.
 """
 
 from __future__ import annotations

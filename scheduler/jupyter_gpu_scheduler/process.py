@@ -175,7 +175,7 @@ class Process:
 
 
 def identity(environ: Mapping[str, str]) -> str:
-    """Of this process in the election: its pod's name, so that a container started anew goes on at once."""
+    """Return this process's name in the election: its pod's name, so that a restarted container goes on at once."""
     return environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 

@@ -46,11 +46,11 @@ class PodRecord:
     state: PodState
     resource_version: str
     problem: str = ""
-    """What its user must know of the annotations, as a sentence."""
+    """A sentence for the pod's user about a problem with the annotations; empty: none."""
     chosen: str = ""
     """The node where kube-scheduler has ended others for it."""
     opaque: bool = False
-    """What it holds can't be read: nothing may be given on its node."""
+    """Whether its holdings can't be read: then nothing may be granted on its node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a pod, any pod, takes of its node beside GPUs."""
+    """Resources that a pod, any pod, takes of its node beside GPUs."""
 
     node: str
     requests: Mapping[str, int]
 
 
 def matters(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod has, or could ever have, GPUs; of one that finished, whether some are not closed."""
+    """Tell whether a pod has, or could ever have, GPUs; if it has finished, whether some are still open."""
     if objects.finished(pod):
         attached, _ = _read(pod, ATTACHED, decode_attached)
         return attached is not None and bool(attached.shares or attached.draining)
@@ -96,7 +96,7 @@ def matters(pod: Mapping[str, Any]) -> bool:
 
 
 def usage(pod: Mapping[str, Any]) -> Usage | None:
-    """What a pod takes of its node; ``None`` while it has none."""
+    """Return the resources a pod takes of its node; ``None`` while it has no node."""
     node = objects.node_name(pod)
     return Usage(node, pod_requests(pod)) if node else None
 
@@ -161,7 +161,7 @@ def read_node(node: Mapping[str, Any]) -> NodeRecord:
 
 
 def seconds(time: str) -> float:
-    """Of an API time since 1970; 0 where it is none."""
+    """Return an API time as seconds since 1970; 0 where it is invalid."""
     try:
         return datetime.fromisoformat(time).timestamp()
     except (ValueError, OverflowError):

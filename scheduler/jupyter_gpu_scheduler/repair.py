@@ -16,10 +16,10 @@ from .snapshot import ClusterSnapshot, PodState
 
 
 def repair(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
-    """Who loses which shares on ``node`` so that everybody's ``allocated`` can be true at once; nothing where it can.
+    """Return the losses on ``node`` that let every ``allocated`` be true at once; empty where that holds already.
 
-    To be applied before `decide`, which then puts the losers in line. What a loser has attached drains as ever: nobody
-    gets it before it is closed.
+    Apply them before `decide`, which then puts the losers in line. What a loser has attached drains as usual: it is not
+    granted again before it is closed.
     """
     lost: dict[str, set[str]] = {}
     for uuid in snapshot.contested(node):

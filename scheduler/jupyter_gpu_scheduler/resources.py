@@ -14,7 +14,7 @@ from typing import Any
 from jupyter_gpu.kube.objects import SLOT
 
 RESOURCES = ("cpu", "memory", "ephemeral-storage", SLOT)
-"""What placement looks at beside GPUs; cpu in thousandths, memory and storage in bytes."""
+"""Resources that placement considers beside GPUs; cpu in thousandths, memory and storage in bytes."""
 
 _SUFFIXES = {
     "n": Decimal("1e-9"),
@@ -54,7 +54,7 @@ def amounts(quantities: Any) -> dict[str, int]:
 
 
 def pod_requests(pod: Mapping[str, Any]) -> dict[str, int]:
-    """What a pod asks for, as kube-scheduler counts it.
+    """Return the resources that a pod asks for, as kube-scheduler counts them.
 
     The larger of all containers together and of the largest init container; an init container that keeps running
     (``restartPolicy: Always``) counts with both.

@@ -99,7 +99,7 @@ class _Review:
             self._push(line, None)
 
     def _is_offered(self, pod: PodState) -> bool:
-        """Whether any node that changed was offered for it: one in no line goes to no other."""
+        """Tell whether any node that changed was offered for the pod: a pod in no line can go to no other node."""
         return any(name in (pod.offered or ()) for name in self._changed)
 
     def _push_seeking(self, line: Line) -> None:

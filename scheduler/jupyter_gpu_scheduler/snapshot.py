@@ -1,10 +1,10 @@
-"""What is known of nodes and pods, kept incrementally: a change costs what changed, however large the cluster is.
+"""The known nodes and pods, kept incrementally: a change costs what changed, however large the cluster is.
 
 Milli held on a GPU by a pod = max(allocated, attached, draining) there: a share is taken from the moment it is
 decided until its device is proven closed. What is free is the rest of 1000.
 
-A pod without a node is *pending*: it holds nothing. If it waits for GPUs it is *nominated* to one node, in whose line
-it stands; ticket and nomination are in its own ``allocated``, so they outlive this process.
+A pod without a node is *pending*: it holds nothing. If it waits for GPUs it is *nominated* to one node and stands in
+that node's line; ticket and nomination are in its own ``allocated``, so they outlive this process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOMINATED = "nominated"
 """Key in a pending pod's ``allocated``: the node in whose line it stands."""
 
 HIGHEST = 9
-"""Of all priorities."""
+"""The highest priority."""
 
 Kind = Hashable
 """Equal for pending pods that only their places in line tell apart; see `PodState.kind`."""
@@ -46,19 +46,19 @@ _MEMOS = 256  # kinds of questions whose answers are kept
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What placement may look at beside a node's GPUs; all from the API."""
+    """Facts of a node, beside its GPUs, that placement may use; all from the API."""
 
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     allocatable: Mapping[str, int] = field(default_factory=dict, hash=False)
     """By resource name: ``cpu`` in milli, ``memory`` and ``ephemeral-storage`` in bytes, ``jupyter-gpu.io/slot``."""
     used: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """What the pods on it asked for, by the same names; slots of pods in the snapshot are counted there anyway."""
+    """Requests of the pods on it, by the same names; slots of pods in the snapshot are counted there anyway."""
     schedulable: bool = True
     """False: cordoned; it takes no new pods, and those it has go on."""
     network: float | None = None
     """Share of its network that is in use, 0 to 1; ``None``: not known."""
     outside: frozenset[str] = frozenset()
-    """Uuids of its GPUs that somebody uses who was not given them: they are given last."""
+    """UUIDs of its GPUs that outside processes use, which were not granted them: they are given last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ class PodState:
     namespace: str = ""
     name: str = ""
     created: float = 0.0
-    """Seconds since the epoch; who has no ticket yet is served by age."""
+    """Seconds since the epoch; a pod without a ticket is served by age."""
     slots: int = 1
-    """How many ``jupyter-gpu.io/slot`` its containers ask for."""
+    """Number of ``jupyter-gpu.io/slot`` its containers ask for."""
     asks: Mapping[str, int] = field(default_factory=dict, hash=False)
     """CPU, memory and disk it asks for, named as in :class:`NodeFacts`: for the score; whether they fit is
     kube-scheduler's job."""
@@ -134,7 +134,7 @@ class PodState:
 
     @property
     def wished_priority(self) -> int:
-        """As its user wrote it."""
+        """Priority as the pod's user wrote it; 0 where none was written."""
         return (self.requested.wish.priority if self.requested else None) or 0
 
     @property
@@ -144,7 +144,7 @@ class PodState:
 
     @property
     def kind(self) -> Kind:
-        """What decides, beside its rank and where it waits, which nodes can serve it while it is pending."""
+        """All that decides, beside its rank and where it waits, which nodes can serve it while it is pending."""
         wish = self.requested.wish if self.requested else None
         asks, selector = frozenset(self.asks.items()), frozenset(self.selector.items())
         return (wish, self.slots, self.limit, bool(self.fault), asks, selector, self.offered)
@@ -173,7 +173,7 @@ class PodState:
         return held
 
     def held_with(self, shares: tuple[GpuShare, ...]) -> dict[str, int]:
-        """What it holds if these shares are decided: nothing that it loses is free at once."""
+        """Return what it holds if these shares are decided: nothing that it loses is free at once."""
         decided = (self.allocated or Allocated(0)).with_shares(shares, self.attached)
         return replace(self, allocated=decided).held
 
@@ -316,7 +316,7 @@ class ClusterSnapshot:
         return self._kinds if node is None else self._kinds_at.get(node, _NO_LINES)
 
     def line(self, node: str) -> tuple[PodState, ...]:
-        """Who is owed something, next first: priority, then ticket; pending pods nominated to the node too."""
+        """Return the pods that are owed something, next first: priority, then ticket; nominated pending pods too."""
         pods = (*self.pods(node), *self.nominated(node))
         waiting = (pod for pod in pods if pod.ticket is not None and not pod.gone)
         return tuple(sorted(waiting, key=lambda pod: pod.rank))
@@ -338,12 +338,12 @@ class ClusterSnapshot:
         return None if found is None else found.gpus
 
     def facts(self, node: str) -> NodeFacts:
-        """What else is known of a node."""
+        """Return the other facts known of a node."""
         found = self._nodes.get(node)
         return found.facts if found else NodeFacts()
 
     def slots_taken(self, node: str) -> int:
-        """How many slots of a node are taken: by the pods known here or by what its facts say, whichever is more."""
+        """Return the number of a node's taken slots: by the pods known here or by its facts, whichever is more."""
         known = sum(pod.slots for pod in self._by_node.get(node, {}).values() if not pod.gone)
         return max(known, self.facts(node).used.get(SLOT, 0))
 

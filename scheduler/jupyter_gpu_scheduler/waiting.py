@@ -20,28 +20,28 @@ PATIENCE = 10
 """Times ``wake_seconds`` after which a pod that has room and is not asked for waits for something else."""
 
 STRANGER_SECONDS = 60.0
-"""How long the watch may take to show a pod that kube-scheduler asked for, until it is forgotten."""
+"""Seconds the watch may take to show a pod that kube-scheduler asked for, until it is forgotten."""
 
 Apply = Callable[[Iterable[Decision], str], None]
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """One of them."""
+    """The state of one waiting pod."""
 
     offered: Offer | None = None
-    """What kube-scheduler would have taken, at its last question; ``None``: there was room, or it did not ask us."""
+    """Nodes kube-scheduler would have taken, at its last question; ``None``: there was room, or it did not ask us."""
     preempts: bool = False
-    """Others may end for it on one of these."""
+    """Whether other pods may be ended for it on one of these nodes."""
     ahead: tuple[str, ...] = ()
-    """Where kube-scheduler may be putting it now; it has nothing there yet."""
+    """Nodes where kube-scheduler may be putting it now; it has nothing there yet."""
     alarm: asyncio.TimerHandle | None = None
     woken: bool = False
     stranger: asyncio.TimerHandle | None = None
     """While the watch has not shown it."""
 
     def calm(self) -> None:
-        """No alarm."""
+        """Cancel the timers."""
         for timer in (self.alarm, self.stranger):
             if timer:
                 timer.cancel()
@@ -50,7 +50,7 @@ class _Waiting:
 
 
 class WaitingPods:
-    """Those of one process. ``apply`` has decisions written, where this process leads."""
+    """The waiting pods of one process. ``apply`` has decisions written, where this process leads."""
 
     def __init__(self, mirror: Mirror, apply: Apply, policy: Policy, *, wake_seconds: float) -> None:
         self._mirror = mirror
@@ -62,7 +62,7 @@ class WaitingPods:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of waiting pods."""
         return len(self._pods)
 
     def asked(self, uid: str, nodes: tuple[str, ...], fits: bool) -> None:
@@ -84,7 +84,7 @@ class WaitingPods:
             self._pods[uid].ahead = best
 
     def coming(self, uid: str) -> dict[str, float]:
-        """How many others are on their way to a node, so that a crowd that comes at once is not sent to one.
+        """Return how many other pods are on their way to each node, so that a sudden crowd is not sent to one.
 
         The Binding of a pod may take long, as its volume is made before. Where it may go to one of several nodes, it
         counts in equal parts.

@@ -25,12 +25,12 @@ from .wire import allocated_patch
 _log = logging.getLogger(__name__)
 
 PASSING = (Unavailable, TooMany, Unauthorized)
-"""What goes by: a restart of the API server, too many requests, a token that is being replaced."""
+"""Failures that pass: a restart of the API server, too many requests, a token that is being replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a write."""
+    """The result of a write."""
 
     kind: Literal["done", "conflict", "gone", "refused"]
     found: Mapping[str, Any] | None = None
