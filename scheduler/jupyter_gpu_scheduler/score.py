@@ -108,7 +108,7 @@ def _rated(
 
 
 def _sought(pod: PodState) -> Wish | None:
-    """Return the wish that tells which GPUs a pod that wants none yet may want; ``None``: unknown, or chosen already."""
+    """Return which GPUs a pod that wants none yet may want, as a wish; ``None``: unknown, or chosen already."""
     return pod.requested.wish if pod.requested and wanted(pod) is None else None
 
 

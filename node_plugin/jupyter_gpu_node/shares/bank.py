@@ -38,13 +38,13 @@ class Bank:
         return tuple(self._deposits)
 
     def balance(self, now: int) -> int:
-        """What has not expired."""
+        """Return what has not expired."""
         if self._deposits and self._deposits[0].at + self.expiry <= now:
             self._expire(now)
         return self._total
 
     def expires(self, now: int) -> int | None:
-        """When the oldest deposit will be lost."""
+        """Return when the oldest deposit will be lost; None: there is none."""
         self._expire(now)
         return self._deposits[0].at + self.expiry if self._deposits else None
 

@@ -36,19 +36,19 @@ _log = logging.getLogger(__name__)
 
 
 class Behind(Protocol):
-    """Who is told of the connections."""
+    """The receiver of connections and their messages."""
 
     def listens(self) -> None:
-        """They can be made from now on."""
+        """Note that connections can be made from now on."""
 
     def came(self, line: Line) -> None:
-        """It is there."""
+        """Note a new connection."""
 
     def received(self, line: Line, messages: Sequence[FromClient]) -> None:
-        """It sent these."""
+        """Handle the messages of a connection."""
 
     def left(self, line: Line) -> None:
-        """It is closed."""
+        """Note that a connection is closed."""
 
 
 class Line:
@@ -73,7 +73,7 @@ class Line:
         self.door.loop.remove_reader(self._number)
 
     def send(self, message: FromServer) -> bool:
-        """Whether it could be sent; if not, the connection is of no use any more."""
+        """Send a message, and tell whether it could be sent; if not, the connection is of no use any more."""
         try:
             if self._socket.send(encode(message)) == SIZE:
                 return True
@@ -93,7 +93,7 @@ class Line:
             self._socket.close()
 
     def read(self) -> None:
-        """What has come by now."""
+        """Read what has come by now."""
         try:
             data = self._socket.recv(READ)
         except (BlockingIOError, InterruptedError):
@@ -129,7 +129,7 @@ class Door:
         self._listening: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.deaf = False
-        """Whether it has heard too much lately."""
+        """Whether it received too much lately."""
         self._heard, self._since = 0, -SLICE
         self._told = -QUIET
         self._untold = 0

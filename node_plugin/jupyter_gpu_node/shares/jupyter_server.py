@@ -49,22 +49,23 @@ def top(line: Sequence[Ancestor], most: int) -> Ancestor | None:
 
 
 def is_first(top: Ancestor, started: Iterable[int] | None) -> bool:
-    """Whether it is the container's first process; ``started``: when all of its control group did, None: not known.
+    """Tell whether it is the container's first process.
 
-    Where containers of a pod share their processes the number tells nothing, and only the oldest is the first.
+    ``started``: the start times of all in its control group, None: not known. Where containers of a pod share their
+    processes the number tells nothing, and only the oldest is the first.
     """
     return top.first or (started is not None and all(top.started <= other for other in started))
 
 
 def server(connected: Iterable[P]) -> P | None:
-    """Of those that come from the container's first process: the one that is the Jupyter server."""
+    """Return the Jupyter server among those from the container's first process: the oldest; None: none connected."""
     return min(connected, key=lambda one: one.started, default=None)
 
 
 def makes_room(connected: Iterable[P], newcomer: P) -> P | None:
-    """Whose connection ends for ``newcomer`` where no more are allowed; None: the newcomer's own.
+    """Return the one whose connection ends for ``newcomer`` at the limit; None: the newcomer's own.
 
-    So nobody whom the server has started can keep it from its socket.
+    So no process that the server has started can keep the server from its socket.
     """
     youngest = max(connected, key=lambda one: one.started, default=None)
     return youngest if youngest is not None and newcomer.started < youngest.started else None

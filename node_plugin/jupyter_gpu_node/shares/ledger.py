@@ -1,8 +1,8 @@
-"""What one share has: its quantum of this period, its bank, and what it used and waited so far. Pure.
+"""Ledger of one share: its quantum of this period, its bank, and what it used and waited so far. Pure.
 
-Everything is charged by the wall clock, from the moment a turn begins to the moment it is given back. What changes of
-hands cost is then taken out and paid by all that had demand, in proportion to their milli: short turns cost a share no
-more than long ones, and all that passes is charged to somebody.
+Everything is charged by the wall clock, from the moment a turn begins to the moment it is given back. The cost of
+switches is then taken out and paid by all that had demand, in proportion to their milli: short turns cost a share no
+more than long ones, and all that passes is charged to some share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .timing import Timing
 MOST_BEHIND = 6
 """Quarters of a quantum."""
 SAVER, CLAIMANT, NEITHER = 0, 1, 2
-"""How a share stands: it has saved time and may spend it; it has some of its quantum; or nothing worth a turn."""
+"""Standings of a share: it has saved time and may spend it; it has some of its quantum; or nothing worth a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Account:
     """Left of this period; below zero: owed."""
     balance: int
     expires: int | None
-    """When the next deposit is lost."""
+    """Time when the next deposit is lost."""
 
 
 class Ledger:
@@ -57,10 +57,10 @@ class Ledger:
         self.freely = 0
         """Idle time used lately: halved each period."""
         self._unserved = self._ran = 0
-        """Waited in this period, and had the GPU."""
+        """Time that it waited in this period, and had the GPU."""
         self._guaranteed = self._borrowed = self._idle = self._overrun = self._switching = 0
         self._turn = (0, 0)
-        """What this turn took from the quantum, rightfully and as overrun."""
+        """Time that this turn took from the quantum, rightfully and as overrun."""
         self._waited = self._throttled = 0
 
     @property
@@ -73,7 +73,7 @@ class Ledger:
         return self.quantum + self.bank.reach(now) if self.quantum >= 0 else 0
 
     def standing(self, now: int) -> int:
-        """What right it has to a turn that is worth the change of hands. Savings come first: it left time unused.
+        """Return its right to a turn that is worth the switch. Savings come first: it left time unused.
 
         Crumbs of a quantum wait until there is more, savings never.
         """
@@ -85,17 +85,17 @@ class Ledger:
         return SAVER if self.quantum >= least or self.claim(now) >= least else NEITHER
 
     def claims(self, now: int) -> bool:
-        """Whether it has any."""
+        """Tell whether it has any right to a turn."""
         return self.standing(now) < NEITHER
 
     def saved(self, now: int) -> bool:
-        """Whether it has left time unused that it can still spend."""
+        """Tell whether it has left time unused that it can still spend."""
         return self.quantum >= 0 and self.bank.balance(now) > 0
 
     def left(self) -> int:
-        """How far behind its quantum it is, in quarters of it: finer steps would be changes of hands for nothing.
+        """Return how far behind its quantum it is, in quarters of it: finer steps would be switches for nothing.
 
-        Who was kept from its time for long, as others spent what they had saved, is not further ahead for that: it gets
+        A share kept from its time for long, as others spent what they had saved, is not further ahead for that: it gets
         it back when they rest. Else each burst would be followed by a pause as long.
         """
         return min(4 * self.quantum // max(1, self._earns), MOST_BEHIND)
@@ -201,7 +201,7 @@ class Ledger:
             self.turn(moment - (number - 1) * self._timing.period)
 
     def account(self, now: int) -> Account:
-        """What users see."""
+        """Return the account that users see."""
         balance = self.bank.balance(now)  # first: it knows then what has expired
         return Account(
             self._guaranteed,

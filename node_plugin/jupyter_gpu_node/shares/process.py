@@ -11,7 +11,7 @@ class Process:
 
     pid: int
     started: int
-    """When, as the kernel counts it."""
+    """Start time, as the kernel counts it."""
 
 
 Processes = frozenset[Process]

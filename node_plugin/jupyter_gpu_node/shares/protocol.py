@@ -30,7 +30,7 @@ M = TypeVar("M")
 
 
 class Malformed(ValueError):
-    """What came is no message; says why. Nothing more is read from that connection."""
+    """An error for bytes that are no message; says why. Nothing more is read from that connection."""
 
 
 class Ask(NamedTuple):
@@ -39,7 +39,7 @@ class Ask(NamedTuple):
     want: int = 0
     """Microseconds that it will take as measured; 0: not known."""
     keeps: bool = False
-    """Whether it has the GPU still: by the server before this one, or it was asked for it and its work takes longer."""
+    """Whether it still has the GPU: from the previous server, or asked back while its work takes longer."""
 
 
 class Done(NamedTuple):
@@ -50,18 +50,18 @@ class Done(NamedTuple):
     measured: int = 0
     """Microseconds of GPU work in this lease."""
     number: int = 0
-    """Of the lease that is given back; 0: none in hand."""
+    """Number of the lease that is given back; 0: none in hand."""
 
 
 class Need(NamedTuple):
-    """What the process has in all; the first one of a connection says what it has already."""
+    """The memory that the process needs in all; the first one of a connection says what it has already."""
 
     size: int
     """Bytes, now and wanted."""
     steps: bool = False
-    """Whether this gate knows a lease for one launch (:class:`Grant`): older ones take it for no message."""
+    """Whether this gate knows a lease for one launch (:class:`Grant`): older ones reject it as no message."""
     ahead: bool = False
-    """Whether it knows one in which it may be far ahead of the GPU."""
+    """Whether it knows a lease in which it may be far ahead of the GPU."""
 
 
 class Grant(NamedTuple):
@@ -88,7 +88,7 @@ class Memory(NamedTuple):
     size: int
     """Bytes that this process may have in all."""
     limit: int
-    """Of the share; :data:`NO_LIMIT`."""
+    """Limit of the share in bytes; :data:`NO_LIMIT`: none."""
     used: int
     """By all processes of the share."""
 
@@ -179,10 +179,10 @@ class Stream(Generic[M]):
 
 
 def from_client() -> Stream[FromClient]:
-    """What one client sends."""
+    """Return a stream of the messages of one client."""
     return Stream(_FROM_CLIENT)
 
 
 def from_server() -> Stream[FromServer]:
-    """What the server sends to one client."""
+    """Return a stream of the server's messages to one client."""
     return Stream(_FROM_SERVER)

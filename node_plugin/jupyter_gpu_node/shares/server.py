@@ -103,7 +103,7 @@ class ArbiterServer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shares")
         self._loop = asyncio.get_running_loop()
         self._left: dict[Place, Savings] | None = None
-        """What an earlier server kept of shares that have not come yet; None: not looked for yet."""
+        """Savings that an earlier server kept of shares that have not come yet; None: not read yet."""
 
     # --- what the node asks -------------------------------------------------------------------------------------------
 
@@ -136,11 +136,11 @@ class ArbiterServer:
                 raise problem
 
     def usage(self, gpu: str, pod: str) -> Usage:
-        """Of one share; :class:`KeyError` if there is none."""
+        """Return the figures of one share; :class:`KeyError` if there is none."""
         return self._stations[gpu].usage(pod)
 
     def share(self, gpu: str, pod: str) -> ShareUse:
-        """Of one share, what its user sees; :class:`KeyError` if there is none."""
+        """Return what one share's user sees of it; :class:`KeyError` if there is none."""
         return self._stations[gpu].share(pod)
 
     def holder(self, gpu: str) -> str | None:
@@ -149,11 +149,11 @@ class ArbiterServer:
         return share.name if share else None
 
     def station(self, gpu: str) -> Station | None:
-        """Where the turns of that GPU are handed out, if it was ever shared here."""
+        """Return the station that hands out that GPU's turns, if it was ever shared here."""
         return self._stations.get(gpu)
 
     def door(self, gpu: str, pod: str) -> Door:
-        """Of one share; :class:`KeyError` if there is none."""
+        """Return the door of one share; :class:`KeyError` if there is none."""
         return self._doors[gpu, pod]
 
     def members(self) -> tuple[Member, ...]:

@@ -34,7 +34,7 @@ class ShareFile:
     share: ShareUse
     """``expires`` counts from the moment of writing."""
     use: float = 0.0
-    """Of what it earns, the part that it used lately; above 1 with its bank or idle time."""
+    """Part of its earnings that it used lately; above 1 with its bank or idle time."""
     written: int = 0
     """Milliseconds since 1970."""
     deposits: tuple[tuple[int, int], ...] | None = None
@@ -48,16 +48,16 @@ class ShareFile:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What the next server takes from the own copy."""
+    """The part of the own copy that the next server takes over."""
 
     written: int
     deposits: tuple[tuple[int, int], ...]
     left: Left | None = None
-    """What it earned; None: not told."""
+    """Its earnings; None: not recorded."""
 
 
 def is_due(file: ShareFile, now: int, kept: ShareFile | None, at: int) -> bool:
-    """Whether the own copy should be written again: ``kept`` is what it says since ``at``; both files are steady.
+    """Tell whether the own copy is to be rewritten: ``kept`` is its content since ``at``; both files are steady.
 
     At once if savings were spent: the server after this one must not give them a second time. Later if anything is
     new, or there are savings: those of an older copy may have expired by the time of the next server.

@@ -35,14 +35,14 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What became of one program."""
+    """The result of one program."""
 
     turns: tuple[tuple[int, int], ...]
-    """When it had the GPU."""
+    """Start and end of each time it had the GPU."""
     waits: tuple[int, ...]
-    """Of each job that began: from its moment until its first kernel runs."""
+    """Wait of each job that began: from its moment until its first kernel runs."""
     times: tuple[int, ...]
-    """Of each job that ended: from its moment until its last kernel ended."""
+    """Duration of each job that ended: from its moment until its last kernel ended."""
     work: int
     """GPU time in kernels."""
     account: Account
@@ -56,7 +56,7 @@ class _State:
     begun: bool = False
     """Whether the first of them has run."""
     start: int = 0
-    """When it could run its next kernel."""
+    """Time when it could run its next kernel."""
     plan: int = 0
     """Only the last plan of when it gives back holds."""
     turns: list[tuple[int, int]] = field(default_factory=list)
@@ -179,7 +179,7 @@ class Simulation:
             self._give_back_at(order.share, max(now, one.start + min(one.backlog, in_flight)))
 
     def _last(self, one: _State) -> int:
-        """When what fits into the turn has run out: whole kernels, one at least."""
+        """Return when what fits into the turn has run out: whole kernels, one at least."""
         kernel = one.program.kernel
         fits = max(1, (self._until - one.start) // kernel) * kernel
         return one.start + min(one.backlog, fits)

@@ -69,7 +69,7 @@ class Station:
         self.desk = Desk(arbiter(timing, now), now)
         self._books = Books(rules, now)
         self._opens: asyncio.TimerHandle | None = None
-        """When it may be given to anybody."""
+        """Timer for the moment when the GPU may be given out."""
         self._rested = False
         self._clock = clock
         self._write = write
@@ -79,29 +79,29 @@ class Station:
         self._clients: dict[Line, Client] = {}
         self._written: dict[str, ShareFile] = {}
         self._kept: dict[str, tuple[ShareFile, int]] = {}
-        """Of the own copies, and when they were written."""
+        """The own copies, and when they were written."""
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._ring)
         self._rings: int | None = None
-        """When the alarm is set for."""
+        """Time that the alarm is set for."""
         self._looker: asyncio.TimerHandle | None = None
         self._rests = False
 
     @property
     def processes(self) -> Mapping[Client, Line]:
-        """Who is connected."""
+        """The connected processes."""
         return self._lines
 
     def usage(self, pod: str) -> Usage:
-        """Of one share; :class:`KeyError` if there is none."""
+        """Return the figures of one share; :class:`KeyError` if there is none."""
         return self._books.usage(self.desk, pod, self._clock())
 
     def share(self, pod: str) -> ShareUse:
-        """Of one share, what its user sees; :class:`KeyError` if there is none."""
+        """Return what one share's user sees of it; :class:`KeyError` if there is none."""
         return self._books.share(self.desk, self.gpu, pod, self._clock())
 
     def file(self, pod: str, wall: int) -> tuple[ShareFile, tuple[Deposit, ...], int]:
-        """What its file should say, its deposits, and the time now by their clock."""
+        """Return the contents of the share's file, its deposits, and the present time by their clock."""
         now = self._clock()
         return self._books.file(self.desk, self.gpu, pod, now, wall), self.desk.deposits(pod), now
 
@@ -117,7 +117,7 @@ class Station:
         self._act(orders)
 
     def obey(self, rule: Rule) -> None:
-        """What programs that use other GPUs at the same time make of the order here."""
+        """Apply the rule that programs on several GPUs impose on the order here."""
         self._act(self.desk.obey(rule, self._clock()))
 
     def forget_written(self, pods: Iterable[str]) -> None:
@@ -168,7 +168,7 @@ class Station:
         self._act(out)
 
     def received(self, line: Line, messages: Sequence[FromClient]) -> None:
-        """What it sent. A message that cannot be ends the connection."""
+        """Handle the messages of a connection. An impossible message ends it."""
         client = self._clients.get(line)
         if client is None:
             return
