@@ -22,12 +22,12 @@ PARTS = (
     "physical.c",
 )  # fmt: skip
 DRIVER = "/run/jupyter-gpu/driver/libcuda.so.1"
-"""Where a pod has the real driver, beside the shim."""
+"""Path of the real driver in a pod, beside the shim."""
 SOCKETS = "/run/jupyter-gpu/shares"
 BEHIND = "libjupyter_gpu_driver.so.1"
-"""What the local form calls the real driver: a link beside it."""
+"""Name by which the local form loads the real driver: a link beside it."""
 NAMES = {"local": "local/libcuda.so.1", "shim": "shim/libcuda.so.1"}
-"""Of both forms in the folder ``lib``."""
+"""Paths of both forms in the folder ``lib``."""
 GLIBC = (2, 17)
 """Programs of images with a C library as old as this can load the gate. One that it is too new for would not start."""
 MACHINES = {62: "x86_64", 183: "aarch64"}
@@ -68,7 +68,7 @@ def both(folder: Path) -> str:
 
 
 def platform(library: bytes) -> str:
-    """What a library of ours is for; :class:`BuildError` for one that keeps programs of older images from starting."""
+    """Return a library's platform tag; :class:`BuildError` if programs of older images could not start with it."""
     if library[:6] != b"\x7fELF\x02\x01" or (machine := int.from_bytes(library[18:20], "little")) not in MACHINES:
         raise BuildError(
             f"The gate is for 64-bit Linux on {' or '.join(MACHINES.values())}, and this is another platform."

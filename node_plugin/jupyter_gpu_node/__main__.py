@@ -209,7 +209,7 @@ class Plugin:
         return origin.of_first(process, uid, member.guard.group if member and member.guard else None)
 
     def _note_asker(self, pid: int) -> None:
-        """Who asks the driver which process uses which GPU: it has them open."""
+        """Note the pid of the helper that asks the driver for GPU use by process: it has the GPUs open itself."""
         self.asker = pid
 
     def _helpers(self) -> frozenset[int]:

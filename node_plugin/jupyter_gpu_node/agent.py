@@ -38,7 +38,7 @@ POINTS = (
     "agent:looked",  # the look is done, its result is not written
     "agent:written",  # `attached` is written, nobody here knows
 )
-"""Where a test can kill this process (:mod:`jupyter_gpu.faults`)."""
+"""Places where a test can kill this process (:mod:`jupyter_gpu.faults`)."""
 
 FIRST_RETRY, LAST_RETRY = 0.2, 10.0
 """Seconds until something that failed is tried again."""
@@ -113,7 +113,7 @@ class Agent:
         return roster.read(pod) if pod else None
 
     def rights(self) -> Rights:
-        """Who may have what open now."""
+        """Return the present rights to have GPUs open."""
         managed = {uid: member.rights for uid, member in self._members.items()}
         trusted = {uid for uid, pod in self.pods.items() if self._trusts(pod)}
         return Rights(managed, trusted - managed.keys(), self._trusted_names)

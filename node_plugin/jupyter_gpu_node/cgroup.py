@@ -22,7 +22,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class Layout(StrEnum):
-    """Of the control groups of a machine."""
+    """The layout of a machine's control groups."""
 
     V2 = "v2"
     HYBRID = "hybrid"
@@ -39,7 +39,7 @@ class Hierarchy:
     """The group that the mount shows at its top: not ``/`` in some containers."""
 
     def directory(self, group: str) -> Path:
-        """Of ``group`` as ``/proc/<pid>/cgroup`` names it; :class:`ValueError` if this mount does not show it."""
+        """Return the path of ``group``, as in ``/proc/<pid>/cgroup``; :class:`ValueError` if this mount hides it."""
         path = PurePosixPath(group)
         if ".." in path.parts or not path.is_relative_to(self.root):
             raise ValueError(f"The control group {group} is outside of what {self.mount} shows ({self.root}).")
@@ -57,7 +57,7 @@ class Mounts:
 
     @property
     def layout(self) -> Layout:
-        """Which of the three it is."""
+        """The layout that these mounts form."""
         if self.unified:
             return Layout.HYBRID if self.legacy else Layout.V2
         return Layout.V1 if self.legacy else Layout.NONE
@@ -105,12 +105,12 @@ def group_name(uid: str) -> str:
 
 
 def mounts() -> Mounts:
-    """Of this machine, as this process sees it."""
+    """Return the cgroup mounts of this machine, as this process sees it."""
     return parse_mounts(Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
 
 
 def membership(pid: int | None = None) -> dict[str, str]:
-    """Of ``pid``, or of this process."""
+    """Return the control groups of ``pid``, or of this process, by controller."""
     return parse_membership(Path(f"/proc/{pid or 'self'}/cgroup").read_text(errors="surrogateescape"))
 
 
@@ -143,7 +143,7 @@ def processes(group: Path) -> tuple[int, ...]:
 
 
 def populated(group: Path) -> bool:
-    """Whether any process is in the group or below it."""
+    """Tell whether any process is in the group or below it."""
     try:
         lines = (group / "cgroup.events").read_text().split("\n")  # v2 only
     except OSError:

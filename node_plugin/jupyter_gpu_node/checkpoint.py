@@ -26,7 +26,7 @@ _text = strict.text(256)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is remembered."""
+    """The contents of the checkpoint."""
 
     claims: Mapping[str, Claim] = field(default_factory=dict)
     """By slot."""
@@ -97,7 +97,7 @@ def _items(record: Record, slots: Iterable[str]) -> Iterable[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What is remembered of one slot."""
+    """The checkpoint's entry for one slot."""
 
     slot: str
     when: float

@@ -1,4 +1,4 @@
-"""Whose slot is it? Asked before each start of a container, and now and then for all slots."""
+"""Owners of the slots: looked up before each start of a container, and now and then for all slots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Claims:
-    """The slots of this node and who has them."""
+    """The slots of this node and their owners."""
 
     def __init__(self, settings: Settings, pods: Pods, fetch: Fetch) -> None:
         self._settings = settings
@@ -165,7 +165,7 @@ class Claims:
                 _log.info("The directory of %s was removed: nobody has it any more.", slot)
 
     def _held(self) -> tuple[Held, ...] | None:
-        """What the kubelet's checkpoint says; None where it is lost or not understood."""
+        """Return the contents of the kubelet's checkpoint; None where it is lost or not understood."""
         try:
             with self._settings.kubelet_checkpoint.open("rb") as file:
                 text = file.read(internal_checkpoint.MAX_BYTES + 1)
@@ -207,14 +207,14 @@ class Claims:
 def _merged(
     claims: Mapping[str, Claim], before: Mapping[str, Claim], gone: Collection[Claim], learned: Collection[Claim]
 ) -> Mapping[str, Claim]:
-    """The outcome of a comparison that began with ``before``; what changed since then is newer, and stays."""
+    """Return the outcome of a comparison that began with ``before``; what changed since then is newer, and stays."""
     same = {slot for slot in {*claims, *before} if claims.get(slot) == before.get(slot)}
     kept = {slot: claim for slot, claim in claims.items() if claim not in gone}
     return {**kept, **{claim.slot: claim for claim in learned if claim.slot in same or claim.slot not in claims}}
 
 
 def _make_directory(path: Path) -> None:
-    """Everybody may enter; nobody but root may make anything there. With a place for the real driver's file."""
+    """Make a slot's directory, with a place for the real driver's file: all may enter, only root may write."""
     inner = path / PurePosixPath(allocation.REAL_DRIVER).relative_to(allocation.SOCKET_DIRECTORY)
     for folder in (path, inner.parent):
         folder.mkdir(parents=True, exist_ok=True)
@@ -223,7 +223,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _remove_directory(path: Path) -> None:
-    """Raises :class:`OSError` if it is not ours, or not empty."""
+    """Remove a slot's directory. Raises :class:`OSError` if it is not ours, or not empty."""
     slot_places.clear(path)
     inner = path / PurePosixPath(allocation.REAL_DRIVER).relative_to(allocation.SOCKET_DIRECTORY)
     for file in (path / pod_socket.NAME, inner):

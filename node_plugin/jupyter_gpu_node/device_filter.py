@@ -49,7 +49,7 @@ class Instruction:
     target: int = 0
     source: int = 0
     offset: int = 0
-    """Of the load in bytes, or of the jump in instructions from the next one."""
+    """Offset of the load in bytes, or of the jump in instructions from the next one."""
     immediate: int = 0
 
 
@@ -128,7 +128,7 @@ def _resolve(lines: Sequence[Instruction | _Jump | str]) -> tuple[Instruction, .
 
 
 def assemble(program: Iterable[Instruction]) -> bytes:
-    """As the kernel of a little-endian machine reads it (x86-64, 64-bit ARM)."""
+    """Return the code as the kernel of a little-endian machine reads it (x86-64, 64-bit ARM)."""
     return b"".join(
         struct.pack("<BBhi", line.code, line.target | line.source << 4, line.offset, line.immediate) for line in program
     )

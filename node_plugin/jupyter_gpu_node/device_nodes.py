@@ -17,7 +17,7 @@ def present(hosts: Iterable[str], driver: Driver) -> frozenset[str]:
 
 
 def exists(host: str, driver: Driver) -> bool:
-    """Whether the host has that device node."""
+    """Tell whether the host has that device node."""
     seen = driver.devices / host.removeprefix("/dev/") if host.startswith("/dev/") else Path(host)
     return seen.exists()
 

@@ -1,7 +1,7 @@
-"""How a pod is kept from GPUs it was not granted: by the kernel where we have the rights, else not at all (soft).
+"""Enforcement of a pod's device rules: by the kernel where we have the rights, else not at all (soft).
 
-Whatever enforces fails closed: a pod's group has rules that allow nothing before the first process enters it, and
-keeps its rules for as long as any process is left in it, whoever died meanwhile.
+Enforcement fails closed: a pod's group has rules that allow nothing before the first process enters it, and keeps its
+rules for as long as any process is left in it, whichever process died meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Enforcement(Protocol):
     why: str
     """In plain words, what a user should know about the mode; empty if there is nothing to say."""
     place: str
-    """Where the pod's group is, for :func:`reopen`; empty in soft mode."""
+    """Place of the pod's group, for :func:`reopen`; empty in soft mode."""
 
     def apply(self, rules: DeviceRules) -> None:
         """Have these rules in force when it returns. What is open stays open. Raises :class:`OSError`."""
@@ -182,7 +182,7 @@ class SoftEnforcement:
         """Nothing to leave."""
 
     def close(self) -> bool:
-        """Whether only this process is left."""
+        """Tell whether only this process is left; there are no rules to remove."""
         return not set(self.processes()) - {os.getpid()}
 
 
@@ -250,9 +250,9 @@ def _entered(made: BpfEnforcement | DevicesV1Enforcement, outer: str, pid: int) 
 
 
 def reopen(place: str, uid: str) -> Enforcement | None:
-    """What pod ``uid`` left at ``place``, to be watched and removed; None if nothing is there any more.
+    """Return the enforcement that pod ``uid`` left at ``place``, to be watched and removed; None if nothing is there.
 
-    ``place`` may come from a record that somebody else wrote: only a group of that very pod is touched.
+    ``place`` may come from a record that another program wrote: only a group of that very pod is touched.
     """
     kinds: dict[str, Callable[[Path], Enforcement | None]] = {
         "bpf": BpfEnforcement.reopen,
@@ -269,7 +269,7 @@ def reopen(place: str, uid: str) -> Enforcement | None:
 
 
 def _leave(group: Path) -> bool:
-    """Move this process to the parent if it is in ``group``; whether the group is gone after that."""
+    """Move this process to the parent if it is in ``group``, and tell whether the group is gone after that."""
     if os.getpid() in cgroup.processes(group):
         cgroup.enter(group.parent, os.getpid())
     return cgroup.remove(group)

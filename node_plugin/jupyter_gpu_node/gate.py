@@ -17,7 +17,7 @@ NAME = DRIVER
 
 
 class Gate:
-    """Of this node. ``find`` says where this installation has it."""
+    """The gate of this node. ``find`` returns its path in this installation."""
 
     def __init__(self, state: Path, find: Callable[[], Path | None] = gate_files.shim) -> None:
         self._folder = state / "gate"

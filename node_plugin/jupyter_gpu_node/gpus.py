@@ -1,4 +1,4 @@
-"""Where a machine's GPUs come from: real ones (:mod:`.nvml`) or simulated ones (:mod:`.fakes`)."""
+"""Sources of a machine's GPUs: real ones (:mod:`.nvml`) or simulated ones (:mod:`.fakes`)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class GpuSource(Protocol):
         """Load of those of the named GPUs that exist."""
 
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
-        """What is known of the named GPUs beside their load, some seconds old at most.
+        """Return figures of the named GPUs beside their load, some seconds old at most.
 
-        The first call of a while may know nothing yet: what takes long is measured when nobody waits for it.
+        The first call of a while may know nothing yet: slow measurements run when no caller waits for them.
         """
 
     def processes(self) -> frozenset[int]:
@@ -47,7 +47,7 @@ class GpuSource(Protocol):
 
 
 class OurGpus:
-    """Those of a source that are ours: of the others nothing is told, and nobody is given them."""
+    """The managed GPUs of a source: the others are not reported, and never given out."""
 
     def __init__(self, source: GpuSource, choice: Choice) -> None:
         self._source = source
@@ -56,7 +56,7 @@ class OurGpus:
 
     @property
     def note(self) -> str:
-        """As of the source."""
+        """Note of the source."""
         return self._source.note
 
     def inventory(self) -> tuple[Gpu, ...]:
@@ -64,15 +64,15 @@ class OurGpus:
         return tuple(gpu for gpu in self._source.inventory() if self._choice.includes(gpu))
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
-        """As of the source."""
+        """Return the loads from the source."""
         return self._source.loads(uuids)
 
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
-        """As of the source."""
+        """Return the details from the source."""
         return self._source.details(uuids)
 
     def processes(self) -> frozenset[int]:
-        """As of the source."""
+        """Return the helpers of the source."""
         return self._source.processes()
 
     def close(self) -> None:

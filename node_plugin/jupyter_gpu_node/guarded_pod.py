@@ -54,7 +54,7 @@ class GuardedPod:
         return changed
 
     def in_force(self) -> bool:
-        """Whether the group still is the one that was guarded."""
+        """Tell whether the group still is the one that was guarded."""
         return self._hold.in_force()
 
     def processes(self) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ def _open(hold: Hold, gpus: Iterable[Gpu]) -> frozenset[str]:
 
 
 class Stillness(enum.Enum):
-    """Whether the processes of a group stand still."""
+    """The answer to whether the processes of a group stand still."""
 
     STILL = enum.auto()
     MOVING = enum.auto()

@@ -27,27 +27,27 @@ KTHREADD = 2
 SIDE_BY_SIDE = 4
 """Pods that are looked at by themselves at one time."""
 MEMBERS = 2000
-"""Of each pod, whose namespaces are asked for."""
+"""Processes of each pod whose namespaces are read."""
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a look found."""
+    """The result of a look."""
 
     holders: Mapping[str, tuple[Suspect, ...]] = field(default_factory=dict)
-    """By uuid."""
+    """Holders by uuid."""
     hidden: tuple[Suspect, ...] = ()
-    """Processes that could not be looked into: each may have any of them."""
+    """Processes that could not be inspected: each may have any of the GPUs open."""
     looked: frozenset[str] = frozenset()
-    """Uuids that were looked for: of any other nothing is proven."""
+    """UUIDs that were looked for: nothing is proven of any other."""
     moving: frozenset[str] = frozenset()
-    """Uids of pods that were to stand still for the look, and did not in time."""
+    """UIDs of pods that were to stand still for the look, and did not in time."""
     over: Mapping[str, tuple[Suspect, ...]] = field(default_factory=dict)
-    """By uid pods of which not all was looked at, and at which of their processes it was too much: none is proven to
+    """Pods, by uid, that were not looked at wholly, with the processes at which the budget ended: none is proven to
     have nothing."""
     evidence: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """By uuid and pid a descriptor that shows it (:func:`~.proc.shows`)."""
+    """Descriptor, by uuid and pid, that shows it (:func:`~.proc.shows`)."""
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ def look(
     helpers: Collection[int] = (),
     mappings: bool = True,
 ) -> Sight:
-    """Who has which of ``gpus`` open, on this machine.
+    """Find the processes that have any of ``gpus`` open, on this machine.
 
     Each of ``pods`` is looked at three times: as it runs; if nothing is found, while it stands still, so that no
     descriptor is passed around behind our back; and with all others, for what it passed on before. Of no pod more is
@@ -154,7 +154,7 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class _Within:
-    """Who in a pod has what, whether it has too much to be looked at, and whether nobody moved."""
+    """The result for one pod: what its processes hold, whether it is over its budget, and whether it stood still."""
 
     seen: proc.Scan[str]
     over: bool
@@ -162,7 +162,7 @@ class _Within:
 
 
 def _within(wanted: Mapping[str, proc.Target], group: Path, most: float) -> _Within:
-    """As it runs, and if nothing is found, while it stands still: each of the two may cost so much."""
+    """Scan a pod as it runs, and if nothing is found, while it stands still: each scan may cost ``most``."""
     budget, again = Budget(most), Budget(most)
     pids = cgroup.processes(group)
     first = proc.scan(wanted, pids, pod=pids, budgets=lambda _: budget)
@@ -179,7 +179,7 @@ def _within(wanted: Mapping[str, proc.Target], group: Path, most: float) -> _Wit
 
 @dataclass(slots=True)
 class _Seeing:
-    """What a look has found so far."""
+    """The findings of a look so far."""
 
     wanted: Mapping[str, proc.Target]
     looked: frozenset[str]
@@ -198,7 +198,7 @@ class _Seeing:
         return cls(wanted, frozenset(gpu.uuid for gpu in asked), describe, {uuid: set() for uuid in wanted})
 
     def add(self, seen: proc.Scan[str]) -> None:
-        """Of one scan of all processes."""
+        """Add the result of one scan of all processes."""
         self._add(seen)
         self.hidden.update(seen.uninspectable)
         for process in seen.over:
@@ -206,7 +206,7 @@ class _Seeing:
                 self.over.setdefault(uid, set()).add(process)
 
     def add_within(self, uid: str, within: _Within) -> None:
-        """Of one pod."""
+        """Add the result for one pod."""
         self._add(within.seen)
         if within.over:
             self.over.setdefault(uid, set()).update(within.seen.over)
@@ -219,7 +219,7 @@ class _Seeing:
         self.evidence.update(seen.evidence)
 
     def sight(self) -> Sight:
-        """All of it."""
+        """Return all findings."""
         return Sight(
             {uuid: self._described(some) for uuid, some in self.found.items()},
             self._described(self.hidden),
@@ -241,12 +241,12 @@ class _Namespaces:
 
     @functools.cached_property
     def machine(self) -> frozenset[int]:
-        """Of the machine itself."""
+        """Namespaces of the machine itself."""
         return namespaces(KTHREADD) | namespaces(1)
 
     @functools.cached_property
     def pods(self) -> frozenset[int]:
-        """Of some processes of each pod: all of one container have most of theirs in common."""
+        """Namespaces of some processes of each pod: all of one container have most of theirs in common."""
         return frozenset(
             number
             for group in self._groups.values()
@@ -271,7 +271,7 @@ def _beside_us(pid: int) -> bool:
 
 
 def _escaped(pid: int, known: _Namespaces) -> bool:
-    """Whether it has a namespace of a managed pod's container that the machine itself has not."""
+    """Tell whether it has a namespace of a managed pod's container that the machine itself has not."""
     own = namespaces(pid) - known.machine
     return bool(own and known.machine and own & known.pods)
 

@@ -1,4 +1,4 @@
-"""What keeps a pod from being rid of a GPU, from one look to the next."""
+"""Evidence that keeps a pod from releasing a GPU, from one look to the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .searches import Searches
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Every GPU that was looked for is open in a process that should not have it, and where that is to be seen.
+    """Evidence that every GPU looked for is open in a process that should not have it, and where that is visible.
 
     As long as one descriptor of each is still there, nothing is to be found by another look: the whole machine is
     looked at only now and then. The end of those processes is told by :mod:`.endings`.
@@ -39,7 +39,7 @@ class Held:
         return cls(replace(sight, looked=frozenset(wanted)), shown, now) if shown.keys() == wanted.keys() else None
 
     def stands(self, member: Member, wanted: Mapping[str, Gpu], rights: Rights, now: float) -> bool:
-        """Whether that is so still, and was looked at not long ago. Some system calls that never wait."""
+        """Tell whether the evidence still holds and is recent. Makes some system calls that never wait."""
         targets = proc.targets(wanted.values())
         return (
             now - self.at < RARELY

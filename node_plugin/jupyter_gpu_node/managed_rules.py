@@ -21,7 +21,7 @@ _PART = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Of one node's GPUs. Whatever is named by any of the three is ours; where none is set, all are."""
+    """The choice of one node's managed GPUs. A GPU named by any of the three is ours; where none is set, all are."""
 
     uuids: tuple[str, ...] | None = None
     indexes: tuple[int, ...] | None = None
@@ -34,7 +34,7 @@ class Choice:
             raise ValueError("A uuid or model is empty: it would name nothing.")
 
     def includes(self, gpu: Gpu) -> bool:
-        """Whether that GPU is ours."""
+        """Tell whether that GPU is ours."""
         if self.uuids is None and self.indexes is None and self.models is None:
             return True
         models = {_plain(model) for model in self.models or ()}
@@ -48,7 +48,7 @@ class Managed(Choice):
     nodes: Mapping[str, Choice] = field(default_factory=dict)
 
     def on(self, node: str) -> Choice:
-        """What holds on that node."""
+        """Return the choice that holds on that node."""
         return self.nodes.get(node, self)
 
 
@@ -59,7 +59,7 @@ def _plain(model: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the kubelet has given to a container for somebody else's resource or driver."""
+    """Devices that the kubelet has given to a container for another resource or driver."""
 
     pod: str
     """Namespace and name."""

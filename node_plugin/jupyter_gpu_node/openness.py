@@ -18,7 +18,7 @@ from .member import Member
 
 
 class Openness:
-    """Of all pods of a node. ``seconds`` between two looks; 0: never."""
+    """The looks at the open GPUs of all pods of a node. ``seconds`` between two looks; 0: never."""
 
     def __init__(self, members: Mapping[str, Member], inventory: Inventory, seconds: float) -> None:
         self._members = members
@@ -26,14 +26,14 @@ class Openness:
         self._seconds = seconds
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Look repeatedly until cancelled."""
         while True:
             await asyncio.sleep(self._seconds or 3600)
             if self._seconds:
                 await self.once()
 
     async def once(self) -> None:
-        """One look at every pod that has something; whose news are to be told takes a step."""
+        """Look once at every pod that has something; a pod with news to publish takes a step."""
         for member in list(self._members.values()):
             known = self._inventory.seen
             shares = member.attached.shares if member.attached else ()

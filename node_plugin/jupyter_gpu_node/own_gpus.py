@@ -27,7 +27,7 @@ class OwnGpus:
         self._path = path
         known = _load(path)
         self._before = known is not None
-        """Whether an earlier process told what there was."""
+        """Whether an earlier process recorded the GPUs that there were."""
         self._uuids = known or frozenset[str]()
 
     def learn(self, uuids: Iterable[str]) -> None:

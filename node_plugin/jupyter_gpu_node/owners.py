@@ -33,7 +33,7 @@ class Owners:
         self._metrics = metrics
         self._seconds = seconds
         self._told: dict[str, str] = {}
-        """What the cluster was told, by uuid."""
+        """Text last published to the cluster, by uuid."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -58,7 +58,7 @@ class Owners:
         self._told = {uuid: text for uuid, text in self._told.items() if text}
 
     def _tell(self, uuid: str, text: str) -> bool:
-        """Whether the node's Event could be written."""
+        """Publish an Event of the node, and tell whether it could be written."""
         if text:
             _log.error("GPU %s: %s", uuid, text)
             return self._publisher.about_node(TWO_OWNERS, f"GPU {uuid}: {text}")

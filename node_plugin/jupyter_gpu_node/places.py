@@ -1,4 +1,4 @@
-"""Where the control group of a pod is on this machine, whichever way its kubelet names it."""
+"""Places of pods' control groups on this machine, whichever way its kubelet names them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from . import cgroup, pod_cgroup
 
 MAX_DEPTH = 3
-"""How far down from the root the kubelet's top directory is looked for: ``--cgroup-root`` has few parts."""
+"""Depth below the root to which the kubelet's top directory is sought: ``--cgroup-root`` has few parts."""
 
 
 class NoHierarchy(OSError):
@@ -18,7 +18,7 @@ class NoHierarchy(OSError):
 
 
 class Places:
-    """Finds groups in the v2 tree at ``root``. Nodes that share a machine each have their own top directory there."""
+    """The groups in the v2 tree at ``root``. Nodes that share a machine each have their own top directory there."""
 
     def __init__(self, root: Path | None, mount: Path | None = None) -> None:
         self._root = root
@@ -81,7 +81,7 @@ class Places:
 
 
 def _number(group: Path) -> int:
-    """The kernel numbers groups as they are made; their times tell nothing. 0 if it is gone."""
+    """Return a group's number, which the kernel gives in order of creation; its times tell nothing. 0 if it is gone."""
     try:
         return group.stat().st_ino
     except OSError:
@@ -102,7 +102,7 @@ def _mounted(mount: Path | None) -> Path:
 
 
 def pod_of(pid: int) -> str | None:
-    """Uid of the pod in whose group ``pid`` is; None outside every pod, and for a process that is gone."""
+    """Return the uid of the pod in whose group ``pid`` is; None outside every pod, and for a process that is gone."""
     try:
         return pod_cgroup.uid_of(cgroup.membership(pid).get("", ""))
     except (FileNotFoundError, ProcessLookupError, PermissionError):

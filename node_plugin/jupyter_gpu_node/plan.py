@@ -20,22 +20,22 @@ from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 MAX_HOLDERS = 64
-"""Of one draining GPU that are named; the proof never depends on the names."""
+"""Largest number of holders named for one draining GPU; the proof never depends on the names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen of one pod's GPUs."""
+    """The observed state of one pod's GPUs."""
 
     allowed: frozenset[str] = frozenset()
     """Uuids that the device rules in force allowed *before* the look at ``/proc`` began."""
     holders: Mapping[str, tuple[Holder, ...]] = field(default_factory=dict)
-    """Who has which GPU open, by uuid, seen after that. A process that could not be inspected counts as a holder."""
+    """Holders of each GPU, by uuid, seen after that. A process that could not be inspected counts as a holder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do next."""
+    """The next device rules and record of one pod."""
 
     allowed: frozenset[str]
     """Uuids that the device rules shall allow."""

@@ -24,17 +24,17 @@ _CLASSES = ("", "burstable", "besteffort")
 
 
 def valid(uid: str) -> bool:
-    """Whether ``uid`` can be that of a pod, and so part of a path."""
+    """Tell whether ``uid`` can be that of a pod, and so part of a path."""
     return _UID.fullmatch(uid) is not None
 
 
 def is_top(name: str) -> bool:
-    """Whether a directory of this name can be the one below which the kubelet keeps all pods."""
+    """Tell whether a directory of this name can be the one below which the kubelet keeps all pods."""
     return _TOP.fullmatch(name) is not None
 
 
 def candidates(top: str, uid: str) -> tuple[PurePosixPath, ...]:
-    """Where the pod can be below the directory ``top``, for each class of service; ValueError for no uid of a pod."""
+    """Return the pod's possible paths below ``top``, for each class of service; ValueError if ``uid`` is no pod's."""
     if not valid(uid):
         raise ValueError(f"{uid[:120]!r} is not the uid of a pod.")
     if not top.endswith(".slice"):

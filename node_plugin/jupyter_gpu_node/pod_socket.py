@@ -24,12 +24,12 @@ MAX_ANSWER = 2**20
 DEADLINE = 5.0
 """Seconds for an answer."""
 MAX_CONNECTIONS = 8
-"""Of one slot."""
+"""Limit for one slot."""
 
 Answer = Callable[[str, str], Awaitable[Mapping[str, Any]]]
-"""Of a pod's uid and what is asked for: the answer."""
+"""Function from a pod's uid and the kind of request to the answer."""
 Follow = Callable[[str], AsyncIterator[Mapping[str, Any]]]
-"""Of a pod's uid: its states."""
+"""Function from a pod's uid to its states."""
 OfFirst = Callable[[Process, str], bool]
 """In a thread: whether a process is the first of a container of that pod, or comes from it."""
 
@@ -44,7 +44,7 @@ class PodSockets:
         self._of_first = of_first
         self._servers: dict[str, tuple[str, asyncio.Server]] = {}
         self._known: dict[str, dict[asyncio.StreamWriter, Process]] = {}
-        """Of each slot the connections of processes that come from the first of their container."""
+        """Connections, by slot, of processes that come from the first of their container."""
         self._one = asyncio.Lock()  # two calls for one slot would leave a server that nobody ends
 
     @property
@@ -151,13 +151,13 @@ class PodSockets:
 
 
 def _wanted(line: bytes) -> str:
-    """What is asked for. Raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    """Return the kind of a request. Raises :class:`~jupyter_gpu.model.strict.FieldError`."""
     body = strict.an_object(strict.loads(line, MAX_REQUEST), "A request")
     return strict.required(body, "get", strict.one_of("node", "sample", "details", "totals", "pod"))
 
 
 def _has_room(connections: dict[asyncio.StreamWriter, Process], newcomer: Process) -> bool:
-    """Whether it may connect: if there are too many the youngest process loses a connection."""
+    """Make room for a new connection, and tell whether it may stay: at the limit the youngest process loses one."""
     if len(connections) < MAX_CONNECTIONS:
         return True
     loser = jupyter_server.makes_room(connections.values(), newcomer)
@@ -170,7 +170,7 @@ def _has_room(connections: dict[asyncio.StreamWriter, Process], newcomer: Proces
 
 
 def _peer(writer: asyncio.StreamWriter) -> Process | None:
-    """Who connected; None if it has ended."""
+    """Return the process that connected; None if it has ended."""
     try:
         found = identity.peer(writer.get_extra_info("socket"))
     except OSError:

@@ -1,4 +1,4 @@
-"""What a pod is told of the node and of its own GPUs."""
+"""Samples for a pod: figures of the node and of the pod's own GPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FRESH = {"sample": 0.5, "details": 2.0, "totals": 2.0}
 
 
 class Samples:
-    """Answers of the pods' sockets."""
+    """The answers of the pods' sockets."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ _WAITED = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one share."""
+    """The figures of one share."""
 
     pod: PodRef
     share: ShareUse
@@ -39,7 +39,7 @@ class ShareMetrics:
         self._most: dict[tuple[str, str, str], int] = {}
 
     def collect(self) -> Iterator[Metric]:
-        """As they are now."""
+        """Yield the present figures."""
         found = tuple(self.source())
         known = {(one.pod.uid, one.share.uuid) for one in found}
         self._most = {key: value for key, value in self._most.items() if key[:2] in known}

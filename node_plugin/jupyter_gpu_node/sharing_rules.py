@@ -25,12 +25,12 @@ class Taken:
 
     reason: str
     generation: int | None = None
-    """Of the decision that gave it; None: as it was recorded last."""
+    """Generation of the decision that gave it; None: the one recorded last."""
     milli: int | None = None
-    """That it had; None: that is not known."""
+    """Milli that it had; None: not known."""
 
     def stands(self, uuid: str, allocated: Allocated | None) -> bool:
-        """Whether ``allocated`` still is the decision that it was taken from."""
+        """Tell whether ``allocated`` still is the decision that it was taken from."""
         given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
         if allocated is None or uuid not in given:
             return False

@@ -31,7 +31,7 @@ class PodRef:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Claim:
-    """Who has a slot."""
+    """The owner of a slot."""
 
     slot: str
     pod: PodRef
@@ -80,7 +80,7 @@ def prefer(
 
 
 def in_use(slot: str, known: Mapping[str, Claim], pods: Mapping[str, Any]) -> Claim | None:
-    """Who still has a slot that the kubelet gives away: a pod that lives. None if nobody has."""
+    """Return the claim of a living pod on a slot that the kubelet gives away; None if there is none."""
     claim = known.get(slot)
     pod = pods.get(claim.pod.uid) if claim else None
     alive = pod is not None and not objects.finished(pod) and not objects.deleting(pod)
@@ -89,7 +89,7 @@ def in_use(slot: str, known: Mapping[str, Claim], pods: Mapping[str, Any]) -> Cl
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """What the kubelet tells about one slot."""
+    """The kubelet's information about one slot."""
 
     slot: str
     uid: str
@@ -101,7 +101,7 @@ class Lead:
 
 
 def lead(slot: str, listed: Iterable[Listed], held: Iterable[Held] | None, pods: Mapping[str, Any]) -> Lead:
-    """What the kubelet tells about ``slot``; ``held`` is None where its checkpoint can't be read.
+    """Return the kubelet's information about ``slot``; ``held`` is None where its checkpoint can't be read.
 
     Raises :class:`Unresolved` where it contradicts itself or tells nothing.
     """
@@ -146,7 +146,7 @@ def confirm(found: Lead, pod: Any, node: str) -> Claim:
 
 
 def agrees(claim: Claim | None, found: Lead) -> bool:
-    """Whether what we wrote down earlier is the very thing that the kubelet tells; a missing word does not agree."""
+    """Tell whether our earlier record is exactly what the kubelet says; a missing field does not agree."""
     return claim is not None and claim == Claim(
         found.slot, PodRef(found.uid, found.namespace, found.name), found.container
     )
@@ -214,7 +214,7 @@ def reconcile(
 
 
 def abandoned(present: Iterable[str], found: Reconciled, allocated: Mapping[str, float], now: float) -> tuple[str, ...]:
-    """Of the slots whose directories are ``present``, those that nobody has any more, nor is about to get."""
+    """Return the slots with directories in ``present`` that no pod has any more, nor is about to get."""
     return tuple(
         slot
         for slot in sorted(present)
@@ -223,7 +223,7 @@ def abandoned(present: Iterable[str], found: Reconciled, allocated: Mapping[str,
 
 
 def common(found: Sequence[frozenset[str]]) -> frozenset[str] | None:
-    """What all containers of a pod have; None where nothing is known of any."""
+    """Return what all containers of a pod have; None where nothing is known of any."""
     return frozenset.intersection(*found) if found else None
 
 

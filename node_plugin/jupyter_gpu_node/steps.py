@@ -46,7 +46,7 @@ def _now() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What steps work with."""
+    """The tools of the steps."""
 
     inventory: Inventory
     pins: Pins
@@ -112,7 +112,7 @@ class Steps:
             raise
 
     async def _stays(self, member: Member) -> bool:
-        """Whether the pod's group still is the one that is guarded: an empty one may be what its kubelet left behind.
+        """Tell whether the pod's group still is the guarded one: an empty one may be what its kubelet left behind.
 
         Some system calls while it is not empty: less than to have a thread do it.
         """
@@ -169,7 +169,7 @@ class Steps:
         return sight
 
     async def _apply(self, member: Member) -> tuple[GpuShare, ...]:
-        """What may be open now, and is."""
+        """Apply the device rules, and return the shares that may be open now, and are."""
         if member.guard is None:
             return ()
         inventory = self._tools.inventory
@@ -246,7 +246,7 @@ class Steps:
             self._tools.metrics.attached(member.view.ref, attached)
 
     async def left(self, member: Member) -> bool:
-        """Whether anything of a pod that is gone is left on this node."""
+        """Tell whether anything of a pod that is gone is left on this node."""
         if member.attached and any(item.uuid in self._tools.inventory.seen for item in member.attached.draining):
             return True
         return member.guard is not None and await self.do(cgroup.populated, member.guard.group)

@@ -51,7 +51,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog="jupyter-gpu-node top",
         description="Who uses the time shares of this machine's GPUs. Ctrl-C ends it.",
@@ -80,7 +80,10 @@ def _seconds(text: str) -> float:
 
 
 def _looks(states: Sequence[Path], interval: float, show: Show, *, once: bool) -> Iterator[str]:
-    """What to write, look by look. The first one knows no use yet: it is left out where only one is wanted."""
+    """Yield the text to write, look by look.
+
+    The first one knows no use yet: it is left out where only one is wanted.
+    """
     history, due, first = History(), time.monotonic(), True
     while True:
         now = time.time_ns() // 1_000_000

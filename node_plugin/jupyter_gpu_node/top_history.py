@@ -1,4 +1,4 @@
-"""What time shares did between two looks at their files. Pure.
+"""History of time shares between two looks at their files. Pure.
 
 A file is written when something changed, some time after the last writing: between two looks its totals grew in the
 time from the one writing to the other, or, after a rest, since the look before.
@@ -27,7 +27,7 @@ class Seen:
     share: ShareUse
     """``expires`` counts from the look."""
     use: float
-    """Of what it earns, the part that it used lately."""
+    """Part of its earnings that it used lately."""
     written: int
     """Milliseconds since 1970."""
     rates: Rates | None
@@ -35,7 +35,7 @@ class Seen:
 
 
 class History:
-    """From look to look."""
+    """The history from look to look."""
 
     def __init__(self) -> None:
         self._looked = 0
@@ -67,7 +67,7 @@ class History:
 
 
 def to_json(seen: Seen) -> dict[str, object]:
-    """One share, for programs."""
+    """Return one share, for programs."""
     parts = None
     if seen.rates is not None:
         names = ("guaranteed", "borrowed", "idle", "waiting", "throttled")

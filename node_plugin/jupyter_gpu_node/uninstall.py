@@ -28,7 +28,7 @@ from .shares import signals, stopping
 
 
 def uninstall(settings: Settings) -> list[str]:
-    """What was done, in plain words. Can be repeated."""
+    """Remove the node plugin's traces, and return what was done, in plain words. Can be repeated."""
     done = []
     pins = Pins.at(settings.pins)
     running = 0
@@ -67,7 +67,10 @@ def _let_go(offences: Path) -> list[str]:
 
 
 def _remove(path: Path) -> bool:
-    """Whether there was something. Containers keep the nodes and directories that they were started with."""
+    """Remove a path, and tell whether it existed.
+
+    Containers keep the nodes and directories that they were started with.
+    """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
         return True

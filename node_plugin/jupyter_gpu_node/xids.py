@@ -31,7 +31,7 @@ HARMLESS: Mapping[int, str] = {
     94: "contained memory error: only the program is lost",
     109: "context switch of a program timed out",
 }
-"""What a program did, or what the driver has dealt with; the GPU works on."""
+"""Errors of a program, or ones that the driver has dealt with; the GPU works on."""
 FATAL: Mapping[int, str] = {
     48: "memory error that could not be corrected",
     62: "its internal controller halted",
@@ -51,7 +51,7 @@ ACTIONS: Mapping[int, str] = {
     6: "Reset its bus.",
     7: "Restart the machine.",
 }
-"""What a driver says that a GPU needs; 0 is nothing (NVML's ``nvmlDeviceGetFieldValues``, recovery action)."""
+"""Recovery actions that a driver asks for; 0 is none (NVML's ``nvmlDeviceGetFieldValues``, recovery action)."""
 
 
 def problem_of(xid: int) -> str:
@@ -67,7 +67,7 @@ def problem_of(xid: int) -> str:
 
 @dataclass(slots=True)
 class _Ailment:
-    """Of one GPU that had an error."""
+    """The error state of one GPU that had an error."""
 
     problem: str
     away: bool = False

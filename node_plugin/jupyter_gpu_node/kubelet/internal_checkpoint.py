@@ -23,7 +23,7 @@ MAX_BYTES = 16 * 2**20
 
 
 def parse(text: bytes, resource: str) -> tuple[Held, ...] | None:
-    """Who has devices of ``resource``; None where this is not the kubelet's checkpoint as we know it."""
+    """Return the holders of ``resource``'s devices; None where this is not the kubelet's checkpoint as we know it."""
     try:
         body = strict.loads(text, MAX_BYTES)
     except strict.FieldError:
@@ -50,7 +50,7 @@ def _entry(entry: Any, resource: str) -> Held | None:
 
 
 def _paths(text: Any) -> frozenset[str] | None:
-    """Where the container has devices, of what the plugin answered when it was admitted; None: it does not tell."""
+    """Return the container's device paths from the plugin's answer at admission; None: they are not recorded."""
     try:
         answer = api.ContainerAllocateResponse.FromString(base64.b64decode(text, validate=True))
     except (TypeError, ValueError, DecodeError):

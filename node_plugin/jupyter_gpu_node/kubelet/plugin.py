@@ -40,7 +40,7 @@ LISTEN_SECONDS = 10.0
 LOCK_SECONDS, LOCK_PAUSE = 60.0, 0.2
 """For the plugin that ran before us to end."""
 TRY_SECONDS, TRIES = 10.0, 3
-"""How often we call ourselves, and how often in a row that may fail."""
+"""Seconds between two calls of ourselves, and how many in a row may fail."""
 STOP_SECONDS = 1.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
 _log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class DevicePlugin:
 
 
 async def answers(path: Path) -> bool:
-    """Whether the plugin behind ``path`` answers within some seconds."""
+    """Tell whether the plugin behind ``path`` answers within some seconds."""
     try:
         async with grpc.aio.insecure_channel(f"unix:{path}", options=OPTIONS) as channel:
             call = channel.unary_unary(

@@ -1,4 +1,4 @@
-"""What the kubelet calls. Every call is answered within a deadline of its own, well below the kubelet's.
+"""The calls of the kubelet. Every call is answered within a deadline of its own, well below the kubelet's.
 
 A call that can't be served is refused in words: the kubelet shows them in the events of the pod.
 """
@@ -137,10 +137,10 @@ class Service:
         return api.PreferredAllocationResponse(container_responses=answers)
 
     async def allocate(self, request: api.AllocateRequest) -> api.AllocateResponse:
-        """What the containers get. No right comes with it: whoever names a node himself gets here too.
+        """Return what the containers get. No right comes with it: a pod that names its node itself gets here too.
 
-        Refused is only what can never be: the pod fails for good by it. What may pass is refused before the start of
-        the container, which the kubelet tries again.
+        Only what can never work is refused here: that fails the pod for good. What may pass is refused before the start
+        of the container, which the kubelet tries again.
         """
         names = frozenset(self._settings.slot_names)
         wanted = [allocation.one_slot(asked.devices_ids, names) for asked in request.container_requests]
@@ -184,7 +184,7 @@ class Service:
 def _answering(
     name: str, call: Callable[[Request], Awaitable[Answer]], seconds: float
 ) -> Callable[[Request, Context], Awaitable[Answer]]:
-    """``call`` with a deadline and with errors in words. Nothing that it raises is fatal: it fails closed."""
+    """Return ``call`` with a deadline and with errors in words. Nothing that it raises is fatal: it fails closed."""
 
     async def answer(request: Request, context: Context) -> Answer:
         try:
@@ -206,7 +206,7 @@ def _answering(
 
 
 def _look(hosts: Iterable[str], settings: Settings, gate: Gate | None) -> tuple[frozenset[str], tuple[Mount, ...]]:
-    """Which of the device nodes exist, and the driver's files, the gate before them. Blocks."""
+    """Find which device nodes exist, and the driver's files, the gate before them. Blocks."""
     present = device_nodes.present(hosts, settings.driver)
     driver = driver_files.find(settings)
     if gate and gate.file and settings.shares.enforce:

@@ -261,7 +261,7 @@ class Bouncer:
         return Present({pod: frozenset(processes) for pod, processes in found.items()}, never)
 
     def _without_gpus(self, processes: Processes) -> Processes:
-        """Return the processes without an open GPU: one that has it open can keep it, and so may one that can't be read."""
+        """Return the processes that have no GPU open: one that has can keep it, and so may one that can't be read."""
 
         def opens(one: Process) -> bool:
             try:
