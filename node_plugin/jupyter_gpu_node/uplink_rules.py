@@ -44,7 +44,7 @@ def counted(devices: str, name: str) -> tuple[int, int] | None:
 
 
 def bytes_a_second(speed: str) -> float | None:
-    """Return the bytes a second from ``/sys/class/net/<name>/speed``, which is in Mbit/s; None for virtual interfaces."""
+    """Return bytes a second from ``/sys/class/net/<name>/speed``, in Mbit/s; None if it has none, as virtual ones."""
     text = speed.strip()
     return int(text) * 1e6 / 8 if text.isdigit() and int(text) > 0 else None
 

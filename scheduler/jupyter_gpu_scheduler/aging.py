@@ -30,7 +30,7 @@ def waits_since(allocated: Allocated | None) -> int | None:
 
 
 def stamped(allocated: Allocated, now: float) -> Allocated:
-    """With the time beside a new ticket, and without it where there is no ticket."""
+    """Return the record with the time beside a new ticket, and without it where there is no ticket."""
     if allocated.ticket is None:
         extra = {key: value for key, value in allocated.extra.items() if key != SINCE}
         return replace(allocated, extra=extra)

@@ -1,7 +1,7 @@
-"""Which nodes can take a new pod now, and in plain words why the others can't.
+"""The nodes that can take a new pod now, and in plain words why the others can't.
 
-A pod gets all the GPUs of its wish when it starts, or it does not start. Who stands in a node's line before it takes
-first: the same order as among resizes, so nobody overtakes.
+A pod gets all the GPUs of its wish when it starts, or it does not start. Pods before it in a node's line are served
+first: the same order as among resizes, so no pod overtakes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def filter_nodes(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str])
 
 
 def unacceptable(pod: PodState) -> GpuError | None:
-    """Why no node at all may take ``pod``: its wish can't be read, or is beyond its user's limit."""
+    """Return why no node at all may take ``pod``: its wish can't be read, or is beyond its user's limit; else None."""
     if pod.fault:
         return Infeasible(pod.fault, have=0)
     wish = wanted(pod)

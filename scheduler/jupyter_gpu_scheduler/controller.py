@@ -78,7 +78,7 @@ class Controller:
         self._claims: dict[str, tuple[str, ...]] = {}  # uuid → nodes that were told that others have it, too
 
     def changed(self) -> None:
-        """Something is new; returns at once. Who does not lead forgets it: to lead begins with a look at everything."""
+        """Note that something is new; returns at once. A non-leader forgets it: leading begins with a full review."""
         if self._writes is None:
             self._mirror.catch_up()
             self._mirror.take_news()
@@ -96,7 +96,7 @@ class Controller:
         return self._writes is not None
 
     async def lead(self) -> None:
-        """Until cancelled. What an earlier leader, or we before, may have left half done is found out first."""
+        """Lead until cancelled, after settling what an earlier leader, or we before, may have left half done."""
         await self._resolve()
         async with asyncio.TaskGroup() as writes:
             self._begin(writes)
@@ -150,7 +150,7 @@ class Controller:
         self._tell_claimed_twice()
 
     async def _decide(self, node: str, breath: _Breath) -> tuple[Decision, ...]:
-        """For a node; others get their turn while a line is long, unless it changes all the time."""
+        """Decide for a node; other tasks get their turn while a line is long, unless it changes all the time."""
         for _ in range(TRIES):
             version, steps = self._snapshot.version(node), deciding(self._snapshot, node)
             try:
@@ -235,7 +235,7 @@ class Controller:
         return now is not None and now.resource_version == record.resource_version
 
     def _rest(self, pod: PodState, outcome: Outcome) -> None:
-        """Leave a pod alone for a while, longer each time: nobody is pressed with what was refused."""
+        """Leave a pod alone for a while, longer each time: a refused decision is not repeated at once."""
         seconds = min(self._resting.get(pod.uid, REST[0] / 2) * 2, REST[1])
         if outcome.kind == "refused":
             text = "What was decided for pod %s/%s is refused, tried again in %.1f s: %s"
@@ -255,7 +255,7 @@ class Controller:
     # --- what is told -------------------------------------------------------------------------------------------------
 
     def _hear(self, uid: str) -> None:
-        """A pod is new, or not as it was."""
+        """Handle a new or changed pod."""
         record = self._mirror.record(uid)
         self._waiting.hear(uid)
         problem = record.problem if record else ""
@@ -275,7 +275,7 @@ class Controller:
             self._apply((Decision(uid, state.allocated),), "reason")
 
     def _tell_broken(self, node: str) -> None:
-        """Tell who has a GPU that stopped working."""
+        """Tell the pods that have a GPU that stopped working."""
         known = self._mirror.node(node)
         broken = {gpu.uuid: gpu.health for gpu in (known and known.gpus) or () if not gpu.healthy}
         for uuid in broken.keys() - self._broken.get(node, frozenset()):
@@ -312,13 +312,13 @@ class Controller:
 
 
 class _Breath:
-    """Gives others their turn now and then."""
+    """A pause for other tasks now and then."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()
 
     async def take(self) -> None:
-        """To be called between two steps."""
+        """Yield to other tasks if it is time; to be called between two steps."""
         if time.monotonic() - self._since > BREATH:
             await asyncio.sleep(0)
             self._since = time.monotonic()

@@ -35,7 +35,7 @@ class Decision:
 
     @classmethod
     def between(cls, pod: PodState, after: Allocated) -> Decision:
-        """The step from what ``pod`` was allocated to ``after``."""
+        """Return the step from what ``pod`` was allocated to ``after``."""
         before = pod.allocated.shares if pod.allocated else ()
         added = tuple(share for share in after.shares if share not in before)
         removed = tuple(share for share in before if share not in after.shares)
@@ -65,7 +65,7 @@ def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
 
 
 def deciding(snapshot: ClusterSnapshot, node: str) -> Generator[None, None, tuple[Decision, ...]]:
-    """The same in steps, as a line may be long. What changes on the node between two of them makes it void."""
+    """Decide in steps, as a line may be long. A change on the node between two of them makes the result void."""
     gpus = snapshot.gpus(node)
     if gpus is None:
         return ()

@@ -105,7 +105,7 @@ def _may_want(pod: PodState, typical: float) -> float:
 
 @lru_cache(maxsize=64)
 def _typical(policy: Policy) -> float:
-    """Milli of the mean wish of the policy's mix."""
+    """Return the milli of the mean wish of the policy's mix."""
     kinds = [kind for kind in policy.workload if kind.wish and kind.wish.milli]
     shares = sum(kind.share for kind in kinds)
     return sum(kind.share * kind.wish.milli for kind in kinds if kind.wish) / shares if shares else MILLI_PER_GPU

@@ -21,14 +21,14 @@ Check = Callable[[], str]
 
 
 class _Probe(web.RequestHandler):
-    """One check."""
+    """The handler of one check."""
 
     def initialize(self, check: Check) -> None:
-        """With what it asks."""
+        """Set the check."""
         self.check = check
 
     def get(self) -> None:
-        """200, or 503 and why."""
+        """Answer 200, or 503 and why."""
         why = self.check()
         self.set_status(503 if why else 200)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
@@ -36,20 +36,20 @@ class _Probe(web.RequestHandler):
 
 
 class _Metrics(web.RequestHandler):
-    """All of them."""
+    """The handler of the metrics."""
 
     def initialize(self, metrics: Metrics) -> None:
-        """With what it tells."""
+        """Set the metrics."""
         self.metrics = metrics
 
     def get(self) -> None:
-        """In Prometheus' text format."""
+        """Answer in Prometheus' text format."""
         self.set_header("Content-Type", CONTENT_TYPE)
         self.finish(self.metrics.text())
 
 
 class StatusServer:
-    """Serves them."""
+    """The server of probes and metrics."""
 
     def __init__(self, settings: StatusSettings, metrics: Metrics, *, alive: Check, ready: Check) -> None:
         routes: list[Any] = [
@@ -72,6 +72,6 @@ class StatusServer:
         self._server.add_sockets(self._sockets)
 
     async def close(self) -> None:
-        """No more."""
+        """Stop answering."""
         self._server.stop()
         await self._server.close_all_connections()

@@ -29,7 +29,7 @@ from .verdict import has_room, standings, verdict, wanted
 
 
 def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> Decision | None:
-    """After no node fitted: the ``allocated`` that ``pod`` waits with, in line on one of ``names``.
+    """Put ``pod``, after no node fitted, in line on one of ``names``; return the change of its ``allocated``.
 
     ``None``: no change. ``names`` are the nodes that kube-scheduler would have taken. Where none of them will do now,
     it stands in no line and keeps its ticket; where none ever will, it loses that and its ``allocated`` says why. The
@@ -114,7 +114,7 @@ def _later(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str]) -> bo
 
 
 def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allocated:
-    """With its ticket, in the line of ``node``; in none until kube-scheduler asks again, or a node comes back."""
+    """Return it with its ticket, in the line of ``node``; in none until asked for again, or a node comes back."""
     assert pod.requested is not None
     before = pod.allocated or Allocated(0)
     after = replace(
@@ -154,7 +154,7 @@ def _without_node(before: Allocated) -> dict[str, object]:
 
 
 def _nowhere(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> str:
-    """Why none of the nodes can ever serve the pod: what most of them lack first."""
+    """Say why none of the nodes can ever serve the pod: what most of them lack first."""
     filtered = filter_nodes(snapshot, pod, names)
     reasons = Counter((*filtered.never.values(), *filtered.failed.values()))
     text = "; ".join(f"{count}: {why}" for why, count in reasons.most_common(5))
@@ -162,7 +162,7 @@ def _nowhere(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> 
 
 
 def _step(pod: PodState, after: Allocated | None) -> Decision | None:
-    """The decision; without ``after`` the pod leaves the line."""
+    """Return the decision; without ``after`` the pod leaves the line."""
     if after is None:
         if pod.allocated is None or pod.ticket is None:
             return None

@@ -1,8 +1,8 @@
-"""Which place in line a pod is told: exact near the front, then about where it stands.
+"""The place in line that a pod is shown: exact near the front, then about where it stands.
 
-One who leaves moves everybody behind by one. So that it is not a write for each of them, places beyond the first ten
-are told as one of few numbers, each at least half as large again as the one before. A pod keeps the number that it was
-told until that is wrong by more than half: a place that goes up and down by one never changes it.
+A pod that leaves moves all behind it by one. So that it is not a write for each of them, places beyond the first ten
+are shown as one of few numbers, each at least half as large again as the one before. A pod keeps its number until that
+is wrong by more than half: a place that goes up and down by one never changes it.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from .verdict import standings, verdict
 
 
 def helpful(snapshot: ClusterSnapshot, pod: PodState, victims: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """The nodes where ``pod`` could start once their ``victims``, by uid, have ended and closed what they hold.
+    """Return the nodes where ``pod`` could start once their ``victims``, by uid, have ended and closed what they hold.
 
-    Who waits there before it is served first, as ever. Nodes without victims are none of them: nobody would end.
+    Pods that wait there before it are served first, as ever. Nodes without victims are left out: no pod would end.
     """
     if unacceptable(pod) is not None:
         return ()

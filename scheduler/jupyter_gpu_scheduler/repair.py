@@ -1,8 +1,8 @@
-"""Records that contradict each other: one GPU, more than all of it given away. Who keeps it, and who loses it.
+"""Repair of records that contradict each other: one GPU, more than all of it given away.
 
-It happens where two schedulers wrote at once, or somebody wrote what is not theirs to write. Who has the GPU attached
-keeps it; among several the one with the lower ticket, then the older pod. Who was only promised it keeps the promise if
-all that others have open there leaves room for it: what drains is not free.
+It happens where two schedulers wrote at once, or a user or program wrote an annotation that is not theirs. A pod that
+has the GPU attached keeps it; among several the one with the lower ticket, then the older pod. A pod that was only
+promised it keeps the promise if all that others have open there leaves room for it: what drains is not free.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _loses(snapshot: ClusterSnapshot, uid: str, uuids: set[str]) -> Decision:
 
 
 def _losers(snapshot: ClusterSnapshot, node: str, uuid: str) -> list[PodState]:
-    """The pods that can't keep their share of a GPU."""
+    """Return the pods that can't keep their share of a GPU."""
     pods = [pod for uid in snapshot.holders(uuid, node) if (pod := snapshot.pod(uid))]
     open_to = {pod.uid: replace(pod, allocated=None).held.get(uuid, 0) for pod in pods}
     claims = {pod.uid: _allocated(pod)[uuid] for pod in pods if uuid in _allocated(pod)}
@@ -55,7 +55,7 @@ def _losers(snapshot: ClusterSnapshot, node: str, uuid: str) -> list[PodState]:
 
 
 def _claim(pod: PodState) -> tuple[bool, int, float, str]:
-    """Sorts pods that have the same right to a GPU by who keeps it, first who does."""
+    """Return the key that sorts pods with the same right to a GPU, the one that keeps it first."""
     return (pod.ticket is None, pod.ticket or 0, pod.created, pod.uid)
 
 

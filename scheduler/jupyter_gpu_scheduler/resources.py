@@ -29,7 +29,7 @@ _MOST = 2**63 - 1
 
 @lru_cache(maxsize=4096)
 def quantity(text: str, scale: int = 1) -> int:
-    """A Kubernetes quantity (``500m``, ``2Gi``, ``1e3``) times ``scale``, rounded up; 0 where it is none."""
+    """Return a Kubernetes quantity (``500m``, ``2Gi``, ``1e3``) times ``scale``, rounded up; 0 where it is none."""
     number, factor = text, Decimal(1)
     for suffix in (text[-2:], text[-1:]):
         if suffix in _SUFFIXES:
@@ -46,7 +46,7 @@ def quantity(text: str, scale: int = 1) -> int:
 
 
 def amounts(quantities: Any) -> dict[str, int]:
-    """The resources of one ``requests``, ``limits`` or ``allocatable`` that matter here."""
+    """Return the resources of one ``requests``, ``limits`` or ``allocatable`` that matter here."""
     if not isinstance(quantities, Mapping):
         return {}
     found = {name: quantities[name] for name in RESOURCES if name in quantities}
@@ -73,7 +73,7 @@ def pod_requests(pod: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _requests(container: Mapping[str, Any]) -> dict[str, int]:
-    """A limit is a request where there is no other."""
+    """Return a container's requests; a limit counts as a request where there is none."""
     resources = _map(container, "resources")
     return {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
 

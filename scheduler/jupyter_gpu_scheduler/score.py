@@ -153,7 +153,7 @@ class _Rater:
         return sum(_part(weights[name], found) for name, found in rates.items() if name in weights) / self._total
 
     def _undamaged(self, found: Verdict, there: NodeFacts, asked: int) -> float:
-        """`undamaged`, once for all nodes with such GPUs where the same kinds of wishes have enough CPU."""
+        """Return `_undamaged`, computed once for all nodes with such GPUs and CPU for the same kinds of wishes."""
         cpu = there.allocatable[CPU] - there.used.get(CPU, 0) if CPU in there.allocatable else None
         rest = None if cpu is None else cpu - asked
         key = (found, cpu_level(self._policy, cpu), cpu_level(self._policy, rest))
@@ -183,7 +183,7 @@ def _of_gpus(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> dict[st
 
 
 def _undamaged(policy: Policy, found: Verdict, cpu: int | None, rest: int | None) -> float:
-    """1 where nothing becomes useless by what is granted, falling towards 0 by what does; 0.5 where nothing changes.
+    """Return 1 where the grants make nothing useless, falling towards 0 by what they do; 0.5 where nothing changes.
 
     What was useless anyway and is taken now makes it more than one half.
     """

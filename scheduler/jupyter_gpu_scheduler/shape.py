@@ -26,7 +26,7 @@ class Cell(NamedTuple):
     """Number of its NVLink island, counted from the node's first GPU."""
     switch: int | None
     free: int
-    """Milli that nobody holds."""
+    """Milli that no pod holds."""
 
 
 Shape = tuple[Cell, ...]
@@ -85,7 +85,7 @@ def _groups(shape: Shape, numbers: list[int | None]) -> list[tuple[list[_Looks],
         members.setdefault(name, []).append(_looks(cell))
     for looks in members.values():
         looks.sort()
-    return [(members[name], max(name, -1)) for name in ids]  # who is in no group is not told apart by its place
+    return [(members[name], max(name, -1)) for name in ids]  # GPUs in no group are not distinguished by their places
 
 
 def _renamed(number: int | None, names: dict[int, int]) -> int | None:

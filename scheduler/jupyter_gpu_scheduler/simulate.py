@@ -50,7 +50,7 @@ class Outcome:
 
 
 def replay(snapshot: ClusterSnapshot, jobs: Iterable[Job], names: Sequence[str], policy: Policy) -> Outcome:
-    """Bring the jobs one after the other onto the best node that has room; who finds none is refused.
+    """Bring the jobs one after the other onto the best node that has room; a job that finds none is refused.
 
     The snapshot is changed: it holds the pods that are there at the end. Their CPU, memory and disk are counted too.
     """

@@ -82,7 +82,7 @@ class PodState:
     deleted its programs run, and what was allocated to it may be opened any moment."""
     finished: bool = False
     """No program of it will ever run again, so what was allocated is void; it holds what its ``attached`` still names.
-    Who finished is ``gone`` too."""
+    A finished pod is ``gone`` too."""
     namespace: str = ""
     name: str = ""
     created: float = 0.0
@@ -100,7 +100,7 @@ class PodState:
     """The nodes that kube-scheduler would have taken when it asked last: it is nominated to no other. ``None``: not
     known, as it was not asked for since this process began; then it stays where it is."""
     overdue: bool = False
-    """It has waited for longer than anybody should: it counts as of the highest priority, see `aging`."""
+    """Whether it has waited longer than the patience: then it counts as highest priority, see `aging`."""
     cap: int = HIGHEST
     """The highest priority that its namespace may use."""
     fault: str = ""
@@ -109,7 +109,7 @@ class PodState:
     """Sorts pods into the order in which they are served: priority, then ticket, then age."""
 
     def __post_init__(self) -> None:
-        """Found out once: a pod is compared with many others."""
+        """Compute the rank once: a pod is compared with many others."""
         ticket = self.ticket
         rank = (-self.priority, ticket is None, ticket or 0, self.created, self.uid)
         object.__setattr__(self, "rank", rank)
@@ -185,7 +185,7 @@ class _Node:
 
 
 class ClusterSnapshot:
-    """Nodes with their GPUs, pods with their shares, and who holds what. No I/O; not thread-safe.
+    """The nodes with their GPUs, the pods with their shares, and the holders of each GPU. No I/O; not thread-safe.
 
     Nodes and pods may come in any order: a pod may be known before its node is.
     """
@@ -274,7 +274,7 @@ class ClusterSnapshot:
         self._touched(pod)
 
     def _lines(self, pod: PodState) -> Iterator[tuple[dict[Any, Line], Kind]]:
-        """The lines that a pending pod stands in: by which index and key."""
+        """Yield the lines that a pending pod stands in: by which index and key."""
         if pod.nominated:
             yield self._nominated, pod.nominated
         if pod.ticket is not None and not pod.gone:
@@ -295,24 +295,24 @@ class ClusterSnapshot:
     # --- pods -----------------------------------------------------------------------------------------------------
 
     def pod(self, uid: str) -> PodState | None:
-        """One pod."""
+        """Return one pod; ``None`` if it is not known."""
         return self._pods.get(uid)
 
     def pods(self, node: str) -> tuple[PodState, ...]:
-        """The pods of a node, by uid; without those that are only nominated to it."""
+        """Return the pods of a node, by uid; without those that are only nominated to it."""
         found = self._by_node.get(node, {})
         return tuple(found[uid] for uid in sorted(found))
 
     def pending(self) -> tuple[PodState, ...]:
-        """The pods that have no node yet, next first: in line or not."""
+        """Return the pods that have no node yet, next first: in line or not."""
         return tuple(map(self._pods.__getitem__, self._pending))
 
     def nominated(self, node: str) -> tuple[PodState, ...]:
-        """The pending pods that stand in the line of a node, next first."""
+        """Return the pending pods that stand in the line of a node, next first."""
         return tuple(map(self._pods.__getitem__, self._nominated.get(node, ())))
 
     def kinds(self, node: str | None = None) -> Mapping[Kind, Line]:
-        """The pending pods that have a ticket, by kind; with ``node`` those nominated there, with "" those nowhere."""
+        """Return pending pods with a ticket, by kind; with ``node`` those nominated there, with "" those nowhere."""
         return self._kinds if node is None else self._kinds_at.get(node, _NO_LINES)
 
     def line(self, node: str) -> tuple[PodState, ...]:
@@ -323,17 +323,17 @@ class ClusterSnapshot:
 
     @property
     def last_ticket(self) -> int:
-        """The highest ticket that anybody in the cluster has, 0 where nobody has one."""
+        """The highest ticket of any pod in the cluster, 0 where there is none."""
         return self._tickets.last
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def nodes(self) -> Iterator[str]:
-        """Names of the nodes whose inventory is known."""
+        """Return the names of the nodes whose inventory is known."""
         return iter(self._nodes)
 
     def gpus(self, node: str) -> tuple[Gpu, ...] | None:
-        """A node's inventory, by index; ``None`` where nothing is known of it, which is not the same as no GPU."""
+        """Return a node's inventory, by index; ``None`` where it is not known, which is not the same as no GPU."""
         found = self._nodes.get(node)
         return None if found is None else found.gpus
 
@@ -348,17 +348,17 @@ class ClusterSnapshot:
         return max(known, self.facts(node).used.get(SLOT, 0))
 
     def homes(self, uuid: str) -> tuple[str, ...]:
-        """The nodes that say they have a GPU; more than one is an error of theirs."""
+        """Return the nodes that say they have a GPU; more than one is an error of theirs."""
         return tuple(sorted(self._homes.get(uuid, ())))
 
     def claimed_twice(self) -> tuple[str, ...]:
-        """GPUs that several nodes say they have."""
+        """Return the GPUs that several nodes say they have."""
         return tuple(sorted(self._claimed_twice))
 
     # --- shares ---------------------------------------------------------------------------------------------------
 
     def holders(self, uuid: str, node: str | None = None) -> Mapping[str, int]:
-        """Milli of a GPU held by each pod, by uid; with ``node`` of that node's GPU, by its own pods.
+        """Return the milli of a GPU held by each pod, by uid; with ``node`` of that node's GPU, by its own pods.
 
         A GPU belongs to its node: what a pod of another one says of it means another GPU, or is wrong.
         """
@@ -368,22 +368,22 @@ class ClusterSnapshot:
         return {uid: milli for uid, milli in found.items() if self._pods[uid].node == node}
 
     def free(self, uuid: str, node: str | None = None) -> int:
-        """Milli of a GPU that nobody holds; 0 where records contradict each other and more than all is held."""
+        """Return the free milli of a GPU; 0 where records contradict each other and more than all is held."""
         return max(0, MILLI_PER_GPU - sum(self.holders(uuid, node).values()))
 
     def contested(self, node: str) -> tuple[str, ...]:
-        """GPUs of a node of which more than all is held: records that contradict each other."""
+        """Return the GPUs of a node of which more than all is held: records that contradict each other."""
         uuids = (gpu.uuid for gpu in self.gpus(node) or ())
         return tuple(uuid for uuid in uuids if sum(self.holders(uuid, node).values()) > MILLI_PER_GPU)
 
     def version(self, node: str) -> int:
-        """Another one whenever anything changed on a node or in its line."""
+        """Return a number that changes whenever anything changed on a node or in its line."""
         return self._versions.get(node, 0)
 
     # --- answers that are kept ------------------------------------------------------------------------------------
 
     def memo(self, question: Hashable) -> dict[str, Any]:
-        """Answers to one question by node. Who asks writes them; a node's are dropped when anything there changes.
+        """Return the answers to one question by node. The caller writes them; a node's are dropped when it changes.
 
         An answer may depend on nothing but the question and that node. The questions asked least recently are
         forgotten.

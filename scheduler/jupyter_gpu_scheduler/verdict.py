@@ -68,7 +68,7 @@ class Standing:
 
 
 Known = dict[str, Verdict | Standing]
-"""Answers by node; one for all pods where nobody waits."""
+"""Answers by node; one for all pods where no pod waits."""
 
 
 def standings(snapshot: ClusterSnapshot, pod: PodState) -> Known:
@@ -194,7 +194,7 @@ def wanted(pod: PodState) -> Wish | None:
 def _of_pattern(wish: Wish | None, known: Pattern, slot: bool) -> Verdict:
     if wish is not None:
         return _of_shape(wish, known.shape)
-    if slot and not known.shape:  # whoever has a slot there could never have anything
+    if slot and not known.shape:  # a pod with a slot there could never have anything
         return Verdict(why=shortage.NO_GPU, never=True, fits=False)
     return Verdict(known.shape)
 
