@@ -1,8 +1,9 @@
 """Carries out what :mod:`~.offences` orders: stops and continues processes, and has shares taken away.
 
-It hears from the server who does not give a GPU back (:meth:`Bouncer.late`), and looks now and then who uses one in
-turns of others. One event after the other is decided, kept in the file, and carried out; what blocks is done in a
-thread. While processes of a share are stopped, a :class:`~.proxy.Proxy` asks for its next turn, and says when it ends.
+It hears from the server which shares do not give a GPU back (:meth:`Bouncer.late`), and looks now and then for
+processes that use one in turns of others. One event after the other is decided, kept in the file, and carried out;
+what blocks is done in a thread. While processes of a share are stopped, a :class:`~.proxy.Proxy` asks for its next
+turn, and says when it ends.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .watchdog import Watchdog
 POLL = 0.01
 """Seconds between two looks whether a share that is late has given the GPU back."""
 BETWEEN = 0.25
-"""Seconds that who is kept to its turns rests after each: what it had queued runs on in the turns of others."""
+"""Seconds for which processes kept to their turns rest after each: their queued work runs on in others' turns."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -210,7 +211,7 @@ class Bouncer:
     async def _stop(self, gpu: str, order: offences.Stop, *, kept: bool) -> None:
         watched = self._gpus[gpu]
         record = watched.state[order.share]
-        if not kept:  # nobody would let them run again if this process ended
+        if not kept:  # nothing would let them run again if this process ended
             runs_on = replace(record, stopped=record.stopped - order.processes, kept=0)
             watched.state = {**watched.state, order.share: runs_on}
             return
@@ -339,7 +340,7 @@ class Bouncer:
             used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
             quiet = used * 1000 <= watched.penalties.tolerance * (now - begin)
             at = watched.state[share].since if share in watched.state else now
-            if quiet and begin >= at and uses is not None:  # where nobody can tell, its work may not have ended
+            if quiet and begin >= at and uses is not None:  # without a reading, its work may not have ended
                 self._give_back(gpu, share, processes)
 
     def _attributed(

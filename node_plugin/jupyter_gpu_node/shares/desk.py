@@ -300,7 +300,7 @@ class Desk:
         client = Client(share)
         share.clients[client] = None
         if holder and far and not holder.revoked:
-            self._extend(holder, now)  # from now on somebody would wait for what is queued
+            self._extend(holder, now)  # from now on another share would wait for what is queued
         if share.exclusive:
             client.want = 0
             self._wanted(client, now)

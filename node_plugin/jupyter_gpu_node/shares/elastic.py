@@ -1,8 +1,8 @@
-"""Co-adjustment: the shares of one GPU are one whole; who uses its share up grows by what others do not use. Pure.
+"""Co-adjustment: the shares of one GPU are one whole; one that is used up grows by what others do not use. Pure.
 
 One pass a period looks at all shares of a GPU and moves them together, so that their sum is at most 1000 at every
 instant. Only the effective milli moves. The allocated milli is what a share has a right to: as soon as it wants it, it
-has it back in the same pass, before anybody keeps more than its own.
+has it back in the same pass, before any other keeps more than its own.
 
 Slow to give, quick to get back: a share gives by the *peak* of its use, which fades over seconds, so that short bursts
 with pauses between them do not make it give and take in turns; it gets its own back by what it did in the last period
@@ -140,7 +140,7 @@ class Outcome:
 
 
 def adjust(standings: Mapping[str, Standing], seen: Mapping[str, Seen], rules: Elastic) -> Outcome:
-    """One pass over the shares in ``seen``, which are all of this GPU; of others nothing is remembered.
+    """Make one pass over the shares in ``seen``, which are all of this GPU; others are forgotten.
 
     A share that is new, or was allocated another amount, begins with what is allocated to it. Raises
     :class:`ValueError` if more than the GPU is allocated.
@@ -185,7 +185,7 @@ def _wants_its_own(one: Standing, now: Seen, rules: Elastic) -> bool:
 
 
 class _Pass:
-    """First who wants its own back, then who wants more, then who shrinks by itself. Nobody is moved twice."""
+    """One pass: first shares that want their own back, then those that want more, then those that shrink; each once."""
 
     def __init__(self, standings: Mapping[str, Standing], rules: Elastic) -> None:
         self._standings = dict(standings)
@@ -199,14 +199,14 @@ class _Pass:
         return MILLI_PER_GPU - sum(self._now.values())
 
     def give_back(self, names: Collection[str]) -> None:
-        """These have their own again; what is missing comes from those that have more than theirs, in proportion to it.
+        """Give these shares their own back, in proportion from those that have more than theirs.
 
         As no more than the GPU is allocated, that is always enough: also where a new share came.
         """
         for name in names:
             one = self._standings[name]
             self._now[name] = one.allocated
-            # who was asked for its own back is not a donor again at once
+            # a share that has just got its own back is not a donor again at once
             self._standings[name] = replace(one, peak=max(one.peak, float(one.allocated)))
             self._reasons[name] = "Has its own back."
         extra = {name: self._now[name] - one.allocated for name, one in self._standings.items()}
@@ -231,7 +231,7 @@ class _Pass:
         self._short = wishes.keys() - self._reasons.keys()
 
     def _level(self, wanting: Collection[str]) -> None:
-        """Nothing is left to give: who got more than its own first does not keep it from who comes later.
+        """Level the shares when nothing is left to give: the first above its own must not keep it from later ones.
 
         All that have more than their own, or want it, approach the same multiple of what is allocated to them.
         """
@@ -286,7 +286,7 @@ class _Pass:
 
 
 def _split(amount: int, parts: Mapping[str, int]) -> dict[str, int]:
-    """``amount`` in proportion to ``parts``, to the unit; nobody's is above its part if ``amount`` is not above all."""
+    """Split ``amount`` in proportion to ``parts``, to the unit; none exceeds its part unless ``amount`` exceeds all."""
     whole = sum(parts.values())
     if not whole or not amount:
         return {}

@@ -7,7 +7,7 @@ any GPU in common, also by way of third ones, are a group, of which one at a tim
 - It begins when it could have every GPU that it wants, as far as shares outside the group go: they come first where
   they have a better right. If it has waited for long, a right to each is enough.
 - Of several that could begin, that one does which had least for its milli; after a lease it gives way to such a one.
-- While none has turns, who uses a GPU that a member waits for pays, if that has a right to all that it waits for.
+- While none has turns, a share using a GPU that a member waits for pays, if that member has a right to all it awaits.
 - From then on it comes first on all its GPUs: what it has on one would wait for another otherwise, at its cost.
 - Where it has no work, shares outside the group have their turns.
 - Asked for one of its GPUs, it gives all of them back. What it has on one may wait for a launch on another that it has
@@ -29,7 +29,7 @@ PAUSE = 2_000
 SAVED = 200_000
 """By so much one that comes back from rest is ahead of the others: microseconds of whole GPUs."""
 LOOK = 1_000
-"""Microseconds between two looks where time alone changes who may begin."""
+"""Microseconds between two looks where time alone changes which pod may begin."""
 
 Seats = Mapping[str, Mapping[str, Seat]]
 """By pod and GPU."""

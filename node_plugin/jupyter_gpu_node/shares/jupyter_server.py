@@ -36,7 +36,7 @@ class Ancestor:
 
 
 def top(line: Sequence[Ancestor], most: int) -> Ancestor | None:
-    """The oldest of ``line`` (a process, its parent, …) in the container; None if the line was cut off after ``most``.
+    """Return the oldest of ``line`` (a process, its parent, …) in the container; None if cut off after ``most``.
 
     A process can have as many parents as it likes in namespaces of its own, so a line that was cut off tells nothing.
     """

@@ -28,7 +28,7 @@ class Account:
     borrowed: int
     """Used from the bank."""
     idle: int
-    """Used while nobody with a claim wanted the GPU: free."""
+    """Used while no share with a claim wanted the GPU: free."""
     overrun: int
     """Used beyond its claim while others had one: owed."""
     switching: int
@@ -69,7 +69,7 @@ class Ledger:
         return self._unserved + self._ran > 0
 
     def claim(self, now: int) -> int:
-        """For how long it has a right to run from ``now`` on. What it owes comes first."""
+        """Return for how long it has a right to run from ``now`` on. What it owes comes first."""
         return self.quantum + self.bank.reach(now) if self.quantum >= 0 else 0
 
     def standing(self, now: int) -> int:
@@ -106,9 +106,9 @@ class Ledger:
         self._worth = max(self._timing.least, min(self._timing.lease, self._earns) // 4)
 
     def resize(self, milli: int, savings: int) -> None:
-        """It earns ``milli`` from the next period on, and may save as one of ``savings``.
+        """Set what it earns from the next period on, ``milli``, and the milli whose cap its bank has, ``savings``.
 
-        What was earned with milli that it had only on loan goes with them: else it would keep who lent them waiting.
+        What was earned with milli on loan goes with them: else it would keep the lender waiting.
         """
         if self.quantum > 0 and milli < self.milli:
             self.quantum = self.quantum * milli // self.milli
@@ -116,10 +116,10 @@ class Ledger:
         self.bank.resize(self._timing.cap(savings))
 
     def run(self, start: int, end: int, *, contested: bool, claimed: bool) -> None:
-        """It had the GPU while others wanted it (``contested``), one of them with a claim (``claimed``).
+        """Charge time with the GPU; ``contested``: others wanted it; ``claimed``: one of them with a claim.
 
         First its quantum pays. Against others its bank does, and what is left where others have a claim is owed: a
-        kernel cannot be interrupted. Time that nobody else has a claim to is free.
+        kernel cannot be interrupted. Time that no other share has a claim to is free.
         """
         self._ran += end - start
         paid = max(0, min(self.quantum, end - start))
@@ -141,7 +141,7 @@ class Ledger:
         self._turn = (self._turn[0] + quantum, self._turn[1] + late)
 
     def refund(self, most: int) -> int:
-        """At the end of a turn: up to ``most`` of it was the change of hands. Return how much of that it had paid."""
+        """Refund, at a turn's end, up to ``most`` of it: the cost of the switch. Return how much of that it had paid."""
         (paid, late), self._turn = self._turn, (0, 0)
         first = min(most, late)
         second = min(most - first, paid)
@@ -151,21 +151,21 @@ class Ledger:
         return first + second
 
     def switch(self, part: int, now: int) -> None:
-        """Pay a part of all changes of hands; the bank helps, so that who has saved does not lose its right over it."""
+        """Pay a part of all switches; the bank helps, so that a share with savings does not lose its right over it."""
         self.quantum -= part
         self._switching += part
         if self.quantum < 0:
             self.quantum += self.bank.withdraw(-self.quantum, now)
 
     def wait(self, start: int, end: int) -> None:
-        """It wanted the GPU and did not have it."""
+        """Count time in which it wanted the GPU and did not have it."""
         self._unserved += end - start
         self._waited += end - start
         if self.quantum <= 0 and not self.claim(start):
             self._throttled += end - start
 
     def turn(self, moment: int) -> None:
-        """A period ends at ``moment`` and the next begins.
+        """End a period at ``moment`` and begin the next.
 
         What it did not want is saved: at most the time in which it had no demand, and nothing that it was kept from
         while it waited. The rest stays its own as quantum: it is owed, and does not expire.
@@ -178,16 +178,16 @@ class Ledger:
         self.freely //= 2
 
     def forgo(self) -> None:
-        """It needs several GPUs at once, and another one kept it from its time here: what this one owes has a limit."""
+        """Limit what this GPU owes a share that needs several at once and was kept from its time here by another."""
         lost = max(0, self.quantum - MOST_BEHIND * self._earns // 4)
         self.quantum -= lost
         self.bank.lost += lost
 
     def sleep(self, moment: int, periods: int) -> None:
-        """So many periods without demand have passed, the last of them at ``moment``.
+        """Pass ``periods`` without demand, the last of them ending at ``moment``.
 
         Only as many are looked at as leave something behind: what was saved before them would be above the cap or
-        expired by now. So a GPU that nobody wanted for a month costs nothing.
+        expired by now. So a GPU that no share wanted for a month costs nothing.
         """
         quantum = self._earns
         remembered = 2 + min(self._timing.expiry // self._timing.period, self.bank.cap // max(quantum, 1))

@@ -30,7 +30,7 @@ which five samples a second are wrong by a fifth of a GPU, is accused once in ye
 PROOF = 3_000_000
 """Microseconds beyond that which prove it. A program that has twice its half of a GPU is seen after nine seconds."""
 RESTS = 10
-"""Looks in a row at which nothing is seen of who is kept to its turns: it is let be."""
+"""Looks in a row that see nothing of processes kept to their turns, after which they are let be."""
 
 
 # --- what happens -----------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class Penalties:
     forget: int = 600_000_000
     """Time after which a strike counts half."""
     kept: int = 60_000_000
-    """For so long after a strike who never asks runs in turns of its share only. 0: nobody is kept so."""
+    """Time after a strike in which processes that never ask run in turns of their share only. 0: no such time."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

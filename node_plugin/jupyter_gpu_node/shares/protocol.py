@@ -4,8 +4,8 @@
 not use is 0 and must be. ``gate/protocol.h`` is the twin of this file.
 
 Messages of the two ends cross. So that a grant that extends is never taken for a new lease, nor an old answer for a new
-one, each lease that one connection is given has a number, counted from 1: whoever has given number n back ignores what
-else comes of n.
+one, each lease that one connection is given has a number, counted from 1: an end that has given number n back ignores
+whatever else comes of n.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Grant(NamedTuple):
     once: bool = False
     """For one launch: the gate lets no more through in this lease."""
     ahead: bool = False
-    """Nobody else is there who would wait for what is queued: as much as the gate likes. Not with ``once``."""
+    """Whether no other share would wait for what is queued: then as much as the gate likes. Not with ``once``."""
 
 
 class Revoke(NamedTuple):
@@ -98,7 +98,7 @@ FromServer = Grant | Revoke | Memory
 
 
 def encode(message: FromClient | FromServer) -> bytes:
-    """32 bytes; :class:`struct.error` for a number that does not fit."""
+    """Encode a message as 32 bytes; :class:`struct.error` for a number that does not fit."""
     match message:
         case Grant(time, number, once, ahead):
             return _FORM.pack(VERSION, GRANT, 0, 0, time, number, 1 if once else 2 * ahead)
@@ -161,7 +161,7 @@ class Stream(Generic[M]):
         """The part of a message that has not come wholly."""
 
     def feed(self, data: bytes) -> list[M]:
-        """All that is complete now; raises :class:`Malformed`."""
+        """Return all messages that are complete now; raises :class:`Malformed`."""
         if self.rest:
             data = self.rest + data
         extra = len(data) % SIZE

@@ -90,14 +90,14 @@ class Simulation:
         self._holder: str | None = None
         self._until = 0
         self._current = self._ended = 0
-        """Numbers of the turn now and of the last one that was given back: what is told of that is late."""
+        """Numbers of the present turn and of the last one that was given back: an order about that one is late."""
         self._wake: int | None = None
         self.arbiter.put({name: program.milli for name, program in programs.items()}, 0)
         for name, program in programs.items():
             self._arrive(name, iter(program.jobs))
 
     def run(self, end: int) -> Mapping[str, Use]:
-        """Everything up to ``end``."""
+        """Run everything up to ``end``; return what became of each program."""
         while self._events and self._events[0][0] <= end:
             now, _, act = heapq.heappop(self._events)
             act(now)
@@ -224,12 +224,12 @@ class Simulation:
 
 
 def hog(milli: int, seconds: float, kernel: int = 1_000, depth: int = 2) -> Program:
-    """It always has work."""
+    """Return a program that always has work."""
     return Program(milli, ((0, round(seconds * 2_000_000)),), kernel, depth, silent=True)
 
 
 def bursty(
     milli: int, moments: Iterable[int], work: int, kernel: int = 1_000, depth: int = 2, *, silent: bool = True
 ) -> Program:
-    """It wants ``work`` at each of these moments."""
+    """Return a program that wants ``work`` at each of these moments."""
     return Program(milli, tuple((moment, work) for moment in moments), kernel, depth, silent)

@@ -27,8 +27,8 @@ from .together import Together
 FASTEST = 0.1
 """Seconds between two looks at the books, if a period is shorter."""
 SETTLE = (200_000, 1_000_000)
-"""Microseconds for which a GPU rests at first, least and most: who had it by the server before this one is draining, or
-has the whole of it and goes on, at most for half of the least without having connected (``gate/lease.c``: ALONE)."""
+"""Microseconds for which a GPU rests at first, least and most: a share that had it by the previous server is draining,
+or has the whole of it and goes on, at most for half of the least without having connected (``gate/lease.c``: ALONE)."""
 
 
 HEARD = 0.02
@@ -47,9 +47,10 @@ class Overdue:
 
 
 class Station:
-    """``write``: called with the pods that are to see a new file, and with those whose own copy is to be written.
+    """The turns of one GPU, with its clients, books and files.
 
-    ``overdue``: who does not give the GPU back.
+    ``write``: called with the pods that are to see a new file, and with those whose own copy is to be written.
+    ``overdue``: called when a share does not give the GPU back.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Station:
     def set(
         self, terms: Mapping[str, Terms], deposits: Mapping[str, Iterable[Deposit]], left: Mapping[str, Left]
     ) -> None:
-        """These are the shares from now on. ``left``: how new ones stood when an earlier server ended."""
+        """Set the shares from now on. ``left``: the state of new ones when an earlier server ended."""
         self._books.reset()
         now = self._clock()
         orders = self.desk.set(terms, now, deposits)
@@ -127,7 +128,7 @@ class Station:
             self._kept.pop(pod, None)
 
     def stop(self) -> None:
-        """No more turns, no more connections."""
+        """End all turns and connections."""
         self._alarm.close()
         for timer in (self._looker, self._opens):
             if timer:
@@ -139,7 +140,7 @@ class Station:
     # --- what clients do ----------------------------------------------------------------------------------------------
 
     def listens(self) -> None:
-        """The socket of a share is there. It counts from the last of those with which the GPU is seen at first."""
+        """Note that a share's socket is there. The first rest counts from the last of the first sockets."""
         if not self._rested:
             least, most = SETTLE
             self.desk.rest(self._clock() + _LONG)
@@ -160,7 +161,7 @@ class Station:
         self._act(self.desk.tick(now))
 
     def came(self, line: Line) -> None:
-        """A process connected to the share of that door."""
+        """Add a process that connected to the share of that door."""
         client, out = self.desk.join(line.door.pod, self._clock())
         self._lines[client] = line
         self._clients[line] = client
@@ -185,7 +186,7 @@ class Station:
             line.door.lost(line, reason)
 
     def left(self, line: Line) -> None:
-        """The connection is closed: what it had is given back."""
+        """Give back what a closed connection had."""
         client = self._clients.pop(line, None)
         if client is not None:
             del self._lines[client]
@@ -193,7 +194,7 @@ class Station:
             self._act(self.desk.leave(client, self._clock()))
 
     def _act(self, outs: Iterable[Out]) -> None:
-        """Send it all. Whoever cannot be sent to leaves, and what follows from that is sent as well."""
+        """Send everything. A client that can't be sent to leaves, and what follows from that is sent as well."""
         queue = deque(outs)
         while queue:
             match queue.popleft():
@@ -237,7 +238,7 @@ class Station:
             self._arm()
 
     def _look_later(self, *, rests: bool) -> None:
-        """Look at the books after a period; at rest, when nobody shares the GPU now, only now and then."""
+        """Look at the books after a period; at rest, when no pod shares the GPU now, only now and then."""
         if self._looker is not None:
             self._looker.cancel()
         pause = max(FASTEST, self.timing.period / 1e6)
@@ -245,7 +246,7 @@ class Station:
         self._looker = self._loop.call_later(max(pause, self.timing.expiry / 4e6) if rests else pause, self._look)
 
     def _look(self) -> None:
-        """Once a period: adjust shares to their use, and have written what is new."""
+        """Adjust shares to their use, once a period, and have written what is new."""
         rested, self._rests, self._looker = self._rests, False, None
         now, holder = self._clock(), self.desk.holder
         effective = self._books.look(self.desk, now)

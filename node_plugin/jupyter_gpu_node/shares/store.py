@@ -61,7 +61,7 @@ class Store:
             return None
 
     def write(self, entries: Iterable[Entry]) -> bool:
-        """The copies of each that are wanted; whether all could be written."""
+        """Write the wanted copies of each; return whether all could be written."""
         written = [self._write(entry) for entry in entries]
         return all(written)
 
@@ -96,7 +96,7 @@ class Store:
         return found
 
     def _copies(self) -> list[tuple[Place, float]]:
-        """All own ones that can be looked at, with the times at which they were written."""
+        """Return all readable own copies, with the times at which they were written."""
         found = []
         for gpu in filter(places.is_name, self._names()):
             for name in self._names(gpu):

@@ -31,10 +31,10 @@ class Reader(Protocol):
     """The interface for reading how much of a GPU each process used."""
 
     async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
-        """Between these two moments of the monotonic clock, in microseconds. None: that is not known now."""
+        """Return the uses between two moments of the monotonic clock, in microseconds. None: not known now."""
 
     async def close(self) -> None:
-        """Nothing more is asked."""
+        """End: nothing more will be asked."""
 
 
 def foreign(
@@ -176,7 +176,7 @@ def _uses(api: Any, gpu: str, since: int) -> list[list[int]]:
     try:
         samples = api.nvmlDeviceGetProcessUtilization(api.nvmlDeviceGetHandleByUUID(gpu.encode()), since)
     except api.NVMLError as error:
-        if getattr(error, "value", None) == api.NVML_ERROR_NOT_FOUND:  # nobody used it
+        if getattr(error, "value", None) == api.NVML_ERROR_NOT_FOUND:  # no process used it
             return []
         raise
     found: dict[int, list[int]] = {}
