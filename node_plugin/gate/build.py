@@ -46,7 +46,7 @@ class BuildError(Exception):
 
 
 def both(folder: Path) -> str:
-    """Both forms below ``folder``, or nothing; return the platform that they are for, as the name of a wheel tells it.
+    """Build both forms below ``folder``, or nothing; return their platform, as the name of a wheel has it.
 
     Nothing old is left where they cannot be built. Raises :class:`BuildError` and :class:`OSError`.
     """
@@ -87,12 +87,12 @@ def platform(library: bytes) -> str:
 
 
 def local(output: Path, flags: Sequence[str] = ()) -> Path:
-    """The form for LD_LIBRARY_PATH; the variable JUPYTER_GPU_GATE names the directory of the sockets."""
+    """Build the form for LD_LIBRARY_PATH; the variable JUPYTER_GPU_GATE names the directory of the sockets."""
     return _link(output, BEHIND, ["-Wl,--enable-new-dtags,-rpath,$ORIGIN", *flags])
 
 
 def shim(output: Path, driver: str = DRIVER, sockets: str = SOCKETS, flags: Sequence[str] = ()) -> Path:
-    """The form that stands at the path of libcuda.so.1, in front of the real one at ``driver``."""
+    """Build the form that stands at the path of libcuda.so.1, in front of the real one at ``driver``."""
     return _link(output, driver, [f'-DGATE_DIRECTORY="{sockets}"', *flags])
 
 
@@ -110,7 +110,7 @@ def _link(output: Path, driver: str, flags: Sequence[str]) -> Path:
 def _run(arguments: Sequence[str]) -> None:
     compiler = shlex.split(os.environ.get("CC") or ("gcc" if shutil.which("gcc") else "cc"))
     try:
-        done = subprocess.run([*compiler, *arguments], capture_output=True, text=True, errors="replace", check=False)  # noqa: S603 - the compiler of who builds
+        done = subprocess.run([*compiler, *arguments], capture_output=True, text=True, errors="replace", check=False)  # noqa: S603 - the builder's own compiler
     except OSError as error:
         raise BuildError(f"The C compiler {shlex.join(compiler)} cannot be started: {error.strerror}.") from None
     if done.returncode:

@@ -1,7 +1,7 @@
-"""Has the gate built when the package is: the wheel belongs to one platform then, and is installed without a compiler.
+"""Builds the gate with the package: the wheel belongs to one platform then, and is installed without a compiler.
 
-Where it cannot be built the package has none, with a warning: everything works then, but nobody keeps to a time share.
-``JUPYTER_GPU_REQUIRE_GATE=1`` makes that an error, for those who build wheels and images for others.
+Where it cannot be built the package has none, with a warning: everything works then, but no program keeps to a time
+share. ``JUPYTER_GPU_REQUIRE_GATE=1`` makes that an error, for builds of wheels and images for others.
 """
 
 import importlib.util

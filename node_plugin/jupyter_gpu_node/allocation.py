@@ -16,7 +16,7 @@ from jupyter_gpu.model.gpu import Gpu
 from .settings import Driver, Settings
 
 CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-"""Not GPUs: they let a program talk to the driver."""
+"""Devices that are no GPUs: they let a program talk to the driver."""
 OPTIONAL_DEVICES = CONTROL_DEVICES[2:]
 """CUDA does without them."""
 NOT_KNOWN = "The GPUs of this node are not known now, and a container gets their devices only when it is created."
@@ -189,8 +189,8 @@ def find_driver(listing: Mapping[str, Collection[str]], driver: Driver) -> tuple
 def gated(driver: Sequence[Mount], gate: str) -> tuple[Mount, ...]:
     """Return the mounts with ``gate``, a file of the host, before the driver: no name of the driver leads past it.
 
-    A program could open the real one by its new path all the same: it must be there for the gate. Whoever does so is
-    seen and stopped.
+    A program could open the real one by its new path all the same: it must be there for the gate. Such a program is
+    detected and stopped.
     """
     real = next((mount.host for mount in driver if mount.container.rpartition("/")[2] == DRIVER), None)
     if real is None:

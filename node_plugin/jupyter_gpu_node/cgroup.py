@@ -64,7 +64,7 @@ class Mounts:
 
 
 def parse_mounts(text: str) -> Mounts:
-    """From ``/proc/self/mountinfo`` (proc_pid_mountinfo(5)); of several mounts of one hierarchy the last one."""
+    """Parse ``/proc/self/mountinfo`` (proc_pid_mountinfo(5)); of several mounts of one hierarchy the last counts."""
     unified = devices = None
     legacy = False
     for line in text.splitlines():
@@ -87,7 +87,7 @@ def _unescape(text: str) -> str:
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    """From ``/proc/<pid>/cgroup``: the group by controller; the v2 group under ``""``."""
+    """Parse ``/proc/<pid>/cgroup``: the group by controller; the v2 group under ``""``."""
     groups: dict[str, str] = {}
     for line in text.splitlines():
         number, _, rest = line.partition(":")
@@ -115,7 +115,7 @@ def membership(pid: int | None = None) -> dict[str, str]:
 
 
 def create(parent: Path, uid: str) -> Path:
-    """The pod's group below ``parent``; it may be there already."""
+    """Create the pod's group below ``parent``; it may be there already."""
     path = parent / group_name(uid)
     path.mkdir(mode=0o755, exist_ok=True)
     return path
@@ -127,7 +127,7 @@ def enter(group: Path, pid: int) -> None:
 
 
 def processes(group: Path) -> tuple[int, ...]:
-    """Pids of the group and all groups below it, ascending; 0 stands for one that has no number here.
+    """Return the pids of the group and all below it, ascending; 0 stands for one that has no number here.
 
     Empty if the group is gone.
     """
@@ -170,7 +170,7 @@ def remove(group: Path) -> bool:
 
 
 def _tree(group: Path) -> Iterator[Path]:
-    """The group and all below it, parents first."""
+    """Yield the group and all below it, parents first."""
     for directory, _, _ in os.walk(group):
         yield Path(directory)
 

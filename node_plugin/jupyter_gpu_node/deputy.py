@@ -51,7 +51,7 @@ class Deputy:
         return self._process.pid if self._process else None
 
     def hold(self, *names: bytes) -> None:
-        """From now on ``act`` is called for them if this process dies.
+        """Have ``act`` called for them if this process dies from now on.
 
         Raises :class:`OSError` if that cannot be promised; the next call tries it again, unless they are released.
         """
@@ -62,7 +62,7 @@ class Deputy:
             self._start()
 
     def release(self, *names: bytes) -> None:
-        """It is not to be called for them any more."""
+        """Release them: ``act`` is not to be called for them any more."""
         if known := self._held.intersection(names):
             self._held -= known
             self._tell(b"-", known)

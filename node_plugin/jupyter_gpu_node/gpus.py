@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuLoad
 
-if TYPE_CHECKING:  # whoever chooses has loaded it; on one machine nobody does
+if TYPE_CHECKING:  # loaded already where a choice is set; on one machine none is
     from .managed_rules import Choice
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded at the first question, not when a server starts
     from jupyter_gpu.model.details import Reading
 
 
@@ -25,7 +25,7 @@ class GpuSource(Protocol):
         """Plain words about what :meth:`inventory` found wrong last time, such as why it is empty; else empty."""
 
     def inventory(self) -> tuple[Gpu, ...]:
-        """All GPUs by index, healthy or not; one that is gone is missing."""
+        """Return all GPUs by index, healthy or not; one that is gone is missing."""
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """Load of those of the named GPUs that exist."""
@@ -37,9 +37,9 @@ class GpuSource(Protocol):
         """
 
     def processes(self) -> frozenset[int]:
-        """Pids of helpers of this kind, of all servers: they have GPUs open without using them.
+        """Return pids of helpers of this kind, of all servers: they have GPUs open without using them.
 
-        Whoever looks for holders leaves those out that run outside every pod: inside, anybody could pose as one.
+        A search for holders leaves out those that run outside every pod: inside, any process could pose as one.
         """
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class OurGpus:
         return self._source.note
 
     def inventory(self) -> tuple[Gpu, ...]:
-        """Ours, by index."""
+        """Return our GPUs, by index."""
         return tuple(gpu for gpu in self._source.inventory() if self._choice.includes(gpu))
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
@@ -76,5 +76,5 @@ class OurGpus:
         return self._source.processes()
 
     def close(self) -> None:
-        """The source as well."""
+        """Close the source as well."""
         self._source.close()

@@ -33,9 +33,9 @@ _log = logging.getLogger(__name__)
 
 
 class Guarding:
-    """Keeps trying. ``attempt`` raises :class:`OSError` where it fails.
+    """The repeated self-test. ``attempt`` raises :class:`OSError` where it fails.
 
-    ``told`` hears of each change: what is wrong, in plain words, or nothing. It says whether everybody was told; if
+    ``told`` gets each change: what is wrong, in plain words, or nothing. It returns whether that was published; if
     not, it is called again.
     """
 
@@ -47,7 +47,7 @@ class Guarding:
         self.problem = ""
 
     def doubt(self, why: str) -> None:
-        """A pod could not be closed: try at once whether it is the pod or the node."""
+        """Test at once, as a pod could not be closed: is it the pod or the node?"""
         _log.warning("A pod could not be closed: %s", why)
         self._doubts.set()
 
@@ -66,7 +66,7 @@ class Guarding:
             self._heard = problem
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Test repeatedly until cancelled."""
         while True:
             troubled = self.problem or self._heard != self.problem
             with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Looks at who has GPUs open, told by pod. One runs at a time; whoever asks meanwhile shares the next.
+"""Looks for the processes that have GPUs open, by pod. One runs at a time; callers meanwhile share the next.
 
 Of each pod a look reads only so much (:mod:`.look_rules`); one that has more is searched by itself, beside the looks.
 """
@@ -52,7 +52,7 @@ class Sight:
 
 @dataclass(slots=True)
 class _Batch:
-    """Those who wait for the next look."""
+    """The callers that wait for the next look."""
 
     gpus: dict[str, Gpu] = field(default_factory=dict)
     pods: dict[str, Path] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Eyes:
     async def look(
         self, gpus: Mapping[str, Gpu], pods: Mapping[str, Path] | None = None, *, mappings: bool = True
     ) -> Sight:
-        """A look that begins after this call. ``pods`` are searched for hidden descriptors, and held still for it."""
+        """Take a look that begins after this call. ``pods`` are searched for hidden descriptors, held still for it."""
         batch = self._next
         if batch is None:
             batch = self._next = _Batch()
@@ -87,7 +87,7 @@ class Eyes:
         return await asyncio.shield(batch.task)
 
     async def search(self, uid: str, gpus: Mapping[str, Gpu], group: Path | None) -> Sight:
-        """One pod alone, for as long as it takes; ``group``: its own, if it is to be held still for it."""
+        """Search one pod alone, for as long as it takes; ``group``: its own, if it is to be held still for it."""
         work = functools.partial(search, uid, gpus.values(), group, self.groups, self._helpers())
         return await asyncio.get_running_loop().run_in_executor(self._searching, work)
 
@@ -101,7 +101,7 @@ class Eyes:
         return look(batch.gpus.values(), batch.pods, groups, self._helpers(), batch.mappings)
 
     def close(self) -> None:
-        """No more looks."""
+        """Stop looking."""
         for threads in (self._thread, self._searching):
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -141,7 +141,7 @@ def look(
 def search(
     uid: str, gpus: Iterable[Gpu], group: Path | None, groups: Mapping[str, Path], helpers: Collection[int] = ()
 ) -> Sight:
-    """The same for all processes of one pod that has too many for a look: what is beyond :data:`MOST` is over."""
+    """Search all processes of one pod that has too many for a look: what is beyond :data:`MOST` is over."""
     seeing = _Seeing.of(gpus, groups, helpers)
     if group is not None:
         seeing.add_within(uid, _within(seeing.wanted, group, MOST * HIDDEN))
@@ -234,7 +234,7 @@ class _Seeing:
 
 
 class _Namespaces:
-    """Those of the managed pods' containers, found when they are needed first: a pod may have many processes."""
+    """The namespaces of the managed pods' containers, found when first needed: a pod may have many processes."""
 
     def __init__(self, groups: Mapping[str, Path]) -> None:
         self._groups = groups
@@ -263,7 +263,7 @@ def _suspect(process: proc.Process, *, namespaces: _Namespaces, helpers: Collect
 
 
 def _beside_us(pid: int) -> bool:
-    """In our own group, where nobody can pose as a helper of ours."""
+    """Tell whether it is in our own group, where no other process can pose as a helper of ours."""
     try:
         return cgroup.membership(pid).get("") == cgroup.membership().get("")
     except OSError:
@@ -277,7 +277,7 @@ def _escaped(pid: int, known: _Namespaces) -> bool:
 
 
 def namespaces(pid: int) -> frozenset[int]:
-    """Numbers of the namespaces of a process; empty for one that is gone."""
+    """Return the numbers of the namespaces of a process; empty for one that is gone."""
     try:
         return frozenset(os.stat(f"/proc/{pid}/ns/{kind}").st_ino for kind in _NAMESPACES)  # noqa: PTH116
     except OSError:
@@ -285,7 +285,7 @@ def namespaces(pid: int) -> frozenset[int]:
 
 
 def inner_pid(pid: int) -> int:
-    """Number of the process in its pod's pid namespace; 0 if it is gone."""
+    """Return the number of the process in its pod's pid namespace; 0 if it is gone."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
             if line.startswith("NSpid:"):

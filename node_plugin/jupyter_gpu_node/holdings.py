@@ -42,7 +42,7 @@ def permitted(
 ) -> tuple[GpuShare, ...]:
     """Return those of the allocated ``shares`` that may be open now.
 
-    ``held_back``: GPUs that somebody has open who should not.
+    ``held_back``: GPUs that a process has open which should not.
     """
     rest = tuple(others)
     return tuple(

@@ -40,7 +40,7 @@ class Joining:
             self.check_pod(uid)
 
     def check_pod(self, uid: str) -> None:
-        """Raises :class:`OSError` if a process of that pod is not where rules hold for it."""
+        """Check a pod: raises :class:`OSError` if a process of it is not where rules hold for it."""
         group = self._legacy.find(uid) if self._legacy else None
         for pid in cgroup.processes(group) if group else ():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):

@@ -1,7 +1,7 @@
 """Trusted pods, which may have any GPU open because they manage GPUs, such as the GPU operator's. Pure.
 
-A pod is known by its namespace, in which only administrators make pods, or by a label wherever it is installed. Anybody
-may set a label. So it counts only on a pod that could take every guard away as well: a privileged one, or one with
+A pod is known by its namespace, in which only administrators make pods, or by a label wherever it is installed. Any
+user may set a label. So it counts only on a pod that could take every guard away as well: a privileged one, or one with
 ``CAP_SYS_ADMIN``, in the node's own user namespace. A user who may make such a pod controls the node with any label
 and with none.
 """

@@ -88,7 +88,7 @@ def _read_all(directory: Path) -> Iterator[Load]:
         if load:
             yield load
         elif not proc.describe(int(match["pid"])) or not name.startswith("."):
-            with contextlib.suppress(OSError):  # somebody else's: its owner or root removes it
+            with contextlib.suppress(OSError):  # another user's: its owner or root removes it
                 path.unlink()
 
 

@@ -26,7 +26,7 @@ RARELY = 30.0
 
 
 class OverBudget(Exception):
-    """There is more than may be read."""
+    """An error for more than may be read."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
-"""Which GPUs of a node are ours, and which of ours somebody else gives away, too. Pure.
+"""The managed GPUs of a node, and those of them that another plugin gives away, too. Pure.
 
-The others belong to NVIDIA's device plugin, its DRA driver or nobody. Who has what of them is told by the kubelet.
+The other GPUs belong to NVIDIA's device plugin, its DRA driver or none. The kubelet reports their holders.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Managed(Choice):
 
 
 def _plain(model: str) -> str:
-    """``NVIDIA A100-SXM4-80GB`` and the label ``NVIDIA-A100-SXM4-80GB`` are the same."""
+    """Normalize a model: ``NVIDIA A100-SXM4-80GB`` and the label ``NVIDIA-A100-SXM4-80GB`` are the same."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
 
 
@@ -69,10 +69,10 @@ class Given:
 
 
 def second_owners(gpus: Iterable[Gpu], given: Iterable[Given]) -> dict[str, Given]:
-    """By uuid those of ``gpus``, ours, that somebody else has given to a pod.
+    """Return, by uuid, those of ``gpus``, ours, that another plugin or driver has given to a pod.
 
-    A device is named by its uuid, or by its index (``0``, ``gpu-0``), as NVIDIA's device plugin and DRA driver do. Who
-    has a part of a GPU (MIG) has its device node open, too.
+    A device is named by its uuid, or by its index (``0``, ``gpu-0``), as NVIDIA's device plugin and DRA driver do. A
+    pod with a part of a GPU (MIG) has its device node open, too.
     """
     known = tuple(gpus)
     found: dict[str, Given] = {}

@@ -56,7 +56,7 @@ class Member:
     granted: dict[str, int] = field(default_factory=dict)
     """Milli by uuid that the rules in force are for."""
     settled: bool = False
-    """False until it was enclosed, and until the first look at one that an earlier process guarded, or nobody."""
+    """Whether its holdings are known: once enclosed, or after the first look if it was not enclosed by this process."""
     loose: bool = False
     """Whether its group could not be closed: what it opens is unknown, so no other pod gets anything new."""
     waits: bool = False
@@ -163,7 +163,7 @@ def believed(member: Member, moving: bool, now: float) -> bool:
 
 
 def suspicious(member: Member, allowed: Collection[str], inventory: Collection[str]) -> frozenset[str]:
-    """Uuids that must be looked for: everything that the pod may have had and has no more."""
+    """Return the uuids that must be looked for: everything that the pod may have had and has no more."""
     known = member.attached or _NOTHING
     had = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} | member.granted.keys()
     return frozenset(had if member.settled else had | set(inventory)) - frozenset(allowed)
@@ -203,14 +203,14 @@ def advance(
 
 
 def lacking(devices: Collection[str] | None, gpus: Iterable[Gpu]) -> frozenset[str]:
-    """Uuids of ``gpus`` that a container with these devices can never use; None: its devices are not known."""
+    """Return the uuids of ``gpus`` that a container with these devices can never use; ``devices`` None: not known."""
     if devices is None:
         return frozenset()
     return frozenset(gpu.uuid for gpu in gpus if gpu.path not in devices)
 
 
 def _told_open(member: Member, shares: Iterable[GpuShare]) -> tuple[str, ...]:
-    """Which of ``shares`` are open: as it was seen, else as an earlier process told."""
+    """Return which of ``shares`` are open: as observed, else as an earlier process recorded."""
     told = member.open if member.open is not None else (member.attached or _NOTHING).open
     return tuple(sorted({share.uuid for share in shares} & set(told)))
 

@@ -130,7 +130,7 @@ class Metrics(Collector):
 
 @dataclass(slots=True)
 class Port:
-    """Serves ``/metrics``, ``/healthz`` and ``/readyz``. ``alive`` and ``ready`` say what is wrong, or nothing."""
+    """The server of ``/metrics``, ``/healthz`` and ``/readyz``. ``alive`` and ``ready`` say what is wrong, if so."""
 
     metrics: Metrics
     alive: Callable[[], str]
@@ -144,7 +144,7 @@ class Port:
     started: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Serve until cancelled."""
         probes = [("/healthz", _Probe, {"wrong": self.alive}), ("/readyz", _Probe, {"wrong": self.ready})]
         figures = [("/metrics", _Figures, {"registry": self.metrics.registry})] if self.figures else []
         server = HTTPServer(Application([*probes, *figures], log_function=lambda _: None))

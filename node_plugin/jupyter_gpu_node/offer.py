@@ -40,7 +40,7 @@ class Offer:
 
     @property
     def problem(self) -> str:
-        """Why no pod gets a slot now, in plain words; empty: slots are offered."""
+        """Reason why no pod gets a slot now, in plain words; empty: slots are offered."""
         return self._words(Topic)
 
     @property

@@ -1,7 +1,7 @@
-"""Which of its GPUs each pod has open: looked at now and then, so that a shrink takes one that rests.
+"""The open GPUs of each pod: looked at now and then, so that a shrink takes one that rests.
 
-Told in ``attached``, and only when it changed and two looks in a row found it: whoever opens and closes a GPU again and
-again causes no writes. It proves nothing; a release has a look of its own.
+Written in ``attached``, and only when it changed and two looks in a row found it: a program that opens and closes a GPU
+again and again causes no writes. It proves nothing; a release has a look of its own.
 """
 
 from __future__ import annotations
@@ -46,6 +46,6 @@ class Openness:
 
 
 def _open(group: Path, gpus: Iterable[Gpu]) -> frozenset[str]:
-    """Uuids of those that some process of the group has open. Descriptors alone: few programs close what they map."""
+    """Return the uuids that a process of the group has open, by descriptors alone: few programs close what they map."""
     seen = proc.scan(proc.targets(gpus), cgroup.processes(group), mappings=False)
     return frozenset(uuid for uuid, holders in seen.holders.items() if holders)

@@ -1,4 +1,4 @@
-"""Sees whether somebody else gives away a GPU of ours: then it is given to nobody here, and that is said."""
+"""Detects a GPU of ours that another plugin gives away: then no pod gets it here, and that is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class Owners:
-    """``given`` asks the kubelet what it has given for other resources than ours."""
+    """The check for second owners. ``given`` asks the kubelet what it has given for other resources than ours."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class Owners:
         """Text last published to the cluster, by uuid."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check repeatedly until cancelled."""
         while True:
             await self.once()
             await asyncio.sleep(self._seconds)
 
     async def once(self) -> None:
-        """One question. Where the kubelet does not answer all stays as it is."""
+        """Ask once. Where the kubelet does not answer all stays as it is."""
         try:
             given = await self._given()
         except PodResourcesError as error:

@@ -79,10 +79,10 @@ class Pins:
 
     @classmethod
     def at(cls, directory: Path, note: Path | None = None) -> Pins:
-        """Below ``directory``, which is made when it is needed; without a bpffs there, without pins.
+        """Return pins below ``directory``, which is made when it is needed; without a bpffs there, no pins are made.
 
         ``note``: a file that does not outlive the machine, and tells the next process where the pins are. Without it
-        nobody knows whether some were lost.
+        it is not known whether some were lost.
         """
         found = directory if _in_bpffs(directory) else None
         return cls(found, whole=pin_evidence.all_there(found, note) if note else False)

@@ -27,7 +27,7 @@ class Places:
 
     @classmethod
     def of_this_machine(cls, mount: Path | None = None) -> Places:
-        """In the tree as it is mounted here, which is looked for when it is needed.
+        """Return the places in the tree as it is mounted here, which is looked for when it is needed.
 
         ``mount``: where the host's ``/sys/fs/cgroup`` is, if not where the kernel says.
         """
@@ -41,7 +41,7 @@ class Places:
         return self._root
 
     def find(self, uid: str) -> Path | None:
-        """The pod's group; None if there is none now. Of several the one with processes, else the newest.
+        """Return the pod's group; None if there is none now. Of several the one with processes, else the newest.
 
         A kubelet whose cgroup driver was changed leaves empty groups at the old place. Raises :class:`ValueError` for
         what is no uid of a pod, :class:`NoHierarchy`, and :class:`OSError` where the pod runs in two of them.
@@ -60,7 +60,7 @@ class Places:
         return running[0] if running else max(found, key=_number, default=None)
 
     def newest(self, uid: str) -> Path | None:
-        """The group of the pod that was made last: where the next container goes. Raises as :meth:`find`."""
+        """Return the group of the pod that was made last: where the next container goes. Raises as :meth:`find`."""
         self._tops = list(self._search(self.root, MAX_DEPTH))
         return max(self._among(self._tops, uid), key=_number, default=None)
 

@@ -49,7 +49,7 @@ def candidates(top: str, uid: str) -> tuple[PurePosixPath, ...]:
 
 
 def uid_of(path: str) -> str | None:
-    """Uid of the pod that a group belongs to, as ``/proc/<pid>/cgroup`` names it; None outside every pod.
+    """Return the uid of the pod that a group in ``/proc/<pid>/cgroup`` belongs to; None outside every pod.
 
     The outermost name counts: inside its own group a pod may name groups as it likes.
     """
@@ -63,7 +63,7 @@ def uid_of(path: str) -> str | None:
 
 
 def astray(groups: Mapping[str, str]) -> str | None:
-    """The pod of a process with these groups by controller (v2 under ``""``) if its v2 group is not of that pod.
+    """Return the pod of a process with these groups by controller (v2: ``""``) if its v2 group is not of that pod.
 
     None: it is where it should be, or in no pod.
     """

@@ -29,28 +29,28 @@ class PodNews:
         self._trouble = ""
 
     def tell(self, pod: Mapping[str, Any]) -> None:
-        """A state of a pod; an older one than what is known is no news."""
+        """Take over a pod's state; one older than the known state is no news."""
         known = self._known.setdefault(objects.uid(pod), _Known())
         if known.pod is None or objects.newer(pod, known.pod):
             known.pod = summary(pod)
             _wake(known)
 
     def removed(self, uid: str) -> None:
-        """The API server knows it no more."""
+        """Note that the API server knows the pod no more."""
         known = self._known.setdefault(uid, _Known())
         known.gone = True
         _wake(known)
 
     def forget(self, uid: str) -> None:
-        """Nothing of the pod is left on this node."""
+        """Forget a pod of which nothing is left on this node."""
         known = self._known.get(uid)
-        if known and known.followers:  # its container ends: nothing new is to be told
+        if known and known.followers:  # its container ends: there will be no news
             known.pod = None
         else:
             self._known.pop(uid, None)
 
     def trouble(self, why: str) -> None:
-        """Why the API server cannot be heard now; empty: it can."""
+        """Set why the API server cannot be heard now; empty: it can."""
         self._trouble = why
         for known in self._known.values():
             _wake(known)

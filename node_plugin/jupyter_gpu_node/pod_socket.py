@@ -1,8 +1,8 @@
 """A socket for each slot, by which the Jupyter server in the pod asks about the node, its own GPUs and its pod.
 
 JSON lines: ``{"get": "node"}``, ``"sample"``, ``"details"`` or ``"totals"``, one answer each; after ``{"get": "pod"}``
-the connection brings the state of the pod, now and whenever it is another, and takes no more requests. Who asks is
-known by the slot in whose directory the socket lies: nobody can ask for another pod.
+the connection brings the state of the pod, now and whenever it is another, and takes no more requests. The pod is
+known by the slot in whose directory the socket lies: no pod can ask for another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Answer = Callable[[str, str], Awaitable[Mapping[str, Any]]]
 Follow = Callable[[str], AsyncIterator[Mapping[str, Any]]]
 """Function from a pod's uid to its states."""
 OfFirst = Callable[[Process, str], bool]
-"""In a thread: whether a process is the first of a container of that pod, or comes from it."""
+"""Function, for a thread, that tells whether a process is the first of a container of that pod, or comes from it."""
 
 
 class PodSockets:
@@ -45,11 +45,11 @@ class PodSockets:
         self._servers: dict[str, tuple[str, asyncio.Server]] = {}
         self._known: dict[str, dict[asyncio.StreamWriter, Process]] = {}
         """Connections, by slot, of processes that come from the first of their container."""
-        self._one = asyncio.Lock()  # two calls for one slot would leave a server that nobody ends
+        self._one = asyncio.Lock()  # two calls for one slot would leave a server that never ends
 
     @property
     def servers(self) -> frozenset[Process]:
-        """The Jupyter servers, one of each container at most (:mod:`~.shares.jupyter_server`). Anybody can connect."""
+        """The Jupyter servers, one of each container at most (:mod:`~.shares.jupyter_server`): others can connect, too."""
         found = (jupyter_server.server(known.values()) for known in self._known.values())
         return frozenset(one for one in found if one is not None)
 
@@ -89,7 +89,7 @@ class PodSockets:
         self._servers[slot] = (uid, server)
 
     async def forget(self, uid: str) -> None:
-        """The pod is gone: nobody asks any more."""
+        """Close the sockets of a pod that is gone."""
         async with self._one:
             for slot in [slot for slot, (owner, _) in self._servers.items() if owner == uid]:
                 await self._close(slot)
@@ -130,7 +130,7 @@ class PodSockets:
             writer.transport.abort()  # what it does not read would be kept for it
 
     async def _tell_states(self, uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Until the other end hangs up or says anything more. Raises :class:`TimeoutError` where it does not read."""
+        """Send states until the other end hangs up or sends more. Raises :class:`TimeoutError` if it does not read."""
         writer.transport.set_write_buffer_limits(0)  # what is sent is waited for
         sending = asyncio.ensure_future(self._send_states(uid, writer))
         ended = asyncio.ensure_future(reader.read(1))

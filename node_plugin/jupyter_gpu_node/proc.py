@@ -71,13 +71,13 @@ class Scan(Generic[K]):
     """The result of one look."""
 
     holders: Mapping[K, tuple[Process, ...]]
-    """For each target who holds it, by pid."""
+    """Holders of each target, by pid."""
     uninspectable: tuple[Process, ...]
     """Processes that we may not look into: each could hold anything. None of them for a capable root."""
     over: tuple[Process, ...] = ()
     """Processes at which a budget ended: of these, and of later ones with the same budget, not all was looked at."""
     evidence: Mapping[tuple[K, int], str] = field(default_factory=dict)
-    """By target and pid a descriptor or mapping, as a path below ``/proc``; see :func:`shows`."""
+    """Descriptor or mapping by target and pid, as a path below ``/proc``; see :func:`shows`."""
 
 
 def target(gpu: Gpu) -> Target | None:
@@ -106,10 +106,10 @@ def scan(
 ) -> Scan[K]:
     """Look at all processes, or only at ``pids``.
 
-    ``mappings=False`` leaves out memory mappings: enough to show who uses a GPU, never enough to release one. ``pod``:
-    pids that are searched for hidden descriptors as well; what may be any file counts as every target. ``budgets``:
-    what may be read of a process and all others with the same budget; None: everything. A process that ends during the
-    look holds nothing.
+    ``mappings=False`` leaves out memory mappings: enough to show the users of a GPU, never enough to release one.
+    ``pod``: pids that are searched for hidden descriptors as well; what may be any file counts as every target.
+    ``budgets``: what may be read of a process and all others with the same budget; None: everything. A process that
+    ends during the look holds nothing.
     """
     look = _Look.of(wanted)
     holders: dict[K, list[Process]] = {key: [] for key in wanted}
@@ -259,7 +259,7 @@ class _Look(Generic[K]):
         return held
 
     def separate_threads(self, pid: int) -> Iterator[int]:
-        """Threads whose descriptors are not those of the process; all others too where the kernel cannot tell."""
+        """Yield threads whose descriptors are not those of the process; all others too where the kernel cannot tell."""
         for name in _names(f"/proc/{pid}/task"):
             self.budget.spend(THREAD)
             thread = int(name)
@@ -267,7 +267,7 @@ class _Look(Generic[K]):
                 yield thread
 
     def stashed(self, directory: str) -> set[K]:
-        """Descriptors in flight in a socket, which may be anything, and files of io_uring, which are named.
+        """Return targets that may be in flight in a socket, which may be any, or among io_uring files, which are named.
 
         In another mount namespace a name says nothing here: there any file of io_uring may be anything.
         """
@@ -428,7 +428,7 @@ def alive(pid: int, start: int) -> bool:
 def meant(pid: int, start: int) -> Iterator[int | None]:
     """Yield a pidfd of the very process that started then, None if that has ended. Raises :class:`OSError`.
 
-    Who has the pid is asked after the descriptor is there: whoever had it before and has it then is the one it means.
+    The pid's owner is checked after the descriptor is open: a process that had it before and has it then is the one.
     """
     try:
         descriptor = os.pidfd_open(pid)

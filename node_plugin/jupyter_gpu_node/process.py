@@ -59,7 +59,7 @@ async def supervise(tasks: Mapping[str, Coroutine[Any, Any, None]]) -> None:
     """Run all of ``tasks``, named, until SIGTERM or SIGINT; then cancel them, wait for them, and return.
 
     The first of them that raises or ends by itself ends the process (:func:`die`), as does an error in any other task
-    or thread that nobody handles, and an event loop that stands still.
+    or thread that is not handled, and an event loop that stands still.
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unhandled)
@@ -92,7 +92,7 @@ def alive() -> str:
 def die(why: str, error: BaseException | None = None) -> NoReturn:
     """Write down why, and end the process at once, whatever its other threads do."""
     try:
-        # standard error may be a pipe that nobody reads
+        # standard error may be a pipe that no process reads
         timer = threading.Timer(2, os._exit, (FAILED,))
         timer.daemon = True
         timer.start()

@@ -41,7 +41,7 @@ class PodView:
     """Bytes of GPU memory that the user wants each share to have, and no more."""
     version: str = ""
     problem: str = ""
-    """Why ``allocated`` cannot be read: then nothing is changed."""
+    """Reason why ``allocated`` cannot be read: then nothing is changed."""
 
 
 def holds(attached: Attached | None) -> bool:

@@ -83,7 +83,7 @@ class Searches:
             pod.sight = await self._eyes.search(uid, gpus, group)
             pod.search = Search(began, self._clock(), pod.sight.looked)
             _log.info("Pod %s has very many files open: to search it took %.1f s.", uid, self._clock() - began)
-        except OSError as error:  # whoever waits asks again
+        except OSError as error:  # the waiting callers ask again
             _log.warning("Pod %s cannot be searched: %s", uid, error)
             await asyncio.sleep(LEAST_REST)
         finally:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpu.model.view import GpuLoad
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded at the first question, not when a server starts
     from jupyter_gpu.model.details import ProcessUse, Rates, Reading
 
 SLOWDOWN = 90

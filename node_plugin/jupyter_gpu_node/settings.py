@@ -23,12 +23,12 @@ SLOT = "jupyter-gpu.io/slot"
 
 
 def _told(_value: Any, key: str) -> str:
-    """These differ from node to node, and the file is the same on all."""
+    """Refuse a value that differs from node to node: the file is the same on all."""
     raise strict.FieldError(f"{key!r} cannot be set: it comes from the environment of the pod.", key)
 
 
 def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
-    """The settings for this node; raises :class:`~jupyter_gpu.settings_file.SettingsError`."""
+    """Load the settings for this node; raises :class:`~jupyter_gpu.settings_file.SettingsError`."""
     settings = settings_file.read(path, Settings) if path else Settings()
     node = environment.get("NODE_NAME", "")
     if not node:
@@ -62,10 +62,10 @@ class Simulated:
     first_minor: int = bounded(40, least=40, most=63)
     """Minor number of the first one. Nodes that share a machine need numbers of their own."""
     nodes: Mapping[str, SimulatedNode] = field(default_factory=dict)
-    """By the name of the node, what is different there."""
+    """Differences by name of the node."""
 
     def on(self, node: str) -> tuple[int, int]:
-        """Number of simulated GPUs and first minor number of that node; raises :class:`ValueError`."""
+        """Return the number of simulated GPUs and first minor number of that node; raises :class:`ValueError`."""
         own = self.nodes.get(node, SimulatedNode())
         count = self.count if own.count is None else own.count
         first = self.first_minor if own.first_minor is None else own.first_minor
@@ -114,7 +114,7 @@ class Settings:
     simulated: Simulated | None = None
     """None: the node's real GPUs."""
     managed: Managed = field(default_factory=Managed)
-    """Which of them are ours; the others are left to whoever gives them away."""
+    """Choice of the GPUs that are ours; the others are left to other plugins."""
     driver: Driver = field(default_factory=Driver)
     cgroup: Path | None = None
     """Path at which this process sees the host's ``/sys/fs/cgroup``; None: where the kernel says."""
@@ -127,9 +127,9 @@ class Settings:
     """Labels (``key=value``) of pods of any namespace that may have GPUs open, if they are masters of the node anyhow
     (:mod:`.known_pods`)."""
     audit_seconds: float = bounded(5.0, least=0, most=3600)
-    """Time between two looks at who has GPUs open; 0: never."""
+    """Time between two looks for processes that have GPUs open; 0: never."""
     open_seconds: float = bounded(5.0, least=0, most=3600)
-    """Time between two looks at which of its GPUs a pod has open; 0: never. What two looks in a row find is told."""
+    """Time between two looks at which of its GPUs a pod has open; 0: never. What two looks in a row find counts."""
     inventory_seconds: float = bounded(10.0, least=0.1, most=3600)
     """Time between two looks at the GPUs."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)
@@ -176,7 +176,7 @@ class Settings:
 
     @property
     def kubelet_checkpoint(self) -> Path:
-        """The kubelet's own record of who has which device."""
+        """The kubelet's own record of devices and their owners."""
         return self.plugins / "kubelet_internal_checkpoint"
 
     @property
@@ -186,7 +186,7 @@ class Settings:
 
     @property
     def record(self) -> Path:
-        """The node plugin's own record of who has which slot."""
+        """The node plugin's own record of slots and their owners."""
         return self.state / "slots.json"
 
     @property
@@ -201,12 +201,12 @@ class Settings:
 
     @property
     def own_gpus(self) -> Path:
-        """Which GPUs this node ever had."""
+        """File of the GPUs that this node ever had."""
         return self.state / "gpus.json"
 
     @property
     def served(self) -> Path:
-        """Which shares the arbiter served last."""
+        """File of the shares that the arbiter served last."""
         return self.state / "served.json"
 
     @property
@@ -225,5 +225,5 @@ class Settings:
         return slots.names(self.slots)
 
     def slot_directory(self, slot: str) -> Path:
-        """On the host, what the container with that slot sees as ``/run/jupyter-gpu``."""
+        """Return the host's directory that the container with that slot sees as ``/run/jupyter-gpu``."""
         return self.run / "slots" / slot

@@ -31,11 +31,11 @@ class Figures:
 
 
 class ShareMetrics:
-    """Totals never fall: what an account gives back is not counted twice."""
+    """The metrics of shares. Totals never fall: what an account gives back is not counted twice."""
 
     def __init__(self) -> None:
         self.source: Callable[[], Iterable[Figures]] = tuple
-        """Tells the shares that are served now."""
+        """Function that returns the figures of the shares that are served now."""
         self._most: dict[tuple[str, str, str], int] = {}
 
     def collect(self) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
 """Time shares of this node's GPUs: the arbiter's server and the bouncer, fed from what the agent has in its hands.
 
-:meth:`Sharing.update` makes it so, from all pods at once: whoever opens a GPU has it called before, so that everybody
-else's terms are those of the pods' holdings by then. What cannot be made for one pod is that pod's problem alone. Until
+:meth:`Sharing.update` makes it so, from all pods at once: a step that opens a GPU calls it before, so that all other
+pods' terms are those of their holdings by then. What cannot be made for one pod is that pod's problem alone. Until
 the pods of this node are known what an earlier process served is served again, if the API server keeps us waiting for
 long; till then programs wait, and nothing is forgotten that an earlier process kept.
 """
@@ -43,7 +43,7 @@ T = TypeVar("T")
 Shown = tuple[tuple[str, ...], frozenset[str]]
 """Slots of a pod, and the GPUs whose shares they show."""
 Shares = Mapping[str, Mapping[str, Placed]]
-"""By GPU and pod."""
+"""Shares by GPU and pod."""
 _log = logging.getLogger(__name__)
 
 
@@ -353,13 +353,13 @@ class Sharing:
 
 
 def _heard(done: asyncio.Future[None]) -> None:
-    """It may end after our patience: then nobody else asks for its error."""
+    """Retrieve the error of work that ended after our patience: no other caller does."""
     if not done.cancelled():
         done.exception()
 
 
 def _pods(wanted: Shares, more: Iterable[Place], less: Collection[Place]) -> Mapping[str, set[str]]:
-    """By GPU the pods that the bouncer looks after."""
+    """Return, by GPU, the pods that the bouncer looks after."""
     found: dict[str, set[str]] = {}
     for gpu, uid in (*((gpu, uid) for gpu, by_pod in wanted.items() for uid in by_pod), *more):
         if (gpu, uid) not in less:

@@ -40,7 +40,8 @@ class PodStore(Store):
 def withdraw(directories: Iterable[Path], gpus: Collection[str]) -> None:
     """Remove everything these directories show of shares but those of ``gpus``. Blocks; raises :class:`OSError`.
 
-    Before somebody else gets such a GPU: who had all of it goes on without a server while that socket is there.
+    Call it before another pod gets such a GPU: one that had all of it goes on without a server while that socket is
+    there.
     """
     names = {name for gpu in gpus for name in (places.socket_name(gpu), places.file_name(gpu))}
     for directory in directories:

@@ -33,7 +33,7 @@ class Status(NamedTuple):
 
 
 def status_at(directory: int, path: bytes) -> Status | None:
-    """statx(2) of ``path`` below the open ``directory``, following links; None if there is nothing.
+    """Call statx(2) for ``path`` below the open ``directory``, following links; None if there is nothing.
 
     Takes what the kernel knows already: stat(2) would ask the server of a network or FUSE file system, which may
     never answer. Raises :class:`PermissionError` if the link may not be followed; a file that cannot tell what it is

@@ -83,7 +83,7 @@ class TakenShares:
 
 
 def _dated(found: Taken, member: Member | None) -> Taken:
-    """With the decision that an earlier process took it from: the one that was recorded before any step of ours."""
+    """Return it with the decision that an earlier process took it from: the one recorded before any step of ours."""
     if found.generation is not None or member is None or member.view is None or member.attached is None:
         return found
     return replace(found, generation=member.attached.observed_generation)

@@ -27,7 +27,7 @@ MOST = 4096
 
 
 def read(states: Iterable[Path]) -> Mapping[Key, ShareFile]:
-    """All shares in these state directories; of one that is there twice, what was written last."""
+    """Read all shares in these state directories; of one that is there twice, what was written last."""
     found: dict[Key, ShareFile] = {}
     for state in states:
         for own in homes(state):
@@ -86,7 +86,7 @@ def _server(path: Path) -> int | None:
 
 
 def _owner(folder: Path) -> int | None:
-    """User of a directory that is no link; None if there is none."""
+    """Return the user of a directory that is no link; None if there is none."""
     with contextlib.suppress(OSError):
         about = folder.lstat()
         return about.st_uid if stat.S_ISDIR(about.st_mode) else None

@@ -31,7 +31,7 @@ class Seen:
     written: int
     """Milliseconds since 1970."""
     rates: Rates | None
-    """Since the look before; None: there was none."""
+    """Rates since the look before; None: there was none."""
 
 
 class History:
@@ -42,7 +42,7 @@ class History:
         self._before: dict[Key, tuple[ShareFile, Rates | None]] = {}
 
     def look(self, files: Mapping[Key, ShareFile], now: int) -> tuple[Seen, ...]:
-        """All of them at ``now``, in milliseconds since 1970, by GPU and pod."""
+        """Return all shares as of ``now``, in milliseconds since 1970, by GPU and pod."""
         found = {key: self._rates(key, file) for key, file in files.items()}
         self._before = {key: (files[key], rate) for key, rate in found.items()}
         self._looked = now

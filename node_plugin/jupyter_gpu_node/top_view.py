@@ -39,7 +39,7 @@ class _Column:
     left: bool = False
 
     def row(self, number: int) -> str:
-        """The cell in that row, or the title above them, as wide as the column."""
+        """Return the cell in that row, or the title above them, as wide as the column."""
         text = self.title if number < 0 else self.cells[number]
         space = " " * max(0, self.width - length(text))
         return text + space if self.left else space + text
@@ -162,7 +162,7 @@ def _milli(share: ShareUse) -> str:
 
 
 def _bank(share: ShareUse, style: Style) -> str:
-    if share.allocated == MILLI_PER_GPU:  # who has all of the time need not save
+    if share.allocated == MILLI_PER_GPU:  # a share with all of the time need not save
         return ""
     full = round(4 * share.balance / share.cap) if share.cap else 0
     solid, empty = ("█", "░") if style.unicode else ("#", ".")

@@ -20,7 +20,7 @@ class Uplink:
         self._last: Reading | None = None
 
     def use(self) -> float | None:
-        """Share in use since the last call, 0 to 1; None: not known. Some reads of files that never block."""
+        """Return the share in use since the last call, 0 to 1; None: not known. Reads some files that never block."""
         before, self._last = self._last, self._read()
         return uplink_rules.use(before, self._last)
 

@@ -1,4 +1,4 @@
-"""Which GPUs a new pod gets, at the moment when it is bound to its node."""
+"""The GPUs of a new pod, assigned at the moment when it is bound to its node."""
 
 from __future__ import annotations
 

@@ -17,13 +17,13 @@ from .verdict import verdicts, wanted
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """Which nodes can take a pod, in the order asked. The reasons name no node, so that equal ones can be counted."""
+    """The nodes that can take a pod, in the order asked. Reasons name no node, so that equal ones can be counted."""
 
     fitting: tuple[str, ...]
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Why not now, by node; it may come free."""
+    """Reason why not now, by node; it may come free."""
     never: Mapping[str, str] = field(default_factory=dict)
-    """Why never, by node, whatever comes free."""
+    """Reason why never, by node, whatever comes free."""
 
 
 def filter_nodes(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> Filtered:

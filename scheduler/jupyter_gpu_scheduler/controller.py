@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class Controller:
-    """One process's; :meth:`lead` runs while it leads."""
+    """The controller of one process; :meth:`lead` runs while the process leads."""
 
     def __init__(
         self,

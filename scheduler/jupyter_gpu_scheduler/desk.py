@@ -168,7 +168,7 @@ class Prospect:
     owed: int = 0
     """Milli that it lacks; it starts with all or not at all."""
     refused: GpuError | None = None
-    """Why the node can never serve it."""
+    """Reason why the node can never serve it."""
 
 
 def prospect(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Prospect:

@@ -204,7 +204,7 @@ class _Handler(web.RequestHandler):
 
 
 class _Server(HTTPServer):
-    """Knows its connections."""
+    """An HTTP server that knows its connections."""
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
         """Prepare the server. ``HTTPServer`` calls this on construction, in place of ``__init__``."""
@@ -223,7 +223,7 @@ class _Server(HTTPServer):
 
 
 class ExtenderServer:
-    """Serves an :class:`Extender`."""
+    """The HTTP server of an :class:`Extender`."""
 
     def __init__(self, extender: Extender, settings: ExtenderSettings, metrics: Metrics) -> None:
         self._settings = settings

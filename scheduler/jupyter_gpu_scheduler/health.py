@@ -17,7 +17,7 @@ from .metrics import CONTENT_TYPE, Metrics
 from .settings import StatusSettings
 
 Check = Callable[[], str]
-"""Why something is not so, in words; empty: it is."""
+"""Function that says what is wrong, in words; empty: nothing is."""
 
 
 class _Probe(web.RequestHandler):

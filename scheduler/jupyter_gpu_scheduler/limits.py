@@ -1,4 +1,4 @@
-"""Which wishes can never be served, and why, in plain words."""
+"""Wishes that can never be served, and the reasons, in plain words."""
 
 from __future__ import annotations
 

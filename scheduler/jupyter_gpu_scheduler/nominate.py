@@ -1,4 +1,4 @@
-"""In which node's line a new pod waits that found no room.
+"""The choice of the node in whose line a new pod without room waits.
 
 It takes a ticket and stands in the line of exactly one node: the one with the best prospect. There it keeps back what
 it could use from those behind it. It stays there while that node can serve it at all, unless another one can serve it

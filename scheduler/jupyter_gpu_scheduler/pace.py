@@ -16,7 +16,7 @@ class Asked:
 
     requested: Requested | None
     fault: str = ""
-    """Why it can't be read."""
+    """Reason why it can't be read; empty: it can."""
 
     def less_than(self, other: Asked) -> bool:
         """Tell whether this wish gives something back and asks for nothing else."""

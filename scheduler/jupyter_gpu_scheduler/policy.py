@@ -43,11 +43,11 @@ ATTRIBUTES = (
 WITHOUT_WISH = frozenset(
     ("expected", "preference", "fragmentation", "cpu_free", "memory_free", "disk_free", "network_free")
 )
-"""Those that rate a place for a pod that wants no GPU yet."""
+"""Attributes that rate a place for a pod that wants no GPU yet."""
 WITHOUT_SLOT = WITHOUT_WISH - {"expected", "preference"}
-"""Those that rate a place for one that can never have any."""
+"""Attributes that rate a place for a pod that can never have any GPU."""
 WITH_WISH = frozenset(ATTRIBUTES) - {"expected"}
-"""Those that rate a place for one that wants some."""
+"""Attributes that rate a place for a pod that wants GPUs."""
 
 _COMMON = {
     "together": 2.0, "preference": 2.0, "network_free": 0.5, "local": 5.0, "left_for_others": 1.0, "expected": 20.0,
@@ -104,7 +104,7 @@ class Policy:
 
     name: str = "fgd"
     weights: Mapping[str, float] = field(default_factory=lambda: PRESETS["fgd"])
-    """By attribute; those not named weigh nothing."""
+    """Weights by attribute; those not named weigh nothing."""
     models: Mapping[str, float] = field(default_factory=dict)
     """Preference for GPUs by words of the model's name, 0 to 10; 5 for those not named."""
     workload: tuple[Kind, ...] = TYPICAL

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class Process:
-    """Made and run once, on one event loop."""
+    """The scheduler's process. Made and run once, on one event loop."""
 
     def __init__(self, kube: Kube, settings: Settings, environ: Mapping[str, str] = os.environ) -> None:
         self._kube = kube

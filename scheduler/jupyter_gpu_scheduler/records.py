@@ -66,7 +66,7 @@ class NodeRecord:
     network: float | None = None
     """Share of its uplink that is in use; ``None``: its plugin does not tell."""
     problem: str = ""
-    """Why its inventory can't be used."""
+    """Reason why its inventory can't be used; empty: it can."""
 
     def facts(self, used: Mapping[str, int]) -> NodeFacts:
         """Return the node's facts with what its pods use."""

@@ -31,7 +31,7 @@ class LeaseSettings:
     namespace: str = ""
     """Namespace of the Lease object; empty: the environment's ``POD_NAMESPACE``, else ``default``."""
     duration_seconds: float = bounded(15.0, least=1, most=600)
-    """Until another may take over from a leader that is silent. Default 15."""
+    """Seconds until another may take over from a leader that is silent. Default 15."""
     renew_seconds: float = bounded(10.0, least=0.5, most=600)
     """A leader that could not renew for so long stops leading; less than the duration. Default 10."""
     retry_seconds: float = bounded(2.0, least=0.1, most=60)
@@ -47,15 +47,15 @@ class ExtenderSettings:
     """The address at which kube-scheduler asks, and its TLS."""
 
     address: str = "127.0.0.1"
-    """To listen on; ``0.0.0.0`` or ``::`` for all, which needs certificates. Default 127.0.0.1."""
+    """Address to listen on; ``0.0.0.0`` or ``::`` for all, which needs certificates. Default 127.0.0.1."""
     port: int = bounded(8443, least=0, most=65535)
-    """To listen on; 0 takes a free one. Default 8443."""
+    """Port to listen on; 0 takes a free one. Default 8443."""
     certificate: Path | None = None
     """The server's certificate, PEM. Read again when the file changes."""
     key: Path | None = None
     """Its private key, PEM."""
     client_ca: Path | None = None
-    """Only clients with a certificate of this authority are answered, PEM."""
+    """Authority whose certificates clients must have, PEM."""
     client_names: tuple[str, ...] = ()
     """Common names of client certificates that are accepted; empty: every one of that authority."""
     endpoint_slice: str = ""
@@ -63,7 +63,7 @@ class ExtenderSettings:
     of that name. Empty: none.
     """
     deadline_seconds: float = bounded(3.0, least=0.1, most=60)
-    """For one answer, bind included; stay below kube-scheduler's ``httpTimeout`` (5 s by default). Default 3."""
+    """Seconds for one answer, bind included; less than kube-scheduler's ``httpTimeout`` (5 s by default). Default 3."""
     body_bytes: int = bounded(16 * 1024**2, least=1024, most=1024**3)
     """Largest request. Names of 5,000 nodes and a pod are about 150 kB. Default 16 MiB."""
 
@@ -88,9 +88,9 @@ class StatusSettings:
     """The address of ``/healthz``, ``/readyz`` and ``/metrics``, in plain HTTP."""
 
     address: str = "0.0.0.0"  # noqa: S104 the kubelet's probes come from the node
-    """To listen on. Default: all addresses."""
+    """Address to listen on. Default: all addresses."""
     port: int = bounded(8080, least=0, most=65535)
-    """To listen on; 0 takes a free one. Default 8080."""
+    """Port to listen on; 0 takes a free one. Default 8080."""
     metrics: bool = True
     """Whether ``/metrics`` is served, to any client that reaches the port. The probes always are. Default true."""
 
@@ -102,7 +102,7 @@ class WriteSettings:
     concurrent: int = bounded(16, least=1, most=512)
     """Writes on their way at once, one per pod. Default 16."""
     backoff_seconds: float = bounded(0.25, least=0.01, most=60)
-    """Before a failed write is tried again; doubles each time up to ``backoffMaxSeconds``. Default 0.25."""
+    """Seconds before a failed write is tried again; doubles each time up to ``backoffMaxSeconds``. Default 0.25."""
     backoff_max_seconds: float = bounded(10.0, least=0.01, most=600)
     """Default 10."""
 
@@ -126,9 +126,9 @@ class PrioritySettings:
     """The highest priority that wishes may use; a higher one counts as that."""
 
     default: int = bounded(9, least=0, most=9)
-    """In all namespaces that are not named. Default 9."""
+    """Highest priority in all namespaces that are not named. Default 9."""
     namespaces: Mapping[str, int] | None = bounded(None, least=0, most=9)
-    """By namespace."""
+    """Highest priority by namespace."""
 
     def cap(self, namespace: str) -> int:
         """Return the highest priority of one namespace."""
@@ -144,7 +144,7 @@ class Settings:
     ``{"name": "fgd" | "pack" | "spread", "weights"?, "models"?, "workload"?}``. Default fgd.
     """
     lease: LeaseSettings = LeaseSettings()
-    """Which replica leads."""
+    """Leader election."""
     extender: ExtenderSettings = ExtenderSettings()
     """The address at which kube-scheduler asks. Default: plain HTTP on 127.0.0.1:8443."""
     status: StatusSettings = StatusSettings()
@@ -154,7 +154,7 @@ class Settings:
     line: LineSettings = LineSettings()
     """The line of waiting pods."""
     priorities: PrioritySettings = PrioritySettings()
-    """Which priorities count. Default: all."""
+    """Highest priorities by namespace. Default: all priorities count."""
     namespaces: tuple[str, ...] = ()
     """Namespaces whose pods get GPUs; empty: all."""
     silence_seconds: float = bounded(300.0, least=1, most=3600)

@@ -33,7 +33,7 @@ Shape = tuple[Cell, ...]
 """The GPUs of a node, by index."""
 
 Grant = tuple[int, int]
-"""Which GPU of a shape, and how much of it in milli."""
+"""Index of a GPU in a shape, and the part of it in milli."""
 
 
 def shape_of(snapshot: ClusterSnapshot, node: str) -> Shape | None:

@@ -25,7 +25,7 @@ class Job:
 
     pod: PodState
     until: int | None = None
-    """It ends before the job of this number comes, counted from 0; ``None``: it stays."""
+    """Number of the job, counted from 0, before which this one ends; ``None``: it stays."""
 
 
 @dataclass(frozen=True, slots=True)

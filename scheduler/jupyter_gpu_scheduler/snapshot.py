@@ -50,11 +50,11 @@ class NodeFacts:
 
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     allocatable: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """By resource name: ``cpu`` in milli, ``memory`` and ``ephemeral-storage`` in bytes, ``jupyter-gpu.io/slot``."""
+    """Amounts by resource: ``cpu`` in milli, ``memory`` and ``ephemeral-storage`` in bytes, ``jupyter-gpu.io/slot``."""
     used: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Requests of the pods on it, by the same names; slots of pods in the snapshot are counted there anyway."""
     schedulable: bool = True
-    """False: cordoned; it takes no new pods, and those it has go on."""
+    """Whether it takes new pods; False: cordoned, and the pods it has go on."""
     network: float | None = None
     """Share of its network that is in use, 0 to 1; ``None``: not known."""
     outside: frozenset[str] = frozenset()
@@ -78,7 +78,7 @@ class PodState:
     lacks: frozenset[str] = frozenset()
     """uuids of GPUs of its node that it can never use: they came after its containers were created."""
     gone: bool = False
-    """It is being deleted or it finished: it wants nothing and gets nothing, but holds what it has. While it is being
+    """Whether it is being deleted or finished: it wants and gets nothing, but holds what it has. While it is being
     deleted its programs run, and what was allocated to it may be opened any moment."""
     finished: bool = False
     """No program of it will ever run again, so what was allocated is void; it holds what its ``attached`` still names.
@@ -104,7 +104,7 @@ class PodState:
     cap: int = HIGHEST
     """The highest priority that its namespace may use."""
     fault: str = ""
-    """Why its wish can't be read, in a sentence; such a pod gets no node, and a running one keeps what it has."""
+    """Sentence on why its wish can't be read; such a pod gets no node, and a running one keeps what it has."""
     rank: Rank = field(init=False, repr=False, compare=False)
     """Sorts pods into the order in which they are served: priority, then ticket, then age."""
 

@@ -52,7 +52,7 @@ class _Place:
     left: int
     """Slots."""
     why: str
-    """Why it has none."""
+    """Reason why it has no slot."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,9 +51,9 @@ class PreemptQuestion:
     pod: Mapping[str, Any]
     """Its JSON."""
     victims: Mapping[str, tuple[str, ...]]
-    """By node, the uids of those that kube-scheduler would end there."""
+    """UIDs of the pods that kube-scheduler would end, by node."""
     violations: Mapping[str, int]
-    """By node, how many disruption budgets that would break; said again in the answer."""
+    """Number of disruption budgets that this would break, by node; repeated in the answer."""
 
 
 def read_question(body: bytes, most: int) -> Question:

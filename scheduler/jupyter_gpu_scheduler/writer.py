@@ -36,7 +36,7 @@ class Outcome:
     found: Mapping[str, Any] | None = None
     """The pod as it is now, where that is known."""
     message: str = ""
-    """Why it was refused."""
+    """Reason why it was refused."""
 
 
 class Writer:

@@ -1,4 +1,4 @@
-"""The kubelet's own record of who has which device. Pure.
+"""The kubelet's own record of devices and their owners. Pure.
 
 The only place on a node, before Kubernetes 1.36, that joins a device with the uid of its pod. The format is the
 kubelet's private matter, without a version: whatever looks different is left out, and what is no such record at all
@@ -59,6 +59,6 @@ def _paths(text: Any) -> frozenset[str] | None:
 
 
 def _devices(ids: Any) -> list[str]:
-    """By NUMA node since Kubernetes 1.20, a plain list before."""
+    """Return the ids, which are by NUMA node since Kubernetes 1.20, a plain list before."""
     groups = list(ids.values()) if isinstance(ids, Mapping) else [ids]
     return [item for group in groups if isinstance(group, list) for item in group if isinstance(item, str)]

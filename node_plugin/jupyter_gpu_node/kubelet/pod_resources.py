@@ -26,14 +26,14 @@ class PodResourcesError(Exception):
 
 
 class PodResources:
-    """Asks the kubelet behind ``socket``. Every question makes its own connection: the kubelet may have come anew."""
+    """The client of the kubelet behind ``socket``. Each question makes a connection: the kubelet may have restarted."""
 
     def __init__(self, socket: Path, *, timeout: float = 5.0) -> None:
         self._socket = socket
         self._timeout = timeout
 
     async def list(self, resource: str) -> tuple[Listed, ...]:
-        """All containers that have devices of ``resource``; raises :class:`PodResourcesError`."""
+        """Return all containers that have devices of ``resource``; raises :class:`PodResourcesError`."""
         return listed(await self._answer(), resource)
 
     async def others(self, resource: str) -> tuple[Given, ...]:

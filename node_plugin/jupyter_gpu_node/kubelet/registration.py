@@ -1,4 +1,4 @@
-"""Tells the kubelet that there is a plugin for slots."""
+"""Registration of the plugin for slots with the kubelet."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Grant:
     until: int
     turn: int
     once: bool = False
-    """It may start one thing only (:class:`Rule`)."""
+    """Whether it may start one launch only (:class:`Rule`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """``amount`` microseconds of GPU time that were saved at the moment ``at``."""
+    """A deposit of ``amount`` microseconds of GPU time, saved at the moment ``at``."""
 
     amount: int
     at: int
 
 
 class Bank:
-    """Never holds more than ``cap``. A deposit can be spent before ``at + expiry``, not at that moment any more."""
+    """The savings of one share, at most ``cap``. A deposit can be spent before ``at + expiry``, not at that moment."""
 
     def __init__(self, cap: int, expiry: int, deposits: Iterable[Deposit] = ()) -> None:
         self.cap = cap

@@ -30,7 +30,7 @@ class Usage:
     use: float
     """Part of its earnings that it used lately."""
     reason: str
-    """Why the effective milli is what it is."""
+    """Reason for the effective milli."""
     sharing: int
     """Number of shares on the GPU."""
     running: bool

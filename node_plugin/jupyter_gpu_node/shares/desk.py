@@ -62,7 +62,7 @@ class Share:
 
     name: str
     key: str
-    """With the arbiter: another one for a share that comes again while the old one drains."""
+    """Name with the arbiter: another one for a share that comes again while the old one drains."""
     terms: Terms
     effective: int
     pool: Pool
@@ -110,20 +110,20 @@ class Seat(NamedTuple):
 
 
 class Send(NamedTuple):
-    """``message`` is for that client."""
+    """A message for that client."""
 
     client: Client
     message: FromServer
 
 
 class Close(NamedTuple):
-    """Nothing more is for that client; it has left already."""
+    """The end of messages for that client; it has left already."""
 
     client: Client
 
 
 class Late(NamedTuple):
-    """These clients were asked for the GPU at ``since``, and the grace is over."""
+    """Notice that these clients were asked for the GPU at ``since``, and the grace is over."""
 
     share: str
     since: int

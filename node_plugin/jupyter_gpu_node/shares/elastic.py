@@ -73,7 +73,7 @@ class Standing:
     lowest: int = 0
     """The same for its peak below ``shrink``."""
     reason: str = ""
-    """Why it has what it has, in words for its user."""
+    """Reason for its milli, in words for its user."""
 
     @property
     def use(self) -> float:

@@ -27,12 +27,12 @@ PATIENCE = 200_000
 PAUSE = 2_000
 """Microseconds in which what was asked back is given back if it waits for nothing."""
 SAVED = 200_000
-"""By so much one that comes back from rest is ahead of the others: microseconds of whole GPUs."""
+"""Lead over the others of a pod that comes back from rest: microseconds of whole GPUs."""
 LOOK = 1_000
 """Microseconds between two looks where time alone changes which pod may begin."""
 
 Seats = Mapping[str, Mapping[str, Seat]]
-"""By pod and GPU."""
+"""Seats by pod and GPU."""
 
 
 class Place(Protocol):

@@ -1,4 +1,4 @@
-"""Which process of a container is its Jupyter server: by its place among the processes, not by what came first. Pure.
+"""Detection of a container's Jupyter server: by its place among the processes, not by what came first. Pure.
 
 The server is what a container was started for: its first process, or a descendant of that (behind ``tini``, a shell, or
 the supervisor of the image). All that users run, it has started later: kernels, terminals, and what these left behind.

@@ -34,7 +34,7 @@ class Account:
     switching: int
     """Its part of what changes of hands cost."""
     waited: int
-    """With demand and without the GPU."""
+    """Time with demand and without the GPU."""
     throttled: int
     """The part of it in which neither quantum nor bank was left."""
     lost: int
@@ -141,7 +141,7 @@ class Ledger:
         self._turn = (self._turn[0] + quantum, self._turn[1] + late)
 
     def refund(self, most: int) -> int:
-        """Refund, at a turn's end, up to ``most`` of it: the cost of the switch. Return how much of that it had paid."""
+        """Refund up to ``most`` of a turn at its end, the cost of the switch. Return how much it had paid of that."""
         (paid, late), self._turn = self._turn, (0, 0)
         first = min(most, late)
         second = min(most - first, paid)

@@ -16,7 +16,7 @@ class Pool:
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
         self.used = 0
-        """By all processes."""
+        """Bytes used by all processes."""
         self._sizes: dict[Hashable, int] = {}
 
     def size(self, process: Hashable) -> int:

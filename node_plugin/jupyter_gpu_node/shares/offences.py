@@ -150,7 +150,7 @@ class Record:
     since: int = 0
     """Time when they were stopped."""
     avoiders: Processes = frozenset()
-    """Those of the processes seen that never ask."""
+    """Observed processes that never ask."""
     kept: int = 0
     """Time until when these run in its turns only; 0: they run as they like."""
     between: bool = False
@@ -158,7 +158,7 @@ class Record:
     rests: int = 0
     """Number of looks in a row that saw nothing of them since they are kept so."""
     taken: str = ""
-    """Why it was taken away."""
+    """Reason why it was taken away; empty: it was not."""
 
     def counts(self, now: int, penalties: Penalties) -> float:
         """Return the present weight of its strikes."""

@@ -1,4 +1,4 @@
-"""Which processes of one pod are one program: a notebook's or a terminal's, with all that they started. Pure.
+"""Programs of one pod, by their processes: a notebook's or a terminal's, with all that they started. Pure.
 
 Training with one process for each GPU (``torchrun``, ``mpirun``) has a parent that started them. A kernel and a
 terminal are children of the Jupyter server, and what is below one of these belongs together. Sessions and process

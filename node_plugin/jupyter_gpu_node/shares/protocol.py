@@ -34,7 +34,7 @@ class Malformed(ValueError):
 
 
 class Ask(NamedTuple):
-    """The process has work."""
+    """The message that the process has work."""
 
     want: int = 0
     """Microseconds that it will take as measured; 0: not known."""
@@ -43,7 +43,7 @@ class Ask(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Everything let through has ended. Gives the lease back, or says the demand alone."""
+    """The message that everything let through has ended. It gives the lease back, or says the demand alone."""
 
     want: int | None = None
     """Microseconds still wanted, 0 for not known; None: no demand."""
@@ -65,32 +65,32 @@ class Need(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """May launch; the same number again extends."""
+    """Permission to launch; the same number again extends."""
 
     time: int
     """Microseconds from the receipt; :data:`FOREVER` for a whole GPU."""
     number: int
     once: bool = False
-    """For one launch: the gate lets no more through in this lease."""
+    """Whether it is for one launch: the gate lets no more through in this lease."""
     ahead: bool = False
     """Whether no other share would wait for what is queued: then as much as the gate likes. Not with ``once``."""
 
 
 class Revoke(NamedTuple):
-    """Drain, then send :class:`Done`."""
+    """The request to drain, then send :class:`Done`."""
 
     number: int
 
 
 class Memory(NamedTuple):
-    """Answer to :class:`Need`; comes also when the limit changes."""
+    """The answer to :class:`Need`; comes also when the limit changes."""
 
     size: int
     """Bytes that this process may have in all."""
     limit: int
     """Limit of the share in bytes; :data:`NO_LIMIT`: none."""
     used: int
-    """By all processes of the share."""
+    """Bytes used by all processes of the share."""
 
 
 FromClient = Ask | Done | Need
@@ -153,7 +153,7 @@ _FROM_SERVER: Mapping[int, Callable[[int, int, int], FromServer]] = {GRANT: _gra
 
 
 class Stream(Generic[M]):
-    """Cuts what comes from one end into messages."""
+    """A parser that cuts the bytes from one end into messages."""
 
     def __init__(self, readers: Mapping[int, Callable[[int, int, int], M]]) -> None:
         self._readers = readers

@@ -42,8 +42,10 @@ def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[P
 
 
 class Proxy:
-    """For one share; it asks ``after`` so many seconds. ``turn`` is called when it gets the GPU, ``over`` when it has
-    had it, but not after a :meth:`close` or :meth:`release`. Raises :class:`LookupError` if there is no such share.
+    """A stand-in that asks for one turn of a share whose processes are stopped.
+
+    It asks after ``after`` seconds. ``turn`` is called when it gets the GPU, ``over`` when it has had it, but not after
+    a :meth:`close` or :meth:`release`. Raises :class:`LookupError` if there is no such share.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ KEEP = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ShareFile:
-    """Its contents."""
+    """The contents of a share's file."""
 
     share: ShareUse
     """``expires`` counts from the moment of writing."""

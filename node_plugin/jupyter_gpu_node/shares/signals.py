@@ -1,4 +1,4 @@
-"""Stops processes, lets them run again, and ends them. It blocks: for a thread.
+"""Signals that stop processes, let them run again, and end them. It blocks: for a thread.
 
 A pid that was given to another process is never signalled (:func:`jupyter_gpu_node.proc.meant`).
 """

@@ -20,7 +20,7 @@ from .timing import Timing
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``jobs`` are (moment, GPU time), by moment; microseconds."""
+    """A simulated program. ``jobs`` are (moment, GPU time), by moment; microseconds."""
 
     milli: int
     jobs: Sequence[tuple[int, int]]
@@ -28,7 +28,7 @@ class Program:
     depth: int = 2
     """Kernels in flight: what is in flight cannot be taken back."""
     silent: bool = False
-    """It does not say for how long it will need the GPU."""
+    """Whether it does not say for how long it will need the GPU."""
     again: int | None = None
     """Whenever it has nothing left to do, its last job comes again so much later: training that waits for results."""
 
@@ -58,7 +58,7 @@ class _State:
     start: int = 0
     """Time when it could run its next kernel."""
     plan: int = 0
-    """Only the last plan of when it gives back holds."""
+    """Number of the last plan of when it gives back; only that one holds."""
     turns: list[tuple[int, int]] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
@@ -72,7 +72,7 @@ class _State:
 
 
 class Simulation:
-    """``handover``: from an order of the arbiter until the program acts on it."""
+    """The simulation of programs on one GPU. ``handover``: time from an arbiter's order until a program acts on it."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class Entry:
     file: ShareFile
     deposits: tuple[Deposit, ...]
     now: int
-    """By the clock of the deposits."""
+    """Present time, by the clock of the deposits."""
     public: bool = True
     """Whether the copy that the pod sees is to be written."""
     own: bool = True
@@ -43,7 +43,7 @@ class Entry:
 
 
 class Store:
-    """``state``: a directory of the node that no pod sees; the own copies are below ``shares`` there, by GPU."""
+    """The files of shares. ``state``: a directory that no pod sees, with the own copies below ``shares``, by GPU."""
 
     def __init__(self, state: Path) -> None:
         self._state = state

@@ -24,7 +24,7 @@ from .process import Process
 COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.usage_by_process")
 MAX_ANSWER = 64 * 1024
 Uses = Mapping[int, int]
-"""By pid, microseconds of GPU time."""
+"""Microseconds of GPU time by pid."""
 
 
 class Reader(Protocol):
@@ -86,7 +86,7 @@ class NvmlReader:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.note = ""
-        """Why nothing is known, if so."""
+        """Reason why nothing is known, if so."""
         self._leave = leave
         self._deadline = deadline
         self._retry = retry

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """Stops processes and continues them, as :mod:`.signals` does, under such watch. It blocks: for one thread."""
+    """The watchdog: stops and continues processes as :mod:`.signals` does, watched. It blocks: for one thread."""
 
     def __init__(self, python: str = sys.executable) -> None:
         self.deputy = Deputy(_ACT, python)
