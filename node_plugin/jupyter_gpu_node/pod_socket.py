@@ -49,7 +49,7 @@ class PodSockets:
 
     @property
     def servers(self) -> frozenset[Process]:
-        """The Jupyter servers, one of each container at most (:mod:`~.shares.jupyter_server`): others can connect, too."""
+        """The Jupyter servers, at most one of each container (see :mod:`~.shares.jupyter_server`)."""
         found = (jupyter_server.server(known.values()) for known in self._known.values())
         return frozenset(one for one in found if one is not None)
 
