@@ -194,7 +194,7 @@ class Sharing:
         self.taken.forget(uid)
         self.changed()
 
-    # -- what is told --------------------------------------------------------------------------------------------------
+    # -- what is reported ----------------------------------------------------------------------------------------------
 
     async def answer(self, uid: str) -> Mapping[str, Any]:
         """Return for the pod why its shares are not enforced, empty if they are, and which were taken away."""

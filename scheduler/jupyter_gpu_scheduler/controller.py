@@ -252,7 +252,7 @@ class Controller:
             self._mirror.mark(node)
         self._waiting.enqueue(uid)
 
-    # --- what is told -------------------------------------------------------------------------------------------------
+    # --- what is reported ---------------------------------------------------------------------------------------------
 
     def _hear(self, uid: str) -> None:
         """Handle a new or changed pod."""

@@ -98,7 +98,7 @@ def listen(directory: Path, gpu: str) -> socket.socket:
         found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             found.bind(f"/proc/self/fd/{folder}/{name}")
-            os.chmod(name, 0o666, dir_fd=folder)  # noqa: S103 - who may use it is checked for each connection
+            os.chmod(name, 0o666, dir_fd=folder)  # noqa: S103 - each connection is checked
             found.listen(BACKLOG)
         except BaseException:
             found.close()

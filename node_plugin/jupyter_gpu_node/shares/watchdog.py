@@ -18,7 +18,7 @@ from ..deputy import Deputy
 from . import signals
 from .process import Process
 
-# pidfd first, then the look who that is: as proc.meant does it
+# pidfd first, then the look which process that is: as proc.meant does it
 _ACT = """
 import os, signal
 def act(process):
