@@ -22,7 +22,10 @@ BOOKS = "jupyter_gpu_books"
 
 
 class Books:
-    """Of one server, from its start on. ``interval``: seconds between two samples; ``clock`` never goes back."""
+    """The account of one server, from its start on.
+
+    ``interval``: seconds between two samples; ``clock`` never goes back.
+    """
 
     def __init__(self, backend: Backend, interval: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._interval = clock, interval
@@ -32,7 +35,7 @@ class Books:
         self._unsubscribe = backend.subscribe(self._see)
 
     def hear(self, sample: Sample) -> None:
-        """Count a sample that was taken for somebody else."""
+        """Count a sample that was taken for others."""
         self._account = accounting.sampled(self._account, sample, self._clock(), self._interval)
 
     def usage(self) -> Usage:
@@ -50,7 +53,7 @@ class Books:
 
 
 class UsageHandler(ApiHandler):
-    """What this server used since it started."""
+    """The use of GPUs since this server started."""
 
     _track_activity = False
 

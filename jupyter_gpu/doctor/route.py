@@ -14,7 +14,7 @@ STATE_DIR = "jupyter_gpu_state_dir"
 
 
 class FactsHandler(ApiHandler):
-    """What ``jupyter gpu doctor`` asks the server for."""
+    """The facts that ``jupyter gpu doctor`` asks the server for."""
 
     _track_activity = False
 

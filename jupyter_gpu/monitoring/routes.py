@@ -24,9 +24,9 @@ MACHINE = "jupyter_gpu_machine"
 """The same, of the whole machine."""
 MACHINE_SECONDS = 1.0
 SHOW_MACHINE = "jupyter_gpu_show_machine"
-"""What of other servers this server's users may see."""
+"""Key of the detail in which this server's users may see other servers."""
 PAGE_OPTION = "jupyterGpuMachine"
-"""By which pages know whether there is anything to see."""
+"""Option by which pages know whether there is anything to see."""
 
 
 class DetailsHandler(ApiHandler):
@@ -37,7 +37,7 @@ class DetailsHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """No older than some seconds. Nothing is measured unless somebody asks."""
+        """Answer with details no older than some seconds. Nothing is measured unless somebody asks."""
         viewers = await self.viewers()
         found = self.settings.get(DETAILS)
         if not isinstance(found, Recent):
@@ -54,7 +54,7 @@ class MachineHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """As far as the administrator lets users see it."""
+        """Answer with what the administrator lets users see."""
         viewers = await self.viewers()
         shown = self.settings[SHOW_MACHINE]
         if shown == "nobody":

@@ -2,7 +2,9 @@
 
 It takes a ticket and stands in the line of exactly one node: the one with the best prospect. There it keeps back what
 it could use from those behind it. It stays there while that node can serve it at all, unless another one can serve it
-now and that one can't. Ticket and nomination are in the pod's own ``allocated``, without shares.
+now and that one can't, or lacks less of what it wants without more pods before it: who was sent away while a node was
+gone goes back. Each such move leaves less to wait for, so they come to an end. Ticket and nomination are in the pod's
+own ``allocated``, without shares.
 
 It is nominated only to nodes that kube-scheduler offered for it last: it would be put onto no other. Where its node
 will not do any more and no other that was offered will, it keeps its ticket and stands in no line until kube-scheduler
@@ -92,18 +94,33 @@ def may_go(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
 def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy: Policy) -> str | None:
     """Return the best node to wait on: one where it fits, else where it lacks least, in the shortest line, by score.
 
-    A nominated pod stays where it is, unless it fits elsewhere and not there.
+    From the node that it is nominated to it moves only where it fits, or lacks less behind no more pods: otherwise all
+    that wait would follow every GPU that comes free.
     """
     known = standings(snapshot, pod)
-    prospects: dict[tuple[bool, bool, int, int], list[str]] = {}
-    for name in names:
-        found, place = verdict(snapshot, pod, name, known)
-        if not found.never and snapshot.gpus(name) is not None and acceptable(pod, snapshot.facts(name)):
-            rank = (not found.fits, name != pod.nominated, found.owed, place)
-            prospects.setdefault(rank, []).append(name)
-    if not prospects:
+    found = {
+        name: verdict(snapshot, pod, name, known)
+        for name in names
+        if snapshot.gpus(name) is not None and acceptable(pod, snapshot.facts(name))
+    }
+    able = {name: (not one.fits, one.owed, place) for name, (one, place) in found.items() if not one.never}
+    if not able:
         return None
-    return min(prospects[min(prospects)], key=lambda name: (-rate(snapshot, pod, name, policy), name))
+    here = able.get(pod.nominated)
+    better = {name: rank for name, rank in able.items() if here is None or _is_better(rank, here)}
+    if here is not None and not better:
+        return pod.nominated
+    least = min(better.values())
+    return min(
+        (name for name, rank in better.items() if rank == least),
+        key=lambda name: (-rate(snapshot, pod, name, policy), name),
+    )
+
+
+def _is_better(there: tuple[bool, int, int], here: tuple[bool, int, int]) -> bool:
+    """Tell whether a pod is better off there: by whether it does not fit, what it lacks and how many come before it."""
+    (late, owed, before), (late_here, owed_here, before_here) = there, here
+    return late < late_here or (late == late_here and owed < owed_here and before <= before_here)
 
 
 def _later(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str]) -> bool:

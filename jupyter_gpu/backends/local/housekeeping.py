@@ -29,7 +29,7 @@ class World:
     unreadable: frozenset[str]
     """Uids of pods that live and whose records cannot be read."""
     repairs: tuple[str, ...]
-    """What was put right, in plain words."""
+    """Repairs that were made, in plain words."""
 
     @property
     def dead(self) -> tuple[Neighbour, ...]:
@@ -49,7 +49,7 @@ def tidy(store: Store, session: Session, found: Contents, own: str) -> World:
 
 
 def _damaged(store: Store, session: Session, found: Contents, own: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Pods that have a socket but no readable record, or a record that is none."""
+    """Find pods that have a socket but no readable record, or a record that is none."""
     suspects = (found.damaged.keys() | found.sockets - found.entries.keys()) - {own}
     if not suspects:
         return frozenset(), ()
@@ -75,11 +75,10 @@ def reap(
     excuses: Excuses,
     groups: Path | None,
 ) -> tuple[frozenset[str], frozenset[int]]:
-    """Uids of the dead pods of which nothing is left, their files removed where that is allowed; and what is left.
+    """Bury the dead pods of which nothing is left, with their files where that is allowed.
 
-    That is pids of the others, see :func:`~.neighbours.remains`, whose end is a reason to try again.
-
-    ``groups``: where the group of a pod is that was killed before it could tell; beside our own.
+    Returns their uids, and what is left: pids of the others, see :func:`~.neighbours.remains`, whose end is a reason to
+    try again. ``groups``: where the group of a pod is that was killed before it could tell; beside our own.
     """
     gone = []
     left: frozenset[int] = frozenset()

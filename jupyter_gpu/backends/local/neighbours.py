@@ -27,18 +27,18 @@ class Neighbour:
 
     record: Record
     owner: int
-    """User id of whoever owns the record."""
+    """User id of the record's owner."""
     dead: bool
     """Its server is gone; what it held is free once nothing of it is left."""
 
     @property
     def uid(self) -> str:
-        """Of the pod."""
+        """Uid of the pod."""
         return self.record.uid
 
     @property
     def place(self) -> Place:
-        """Where its processes are. Only root makes groups, so only root is believed about them."""
+        """Place of its processes. Only root makes groups, so only root is believed about them."""
         record = self.record
         return Place.at(self.uid, record.place) if self.owner == 0 and record.place else Place(self.uid)
 
@@ -49,7 +49,7 @@ class Neighbour:
 
 
 def survey(entries: Mapping[str, Entry], own: str) -> tuple[Neighbour, ...]:
-    """All other pods, by uid; without those of another boot, which hold nothing."""
+    """Return all other pods, by uid; without those of another boot, which hold nothing."""
     return tuple(
         Neighbour(entry.record, entry.owner, _dead(entry))
         for uid, entry in sorted(entries.items())
@@ -58,7 +58,7 @@ def survey(entries: Mapping[str, Entry], own: str) -> tuple[Neighbour, ...]:
 
 
 def void(record: Record) -> bool:
-    """Whether all of it ended with an earlier boot."""
+    """Tell whether all of it ended with an earlier boot."""
     return record.boot != boot()
 
 
@@ -70,7 +70,7 @@ def _dead(entry: Entry) -> bool:
 
 
 def _forged(entry: Entry) -> bool:
-    """Whether it names a server of another user: nobody keeps GPUs with a process that is not theirs."""
+    """Tell whether it names a server of another user: no pod keeps GPUs with a process that is not its owner's."""
     found = users(entry.record.server.pid)
     return entry.owner != 0 and bool(found) and entry.owner not in found
 
@@ -78,10 +78,10 @@ def _forged(entry: Entry) -> bool:
 def states(
     neighbours: Iterable[Neighbour], own: Mapping[str, int], overdue: Callable[[Allocated | None], bool]
 ) -> tuple[PodState, ...]:
-    """The others as the scheduler sees them, beside a pod that holds ``own`` milli by uuid.
+    """Return the others as the scheduler sees them, beside a pod that holds ``own`` milli by uuid.
 
     What they were promised counts as in their hands already: a decision may take it away again, but only their own
-    server can carry that out, and until that is written nobody else gets it. What is claimed beyond the whole of a
+    server can carry that out, and until that is written no other pod gets it. What is claimed beyond the whole of a
     GPU is not believed, so a false record cannot take a GPU from a pod that has it. ``overdue``: whether a pod with
     that place in line has waited for too long. Its word for it counts as much as its priority, which it chooses too.
     """
@@ -120,7 +120,7 @@ def _state(neighbour: Neighbour, own: Mapping[str, int], left: dict[str, int]) -
 
 
 def unknown(gpus: Iterable[Gpu], others: Iterable[PodState], own: Mapping[str, int]) -> PodState:
-    """A stand-in for pods whose records are damaged: nobody knows what they hold, so it is all that is left."""
+    """Return a stand-in for pods with damaged records: what they hold is unknown, so it is all that is left."""
     rest = {gpu.uuid: MILLI_PER_GPU - own.get(gpu.uuid, 0) for gpu in gpus}
     for other in others:
         for uuid, milli in other.held.items():
@@ -131,7 +131,7 @@ def unknown(gpus: Iterable[Gpu], others: Iterable[PodState], own: Mapping[str, i
 
 
 def sharers(neighbours: Iterable[Neighbour]) -> dict[str, tuple[Place, ...]]:
-    """By uuid, where the pods are that may rightfully have it open."""
+    """Return by uuid the places of the pods that may rightfully have it open."""
     found: dict[str, tuple[Place, ...]] = {}
     for neighbour in neighbours:
         for uuid in neighbour.held:
@@ -140,7 +140,7 @@ def sharers(neighbours: Iterable[Neighbour]) -> dict[str, tuple[Place, ...]]:
 
 
 def families(neighbours: Iterable[Neighbour], gpus: Iterable[str], own: Record) -> dict[str, tuple[Family, ...]]:
-    """By uuid of ``gpus``, the pods that may rightfully have it open: this one every one of them."""
+    """Return by uuid of ``gpus`` the pods that may rightfully have it open: this one every one of them."""
     me = Family(own.server, os.geteuid())
     found: dict[str, tuple[Family, ...]] = dict.fromkeys(gpus, (me,))
     for neighbour in neighbours:
@@ -152,9 +152,9 @@ def families(neighbours: Iterable[Neighbour], gpus: Iterable[str], own: Record) 
 def remains(
     dead: Neighbour, gpus: Mapping[str, Gpu], sharing: Mapping[str, Sequence[Place]], excuses: Excuses
 ) -> frozenset[int]:
-    """Pids of what is left of a dead pod: processes of it, and those who may have a GPU from it.
+    """Return the pids of what is left of a dead pod: its processes, and others that may have a GPU from it.
 
-    ``gpus``: all that were ever seen. ``sharing``: by uuid, where other pods that have it are. ``excuses``: those of
+    ``gpus``: all that were ever seen. ``sharing``: by uuid, places of other pods that have it. ``excuses``: those of
     the machine; the record tells its own.
     """
     if left := dead.place.processes():
