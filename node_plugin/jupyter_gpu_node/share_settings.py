@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Layer = Mapping[str, Mapping[str, Any]]
-"""By section what is different."""
+"""Differences by section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class ShareSettings:
     """All that was set about time sharing."""
 
     enforce: bool = True
-    """False: containers that are created from now on get no gate."""
+    """Whether containers that are created from now on get the gate."""
     part_memory: bool = False
     """A share never gets more of a GPU's memory than of its time, whatever its user asks for."""
     base: Layer = field(default_factory=dict)
