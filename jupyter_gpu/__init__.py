@@ -81,7 +81,7 @@ _METHODS = frozenset({name for name in __all__ if name[0].islower()} - {"gpu"} |
 
 
 def __getattr__(name: str) -> Any:
-    """``import jupyter_gpu as gpu`` works like ``from jupyter_gpu import gpu``."""
+    """Make ``import jupyter_gpu as gpu`` work like ``from jupyter_gpu import gpu``."""
     if name == "gpu":
         from .kernel import gpu
 
@@ -120,7 +120,7 @@ def _find_version() -> str:
 
 
 def _repr_mimebundle_(include: object = None, exclude: object = None) -> Any:
-    """What a cell that ends with the module shows: the same as for `gpu`."""
+    """Show in a cell that ends with the module the same as for `gpu`."""
     return __getattr__("gpu")._repr_mimebundle_(include=include, exclude=exclude)
 
 
@@ -135,14 +135,14 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext jupyter_gpu``: the magic ``%gpu``, where the kernel's server has not put it there already."""
+    """Register the magic ``%gpu`` at ``%load_ext jupyter_gpu``, where the kernel's server has not done so."""
     from . import magic
 
     magic.register(shell)
 
 
 def _guard() -> None:
-    """In a program of a notebook whose start could not be prepared: keep CUDA from looking for GPUs too early."""
+    """Keep CUDA from looking for GPUs too early, in a program of a notebook whose start could not be prepared."""
     import os
 
     if os.environ.get("JUPYTER_GPU_ATTACHED"):

@@ -1,4 +1,4 @@
-"""What a server used: for how long it held which GPU, and how much of that time it was busy. Pure.
+"""The account of a server's use: how long it held which GPU, and how much of that time it was busy. Pure.
 
 Held time is counted from the changes of the view, and is exact. Busy time is known of a time share by the account that
 its node keeps of it, and of a whole GPU only while somebody watched (a panel, ``jupyter gpu watch``), since only then
@@ -21,20 +21,20 @@ if TYPE_CHECKING:  # loaded with the first GPU that is held, not when a server s
 
 _HELD = frozenset({GpuState.ATTACHED, GpuState.DRAINING, GpuState.UNHEALTHY})
 _LONGEST = 2.0
-"""Of which a sample speaks at most, in intervals: after a pause it does not speak of the pause."""
+"""Longest time that a sample stands for, in intervals: after a pause it does not stand for the pause."""
 _US = 1_000_000
 
 
 class Account(NamedTuple):
-    """Of one server; each change makes a new one. Times are in seconds, on a clock that the caller has."""
+    """The account of one server; each change makes a new one. Times are in seconds, on a clock that the caller has."""
 
     at: float
-    """Until when is counted."""
+    """Time up to which it is counted."""
     holding: Mapping[str, int] = MappingProxyType({})
     """Milli of each GPU that is held now."""
     uses: Mapping[str, GpuUse] = MappingProxyType({})
     sampled: float | None = None
-    """When the last sample was taken."""
+    """Time of the last sample."""
     shares: Mapping[str, ShareUse] = MappingProxyType({})
     """The node's account of each share that is held, as it was seen last."""
 

@@ -225,7 +225,7 @@ class GpuExtension(ExtensionApp):
 
     @property
     def points(self) -> int:
-        """Of how many samples the history tells."""
+        """Number of samples that the history covers."""
         return int(self.history / self.sample_interval)
 
     # A server whose GPU settings are wrong must not start as if there were none: the limit would be gone.
@@ -256,7 +256,7 @@ class GpuExtension(ExtensionApp):
         self._make_door(loop)
 
     def initialize_handlers(self) -> None:
-        """Our routes; the first that fits is taken."""
+        """Add our routes; the first that fits is taken."""
         self.handlers.extend(
             [
                 (rf"{PREFIX}/v1/status", StatusHandler),
@@ -294,7 +294,7 @@ class GpuExtension(ExtensionApp):
         self._close_door()
 
     def _make_door(self, loop: asyncio.AbstractEventLoop) -> None:
-        """For kernels and terminals; it opens when the loop runs, since the server's port is known then."""
+        """Make the door for kernels and terminals; it opens in the loop, when the server's port is known."""
         assert self.serverapp is not None
         try:
             self._door = Door(self.serverapp, choose(self.backend, os.environ) == "kubernetes")
@@ -350,7 +350,7 @@ class GpuExtension(ExtensionApp):
         await (await self._begin())
 
     async def _begin(self) -> asyncio.Task[None]:
-        """Everything but what the taking up waits for; the task that does."""
+        """Begin everything but what the taking up waits for; returns the task that does."""
         assert self.serverapp is not None
         assert self.serverapp.event_logger is not None
         taking_up = asyncio.get_running_loop().create_task(self._take_up())

@@ -1,4 +1,4 @@
-"""What users pass to `gpu`, checked before any server is asked: an error names the argument."""
+"""The arguments of `gpu`, checked before any server is asked: an error names the argument."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANY = "any"
 
 
 def fields(amount: object, **options: Any) -> Mapping[str, Any]:
-    """The body of the request. Raises :class:`~.model.errors.InvalidRequest`."""
+    """Return the body of the request. Raises :class:`~.model.errors.InvalidRequest`."""
     readers = {"each": parse_milli, "memory": parse_bytes, "model": _models, "priority": plain}
     named = {name: _read_any(name, value) for name, value in options.items() if value is not KEEP}
     try:
@@ -31,7 +31,7 @@ def fields(amount: object, **options: Any) -> Mapping[str, Any]:
 
 
 def seconds(timeout: object) -> float | None:
-    """How long to wait. Raises :class:`~.model.errors.InvalidRequest`."""
+    """Read the seconds to wait. Raises :class:`~.model.errors.InvalidRequest`."""
     try:
         return parse_seconds(timeout)
     except ValueError as error:
@@ -39,7 +39,7 @@ def seconds(timeout: object) -> float | None:
 
 
 def _read_any(name: str, value: Any) -> Any:
-    """None for what takes the option back. A topology that is "any" is a topology."""
+    """Return None for what takes the option back. A topology that is "any" is a topology."""
     alone = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
     return None if name != "topology" and isinstance(alone, str) and alone.strip().lower() == ANY else value
 

@@ -27,7 +27,7 @@ _UUID = re.compile(r"[A-Za-z0-9-]{1,96}")
 
 
 class AttachedGpu:
-    """What a kernel needs to know of one GPU."""
+    """The facts about one GPU that a kernel needs."""
 
     __slots__ = ("index", "path", "uuid")
 
@@ -52,7 +52,7 @@ class AttachedGpu:
 
 
 class Hint:
-    """What a kernel needs to know of a view; ``gpus`` are the attached ones, by index.
+    """The facts in a view that a kernel needs; ``gpus`` are the attached ones, by index.
 
     ``enforced``: no other GPU can be opened, so that CUDA counts these alone.
     """
@@ -77,7 +77,7 @@ class Hint:
 
     @classmethod
     def of(cls, view: View) -> Hint:
-        """The part of ``view`` that matters."""
+        """Take the part of ``view`` that matters."""
         from .model.view import GpuState, Mode
 
         usable = [item.gpu for item in view.gpus if item.state is GpuState.ATTACHED]
@@ -86,17 +86,17 @@ class Hint:
         return cls(view.instance, view.version, view.simulated or view.total == 0, gpus, enforced)
 
     def same_gpus(self, other: Hint | None) -> bool:
-        """Whether nothing differs but the version."""
+        """Tell whether nothing differs but the version."""
         return other is not None and (self.instance, self.simulated, self.enforced, self.gpus) == (
             *(other.instance, other.simulated, other.enforced, other.gpus),
         )
 
     def newer_than(self, other: Hint | None) -> bool:
-        """Whether it replaces ``other``; another instance of the server always does."""
+        """Tell whether it replaces ``other``; another instance of the server always does."""
         return other is None or other.instance != self.instance or self.version > other.version
 
     def to_text(self) -> str:
-        """Content of the file: a line for each fact, which the gate reads as well (node_plugin/gate/visible.c)."""
+        """Write the file's content: a line for each fact. The gate reads it as well (node_plugin/gate/visible.c)."""
         facts = [
             f"instance {self.instance}",
             f"version {self.version}",
@@ -126,7 +126,7 @@ class Hint:
 
 
 class Writer:
-    """Keeps the file; made for `Backend.subscribe`."""
+    """The writer of the file; made for `Backend.subscribe`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -145,20 +145,20 @@ class Writer:
         self._written = hint
 
     def remove(self) -> None:
-        """When the server ends."""
+        """Remove the file, when the server ends."""
         with contextlib.suppress(OSError):
             self.path.unlink()
 
 
 class Reader:
-    """Looks whether the file changed."""
+    """The reader of the file, which looks whether it changed."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
         self._stamp: tuple[int, int, int] | None = None
 
     def read(self) -> Hint | None:
-        """The content if it changed since the last call; None if not, and for a file that is missing or broken."""
+        """Read the file if it changed since the last call; None if not, and for a file that is missing or broken."""
         if not self._path:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Where a request goes: the seam between the Jupyter server and whatever owns the GPUs.
+"""The interface between the Jupyter server and the owner of the GPUs, by which every request goes.
 
 One implementation per place (`backends/`); the contract tests (`tests/contract/`) run on each.
 """
@@ -39,7 +39,7 @@ class Backend(Protocol):
         """Block until what :meth:`start` has begun is in force, or has failed; milliseconds."""
 
     def view(self) -> View:
-        """The latest view; never blocks."""
+        """Return the latest view; never blocks."""
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Hear of each new view; the returned function ends it."""
@@ -54,13 +54,13 @@ class Backend(Protocol):
         """
 
     async def sample(self) -> Sample:
-        """Load of the pod's GPUs now, and a fresh look at who has them open (published as a new view)."""
+        """Return the load of the pod's GPUs now, and look anew at who has them open (published as a new view)."""
 
     async def details(self) -> Details:
-        """Limits, rates and memory by process of the pod's GPUs, some seconds old at most."""
+        """Return limits, rates and memory by process of the pod's GPUs, some seconds old at most."""
 
     async def machine(self, shown: Shown) -> Machine:
-        """All GPUs of this machine, as far as its user may know who has them; of a cluster's node, sums alone.
+        """Return all GPUs of this machine, as far as its user may know who has them; of a cluster's node, sums alone.
 
         Raises :class:`~.model.errors.BackendUnavailable` while that cannot be told.
         """

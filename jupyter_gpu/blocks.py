@@ -97,11 +97,11 @@ class GiveBack:
         threading.Thread(target=self._run, name="jupyter-gpu-give-back", daemon=True).start()
 
     def wait(self) -> None:
-        """Until it is done, or for :data:`GRACE` seconds; an interrupt ends the wait, and not what is waited for."""
+        """Wait until it is done, or for :data:`GRACE` seconds; an interrupt ends the wait, and not the giving back."""
         self._done.wait(GRACE)
 
     async def wait_async(self) -> None:
-        """The same; the event loop goes on."""
+        """Wait in the same way, while the event loop goes on."""
         import asyncio
 
         loop, told = asyncio.get_running_loop(), asyncio.Event()
@@ -137,7 +137,7 @@ class GiveBack:
             self._waiter()
 
     def _finds_server(self) -> bool:
-        """Whether there is one that could hold something."""
+        """Tell whether there is a server that could hold something."""
         try:
             return bool(self._client.server)
         except GpuError:
@@ -158,12 +158,15 @@ class GiveBack:
 
 
 def _call(loop: AbstractEventLoop, job: Callable[[], object]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
         loop.call_soon_threadsafe(job)
 
 
 def owner() -> Owner:
-    """Who calls: this process. Raises :class:`~.model.errors.NotPermitted` where `/proc` does not tell which it is."""
+    """Return this process, as owner of a lease.
+
+    Raises :class:`~.model.errors.NotPermitted` where `/proc` does not tell which it is.
+    """
     try:
         started = int(Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
         return Owner(os.getpid(), started, os.stat("/proc/self/ns/pid").st_ino, _kernel())  # noqa: PTH116 - no path
@@ -175,7 +178,7 @@ def owner() -> Owner:
 
 
 def _kernel() -> str | None:
-    """Id of the kernel that this process is, by the name of its connection file."""
+    """Return the id of the kernel that this process is, by the name of its connection file."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     path = str(getattr(getattr(getattr(shell, "kernel", None), "parent", None), "connection_file", ""))

@@ -16,7 +16,10 @@ if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
 
 
 class Books:
-    """Of one server, from its start on. ``interval``: seconds between two samples; ``clock`` never goes back."""
+    """The account of one server, from its start on.
+
+    ``interval``: seconds between two samples; ``clock`` never goes back.
+    """
 
     def __init__(self, backend: Backend, interval: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._interval = clock, interval
@@ -26,7 +29,7 @@ class Books:
         self._unsubscribe = backend.subscribe(self._see)
 
     def hear(self, sample: Sample) -> None:
-        """Count a sample that was taken for somebody else."""
+        """Count a sample that was taken for others."""
         self._account = accounting.sampled(self._account, sample, self._clock(), self._interval)
 
     def usage(self) -> Usage:

@@ -31,16 +31,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GpuChange:
-    """What a callback of `gpu.on_change` is told: the GPUs that can be used now, and what is different."""
+    """The argument of a `gpu.on_change` callback: the GPUs that can be used now, and what is different."""
 
     status: GpuStatus
-    """As `gpu.status()` returns it."""
+    """Status now, as `gpu.status()` returns it."""
     added: tuple[GpuDevice, ...]
-    """What can be used now, and could not before."""
+    """GPUs that can be used now, and could not before."""
     removed: tuple[GpuDevice, ...]
-    """What can not be used any more: given back, taken, or broken."""
+    """GPUs that cannot be used any more: given back, taken, or broken."""
     resized: tuple[GpuDevice, ...]
-    """Of which another part is yours now."""
+    """GPUs of which another part is yours now."""
 
     def __repr__(self) -> str:
         parts = (("added", self.added), ("removed", self.removed), ("resized", self.resized))
@@ -53,7 +53,7 @@ Report = Callable[["View"], GpuStatus]
 
 
 def difference(before: tuple[GpuDevice, ...], status: GpuStatus) -> GpuChange | None:
-    """What ``status`` has that is not as it was; None: nothing."""
+    """Return the change from ``before`` to ``status``; None if there is none."""
     old = {one.uuid: one for one in before}
     new = {one.uuid: one for one in status.devices}
     change = GpuChange(
@@ -66,7 +66,7 @@ def difference(before: tuple[GpuDevice, ...], status: GpuStatus) -> GpuChange | 
 
 
 class Subscription:
-    """What `gpu.on_change` returns: `cancel()` ends it, and so does the end of a `with` block."""
+    """The handle that `gpu.on_change` returns: `cancel()` ends the calls, and so does the end of a `with` block."""
 
     def __init__(self, hub: Changes, callback: Callback, view: View) -> None:
         self._hub, self._callback = hub, callback
@@ -85,7 +85,7 @@ class Subscription:
         return not self._cancelled
 
     def cancel(self) -> None:
-        """Call it no more; what it is doing just now it goes on with. Safe to call twice."""
+        """Stop calling it; a call that is under way goes on. Safe to call twice."""
         self._cancelled = True
         self._hub.remove(self)
 
@@ -102,7 +102,7 @@ class Subscription:
         return f"<{'calls' if self.active else 'called'} {name} when the GPUs change>"
 
     def see(self, view: View) -> None:
-        """Arrange for the callback, in whatever thread this is."""
+        """Arrange for the callback, in whatever thread this runs."""
         with self._lock:
             if view.instance == self._view.instance and view.version <= self._view.version:
                 return
@@ -205,7 +205,7 @@ class Changes:
 
 
 def _loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop that runs here, else that of the kernel; None: nobody could call anything for us."""
+    """Return the event loop that runs here, else that of the kernel; None: nothing here could call anything for us."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

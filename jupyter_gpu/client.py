@@ -42,7 +42,7 @@ class Call:
 
 
 def get_status(after: View | None = None, timeout: float = 0.0, patience: float = _PATIENCE) -> Call:
-    """The view now; or, ``after`` one, the next newer, or the same again when ``timeout`` seconds are over."""
+    """Ask for the view now; or, ``after`` one, the next newer, or the same again after ``timeout`` seconds."""
     if after is None:
         return Call("GET", "status", patience=patience)
     wait = max(0.0, min(timeout, 30.0))
@@ -65,7 +65,7 @@ def delete_lease(key: str) -> Call:
 
 
 class Client:
-    """Asks one server; it is looked for at the first question. Safe to use from several threads."""
+    """The client of one server, looked for at the first question. Safe to use from several threads."""
 
     def __init__(self, server: Server | None = None) -> None:
         self._server = server
@@ -77,19 +77,19 @@ class Client:
         return self._server
 
     def send(self, call: Call) -> View:
-        """The server's answer; raises the error that it answered, or ServerUnreachable."""
+        """Return the server's answer; raises the error that it answered, or ServerUnreachable."""
         return self.exchange(call).run()
 
     def sample(self) -> Sample:
-        """The load of the GPUs now; raises as :meth:`send`."""
+        """Ask for the load of the GPUs now; raises as :meth:`send`."""
         return self.exchange(Call("GET", "sample")).ask(Sample.from_json)
 
     def usage(self) -> Usage:
-        """What the server used since it started; raises as :meth:`send`."""
+        """Ask for the use of GPUs since the server started; raises as :meth:`send`."""
         return self.exchange(Call("GET", "usage")).ask(Usage.from_json)
 
     def exchange(self, call: Call) -> Exchange:
-        """The same in two steps, so that another thread can end it."""
+        """Split :meth:`send` in two steps, so that another thread can end it."""
         return Exchange(self.server, call)
 
 
@@ -102,17 +102,17 @@ class Exchange:
         self._connection = connect(server, call.patience)
 
     def run(self) -> View:
-        """Blocks until the server has answered."""
+        """Block until the server has answered."""
         return self.ask(View.from_json)
 
     def ask(self, read: Callable[[Any], T]) -> T:
-        """The same, for an answer that ``read`` understands."""
+        """Do the same for an answer that ``read`` understands."""
         from http.client import HTTPException
 
         server, call = self._server, self._call
         body = None if call.body is None else strict.dumps(call.body).encode()
         try:
-            self._connection.request(call.method, server.base + API + call.path, body, headers(server))
+            self._send(call.method, server.base + API + call.path, body)
             response = self._connection.getresponse()
             answer = response.read(_MAX_ANSWER)
         except (OSError, HTTPException) as error:
@@ -123,6 +123,14 @@ class Exchange:
         finally:
             self._connection.close()
         return read_answer(response.status, answer, server.url, read)
+
+    def _send(self, method: str, path: str, body: bytes | None) -> None:
+        """Send the request, or as much of it as the server takes: what it refuses by its headers it does not read."""
+        try:
+            self._connection.request(method, path, body, headers(self._server))
+        except (BrokenPipeError, ConnectionResetError):
+            if self._connection.sock is None:
+                raise
 
     def abort(self) -> None:
         """End :meth:`run` in another thread, which then raises."""
@@ -137,7 +145,7 @@ class Exchange:
 
 
 def connect(server: Server, patience: float) -> HTTPConnection:
-    """A connection that is opened at its first use."""
+    """Make a connection that is opened at its first use."""
     import http.client
     import socket
     import ssl
@@ -163,7 +171,7 @@ def connect(server: Server, patience: float) -> HTTPConnection:
 
 
 def headers(server: Server) -> dict[str, str]:
-    """What every request carries."""
+    """Return the headers of every request."""
     common = {"Accept": "application/json", "Content-Type": "application/json", "Connection": "close"}
     if server.token:
         return {**common, "Authorization": f"token {server.token}"}
@@ -173,7 +181,7 @@ def headers(server: Server) -> dict[str, str]:
 
 
 def read_answer(status: int, answer: bytes, url: str, read: Callable[[Any], T]) -> T:
-    """What is in an answer; raises the error in it."""
+    """Read an answer; raises the error in it."""
     try:
         body = strict.loads(answer, _MAX_ANSWER)
         if status == 200:
@@ -190,7 +198,7 @@ def read_answer(status: int, answer: bytes, url: str, read: Callable[[Any], T]) 
 
 
 def _without_reason(status: int, body: Any, url: str) -> GpuError:
-    """For an answer that did not come from the extension itself."""
+    """Return the error for an answer that did not come from the extension itself."""
     if status == 404:
         return ServerUnreachable(
             f"The Jupyter server at {url} runs without jupyter-gpu. Install its wheel in the server's environment "

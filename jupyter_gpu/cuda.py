@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .model.view import View
 
 _LOOKED = "/memfd:jupyter-gpu-looked"
-"""What the gate opens when the driver has found no GPU: libraries that nobody guards keep that answer."""
+"""File that the gate opens when the driver has found no GPU: libraries without a guard keep that answer."""
 _NODE = re.compile(r"/dev/nvidia\d+")
 _LOOKED_TOO_EARLY = (
     "A library of this kernel has looked for GPUs before there were any, and most keep that answer. If it finds none "
@@ -37,13 +37,13 @@ R = TypeVar("R")
 
 
 class Guard:
-    """Of one process. `environ` is its environment, `path` the file of `attached`."""
+    """The CUDA guard of one process. `environ` is its environment, `path` the file of `attached`."""
 
     def __init__(self, environ: MutableMapping[str, str], path: str | None) -> None:
         self._environ = environ
         self._reader = attached.Reader(path)
         self.inherited = {name: environ[name] for name in (VISIBLE, OURS, WANTED) if name in environ}
-        """What the process was started with, and so what starts more of them still has."""
+        """Variables that the process was started with; what starts more of them still has these."""
         self._hint: Hint | None = None
         self._started_with: tuple[str, ...] | None = None
         self._too_early = False
@@ -88,7 +88,7 @@ class Guard:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Around the call that makes CUDA look for GPUs."""
+        """Guard the call that makes CUDA look for GPUs."""
         self.check()
         before = self._started_with
         if before is None and self._hint is not None:
@@ -105,7 +105,7 @@ class Guard:
             raise
 
     def starts(self, function: Callable[P, R]) -> Callable[P, R]:
-        """``function``, which makes CUDA look for GPUs, guarded."""
+        """Return ``function``, which makes CUDA look for GPUs, with the guard around it."""
 
         def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
             with self.starting():
@@ -114,7 +114,7 @@ class Guard:
         return _dressed(guarded, function)
 
     def answers(self, function: Callable[P, R], nothing: Callable[[], R]) -> Callable[P, R]:
-        """``function``, which asks how many GPUs there are, guarded: ``nothing()`` where CUDA must not start now."""
+        """Return ``function``, which counts the GPUs, guarded: ``nothing()`` where CUDA must not start now."""
 
         def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
             return nothing() if self.blocked else function(*args, **kwargs)
@@ -122,7 +122,7 @@ class Guard:
         return _dressed(guarded, function)
 
     def notice(self, links: Iterable[str] | None = None) -> str:
-        """What the user of this process must know now, else ""; ``links``: files it has open (default: look)."""
+        """Return the notice for the user of this process, or ""; ``links``: files it has open (default: look)."""
         hint = self._hint
         if hint is None or hint.simulated or not hint.gpus or not self._is_ours():
             return ""
@@ -139,7 +139,7 @@ class Guard:
         return _LOOKED_TOO_EARLY if any(link.startswith(_LOOKED) for link in links) else ""
 
     def news(self) -> str:
-        """The notice, once for each."""
+        """Return the notice if it is news, else ""."""
         self.refresh()
         if not self._changed:
             return ""
@@ -159,7 +159,7 @@ class Guard:
         )
 
     def _ordered(self, gpus: list[attached.AttachedGpu]) -> list[attached.AttachedGpu]:
-        """Those that CUDA started with first: libraries count devices in this order."""
+        """Put the GPUs that CUDA started with first: libraries count devices in this order."""
         known = {gpu.uuid: gpu for gpu in gpus}
         first = [known[uuid] for uuid in self._started_with or () if uuid in known]
         return first + [gpu for gpu in gpus if gpu not in first]
@@ -172,7 +172,7 @@ _guard: Guard | None = None
 
 
 def guard() -> Guard:
-    """The one of this process."""
+    """Return the guard of this process."""
     global _guard  # noqa: PLW0603 - CUDA's own state is one of the process, too
     if _guard is None:
         _guard = Guard(os.environ, os.environ.get(attached.VARIABLE))
@@ -181,7 +181,7 @@ def guard() -> Guard:
 
 
 def seen(view: View) -> tuple[str, ...]:
-    """Take note of ``view``; what the user of this process must know about it."""
+    """Take note of ``view``; return the notices that the user of this process needs."""
     mine = guard()
     mine.see(Hint.of(view))
     text = mine.notice()
@@ -189,7 +189,7 @@ def seen(view: View) -> tuple[str, ...]:
 
 
 def open_files() -> list[str]:
-    """What this process has open, by name."""
+    """List the names of the files that this process has open."""
     found = []
     try:
         for entry in os.scandir("/proc/self/fd"):
@@ -203,7 +203,7 @@ def open_files() -> list[str]:
 
 
 def cuda_nodes(links: Iterable[str]) -> frozenset[str]:
-    """Device nodes of the GPUs that CUDA uses in a process with these open files; none if it has not started.
+    """List the device nodes that CUDA uses in a process with these open files; none if it has not started.
 
     NVML opens GPUs as well, but not ``nvidia-uvm``.
     """
@@ -214,13 +214,13 @@ def cuda_nodes(links: Iterable[str]) -> frozenset[str]:
 
 
 def _no_gpu(error: Exception) -> bool:
-    """Whether ``error`` says that there is no GPU, in the words of CUDA or of PyTorch."""
+    """Tell whether ``error`` says that there is no GPU, in the words of CUDA or of PyTorch."""
     text = str(error).lower().replace("_", " ").replace("-", " ")
     return any(words in text for words in ("no cuda", "no device", "nodevice", "not initialized", "(100)"))
 
 
 def _dressed(new: Callable[P, R], old: Callable[P, R]) -> Callable[P, R]:
-    """``new`` with the name and the text of ``old``."""
+    """Give ``new`` the name and the docstring of ``old``."""
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         value = getattr(old, name, None)
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""How code finds the Jupyter server it belongs to, with no configuration.
+"""Discovery of the Jupyter server that code belongs to, with no configuration.
 
 In this order:
 
@@ -9,7 +9,7 @@ In this order:
 4. the server of a parent process, by the same files.
 
 A program of which none of these is true belongs to no server and is told so (:mod:`.outside`), also where only one
-runs: it would act on GPUs of which it does not know, with no guard. Whoever wants that says it: ``gpu.connect()``.
+runs: it would act on GPUs of which it does not know, with no guard. A program may ask for that: ``gpu.connect()``.
 
 A server without jupyter-gpu is never found, nor one of another machine or container that has the same home.
 `door` is the server's side. Secrets are sent to files of this user and to what the user named, nowhere else.
@@ -42,7 +42,7 @@ _LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where to send requests."""
+    """The address of a Jupyter server, and what its file says of it."""
 
     host: str
     port: int
@@ -55,17 +55,17 @@ class Server:
     check: bool = False
     """Whether its certificate is checked: on this machine it is made for the names that browsers use."""
     folder: str = ""
-    """Where its notebooks are; people know it by that."""
+    """Folder of its notebooks; people know the server by it."""
     container: bool = False
     """Whether its device rules hold all programs of its container, not only those that it started."""
     file: str = ""
-    """Where all this was read, and is read again when it changes."""
+    """File that all this was read from, and is read from again when it changes."""
     stamp: int = 0
-    """Of that file."""
+    """Modification time of that file in nanoseconds."""
 
     @property
     def url(self) -> str:
-        """For people; holds no token."""
+        """Address to show to people; holds no token."""
         if not self.port:
             return f"http+unix://{quote(self.sock, safe='')}{self.base}"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -73,7 +73,7 @@ class Server:
 
 
 def find(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Server:
-    """The server of process ``pid`` (default: this one) with its environment.
+    """Find the server of process ``pid`` (default: this one) with its environment.
 
     Raises :class:`~.model.errors.OutsideServer` where servers run here and it belongs to none of them,
     :class:`~.model.errors.ServerUnreachable` with what else is missing.
@@ -98,7 +98,7 @@ def find(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Se
 
 
 def wanted(environ: Mapping[str, str] | None = None, pid: int | None = None) -> Server:
-    """The same for a program that says that it wants one: where it belongs to none, the only one that runs here.
+    """Find the server for a program that asks for one: where it belongs to none, the only one that runs here.
 
     Raises :class:`~.model.errors.OutsideServer`, which names them, where there are several.
     """
@@ -115,16 +115,16 @@ def wanted(environ: Mapping[str, str] | None = None, pid: int | None = None) -> 
 
 
 def named(url: str, token: str | None = None, environ: Mapping[str, str] | None = None) -> Server:
-    """The server at an address that a user gives. One of this user that runs here needs no token: its file has it.
+    """Return the server at an address that a user gives.
 
-    Raises :class:`~.model.errors.InvalidRequest`.
+    One of this user that runs here needs no token: its file has it. Raises :class:`~.model.errors.InvalidRequest`.
     """
     server = at(url, token)
     return server if server.token or server.check else _here(server, os.environ if environ is None else environ)
 
 
 def at(url: str, token: str | None = None) -> Server:
-    """What an address says: as Jupyter prints it, with its token or without.
+    """Parse an address as Jupyter prints it, with its token or without.
 
     Raises :class:`~.model.errors.InvalidRequest`.
     """
@@ -148,7 +148,7 @@ def at(url: str, token: str | None = None) -> Server:
 
 
 def renewed(server: Server) -> Server:
-    """``server`` as its file tells it now: it may have been started anew. Raises ServerUnreachable if it has ended."""
+    """Read ``server`` from its file again: it may have been restarted. Raises ServerUnreachable if it has ended."""
     if not server.file or _stamp(server.file) == server.stamp:
         return server
     found = _read(Path(server.file))
@@ -158,7 +158,7 @@ def renewed(server: Server) -> Server:
 
 
 def runtime_dir(env: Mapping[str, str]) -> Path:
-    """Jupyter's runtime directory by the rules of jupyter_core for Linux."""
+    """Return Jupyter's runtime directory by the rules of jupyter_core for Linux."""
     if given := env.get("JUPYTER_RUNTIME_DIR"):
         return Path(given)
     if data := env.get("JUPYTER_DATA_DIR"):
@@ -181,7 +181,7 @@ def _of_hub(env: Mapping[str, str]) -> Server | None:
 
 
 def _running(env: Mapping[str, str]) -> dict[int, Server]:
-    """By their pids, the servers of this user that run on this machine, or in this container."""
+    """Find the servers of this user that run on this machine, or in this container, by their pids."""
     try:
         names = sorted(runtime_dir(env).glob(f"jupyter-gpu-{here()}-*.json"))
     except OSError:
@@ -191,7 +191,7 @@ def _running(env: Mapping[str, str]) -> dict[int, Server]:
 
 
 def _here(server: Server, env: Mapping[str, str]) -> Server:
-    """``server`` by its file, if it is one of this user that runs here: that leads in where its port may not.
+    """Return ``server`` by its file, if it is one of this user that runs here: that leads in where its port may not.
 
     A hub with ``internal_ssl`` has each server trust the hub and the proxy alone, so none of its own programs.
     """
@@ -204,7 +204,7 @@ def _outside(servers: Sequence[Server]) -> OutsideServer:
 
 
 def _same(one: Server, named: Server) -> bool:
-    """Whether ``one``, which runs here, is what an address on this machine means."""
+    """Tell whether ``one``, which runs here, is the server that an address on this machine means."""
     if named.sock:
         return one.sock == named.sock and one.base == named.base
     alike = (one.port, one.base, one.secure) == (named.port, named.base, named.secure)
@@ -212,14 +212,14 @@ def _same(one: Server, named: Server) -> bool:
 
 
 def _read(path: Path) -> tuple[Server, int] | None:
-    """The server that the file tells of, and its pid; None unless this user wrote it and, as far as we see, it runs."""
+    """Read a server's file and its pid; None unless this user wrote it and, as far as we see, the server runs."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return None
     with open(descriptor, "rb") as file:  # noqa: PTH123 - already open
         about = os.fstat(descriptor)
-        # Whoever writes this file chooses where our secret goes.
+        # The writer of this file chooses where our secret goes.
         if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode) or about.st_mode & 0o022:
             return None
         try:

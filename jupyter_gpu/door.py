@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class Door:
-    """Of one server. ``app`` is the ServerApp, whose port need not be open yet when this is made.
+    """The door of one server. ``app`` is the ServerApp, whose port need not be open yet when this is made.
 
     ``container``: its device rules hold all programs of the container, not only those that it starts.
     """
@@ -49,9 +49,9 @@ class Door:
         self._secret = secrets.token_urlsafe(32)
         self._http: HTTPServer | None = None
         self.file = str(self._path("json"))
-        """For :data:`.rendezvous.FILE`."""
+        """Path of the file, for :data:`.rendezvous.FILE`."""
         self.attached = self._path("attached")
-        """Where kernels are told what is attached (:mod:`.attached`)."""
+        """Path of the file that tells kernels what is attached (:mod:`.attached`)."""
 
     def open(self) -> None:
         """Listen, and write the file. On the event loop, as soon as the server's own port is known."""
@@ -71,16 +71,16 @@ class Door:
         _replace(self._path("json"), json.dumps(about).encode())
 
     def admits(self, header: str) -> bool:
-        """Whether an ``Authorization`` header has the secret."""
+        """Tell whether an ``Authorization`` header has the secret."""
         kind, _, given = header.partition(" ")
         return kind.lower() == "token" and hmac.compare_digest(given.strip().encode(), self._secret.encode())
 
     def close(self) -> None:
-        """The server ends: nothing of it stays."""
+        """Close the door at the end of the server: nothing of it stays."""
         if self._http:
             self._http.stop()
             self._http = None
-        for kind in ("json", "sock", "lock"):  # the lock last: who waits for the name finds it free
+        for kind in ("json", "sock", "lock"):  # the lock last: a server that waits for the name finds it free
             with contextlib.suppress(OSError):
                 self._path(kind).unlink()
         os.close(self._lock)
@@ -89,7 +89,7 @@ class Door:
         return self._folder / f"{self._name}.{kind}"
 
     def _listen(self) -> str:
-        """Path of the socket; empty where none can be made, as on some file systems."""
+        """Listen, and return the path of the socket; empty where none can be made, as on some file systems."""
         path = self._path("sock")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
@@ -108,31 +108,31 @@ class Door:
 
 
 class Insider(IdentityProvider):
-    """Who has the secret: a program of this server's user."""
+    """The identity provider for programs that have the secret: those of this server's user."""
 
     def get_user(self, handler: Any) -> User:  # noqa: ARG002 - whoever it is
-        """One that no login makes."""
+        """Return a user that no login makes."""
         return User("jupyter-gpu", "jupyter-gpu", "Code of this server")
 
     def is_token_authenticated(self, handler: Any) -> bool:  # noqa: ARG002
-        """So it sends no cookie, which another page could have it send."""
+        """Return true: such a program sends no cookie, which another page could have it send."""
         return True
 
     def should_check_origin(self, handler: Any) -> bool:  # noqa: ARG002
-        """It is no browser."""
+        """Return false: such a program is no browser."""
         return False
 
 
 class Insiders(Authorizer):
-    """It may what it could do anyway, as it runs as the user of the server."""
+    """The authorizer for these: they may do what they could do anyway, as they run as the user of the server."""
 
     def is_authorized(self, handler: Any, user: User, action: str, resource: str) -> bool:  # noqa: ARG002
-        """Our own resource only."""
+        """Allow our own resource only."""
         return resource == "jupyter_gpu"
 
 
 def _number(folder: Path, alike: str) -> tuple[str, int]:
-    """A name that no running server has, and the lock that keeps it. Raises :class:`OSError`."""
+    """Return a name that no running server has, and the lock that keeps it. Raises :class:`OSError`."""
     for number in range(_ALIKE):
         name = f"jupyter-gpu-{rendezvous.here()}-{alike}-{number}"
         lock = _locked(folder / f"{name}.lock")
@@ -165,7 +165,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _replace(path: Path, text: bytes) -> None:
-    """In one step, readable by this user alone."""
+    """Replace a file in one step, readable by this user alone."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OWN, 0o600)
     try:

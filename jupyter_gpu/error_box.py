@@ -1,4 +1,4 @@
-"""How our errors look in a cell and in an IPython console: what is wrong and what to do, what you have, and where.
+"""Our errors in a cell and in an IPython console: what is wrong and what to do, what you have, and where.
 
 The whole traceback is a click away in a notebook, and there for ``%tb``, ``%debug`` and everything that reads it. In a
 plain Python it is what it always is.
@@ -22,7 +22,7 @@ _WIDTH = 88
 _BOLD, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 _OURS, _IPYTHON = str(Path(__file__).parent), "/site-packages/IPython/"
 _MAGIC = re.compile(r"(.*)get_ipython\(\)\.run_line_magic\('gpu', ('.*'|\".*\")\)")
-"""What IPython makes of ``%gpu``."""
+"""Form that IPython gives to ``%gpu``."""
 _ASKS_NOBODY = (InvalidRequest, NotPermitted, ServerUnreachable)
 """Errors that have nothing to do with what one has, or whose server would not say."""
 _PATIENCE = 1.0
@@ -44,7 +44,7 @@ def _render(error: GpuError) -> list[str]:
 
 
 def box(error: GpuError, have: str, more: str) -> list[str]:
-    """The lines."""
+    """Lay out the lines."""
     kind = type(error).__name__
     text = textwrap.wrap(f"{kind}: {error}", _WIDTH, break_on_hyphens=False, break_long_words=False) or [kind]
     lines = [text[0].replace(kind, f"{_BOLD}{kind}{_PLAIN}", 1), *(f"  {line}" for line in text[1:])]
@@ -54,7 +54,7 @@ def box(error: GpuError, have: str, more: str) -> list[str]:
 
 
 def _where(error: GpuError) -> Iterator[str]:
-    """The line of the user's own code."""
+    """Find the line of the user's own code."""
     for entry in reversed(traceback.extract_tb(error.__traceback__)):
         if entry.line and not entry.filename.startswith(_OURS) and _IPYTHON not in entry.filename:
             yield f"Line {entry.lineno}: {_typed(entry.line)}"
@@ -90,7 +90,7 @@ def _whole(error: GpuError) -> str:
 
 
 def _offer(error: GpuError) -> bool:
-    """In a notebook: below the error, the whole traceback in a fold, and the button to the panel. Whether it is one."""
+    """Show, in a notebook, the whole traceback in a fold and the button to the panel. Returns whether it is one."""
     shell = _shell()
     if getattr(shell, "kernel", None) is None:
         return False

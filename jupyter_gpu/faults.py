@@ -22,7 +22,7 @@ POINTS: Final = (
     "decide:recorded",  # the wish and what was decided are written, nothing is applied
     "rules:applied",  # the device rules are in force, `attached` still tells the old
     "look:done",  # /proc was searched, its result is not written
-    "attach:recorded",  # `attached` is written, nobody was told
+    "attach:recorded",  # `attached` is written, and not told yet
     "stop:released",  # everything was given back, the server is still in its group
     "stop:left",  # the server left its group, the record is still there
     "reap:emptied",  # the group of a dead pod is removed, its record is not
@@ -30,7 +30,7 @@ POINTS: Final = (
 """All of them, so that tests can go through them one by one."""
 
 SCHEDULER_POINTS: Final = (
-    "scheduler:decided",  # a change of `allocated` is decided and nobody was told
+    "scheduler:decided",  # a change of `allocated` is decided, and not told yet
     "scheduler:written",  # `allocated` is written, this process does not know it yet
     "scheduler:reserved",  # a new pod's GPUs are chosen, the pod is not bound
     "scheduler:bound",  # the pod is bound, kube-scheduler was not told
@@ -46,7 +46,7 @@ def point(name: str) -> None:
 
 
 def _taken(file: Path, name: str) -> bool:
-    """Whether the file named this point; then it is gone."""
+    """Tell whether the file named this point, and remove it then."""
     try:
         found = file.read_text(encoding="utf-8") == name
         if found:

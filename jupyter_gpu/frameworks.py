@@ -1,4 +1,4 @@
-"""Where the GPU libraries first look for GPUs, and how the guard stands there.
+"""The places where GPU libraries first look for GPUs, and the guard at each of them.
 
 No library is imported by this: a patch is applied when the user's own import of it has ended. Each names functions
 that the library looks up by name at run time, so that replacing them is enough:
@@ -43,7 +43,7 @@ _CUPY_NAMESPACES = ("random", "cuda.runtime")
 
 
 def torch(module: Any, guard: Guard) -> None:
-    """PyTorch; a build without CUDA has no `_cuda_init`."""
+    """Guard PyTorch; a build without CUDA has no `_cuda_init`."""
     core = module._C
     if hasattr(core, "_cuda_init"):
         core._cuda_init = guard.starts(core._cuda_init)
@@ -51,7 +51,7 @@ def torch(module: Any, guard: Guard) -> None:
 
 
 def cupy(module: Any, guard: Guard) -> None:
-    """CuPy: its core is compiled, so the functions that a program begins with are what can be guarded."""
+    """Guard CuPy: its core is compiled, so the functions that a program begins with are what can be guarded."""
     for name in _CUPY_MAKERS:
         _replace(module, name, guard.starts)
     for path in _CUPY_NAMESPACES:
@@ -69,7 +69,7 @@ def cupy(module: Any, guard: Guard) -> None:
 
 
 def numba(module: Any, guard: Guard) -> None:
-    """Numba, both its own CUDA target and NVIDIA's `numba-cuda`."""
+    """Guard Numba, both its own CUDA target and NVIDIA's `numba-cuda`."""
     driver = module.Driver
     driver.ensure_initialized = _once(driver.ensure_initialized, guard)
     available = driver.is_available
@@ -77,7 +77,7 @@ def numba(module: Any, guard: Guard) -> None:
 
 
 def _once(initialise: Callable[[Any], Any], guard: Guard) -> Callable[[Any], Any]:
-    """`Driver.ensure_initialized` is called at every use; only the first starts CUDA."""
+    """Guard `Driver.ensure_initialized` until it has run: it is called at every use, and only the first starts CUDA."""
     start = guard.starts(initialise)
 
     def ensure_initialized(self: Any) -> Any:
@@ -87,7 +87,7 @@ def _once(initialise: Callable[[Any], Any], guard: Guard) -> Callable[[Any], Any
 
 
 def jax(module: Any, guard: Guard) -> None:
-    """JAX: `backends` looks for all kinds of devices, and keeps what it found."""
+    """Guard JAX: `backends` looks for all kinds of devices, and keeps what it found."""
     original = module.backends
     start = guard.starts(original)
 
@@ -108,7 +108,7 @@ def _jax_wants_cuda(module: Any) -> bool:
 
 
 def tensorflow(module: Any, guard: Guard) -> None:
-    """TensorFlow: the context looks for all kinds of devices, and keeps what it found."""
+    """Guard TensorFlow: the context looks for all kinds of devices, and keeps what it found."""
     build = sys.modules.get("tensorflow.python.platform.build_info")
     if build is not None and not getattr(build, "build_info", {}).get("is_cuda_build", True):
         return
@@ -154,7 +154,7 @@ def _apply(name: str, patch: Patch, module: ModuleType, guard: Guard) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds what the other finders find, and puts a patch behind it."""
+    """A finder of what the other finders find, which puts a patch behind it."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -162,7 +162,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Of the modules in `PATCHES` only."""
+        """Find the modules in `PATCHES` only."""
         if fullname not in PATCHES:
             return None
         for finder in sys.meta_path:
@@ -178,19 +178,19 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads as the real loader does, then steps out of the way and patches."""
+    """A loader that does as the real one, then steps out of the way and patches."""
 
     def __init__(self, real: Any, guard: Guard) -> None:
         self._real = real
         self._guard = guard
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the real loader does."""
+        """Create the module as the real loader does."""
         module: ModuleType | None = self._real.create_module(spec)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """As the real loader does; it is in its place again before the module's own code runs."""
+        """Run the module as the real loader does; that is in its place again before the module's own code runs."""
         module.__loader__ = self._real
         if module.__spec__ is not None:
             module.__spec__.loader = self._real

@@ -15,10 +15,10 @@ ELSEWHERE = Condition(
 
 
 def notes(server: Any) -> tuple[Condition, ...]:
-    """What to say beside the view of ``server``, a Jupyter server."""
+    """Return the conditions to show beside the view of ``server``, a Jupyter server."""
     return (ELSEWHERE,) if getattr(getattr(server, "gateway_config", None), "gateway_enabled", False) else ()
 
 
 def noted(view: View, notes: tuple[Condition, ...]) -> View:
-    """``view`` with ``notes`` before what its backend says."""
+    """Put ``notes`` into ``view``, before what its backend says."""
     return replace(view, conditions=(*notes, *view.conditions)) if notes else view

@@ -28,7 +28,7 @@ class _Keep:
 
 
 KEEP: Any = _Keep()
-"""Of an option of `resize`: it stays as it was asked for last."""
+"""Value of an option of `resize` that stays as it was asked for last."""
 
 
 class Gpu:
@@ -97,7 +97,7 @@ class Gpu:
         wait: bool = True,
         timeout: float | None = None,
     ) -> GpuStatus:
-        """`resize` that lets the event loop go on."""
+        """Resize as `resize` does, and let the event loop go on."""
         return await self._runner.arun(self._resize(amount, each, memory, model, topology, priority, wait, timeout))
 
     def release(self, *, wait: bool = True, timeout: float | None = None) -> GpuStatus:
@@ -114,7 +114,7 @@ class Gpu:
         return self._runner.run(resize({**fields(amount), "overrule": True}, None))
 
     def at_least(self, amount: float | str, *, timeout: float | None = None) -> AtLeast:
-        """Context manager, with `with` and with `async with`: inside it, at least ``amount`` GPUs are attached.
+        """Return a context manager, for `with` and `async with`: inside it, at least ``amount`` GPUs are attached.
 
         The server keeps what each block needs: it takes only what is missing, gives back at the end what no other block
         needs, whatever happens inside, and does the same when this process ends. Blocks may be nested and may overlap,
@@ -127,7 +127,7 @@ class Gpu:
         return AtLeast(self._runner, milli, lambda: self._patience(left))
 
     def wait(self, *, timeout: float | None = None) -> GpuStatus:
-        """Until the current request is fulfilled, whoever made it; returns and raises like `resize`."""
+        """Wait until the current request is fulfilled, whoever made it; returns and raises like `resize`."""
         from .waiting import settle
 
         return self._runner.run(settle(self._look(), self._patience(timeout)))
@@ -148,23 +148,23 @@ class Gpu:
         return self._changes.add(callback)
 
     def status(self) -> GpuStatus:
-        """What is so now."""
+        """Return your GPUs as they are now."""
         return _report(self._look())
 
     def sentence(self, patience: float = 30.0) -> str:
-        """What is so now, in one line; ``patience`` is how many seconds the server may take."""
+        """Describe your GPUs in one line, as they are now; ``patience`` is how many seconds the server may take."""
         from .model.sentence import sentence
 
         return sentence(self._look(patience))
 
     def machine(self) -> MachineReport:
-        """All GPUs of this machine: who has them, and who waits. In a cluster: sums of this node."""
+        """Report all GPUs of this machine, who has them, and who waits. In a cluster: sums of this node."""
         from .machine_report import look
 
         return look(self._runner.client)
 
     def usage(self) -> GpuUsage:
-        """What this server held and used since it started, and of each time share its slice, its bank and its waits."""
+        """Report what this server held and used since it started, and each time share's slice, bank and waits."""
         from .share_report import usage
 
         total = self._runner.client.usage()  # the first of the three: it looks at what the others tell
@@ -181,7 +181,7 @@ class Gpu:
         return self._glance()[1]
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Any:  # noqa: ARG002 - IPython's
-        """In a notebook a slider, elsewhere one line of text."""
+        """Show a slider in a notebook, elsewhere one line of text."""
         from .progress import in_kernel
 
         status, plain = self._glance()
@@ -190,7 +190,7 @@ class Gpu:
         return self._slider(status)._repr_mimebundle_()
 
     def widget(self) -> GpuWidget:
-        """The slider that a cell with `gpu` shows, to be put beside other widgets; always the same one.
+        """Return the slider that a cell with `gpu` shows, to be put beside other widgets; always the same one.
 
         Its traits: `value` (set it to ask for GPUs), and to be read and observed `attached`, `limit`, `phase`,
         `sentence`, `error`.
@@ -207,7 +207,7 @@ class Gpu:
         return self._widget
 
     def _glance(self) -> tuple[GpuStatus | None, str]:
-        """The status and one line of text; never raises, because consoles and debuggers ask for it."""
+        """Return the status and one line of text; never raises, because consoles and debuggers ask for it."""
         from .model.errors import GpuError
 
         try:
@@ -249,14 +249,14 @@ class Gpu:
 
 
 class Runner:
-    """Does what the generators of `waiting` say, blocking or not."""
+    """The driver of the generators of `waiting`, blocking or not."""
 
     def __init__(self, client: Client | None) -> None:
         self._client = client
 
     @property
     def client(self) -> Client:
-        """Made at its first use."""
+        """Client, made at its first use."""
         if self._client is None:
             from .client import Client
 
@@ -264,11 +264,11 @@ class Runner:
         return self._client
 
     def use(self, client: Client) -> None:
-        """From the next question on."""
+        """Use ``client`` from the next question on."""
         self._client = client
 
     def run(self, steps: Steps) -> GpuStatus:
-        """Blocks until ``steps`` ends."""
+        """Do what ``steps`` says, blocking until it ends."""
         import time
 
         from .report import GpuStatus
@@ -290,7 +290,7 @@ class Runner:
                 problem = error
 
     async def arun(self, steps: Steps) -> GpuStatus:
-        """The same; each question waits in a thread."""
+        """Do the same without blocking; each question waits in a thread."""
         import asyncio
 
         from .report import GpuStatus
@@ -323,7 +323,7 @@ class Runner:
 
 
 def _advance(steps: Steps, answer: View | None, problem: BaseException | None) -> Call | Pause | GpuStatus:
-    """What ``steps`` wants done next, or its end; raises the error that it ends with."""
+    """Return the next step of ``steps``, or its result at the end; raises the error that it ends with."""
     from .model.errors import GpuError
 
     try:

@@ -10,22 +10,22 @@ from tornado import web
 
 
 class Later(ExtensionHandlerMixin, web.RequestHandler):
-    """Stands in a route for another handler, and becomes it for each request."""
+    """The stand-in for another handler in a route; it becomes that handler for each request."""
 
     module: ClassVar[str]
     handler: ClassVar[str]
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
-        """Make the handler that is meant: that one asks who it is, and whether they may."""
+        """Make the handler that is meant: that one checks the user and what they may do."""
         return cls.meant()(*arguments, **options)
 
     @classmethod
     def meant(cls) -> type[web.RequestHandler]:
-        """Load the handler that it stands for."""
+        """Load the handler for which it stands."""
         found: type[web.RequestHandler] = getattr(import_module(cls.module), cls.handler)
         return found
 
 
 def later(module: str, handler: str) -> type[Later]:
-    """What stands for the class ``handler`` of ``module``, which reads no body in parts."""
+    """Make the stand-in for the class ``handler`` of ``module``, which reads no body in parts."""
     return type(handler, (Later,), {"module": module, "handler": handler})

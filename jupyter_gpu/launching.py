@@ -1,4 +1,4 @@
-"""How a command starts Python with ipykernel, and the same command with one more argument, or with a question. Pure.
+"""Commands that start Python with ipykernel, and the same with one more argument or with a question. Pure.
 
 Kernel specs name Python itself, or what chooses it: ``conda run -n x python …``, ``uv run python …``,
 ``env A=b python …``, ``bash -c "source x && exec python …"``, ``python -m nb_conda_kernels.runner … python …``. What
@@ -36,9 +36,9 @@ class Launch(NamedTuple):
     """The words before what is run, the last of them Python or an option of it."""
     after: tuple[str, ...]
     text: str = ""
-    """Of a shell's ``-c``, in the midst of them, up to ``-m``; empty: there is none."""
+    """Text of a shell's ``-c``, which stands in the midst of them, up to ``-m``; empty: there is none."""
     rest: str = ""
-    """Of that text, from ``-m`` on."""
+    """The rest of that text, from ``-m`` on."""
 
     @property
     def direct(self) -> str:
@@ -46,7 +46,7 @@ class Launch(NamedTuple):
         return self.before[0] if not self.text and _is_python(self.before[0]) and _RUNNER[1] not in self.before else ""
 
     def guarded(self) -> list[str]:
-        """The command with the argument that loads the guard."""
+        """Return the command with the argument that loads the guard."""
         if not self.text:
             return [*self.before, *self.after, ARGUMENT]
         module = _MODULE.match(" " + self.rest)
@@ -55,14 +55,14 @@ class Launch(NamedTuple):
         return [*self.before, f"{self.text}{self.rest[:end]} {ARGUMENT}{self.rest[end:]}", *self.after]
 
     def asking(self, code: str) -> list[str]:
-        """A command that runs ``code`` in the same Python."""
+        """Return a command that runs ``code`` in the same Python."""
         if not self.text:
             return [*self.before, "-c", code]
         return [*self.before, f"{self.text}-c {shlex.quote(code)}"]
 
 
 def read(command: Sequence[str]) -> Launch | None:
-    """How ``command`` starts ipykernel; None where that is not known, or where it has the argument already."""
+    """Take apart a ``command`` that starts ipykernel; None for any other, and where it has the argument already."""
     if not command or any(ARGUMENT in word for word in command):
         return None
     if _SHELL.fullmatch(_name(command[0])):
@@ -92,7 +92,7 @@ def _read_shell(command: Sequence[str]) -> Launch | None:
 
 
 def _module(command: Sequence[str]) -> int | None:
-    """Where ``-m ipykernel_launcher`` begins that Python runs, not one among a program's arguments."""
+    """Find ``-m ipykernel_launcher`` as Python runs it, not among the arguments of another program."""
     for i in range(1, len(command) - 1):
         if command[i] == "-m" and command[i + 1] in _MODULES and _python(command[:i]) is not None:
             return i
@@ -100,7 +100,7 @@ def _module(command: Sequence[str]) -> int | None:
 
 
 def _python(words: Sequence[str]) -> int | None:
-    """Where Python stands, of which all later words are options."""
+    """Find the index of Python, of which all later words are options."""
     at = len(words) - 1
     while at > 0 and (words[at].startswith("-") or words[at - 1] in _OPTIONS_WITH_A_VALUE):
         at -= 1
@@ -108,7 +108,7 @@ def _python(words: Sequence[str]) -> int | None:
 
 
 def _may_run(words: Sequence[str]) -> bool:
-    """Whether Python is last of these, and what stands before it only chooses which."""
+    """Tell whether Python is last of these, and what stands before it only chooses which."""
     at = _python(words)
     if at is None:
         return False

@@ -45,7 +45,7 @@ class Leases:
         self._see(backend.view())
 
     async def request(self, change: Change, generation: int | None, *, overrule: bool = False) -> View:
-        """Another base. ``overrule``: leases that need more than it are over; else they keep what they need."""
+        """Set another base. ``overrule``: leases that need more than it are over; else they keep what they need."""
 
         def both(now: Wish | None) -> Wish:
             return raised(change(now), 0 if overrule else self._need)
@@ -92,11 +92,11 @@ class Leases:
         return self._backend.view()
 
     def held(self) -> tuple[tuple[Lease, int | None], ...]:
-        """All leases, each with the pid of its owner as this server sees it."""
+        """Return all leases, each with the pid of its owner as this server sees it."""
         return tuple((lease, self._owners.pid_of(lease.owner)) for lease in self._leases.values())
 
     def stop(self) -> None:
-        """The server ends, and with it all leases."""
+        """End all leases with the server."""
         self._stopped = True
         self._unsubscribe()
         self._owners.watch((), self._ended)
@@ -133,7 +133,7 @@ class Leases:
         self._see(self._backend.view())
 
     def _see(self, view: View) -> None:
-        """At each view: who was overruled, and whether something is held for nobody."""
+        """Look at each view: which leases were overruled, and whether something is held without need."""
         for lease in overruled(self._leases.values(), view):
             self._finish(lease.key, overruled=True)
         wish = view.requested.wish if view.requested else None
@@ -141,7 +141,7 @@ class Leases:
             self._settling = asyncio.get_running_loop().create_task(self._settle_until_done())
 
     async def _settle(self) -> None:
-        """Give back now what nobody holds, or as soon as it can be done."""
+        """Give back now what no lease holds, or as soon as it can be done."""
         self._see(self._backend.view())
         if self._settling:
             await asyncio.wait([self._settling], timeout=RETRY)
@@ -163,5 +163,5 @@ class Leases:
         self._see(self._backend.view())
 
     def _lowered(self, now: Wish | None) -> Wish:
-        """Only ever less: whoever wrote a smaller wish meanwhile meant it."""
+        """Lower the wish, never raise it: a smaller one that was written meanwhile was meant."""
         return raised(now, self._need) if idle(now, self._need) else now or Wish(0)

@@ -1,4 +1,4 @@
-"""What `gpu.machine()` returns and `jupyter gpu machine` prints: all GPUs, who has them, and who waits."""
+"""The report of `gpu.machine()` and `jupyter gpu machine`: all GPUs, who has them, and who waits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def look(client: Client) -> MachineReport:
 
 
 def lines(machine: Machine) -> Iterator[str]:
-    """A line for each GPU, one for the sums, one for each server that waits."""
+    """Yield a line for each GPU, one for the sums, one for each server that waits."""
     rows = [_row(gpu, machine) for gpu in machine.gpus]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -69,7 +69,7 @@ def _part(part: Part, servers: tuple[Server, ...]) -> str:
 
 
 def _name(server: Server) -> str:
-    """``"you"``, ``"ann in ~/work (port 8889)"``, ``"bob"``."""
+    """Name a server: ``"you"``, ``"ann in ~/work (port 8889)"``, ``"bob"``."""
     if server.here:
         return "you"
     where = f" in {server.folder}" if server.folder else ""

@@ -19,7 +19,7 @@ VALUES = {
     "--timeout": ("60", "600", "3600"),
     "--topology": ("any", "island", "switch"),
 }
-"""What is offered after these options."""
+"""Values offered after these options."""
 _HELP = "See %gpu?"
 
 
@@ -70,7 +70,7 @@ def gpu(line: str) -> Any:
 
 
 def complete(_shell: Any, event: Any) -> list[str]:
-    """The words that can stand where the cursor is; IPython asks."""
+    """List the words that can stand where the cursor is; IPython asks."""
     from .cli import offers
 
     words = event.text_until_cursor.split()
@@ -83,7 +83,7 @@ def complete(_shell: Any, event: Any) -> list[str]:
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace | None:
-    """The options; None where help is asked for. Raises InvalidRequest."""
+    """Parse the options; None where help is asked for. Raises InvalidRequest."""
     import argparse
 
     from .cli import options

@@ -1,4 +1,4 @@
-"""Which notebook is behind a process: from a pid up its parents to a kernel or a terminal of this server.
+"""The notebook behind a process: from a pid up its parents to a kernel or a terminal of this server.
 
 A view names holders by pid; people know notebooks. Everything that reads `/proc` runs in a worker thread, and
 what was found once is kept as long as the pid is in the view.
@@ -34,7 +34,7 @@ class Origin(NamedTuple):
 
 
 def parent_of(pid: int, proc: Path = Path("/proc")) -> int | None:
-    """The parent's pid; ``None`` if there is no such process."""
+    """Return the parent's pid; ``None`` if there is no such process."""
     try:
         text = (proc / str(pid) / "stat").read_bytes()
     except OSError:
@@ -45,7 +45,7 @@ def parent_of(pid: int, proc: Path = Path("/proc")) -> int | None:
 
 
 def origin_of(pid: int, roots: Mapping[int, Origin], parent: Callable[[int], int | None] = parent_of) -> Origin:
-    """The nearest of ``roots`` among ``pid`` and its parents."""
+    """Find the nearest of ``roots`` among ``pid`` and its parents."""
     current: int | None = pid
     for _ in range(_DEEPEST):
         if not current:
@@ -57,21 +57,21 @@ def origin_of(pid: int, roots: Mapping[int, Origin], parent: Callable[[int], int
 
 
 class Names(NamedTuple):
-    """What some processes belong to."""
+    """The notebooks and terminals that some processes belong to."""
 
     origins: Mapping[int, Origin]
     titles: Mapping[str, Title | None]
     """By kernel id."""
 
     def of(self, pid: int | None, kernel: str | None = None) -> str | None:
-        """How to call the process ``pid``, or ``kernel`` where that is not seen; ``None`` if it is neither's."""
+        """Name the origin of process ``pid``, or of ``kernel`` where that is not seen; ``None`` if it has none here."""
         origin = self.origins.get(pid, Origin()) if pid else Origin(kernel)
         title = self.titles.get(origin.kernel or "")
         return title.label if title else f"terminal {origin.terminal}" if origin.terminal else None
 
 
 def named(view: View, names: Names) -> View:
-    """``view`` with the kernel and the notebook of each holder."""
+    """Return ``view`` with the kernel and the notebook of each holder."""
 
     def name(user: User) -> User:
         origin = names.origins.get(user.pid, Origin())
@@ -86,7 +86,7 @@ def named(view: View, names: Names) -> View:
 
 
 class Notebooks:
-    """Adds the notebooks to views of one server.
+    """The notebooks of one server, added to its views.
 
     ``kernels`` and ``sessions`` are the server's kernel and session manager, ``terminals`` gives its terminal
     manager, if there is one by then.
@@ -99,7 +99,7 @@ class Notebooks:
         self._titles_at = -NAMES_KEPT
 
     async def look(self, view: View, pids: Iterable[int] = (), kernels: Iterable[str] = ()) -> Names:
-        """Names for the holders in ``view`` and for what else is given; waits for nothing where there is none."""
+        """Find names for the holders in ``view`` and for what else is given; wait for nothing where there is none."""
         pids = {*pids, *(user.pid for user in _users(view.gpus) if user.pid)}
         origins = {pid: self._origins[pid] for pid in pids & self._origins.keys()}
         if unknown := pids - origins.keys():
@@ -110,7 +110,7 @@ class Notebooks:
         return Names(origins, await self._titles_of(wanted))
 
     def _roots(self) -> dict[int, Origin]:
-        """The processes that kernels and terminals started with. A remote kernel has none here."""
+        """Return the processes that kernels and terminals started with. A remote kernel has none here."""
         roots: dict[int, Origin] = {}
         for kernel_id in self._kernels.list_kernel_ids():
             try:

@@ -1,4 +1,4 @@
-"""Whether a wait for GPUs to be closed is a wait for oneself: for this process, or for workers that wait for it."""
+"""A check for waits for oneself: for GPUs that this process has open, or workers that wait for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .processes import ancestors
 
 
 def own_holders(view: View) -> tuple[Worker, ...]:
-    """Of those that have a GPU open which is given back: this process, one that waits for it such as the kernel of
+    """List our own holders of GPUs that are given back: this process, one that waits for it such as the kernel of
     ``!jupyter gpu resize 1``, and what this process started.
 
     The view may be older than a close of a moment ago, so what it says is looked up again.
@@ -35,7 +35,7 @@ def own_holders(view: View) -> tuple[Worker, ...]:
 
 
 def _started(pid: int, command: str) -> Worker | None:
-    """What this process started, or the processes that it started; None for any other.
+    """Describe a process that this one started, or that one of those started; None for any other.
 
     A process whose parent ended has another one; where this one leads its session, as a kernel does, that still tells.
     """
@@ -56,7 +56,7 @@ def _arguments(pid: int) -> tuple[str, ...]:
 
 
 def has_open(pid: int, gpu: Gpu) -> bool:
-    """Whether process ``pid`` has ``gpu`` open now; true if that cannot be looked up."""
+    """Tell whether process ``pid`` has ``gpu`` open now; true if that cannot be looked up."""
     try:
         entries = list(os.scandir(f"/proc/{pid}/fd"))
         node = None if gpu.device else os.stat(gpu.path)  # noqa: PTH116 - one way to look at both

@@ -1,4 +1,4 @@
-"""What a program that belongs to no Jupyter server is told: which ones run, what it would get, how to say yes to it.
+"""The words to a program that belongs to no Jupyter server: which ones run, what it would get, how to say yes to it.
 
 Such are scripts of cron, what papermill runs, kernels that another editor starts, a terminal beside Jupyter. Pure.
 """
@@ -33,12 +33,12 @@ class Place(NamedTuple):
 
 
 def none(sudo_user: str) -> str:
-    """Said where none runs; ``sudo_user`` is who called sudo, if it was called."""
+    """Write the error where none runs; ``sudo_user`` is who called sudo, if it was called."""
     return f"{NONE} It runs by sudo: servers of {sudo_user!r} are found without sudo." if sudo_user else NONE
 
 
 def told(places: Sequence[Place]) -> str:
-    """Said where ``places`` run, at least one."""
+    """Write the error where ``places`` run, at least one."""
     names = "; ".join(map(str, places[:_FEW])) + (f"; and {len(places) - _FEW} more" if len(places) > _FEW else "")
     if len(places) == 1:
         there = f"One runs here: {names}. To use its GPUs, say so: gpu.connect(), 'jupyter gpu … --connect', or"
@@ -50,7 +50,7 @@ def told(places: Sequence[Place]) -> str:
 
 
 def note(server: Mapping[str, str]) -> str:
-    """Said beside what is only looked at; ``server`` as OutsideServer names it."""
+    """Write the note beside what is only looked at; ``server`` as OutsideServer names it."""
     place = Place(server["url"], server["folder"], False)
     return f"Of the server at {place}. This terminal is outside of it; to change its GPUs from here, add --connect."
 

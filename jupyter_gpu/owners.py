@@ -35,20 +35,20 @@ class Process(NamedTuple):
 
 
 class Owners(Protocol):
-    """Tells of the ends of owners."""
+    """A source of the ends of owners."""
 
     async def check(self, owner: Owner) -> None:
-        """Raise :class:`InvalidRequest` if nobody would notice its end, or if it has ended already."""
+        """Raise :class:`InvalidRequest` if its end would not be noticed, or if it has ended already."""
 
     def watch(self, owners: Iterable[Owner], ended: Callable[[Owner], None]) -> None:
         """Tell of the ends of exactly these from now on."""
 
     def pid_of(self, owner: Owner) -> int | None:
-        """Its pid as this server sees it; ``None`` if it does not."""
+        """Return its pid as this server sees it; ``None`` if it does not."""
 
 
 class Ends:
-    """Implements :class:`Owners` for processes that this server sees, and for its kernels.
+    """The :class:`Owners` of processes that this server sees, and of its kernels.
 
     ``kernels``: the server's kernel manager; ``events``: its event logger.
     """
@@ -114,7 +114,7 @@ class Ends:
 
 
 def find(owner: Owner) -> Process | None:
-    """The process that calls itself so, as this process sees it; None if it has ended or is not to be seen."""
+    """Find the process that calls itself so, as this process sees it; None if it has ended or is not to be seen."""
     if owner.namespace == _namespace("self"):
         return _same(owner.pid, owner.started)
     for pid in proc.all_pids():
@@ -135,7 +135,7 @@ def _namespace(pid: str) -> int | None:
 
 
 def _inner(pid: int) -> int | None:
-    """Its number in its own pid namespace."""
+    """Return its number in its own pid namespace."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
             if line.startswith("NSpid:"):

@@ -1,4 +1,4 @@
-"""Which process is which, as far as ``/proc`` tells."""
+"""The parents and start times of processes, as far as ``/proc`` tells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def ancestors(pid: int) -> Iterator[int]:
-    """``pid``, its parent, and so on, as far as ``/proc`` tells."""
+    """Yield ``pid``, its parent, and so on, as far as ``/proc`` tells."""
     seen: set[int] = set()
     while pid > 0 and pid not in seen:
         seen.add(pid)
@@ -16,7 +16,7 @@ def ancestors(pid: int) -> Iterator[int]:
 
 
 def started(pid: int) -> int:
-    """When that process began, in ticks since the boot: its pid may be another's by now. 0: there is none."""
+    """Return the start of that process in ticks since the boot: its pid may be another's by now. 0: there is none."""
     return _stat(pid)[1]
 
 

@@ -1,4 +1,4 @@
-"""What all programs that a server starts, kernels and others, are told of its GPUs."""
+"""The facts about its GPUs that a server tells all programs it starts, kernels and others."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .backend import Backend
 
 VISIBLE_BY = "jupyter_gpu_visible_by"
 _VIEWERS, _DOOR = "jupyter_gpu_viewers", "jupyter_gpu_door"
-"""As in `routes`, which is not imported here: kernels without the extension do not need it."""
+"""Keys as in `routes`, which is not imported here: kernels without the extension do not need it."""
 _SETTING = "jupyter_gpu_attached_file"
 
 
 def door_of(server: Any) -> Any:
-    """Where the kernels of ``server`` find it; None: they look for it."""
+    """Return the door by which the kernels of ``server`` find it; None: they look for it."""
     return getattr(getattr(server, "web_app", None), "settings", {}).get(_DOOR)
 
 
 def attached_file(server: Any) -> str | None:
-    """Path of the file of `attached` of ``server``, which is kept from now on; None if it has no GPUs to tell of."""
+    """Return the path of ``server``'s file of `attached`, kept from now on; None if it has no GPUs to tell of."""
     settings = getattr(getattr(server, "web_app", None), "settings", None)
     if settings is None:
         return None
@@ -41,7 +41,7 @@ def attached_file(server: Any) -> str | None:
 
 
 def hint_of(server: Any) -> attached.Hint:
-    """What programs of ``server`` need to know now; only where it has an `attached_file`."""
+    """Return the hint for programs of ``server`` now; only where it has an `attached_file`."""
     backend = backend_of(server)
     assert backend is not None
     return attached.Hint.of(backend.view())
@@ -61,6 +61,6 @@ def forget_terminals(server: Any) -> None:
 
 
 def backend_of(server: Any) -> Backend | None:
-    """The backend of ``server``; None before it is taken up."""
+    """Return the backend of ``server``; None before it is taken up."""
     found: Backend | None = getattr(server.web_app.settings.get(_VIEWERS), "backend", None)
     return found

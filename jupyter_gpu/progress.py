@@ -12,40 +12,40 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Where a wait is shown."""
+    """The display of a wait."""
 
     @property
     def visible(self) -> bool:
-        """Whether somebody looks, so that the elapsed time is worth an update each second."""
+        """Whether a user looks on, so that the elapsed time is worth an update each second."""
 
     def show(self, view: View) -> None:
-        """The wait goes on."""
+        """Show that the wait goes on."""
 
     def say(self, text: str) -> None:
-        """A sentence that must not be lost."""
+        """Say a sentence that must not be lost."""
 
     def close(self, view: View) -> None:
-        """The wait is over; ``view`` is the last one."""
+        """End the display; ``view`` is the last one."""
 
 
 class Silent:
-    """Shows nothing but what must be said."""
+    """A display of nothing but what must be said."""
 
     visible = False
 
     def show(self, view: View) -> None:
-        """Nothing."""
+        """Show nothing."""
 
     def say(self, text: str) -> None:
-        """On standard error."""
+        """Write to standard error."""
         print(text, file=sys.stderr)
 
     def close(self, view: View) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Terminal(Silent):
-    """One line that is written over and over."""
+    """A display of one line that is written over and over."""
 
     visible = True
 
@@ -54,12 +54,12 @@ class Terminal(Silent):
         self._open = False
 
     def show(self, view: View) -> None:
-        """The line with the elapsed time."""
+        """Write the line with the elapsed time."""
         self._write(f"{bar(view)} {line(view, self._started)}")
         self._open = True
 
     def say(self, text: str) -> None:
-        """Below the line."""
+        """Write the text in place of the line."""
         self._write("")
         super().say(text)
 
@@ -83,11 +83,11 @@ class Notebook(Silent):
         self._handle: Any = None
 
     def show(self, view: View) -> None:
-        """The bar, at its first call a new one."""
+        """Show the bar, at the first call a new one."""
         self._publish(line(view, self._started), html(view, self._started))
 
     def close(self, view: View) -> None:
-        """The last line instead of the bar, if there was one."""
+        """Show the last line instead of the bar, if there was one."""
         if self._handle is not None:
             text = line(view, self._started)
             self._publish(text, f"<div>{escape(text)}</div>")
@@ -103,14 +103,14 @@ class Notebook(Silent):
 
 
 def in_kernel() -> bool:
-    """Whether this code runs in a Jupyter kernel, so that its output can be rich."""
+    """Tell whether this code runs in a Jupyter kernel, so that its output can be rich."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
 
 
 def choose() -> Progress:
-    """The one that fits where this code runs."""
+    """Choose the display that fits where this code runs."""
     if in_kernel():
         return Notebook()
     try:
@@ -120,21 +120,21 @@ def choose() -> Progress:
 
 
 def line(view: View, started: float) -> str:
-    """What is so, and for how long this has been waited for."""
+    """Describe the state, and the seconds that the wait has taken."""
     from .model.sentence import sentence
 
     return f"{sentence(view)} · {time.monotonic() - started:.0f} s"
 
 
 def bar(view: View, width: int = 12) -> str:
-    """A bar of text."""
+    """Draw a bar of text."""
     done, whole = _measure(view)
     filled = width * done // whole
     return f"[{'#' * filled}{'.' * (width - filled)}]"
 
 
 def html(view: View, started: float) -> str:
-    """A bar for the page, with its meaning for screen readers."""
+    """Draw a bar for the page, with its meaning for screen readers."""
     done, whole = _measure(view)
     text = escape(line(view, started))
     return (
@@ -144,7 +144,7 @@ def html(view: View, started: float) -> str:
 
 
 def _measure(view: View) -> tuple[int, int]:
-    """How far, of how much: GPUs attached of those wanted, or what is closed of what is given back."""
+    """Measure the progress: GPUs attached of those wanted, or closed of those given back."""
     now = view.status
     if now.attached > now.requested or now.draining:
         leaving = max(now.draining, now.attached - now.requested, 1)

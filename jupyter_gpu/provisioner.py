@@ -1,4 +1,4 @@
-"""Prepares every kernel for GPUs that come while it runs, with no configuration by its user.
+"""The preparation of every kernel for GPUs that come while it runs, with no configuration by its user.
 
 A kernel provisioner (entry point ``jupyter-gpu``) is the public place for that: it adds environment variables and, for
 Python kernels run by ipykernel, one argument that loads `startup`. The server extension makes it the default; a kernel
@@ -32,19 +32,19 @@ ENVIRONMENT = {
 _PROBE = "import sys; del sys.path[0]; import importlib.util as u; sys.exit(u.find_spec('jupyter_gpu') is None)"
 _PROBE_SECONDS = 10.0
 _SLOW, _NO_SECONDS = 1.0, 300.0
-"""For which it is believed that a Python has not got us, if the question was slow: what is missing may be installed."""
+"""Seconds from which a question was slow, and for which its "no" is then believed: what is missing may be installed."""
 _STARTING = "jupyter_gpu_starting"
-"""As in `routes`, which is not imported here: kernels without the extension do not need it."""
+"""Key as in `routes`, which is not imported here: kernels without the extension do not need it."""
 
 
 class GpuProvisioner(LocalProvisioner):
-    """Starts kernels on this machine, as the stock provisioner does, ready for GPUs."""
+    """A provisioner that starts kernels on this machine as the stock one does, ready for GPUs."""
 
     unguarded = ""
-    """Why the kernel has no CUDA guard; empty: it has one, or is not of Python."""
+    """Reason the kernel has no CUDA guard; empty: it has one, or is not of Python."""
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """At each start and restart: the environment and the command of the kernel."""
+        """Prepare the environment and the command of the kernel, at each start and restart."""
         await taken_up(self._server())
         kwargs = await super().pre_launch(**kwargs)
         env: dict[str, str] = kwargs["env"]
@@ -65,7 +65,7 @@ class GpuProvisioner(LocalProvisioner):
         return kwargs
 
     async def _guarded(self, command: list[str], env: dict[str, str]) -> list[str]:
-        """``command``, with the guard where that is possible."""
+        """Return ``command``, with the guard where that is possible."""
         launch = launching.read(command)
         self.unguarded = ""
         if launch is None:
@@ -83,12 +83,12 @@ class GpuProvisioner(LocalProvisioner):
         return command
 
     def _server(self) -> Any:
-        """The Jupyter server: parent of the kernel manager's parent; None for a kernel outside a server."""
+        """Return the Jupyter server: parent of the kernel manager's parent; None for a kernel outside a server."""
         return getattr(getattr(self.parent, "parent", None), "parent", None)
 
 
 async def taken_up(server: Any) -> None:
-    """Until the GPUs are guarded: no kernel may be older than that, also where a server is embedded in a program."""
+    """Wait until the GPUs are guarded: no kernel may be older, also where a server is embedded in a program."""
     settings = getattr(getattr(server, "web_app", None), "settings", {})
     starting: asyncio.Task[None] | None = settings.get(_STARTING)
     if starting is not None:
@@ -104,7 +104,7 @@ def _apply(env: dict[str, str], changes: Mapping[str, str | None]) -> None:
 
 
 async def prepared_by(server: Any, env: Mapping[str, str]) -> dict[str, str]:
-    """What the backend of ``server`` wants a kernel with the environment ``env`` to have in it."""
+    """Return the variables that the backend of ``server`` wants a kernel with the environment ``env`` to have."""
     backend = backend_of(server)
     prepared = dict(getattr(backend, "environment", {}))
     if search_path := getattr(backend, "search_path", None):
@@ -116,7 +116,7 @@ _known: dict[tuple[str, ...], tuple[bool, float]] = {}
 
 
 async def has_us(launch: launching.Launch, env: dict[str, str]) -> bool:
-    """Whether the Python of ``launch`` can import this package: kernels of other environments often cannot."""
+    """Tell whether the Python of ``launch`` can import this package: kernels of other environments often cannot."""
     if launch.direct == sys.executable:
         return True
     question = launch.asking(_PROBE)

@@ -1,4 +1,4 @@
-"""Makes our provisioner the default of all kernels of a server, unless an administrator chose another one."""
+"""The choice of our provisioner as the default of a server's kernels, unless an administrator chose another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a server and its programs meet: what `door`, the server's side, and `discover`, the programs', both know."""
+"""The names by which a server and its programs meet: `door` is the server's side, `discover` the programs'."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE = "JUPYTER_GPU_SERVER"
 
 
 def here() -> str:
-    """Tells apart machines, their boots, and the containers on them: pids mean the same where this is the same."""
+    """Return a digest of the machine, its boot and the pid namespace: pids mean the same where it is the same."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         space = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - no file
@@ -23,13 +23,13 @@ def here() -> str:
 
 
 def digest(*words: str) -> str:
-    """A part of a file's name that is the same for the same words."""
+    """Return a part of a file's name that is the same for the same words."""
     return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 @contextmanager
 def short(path: str) -> Iterator[str]:
-    """``path`` as an address of a socket, which has 108 bytes however deep its folder is. Raises :class:`OSError`."""
+    """Shorten ``path`` to an address of a socket: 108 bytes, however deep its folder is. Raises :class:`OSError`."""
     if len(os.fsencode(path)) < 108:
         yield path
         return

@@ -1,4 +1,4 @@
-"""What `gpu.status()`, `gpu.resize()` and `gpu.devices` return: values that also look good in a cell."""
+"""The values that `gpu.status()`, `gpu.resize()` and `gpu.devices` return, which also look good in a cell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GpuDevice:
     milli: int
     """Thousandths of it that are yours."""
     exclusive: bool
-    """Whether nobody else uses it; else it is a time share, or a program uses it that did not get it from us."""
+    """Whether no other program uses it; else it is a time share, or a program uses it that did not get it from us."""
     path: str
     """Device node as programs open it."""
     simulated: bool = False
@@ -35,7 +35,7 @@ class GpuStatus:
 
     view: View
     notices: tuple[str, ...] = ()
-    """What this kernel should know: GPUs that it cannot use, for example."""
+    """Notes for this kernel: GPUs that it cannot use, for example."""
 
     @property
     def sentence(self) -> str:
@@ -54,12 +54,12 @@ class GpuStatus:
 
     @property
     def requested(self) -> int | float:
-        """What was asked for."""
+        """Amount that was asked for."""
         return gpus(self.view.status.requested)
 
     @property
     def attached(self) -> int | float:
-        """What can be used now."""
+        """Amount that can be used now."""
         return gpus(self.view.status.attached)
 
     @property
@@ -74,7 +74,7 @@ class GpuStatus:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What else should be known: simulated GPUs, soft mode, and `notices`."""
+        """Further remarks: simulated GPUs, soft mode, and `notices`."""
         kinds = []
         if self.view.simulated:
             kinds.append("These GPUs are simulated.")
@@ -96,12 +96,12 @@ class GpuStatus:
 
 
 def gpus(milli: int) -> int | float:
-    """An amount as people and `gpu.resize` write it: ``2000`` → ``2``, ``500`` → ``0.5``."""
+    """Write an amount as people and `gpu.resize` do: ``2000`` → ``2``, ``500`` → ``0.5``."""
     return milli // MILLI_PER_GPU if milli % MILLI_PER_GPU == 0 else milli / MILLI_PER_GPU
 
 
 def devices(view: View) -> tuple[GpuDevice, ...]:
-    """The GPUs of ``view`` that can be used, by index."""
+    """List the GPUs of ``view`` that can be used, by index."""
     usable = sorted((item for item in view.gpus if item.state is GpuState.ATTACHED), key=lambda item: item.gpu.index)
     return tuple(_device(item) for item in usable)
 

@@ -36,7 +36,7 @@ RESOURCE = "jupyter_gpu"
 MAX_WAIT = 30.0
 """Seconds that a long poll may last: less than proxies wait."""
 MAX_DRAINED_BYTES = 16 * 2**20
-"""Of a body that is too large, so much is read and thrown away: a client that gets its answer only after it has
+"""Bytes of an oversized body that are read and thrown away: a client that gets its answer only after it has
 sent everything still gets it. What is larger is cut off."""
 
 VIEWERS = "jupyter_gpu_viewers"
@@ -47,15 +47,15 @@ RESIZES = "jupyter_gpu_resizes"
 LEASES = "jupyter_gpu_leases"
 """The :class:`Leases` of the backend; set where :data:`VIEWERS` are."""
 VISIBLE_BY = "jupyter_gpu_visible_by"
-"""How ``CUDA_VISIBLE_DEVICES`` names GPUs in kernels."""
+"""Key of the form in which ``CUDA_VISIBLE_DEVICES`` names GPUs in kernels (``uuid``, ``index``)."""
 BOOKS = "jupyter_gpu_books"
-"""The :class:`~.books.Books`."""
+"""The :class:`~.books.Books` of the server."""
 STATE_DIR = "jupyter_gpu_state_dir"
-"""The state directory that is configured, or empty."""
+"""Path of the state directory that is configured, or empty."""
 SHOW_MACHINE = "jupyter_gpu_show_machine"
-"""What of other servers this server's users may see."""
+"""Key of the detail in which this server's users may see other servers."""
 PAGE_OPTION = "jupyterGpuMachine"
-"""By which pages know whether there is anything to see."""
+"""Option by which pages know whether there is anything to see."""
 DOOR = "jupyter_gpu_door"
 """The :class:`Door` for this server's own kernels and terminals, or ``None``."""
 
@@ -74,7 +74,7 @@ _ADVICE = {
 
 
 def describe(status: int, error: BaseException | None) -> dict[str, Any]:
-    """JSON of an error answer; tells nothing of the inside of an error that nobody foresaw."""
+    """Return the JSON of an error answer; tells nothing of the inside of an error that nobody foresaw."""
     if isinstance(error, GpuError):
         return error.to_json()
     if isinstance(error, web.HTTPError) and status < 500:
@@ -90,12 +90,12 @@ class JsonErrors(ExtensionHandlerMixin, web.RequestHandler):
 
     @property
     def identity_provider(self) -> Any:
-        """Who it is: a program with our own secret, or whom the server's way to log in knows."""
+        """Identity provider: ours for a program with our secret, otherwise the server's."""
         return _INSIDER if self._is_inside() else super().identity_provider  # type: ignore[misc] # of JupyterHandler
 
     @property
     def authorizer(self) -> Any:
-        """Whether they may."""
+        """Authorizer: ours for a program with our secret, otherwise the server's."""
         return _INSIDERS if self._is_inside() else super().authorizer  # type: ignore[misc]
 
     def check_xsrf_cookie(self) -> None:
@@ -108,7 +108,7 @@ class JsonErrors(ExtensionHandlerMixin, web.RequestHandler):
         return door is not None and door.admits(self.request.headers.get("Authorization", ""))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:  # noqa: ARG002 # a GpuError knows better
-        """The answer for the exception in ``kwargs["exc_info"]``."""
+        """Answer for the exception in ``kwargs["exc_info"]``."""
         error = kwargs.get("exc_info", (None, None, None))[1]
         if isinstance(error, GpuError):
             self.set_status(error.http_status)
@@ -121,14 +121,14 @@ class JsonErrors(ExtensionHandlerMixin, web.RequestHandler):
     def log_exception(
         self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> None:
-        """One line for what a client did wrong; a traceback for what we did wrong."""
+        """Log one line for a mistake of the client, a traceback for one of ours."""
         if isinstance(value, GpuError):
             self.log.info("%s %s: %s", self.request.method, self.request.path, value)
         else:
             super().log_exception(typ, value, tb)
 
     async def viewers(self) -> Viewers:
-        """Everything that is shown; raises :class:`BackendUnavailable` if there is no backend."""
+        """Return everything that is shown; raises :class:`BackendUnavailable` if there is no backend."""
         if starting := self.settings[STARTING]:
             await asyncio.shield(starting)
         found = self.settings[VIEWERS]
@@ -152,7 +152,7 @@ class ApiHandler(JsonErrors, APIHandler):
         self.set_header("Cache-Control", "no-store")
 
     def compute_etag(self) -> None:
-        """None: an answer is true only now."""
+        """Send no ETag: an answer is true only now."""
 
     def answer(self, body: dict[str, Any]) -> None:
         """Send ``body`` as JSON."""
@@ -169,7 +169,7 @@ class StatusHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """The latest view; with ``after``, waits up to ``timeout`` seconds for a newer one."""
+        """Answer with the latest view; with ``after``, wait up to ``timeout`` seconds for a newer one."""
         after = read_after(self.get_query_argument("after", None))
         timeout = read_timeout(self.get_query_argument("timeout", None))
         viewers = await self.viewers()
@@ -182,7 +182,7 @@ class StatusHandler(ApiHandler):
             self.answer(await viewers.now())
 
     def on_connection_close(self) -> None:
-        """The client went away: stop waiting."""
+        """Stop waiting: the client went away."""
         self._gone = True
         if self._wait and not self._wait.done():
             self._wait.set_result(None)
@@ -196,7 +196,7 @@ class SampleHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """A sample no older than the interval between two of the stream."""
+        """Answer with a sample no older than the interval between two of the stream."""
         viewers = await self.viewers()
         self.answer((await viewers.sampler.now()).to_json())
 
@@ -224,7 +224,7 @@ class BodyHandler(ApiHandler):
             self.send_error(413)  # closes the connection after it, for the body was not read to its end
 
     def body(self) -> bytes:
-        """All of it, which says that it is JSON."""
+        """Return the whole body; raises 413 if it is too large, 415 if its header does not say JSON."""
         if self._received > MAX_REQUEST_BYTES:
             raise web.HTTPError(413)
         if self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
@@ -258,7 +258,7 @@ class RequestHandler(BodyHandler):
 
 @web.stream_request_body
 class LeaseHandler(BodyHandler):
-    """What a block of code holds until it ends. The client chooses the key, so that it can give back what it has no
+    """The lease of a block of code, until it ends. The client chooses the key, so that it can give back what it has no
     answer for.
     """
 
@@ -277,16 +277,16 @@ class LeaseHandler(BodyHandler):
 
 
 class NotFoundHandler(ApiHandler):
-    """Whatever else is below our prefix."""
+    """The answer at every other address below our prefix."""
 
     async def prepare(self) -> NoReturn:  # type: ignore[override] # as in APIHandler
-        """404 as JSON, for who is known; 403 for others."""
+        """Answer 404 as JSON to a known user, 403 to others."""
         await super().prepare()
         raise web.HTTPError(404)
 
 
 def read_after(text: str | None) -> tuple[str, int] | None:
-    """``<instance>:<version>``; raises :class:`InvalidRequest`."""
+    """Parse ``<instance>:<version>``; raises :class:`InvalidRequest`."""
     if text is None:
         return None
     instance, colon, version = text.rpartition(":")
@@ -298,7 +298,7 @@ def read_after(text: str | None) -> tuple[str, int] | None:
 
 
 def read_timeout(text: str | None) -> float:
-    """Seconds from 0 to :data:`MAX_WAIT`, which is also the default; raises :class:`InvalidRequest`."""
+    """Parse seconds from 0 to :data:`MAX_WAIT`, which is also the default; raises :class:`InvalidRequest`."""
     try:
         timeout = MAX_WAIT if text is None else float(text)
     except ValueError:

@@ -9,22 +9,22 @@ _SEPARATORS = re.compile(r"[:;]")
 
 
 def can_be_named(path: str) -> bool:
-    """Whether the variable can name it: these separate, and a dollar sign begins a name of the loader's own."""
+    """Tell whether the variable can name it: these separate, and a dollar sign begins a name of the loader's own."""
     return path.isprintable() and not set(path) & set(":;$")
 
 
 def entries(value: str | None) -> list[str]:
-    """The folders of the variable; an empty entry among others means the folder that a program is started in."""
+    """List the folders of the variable; an empty entry among others means the folder that a program is started in."""
     return _SEPARATORS.split(value) if value else []
 
 
 def joined(folder: str, before: str | None) -> str:
-    """The variable with ``folder`` first; whatever else the user has there stays."""
+    """Put ``folder`` first in the variable; whatever else the user has there stays."""
     return ":".join([folder, *_others(folder, before)])
 
 
 def without(folder: str, before: str | None) -> str | None:
-    """The variable as it was before; None if nothing is left."""
+    """Return the variable as it was before; None if nothing is left."""
     return ":".join(_others(folder, before)) or None
 
 

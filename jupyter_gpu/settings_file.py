@@ -37,17 +37,17 @@ class SettingsError(Exception):
 
 
 def bounded(default: Any = dataclasses.MISSING, *, least: float | None = None, most: float | None = None) -> Any:
-    """A dataclass field that must be a number from ``least`` to ``most``; the default is not checked."""
+    """Make a dataclass field that must be a number from ``least`` to ``most``; the default is not checked."""
     return dataclasses.field(default=default, metadata={"least": least, "most": most})
 
 
 def checked(read: Reader, default: Any = dataclasses.MISSING) -> Any:
-    """A dataclass field that ``read(value, key)`` makes of the JSON value; it raises :class:`strict.FieldError`."""
+    """Make a dataclass field that ``read(value, key)`` reads from JSON; it raises :class:`strict.FieldError`."""
     return dataclasses.field(default=default, metadata={"read": read})
 
 
 def read(path: Path, cls: type[T]) -> T:
-    """The settings in the file ``path``; raises :class:`SettingsError`."""
+    """Read the settings in the file ``path``; raises :class:`SettingsError`."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)
@@ -59,7 +59,7 @@ def read(path: Path, cls: type[T]) -> T:
 
 
 def parse(value: Any, cls: type[T]) -> T:
-    """The settings of a JSON value; raises :class:`SettingsError`."""
+    """Read the settings of a JSON value; raises :class:`SettingsError`."""
     try:
         return _read_dataclass(value, "", cls)
     except strict.FieldError as error:
@@ -67,7 +67,7 @@ def parse(value: Any, cls: type[T]) -> T:
 
 
 def camel(name: str) -> str:
-    """How a field is spelt in the file: ``lease_seconds`` → ``leaseSeconds``."""
+    """Spell a field as the file does: ``lease_seconds`` → ``leaseSeconds``."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
@@ -96,7 +96,7 @@ def _read_dataclass(value: Any, key: str, cls: type[T]) -> T:
 
 
 def _reader(hint: Any, metadata: Mapping[str, Any]) -> Reader:
-    """The reader of one type."""
+    """Make the reader of one type."""
     if "read" in metadata:
         chosen: Reader = metadata["read"]
         return chosen
@@ -115,7 +115,7 @@ def _reader(hint: Any, metadata: Mapping[str, Any]) -> Reader:
 
 
 def _plain(hint: Any, metadata: Mapping[str, Any]) -> Reader:
-    """The reader of a type that has no parts."""
+    """Make the reader of a type that has no parts."""
     if hint is bool:
         return strict.boolean
     if hint is str:
@@ -128,7 +128,7 @@ def _plain(hint: Any, metadata: Mapping[str, Any]) -> Reader:
 
 
 def _text(value: Any, key: str) -> str:
-    """Text that may be empty."""
+    """Read text that may be empty."""
     return "" if value == "" else strict.text(_MAX_TEXT)(value, key)
 
 

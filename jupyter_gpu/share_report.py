@@ -1,4 +1,4 @@
-"""What `gpu.usage()` returns: how the time shares of this server are used. Times are in seconds."""
+"""The report of `gpu.usage()`: the use of this server's time shares. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ShareReport:
     """One time share. `guaranteed` to `throttled` are totals since it was attached."""
 
     uuid: str
-    """Of its GPU."""
+    """Uuid of its GPU."""
     index: int | None
-    """Of its GPU; None if that was given back at this moment."""
+    """Index of its GPU; None if that was given back at this moment."""
     allocated: float
     """Part of the GPU that you asked for: 0.25 is a quarter."""
     slice: float
@@ -34,9 +34,9 @@ class ShareReport:
     borrowed: float
     """Ran on what its bank had saved."""
     idle: float
-    """Ran on time that nobody else wanted."""
+    """Ran on time that no other share wanted."""
     waiting: float
-    """Had work, and somebody else ran."""
+    """Had work while another share ran."""
     throttled: float
     """The part of `waiting` in which it had used up its slice and its bank."""
     bank: float
@@ -44,13 +44,13 @@ class ShareReport:
     bank_cap: float
     """The most that can be saved."""
     expires: float | None
-    """From now until the next saved time is lost; None: nothing is saved."""
+    """Time from now until the next saved time is lost; None: nothing is saved."""
     sharing: int
-    """How many other shares the GPU has."""
+    """Number of other shares of the GPU."""
     busy: float | None
     """Part of its time in which the GPU works, for all; None if that is not known."""
     reason: str
-    """Why `slice` is what it is, where it was changed."""
+    """Reason for `slice`, where it was changed."""
     memory: int | None
     """Bytes in use; None if that is not known."""
     memory_limit: int | None
@@ -58,7 +58,7 @@ class ShareReport:
 
     @classmethod
     def of(cls, use: ShareUse, index: int | None) -> ShareReport:
-        """In seconds and parts of a GPU; an overrun is time of its own, used early."""
+        """Convert to seconds and parts of a GPU; an overrun is time of its own, used early."""
         return cls(
             uuid=use.uuid,
             index=index,
@@ -81,7 +81,7 @@ class ShareReport:
 
     @property
     def name(self) -> str:
-        """How to call it in a sentence."""
+        """Name to use in a sentence."""
         return self.uuid if self.index is None else f"GPU {self.index}"
 
     def __repr__(self) -> str:
@@ -96,9 +96,9 @@ class GpuUsage:
 
     shares: tuple[ShareReport, ...]
     unknown: int = 0
-    """How many time shares you have beside these, of which nothing is told: not enforced here, or they just came."""
+    """Number of your time shares without a report beside these: not enforced here, or just granted."""
     total: Usage | None = None
-    """What all GPUs were used for since the server started."""
+    """Use of all GPUs since the server started."""
 
     @property
     def sentence(self) -> str:
@@ -136,7 +136,7 @@ class GpuUsage:
 
 
 def usage(view: View, sample: Sample, total: Usage | None = None) -> GpuUsage:
-    """What ``sample`` says of the shares, with the names that ``view`` has for their GPUs."""
+    """Report the shares of ``sample``, with the names that ``view`` has for their GPUs."""
     index = {item.gpu.uuid: item.gpu.index for item in view.gpus}
     reports = [ShareReport.of(use, index.get(uuid)) for uuid, use in sample.shares.items()]
     ordered = sorted(reports, key=lambda one: (one.index is None, one.index or 0, one.uuid))

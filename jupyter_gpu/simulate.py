@@ -114,7 +114,7 @@ def _refusal(name: object, path: str) -> PermissionError:
 
 
 def _directory(device: GpuDevice) -> Path:
-    """Where loads are told: beside the device, or where the nodes had to be elsewhere, in the state directory."""
+    """Find the folder of loads: beside the device, or in the state directory where the nodes had to be elsewhere."""
     beside = Path(device.path).parent
     given = os.environ.get(VARIABLE)
     return beside if (beside / "load").is_dir() or not given else Path(given)

@@ -17,7 +17,7 @@ _installed = False
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Called by IPython once in a kernel's life, before the first cell."""
+    """Install the guard. IPython calls this once in a kernel's life, before the first cell."""
     install(shell)
 
 

@@ -24,7 +24,7 @@ from .routes import RESOURCE, JsonErrors
 from .viewers import Version, Viewers
 
 MAX_MESSAGE_BYTES = 4096
-"""Of a message from a client."""
+"""Limit of a message from a client."""
 SAMPLES_KEPT = 16
 """Samples that wait for a slow client at most."""
 
@@ -32,7 +32,7 @@ _POLICY_VIOLATION, _TRY_AGAIN_LATER, _GOING_AWAY = 1008, 1013, 1001  # RFC 6455 
 
 
 class Outbox:
-    """What is still to be sent to one client, in order of importance; bounded. No I/O."""
+    """The messages still to be sent to one client, in order of importance; bounded. No I/O."""
 
     def __init__(self) -> None:
         self._view: str | None = None
@@ -42,24 +42,24 @@ class Outbox:
         self._filled = asyncio.Event()
 
     def put_view(self, version: Version, text: str) -> None:
-        """In place of an older one; one that is older than what was put before is ignored."""
+        """Put a view in place of an older one; one that is older than what was put before is ignored."""
         if version > self._version:
             self._version, self._view = version, text
             self._filled.set()
 
     def put_history(self, text: str) -> None:
-        """To be sent after the view; the samples before it are in it."""
+        """Put a history, to be sent after the view; the samples before it are in it."""
         self._history = text
         self._samples.clear()
         self._filled.set()
 
     def put_sample(self, text: str) -> None:
-        """In place of the oldest one, if many wait."""
+        """Put a sample, in place of the oldest one if many wait."""
         self._samples.append(text)
         self._filled.set()
 
     def take(self) -> str | None:
-        """The next message; ``None`` if there is nothing to send."""
+        """Take the next message; ``None`` if there is nothing to send."""
         if self._view is not None:
             text, self._view = self._view, None
         elif self._history is not None:
@@ -77,7 +77,7 @@ class Outbox:
 
 
 def read_message(message: str | bytes) -> bool:
-    """Whether the client wants samples: ``{"type":"samples","on":true}`` is all that it may say.
+    """Tell whether the client wants samples: ``{"type":"samples","on":true}`` is all that it may say.
 
     Raises :class:`InvalidRequest`.
     """
@@ -136,7 +136,7 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
         viewers.sampler.look(self, True)
 
     def on_message(self, message: str | bytes) -> None:
-        """Samples on or off; anything else ends the connection."""
+        """Turn samples on or off; anything else ends the connection."""
         try:
             on = read_message(message)
         except InvalidRequest as error:
@@ -164,7 +164,7 @@ class StreamHandler(JsonErrors, WebSocketMixin, websocket.WebSocketHandler, Jupy
         self.close(_GOING_AWAY, "The server is stopping.")
 
     async def _send(self) -> None:
-        """One message at a time: the next only when the last is with the operating system."""
+        """Send one message at a time: the next only when the last is with the operating system."""
         with contextlib.suppress(websocket.WebSocketClosedError):
             while True:
                 await self._outbox.filled()

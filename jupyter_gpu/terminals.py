@@ -1,4 +1,4 @@
-"""What programs that the server starts by itself are told of its GPUs: terminals above all.
+"""The variables of programs that the server starts by itself, by which they know its GPUs: terminals above all.
 
 A terminal has a variable of its own, ``CUDA_VISIBLE_DEVICES``, made when it is opened; everything else lies in the
 environment of the server, which all that it starts inherits. The variable does not: the server itself is no program
@@ -16,7 +16,7 @@ from .attached import Hint
 
 
 class Variables(Mapping[str, str | None]):
-    """For `terminado`: what it is to set in each new terminal, None: to remove; computed when it asks.
+    """Variables for `terminado` to set in each new terminal, None: to remove; computed when it asks.
 
     ``before``: what it had; that wins.
     """
@@ -38,7 +38,7 @@ class Variables(Mapping[str, str | None]):
 
 
 def of(environ: Mapping[str, str], hint: Hint, named_by: str) -> dict[str, str | None]:
-    """Variables of a terminal of a server with the environment ``environ``."""
+    """Return the variables of a terminal of a server with the environment ``environ``."""
     order = {} if visible.ORDER in environ or hint.simulated else {visible.ORDER: visible.BUS_ORDER}
     by = {visible.NAMED_BY: environ.get(visible.NAMED_BY, named_by)}
     return {**order, **by, **visible.start({**environ, **order, **by}, environ, hint)}
@@ -56,6 +56,6 @@ def prepare(server: Any, path: str, hint: Callable[[], Hint], named_by: str) -> 
 
 
 def forget(path: str) -> None:
-    """The server ends, perhaps in a process that goes on."""
+    """Undo :func:`prepare` when the server ends, perhaps in a process that goes on."""
     if os.environ.get(attached.VARIABLE) == path:
         del os.environ[attached.VARIABLE]

@@ -1,4 +1,4 @@
-"""What a server used, in words: for how long it held which GPU, and how busy that is known to have been. Pure."""
+"""A server's use in words: for how long it held which GPU, and how busy that is known to have been. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def facts(use: GpuUse) -> list[str]:
 
 
 def seconds(amount: float) -> str:
-    """As short as it stays useful: ``0.0031`` → ``"3.1 ms"``, ``0`` → ``"0 s"``, ``200`` → ``"3 min 20 s"``."""
+    """Write seconds as short as is useful: ``0.0031`` → ``"3.1 ms"``, ``0`` → ``"0 s"``, ``200`` → ``"3 min 20 s"``."""
     if 0 < amount < 0.9995:
         return f"{amount * 1000:.3g} ms"
     if amount < 59.95:

@@ -1,4 +1,4 @@
-"""``GET …/usage``: what the server used since it started."""
+"""The address that tells what the server used since it started: ``GET …/usage``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .routes import BOOKS, ApiHandler
 
 
 class UsageHandler(ApiHandler):
-    """What this server used since it started."""
+    """The use of GPUs since this server started."""
 
     _track_activity = False
 

@@ -1,4 +1,4 @@
-"""What all clients of one server see: each view once, each sample once, however many look.
+"""The views and samples for all clients of one server: each is made once, however many look.
 
 Nothing here runs by itself: with no client there is no task and no timer.
 """
@@ -25,7 +25,7 @@ from .notebooks import Notebooks, named
 
 
 def view_json(view: View) -> dict[str, Any]:
-    """Body of every answer that is a view."""
+    """Return the body of every answer that is a view."""
     return {**view.to_json(), "sentence": sentence(view)}
 
 
@@ -37,13 +37,13 @@ class Viewer(Protocol):
     """A client that is told what is new; neither method waits."""
 
     def show_view(self, version: Version, text: str) -> None:
-        """A view, as JSON of a stream message. Older versions than shown before are to be ignored."""
+        """Show a view, as JSON of a stream message. Older versions than shown before are to be ignored."""
 
     def show_sample(self, text: str) -> None:
-        """A sample, as JSON of a stream message."""
+        """Show a sample, as JSON of a stream message."""
 
     def end(self) -> None:
-        """The server stops."""
+        """End the viewer: the server stops."""
 
 
 class Sampler:
@@ -73,11 +73,11 @@ class Sampler:
         self._failed = False
 
     def history(self) -> str:
-        """The stream message with the samples so far; the same text for all who come before the next sample."""
+        """Return the stream message with the samples so far; the same text for all who come before the next sample."""
         return self._history.message()
 
     def look(self, viewer: Viewer, on: bool) -> None:
-        """``viewer`` wants samples from now on, or no more."""
+        """Note that ``viewer`` wants samples from now on, or no more."""
         (self._viewers.add if on else self._viewers.discard)(viewer)
         if self._viewers:
             self._arm()
@@ -86,7 +86,7 @@ class Sampler:
             self._timer = None
 
     async def now(self) -> Sample:
-        """One that is no older than the interval, whoever it was taken for.
+        """Return a sample that is no older than the interval, whoever it was taken for.
 
         Raises :class:`BackendUnavailable` if none can be taken.
         """
@@ -101,7 +101,7 @@ class Sampler:
         return self._newest
 
     async def stop(self) -> None:
-        """No more samples."""
+        """Take no more samples."""
         self._viewers.clear()
         if self._timer:
             self._timer.cancel()
@@ -150,7 +150,7 @@ class Viewers:
         self.backend = backend
         self.sampler = sampler
         self.notes: tuple[Condition, ...] = ()
-        """What is said of the server beside what its backend says."""
+        """Conditions of the server beside those of its backend."""
         self._notebooks, self._leases = notebooks, leases
         self._revision = 0
         self._viewers: set[Viewer] = set()
@@ -162,7 +162,7 @@ class Viewers:
         leases.changed = self._on_leases
 
     async def named(self, view: View) -> View:
-        """``view`` with the notebooks behind its processes, and with what their running code holds."""
+        """Return ``view`` with the notebooks behind its processes, and with what their running code holds."""
         view = replace(view, revision=self._revision)  # before what it counts is read: else it would claim too much
         leases = self._leases.held()
         kernels = {lease.owner.kernel for lease, _ in leases if lease.owner.kernel}
@@ -174,11 +174,11 @@ class Viewers:
         return noted(held(named(view, names), blocks), self.notes)
 
     async def now(self) -> dict[str, Any]:
-        """Body of the latest view."""
+        """Return the body of the latest view."""
         return view_json(await self.named(self.backend.view()))
 
     def newer(self, instance: str, version: int) -> asyncio.Future[None]:
-        """Done as soon as there is a newer view than that, or no more will come; cancel it to stop waiting."""
+        """Return a future that is done when there is a newer view or no more will come; cancel it to stop waiting."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         view = self.backend.view()
         if self._stopped or view.instance != instance or view.version > version:
@@ -201,7 +201,7 @@ class Viewers:
         viewer.show_view((view.version, view.revision), _message(view))
 
     def leave(self, viewer: Viewer) -> None:
-        """The end of ``viewer``; may come twice."""
+        """End ``viewer``; may come twice."""
         self._viewers.discard(viewer)
         self.sampler.look(viewer, False)
 
@@ -227,7 +227,7 @@ class Viewers:
         self._publish_soon()
 
     def _on_leases(self) -> None:
-        """Another notebook may hold what the last view named one for: words alone, no program waits for it."""
+        """Publish soon: another notebook may hold what the last view named one for. No program waits for that."""
         self._revision += 1
         self._publish_soon()
 

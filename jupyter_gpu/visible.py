@@ -1,6 +1,6 @@
-"""What ``CUDA_VISIBLE_DEVICES`` is to be where GPUs come and go; pure.
+"""The value of ``CUDA_VISIBLE_DEVICES`` where GPUs come and go; pure.
 
-Nobody can change a variable of a process that runs. So it is set where a program starts (kernels, terminals, ``jupyter
+The variables of a running process cannot be changed. So it is set where a program starts (kernels, terminals, ``jupyter
 gpu run``), kept up in Python kernels (:mod:`.cuda`), and set once more at the moment that counts, by the gate, before a
 program's own call of ``cuInit``: in whatever language, and in all that a notebook starts. The gate's own form of these
 rules is ``node_plugin/gate/visible.c``; one test gives both the same cases.
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from .attached import AttachedGpu, Hint
 
 NAMED_BY = "JUPYTER_GPU_VISIBLE_BY"
-"""Whether ours has uuids or indices (``uuid``, ``index``)."""
+"""Variable that says whether our value has uuids or indices (``uuid``, ``index``)."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 OURS = "JUPYTER_GPU_CUDA_VISIBLE_DEVICES"
-"""Holds the value that we gave to CUDA_VISIBLE_DEVICES: if they differ, somebody chose another."""
+"""Variable with the value that we gave to CUDA_VISIBLE_DEVICES: if they differ, somebody chose another."""
 WANTED = "JUPYTER_GPU_CUDA_WANTED"
-"""What somebody chose, where ours is that, narrowed."""
+"""Variable with a user's own choice, where our value is that, narrowed."""
 ORDER, BUS_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 """Variable and value by which CUDA counts GPUs as nvidia-smi, the panel and ``gpu.devices`` do."""
 _UUID = "GPU-"
@@ -31,13 +31,13 @@ _LONGEST_INDEX = 9
 
 
 def chosen(environ: Mapping[str, str]) -> str | None:
-    """What somebody else than us chose for a program with this environment; None: nothing."""
+    """Return the value that others than us chose for a program with this environment; None: there is none."""
     given = environ.get(VISIBLE)
     return environ.get(WANTED) if given is not None and given == environ.get(OURS) else given
 
 
 def changes(environ: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
-    """How a program with the environment ``environ`` is told of its GPUs: variables to set, None: to remove.
+    """Return the variables that tell a program with ``environ`` of its GPUs: to set, or with None to remove.
 
     Nothing where the GPUs are simulated, or where the system itself keeps the program from all others.
     """
@@ -50,7 +50,7 @@ def changes(environ: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
 
 
 def named(gpus: Iterable[AttachedGpu], hint: Hint, environ: Mapping[str, str]) -> list[str]:
-    """``gpus`` of ``hint``, by uuid or index as the environment asks for. CUDA counts GPUs that it can open, by bus."""
+    """Name ``gpus`` of ``hint``, by uuid or by index as the environment says. CUDA counts those it can open, by bus."""
     if environ.get(NAMED_BY) != "index" or environ.get(ORDER) != BUS_ORDER:
         return [gpu.uuid for gpu in gpus]
     places = {gpu.uuid: place if hint.enforced else gpu.index for place, gpu in enumerate(hint.gpus)}
@@ -58,9 +58,9 @@ def named(gpus: Iterable[AttachedGpu], hint: Hint, environ: Mapping[str, str]) -
 
 
 def narrowed(wanted: str, hint: Hint, environ: Mapping[str, str]) -> list[str]:
-    """The entries of ``wanted`` that are attached. As in CUDA, what names no GPU ends the list.
+    """Return the entries of ``wanted`` that are attached. As in CUDA, what names no GPU ends the list.
 
-    Whether the uuid of no attached GPU is another's or nobody's is not known here: it ends the list, too.
+    A uuid of no attached GPU may be of another pod's or of none, which is not known here: it ends the list, too.
     """
     found = []
     for entry in wanted.split(","):
@@ -78,7 +78,7 @@ def narrowed(wanted: str, hint: Hint, environ: Mapping[str, str]) -> list[str]:
 
 
 def start(environ: Mapping[str, str], inherited: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
-    """The same for a program that is only about to start, with what it ``inherited`` of the server in its environment.
+    """Return the same for a program that is about to start, with what it ``inherited`` of the server's environment.
 
     What was chosen for it alone stays: it may start long before it has a GPU. Enforced, nothing is needed at a start.
     """

@@ -1,4 +1,4 @@
-"""How a wish is made and waited for: generators that say what to do next and do nothing themselves.
+"""Generators that make a wish and wait for it: they say what to do next and do nothing themselves.
 
 A generator yields :class:`~.client.Call` (ask the server, get a view) and :class:`Pause`; `gpu.resize` drives it with
 blocking calls, `await gpu.aresize` without blocking (see `kernel`). So there is one order of things for both.
@@ -34,7 +34,7 @@ from .progress import Progress
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for ``seconds``."""
+    """A pause of ``seconds``."""
 
     seconds: float
 
@@ -53,15 +53,15 @@ _RETRY = 30.0
 
 @dataclass(slots=True)
 class Patience:
-    """How long to wait, and whom to show it."""
+    """The time limit of a wait, and where its progress is shown."""
 
     timeout: float | None
     """Seconds; None means for ever."""
     progress: Progress
     own_holders: Callable[[View], tuple[Worker, ...]] = lambda _: ()
-    """Of a GPU that drains, who has it open of this process and of those that it started."""
+    """Finds the processes that have a draining GPU open: this one and those that it started."""
     suspected: float | None = None
-    """Since when only workers of this process seem to be waited for; these may be just about to end."""
+    """Time since which only workers of this process seem to be waited for; these may be just about to end."""
     told: bool = False
     """Whether programs of this process were named."""
     started: float = field(default_factory=time.monotonic)
@@ -79,7 +79,7 @@ def resize(fields: Mapping[str, Any], patience: Patience | None) -> Steps:
 
 
 def settle(view: View, patience: Patience) -> Steps:
-    """Until nothing more happens by itself. The wish stands whatever is raised."""
+    """Wait until nothing more happens by itself. The wish stands whatever is raised."""
     first = view
     try:
         while not settled(view, first, patience):
@@ -93,7 +93,7 @@ def settle(view: View, patience: Patience) -> Steps:
 
 
 def settled(view: View, first: View, patience: Patience) -> bool:
-    """Whether the wish of ``first`` is fulfilled; raises what stands in the way for good.
+    """Tell whether the wish of ``first`` is fulfilled; raises what stands in the way for good.
 
     Blocks of other code that begin and end meanwhile change how much is held, not what was asked for.
     """
@@ -149,7 +149,7 @@ def raise_refusal(view: View) -> None:
 
 
 def expired(view: View) -> GpuError:
-    """The error of a wait that took too long."""
+    """Return the error of a wait that took too long."""
     now = view.status
     if now.phase is Phase.RELEASING:
         return Draining(holders=[user.to_json() for user in holders(view)])
@@ -162,7 +162,7 @@ def expired(view: View) -> GpuError:
 
 
 def deadlock(view: View) -> Draining:
-    """The error of a process that waits for itself."""
+    """Return the error of a process that waits for itself."""
     leaving = sorted(item.gpu.index for item in view.gpus if item.state is GpuState.DRAINING)
     names = ("GPU " if len(leaving) == 1 else "GPUs ") + ", ".join(map(str, leaving))
     return Draining(
@@ -178,13 +178,13 @@ def _kept(view: View) -> str:
 
 
 def holders(view: View) -> tuple[User, ...]:
-    """Who keeps GPUs open that are being given back."""
+    """List the processes that keep GPUs open that are being given back."""
     users = [user for item in view.gpus if item.state is GpuState.DRAINING for user in item.users]
     return tuple(dict.fromkeys(users))
 
 
 def standing(view: View) -> str:
-    """What is true after somebody stopped waiting."""
+    """Describe what remains true after the user stopped waiting."""
     now = view.status
     if now.phase is Phase.RELEASING:
         return "Stopped waiting: the GPU is given back as soon as it is closed."
@@ -195,7 +195,7 @@ def standing(view: View) -> str:
 
 
 def _newer(view: View, patience: Patience) -> Steps:
-    """The next view, within what is left of the time; raises when that is over."""
+    """Wait for the next view, within what is left of the time; raises when that is over."""
     patience.progress.show(view)
     left = patience.left
     if left == 0.0:
@@ -218,7 +218,7 @@ def _newer(view: View, patience: Patience) -> Steps:
 
 
 def take(key: str, milli: int, owner: Owner, patience: Patience) -> Steps:
-    """Hold at least ``milli`` under ``key``, until they are attached. Whoever calls gives back, also what it raises."""
+    """Hold at least ``milli`` under ``key``, until they are attached. The caller gives back, after an error too."""
     view = first = yield put_lease(key, milli, owner)
     try:
         while view.status.attached < milli:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import urllib.error
@@ -12,6 +13,9 @@ from contextlib import suppress
 from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
+
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import websocket_connect
 
 from tests.cluster.testbed import until
 
@@ -59,6 +63,45 @@ class Person:
         """What Jupyter's own API of the person's server answers."""
         own = f"/user/{self.name}/"
         return self._json(method, f"{own}api/{path}", own, body)
+
+    def run(self, code: str) -> str:
+        """Run ``code`` in a new kernel of the person's server, as a page does, and return what it prints."""
+        kernel = self.api("POST", "kernels", {"name": "python3"})["id"]
+        try:
+            return asyncio.run(asyncio.wait_for(self._run(kernel, code), SECONDS))
+        finally:
+            self.api("DELETE", f"kernels/{kernel}")
+
+    async def _run(self, kernel: str, code: str) -> str:
+        url = f"{self.hub.replace('http', 'ws', 1)}/user/{self.name}/api/kernels/{kernel}/channels"
+        headers = {"Cookie": self.cookie(url), "Origin": self.hub}
+        channels = await websocket_connect(HTTPRequest(url, headers=headers))
+        request = {
+            "channel": "shell",
+            "header": {
+                "msg_id": "run",
+                "msg_type": "execute_request",
+                "session": "test",
+                "username": "",
+                "version": "5.3",
+            },
+            "parent_header": {},
+            "metadata": {},
+            "content": {"code": code, "silent": False, "allow_stdin": False, "store_history": False},
+        }
+        await channels.write_message(json.dumps(request))
+        printed, ended = "", False
+        while not ended:
+            message = json.loads(str(await channels.read_message()))
+            if message["parent_header"].get("msg_id") == "run":
+                kind, content = message["msg_type"], message["content"]
+                assert kind != "error", "\n".join(content["traceback"])
+                printed += content["text"] if kind == "stream" else ""
+                ended = kind == "status" and content["execution_state"] == "idle"
+        channels.close()
+        while await channels.read_message() is not None:  # until the other side has closed it, too
+            pass
+        return printed.strip()
 
     def cookie(self, url: str) -> str:
         """The header that a browser sends to ``url``."""

@@ -9,7 +9,7 @@ Kind = Literal["local", "kubernetes"]
 
 
 def choose(wanted: str, environ: Mapping[str, str]) -> Kind:
-    """The backend for ``wanted``; ``auto``: the cluster's in a pod that the node plugin serves.
+    """Choose the backend for ``wanted``; ``auto``: the cluster's in a pod that the node plugin serves.
 
     A pod with a slot can open what the cluster granted and nothing else, so it is never the local one's, even if it has
     no token to ask with: that is said then. A pod without a slot has no GPUs but those that it can open itself.

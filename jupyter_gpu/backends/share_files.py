@@ -1,4 +1,4 @@
-"""Reads the files in which a node says how the time shares of a pod are used: one for each GPU.
+"""Readers of the files in which a node says how the time shares of a pod are used: one for each GPU.
 
 It blocks, so a backend calls it in a thread of its own.
 """
@@ -22,11 +22,11 @@ _MOST_TOLD = 1024
 
 _log = logging.getLogger(__name__)
 _told: set[tuple[Path, str]] = set()
-"""What is bad and was said so: a bad file stays one for many looks."""
+"""Bad files that were logged: a bad file stays one for many looks."""
 
 
 def read(folder: Path, uuids: Iterable[str], now_ms: int) -> Mapping[str, ShareUse]:
-    """The shares of those GPUs as ``folder`` tells them; ``now_ms`` is the time of day, in milliseconds since 1970.
+    """Read the shares of those GPUs from ``folder``; ``now_ms`` is the time of day, in milliseconds since 1970.
 
     What is missing or bad is left out; that a file is bad is logged once, until it is good again. No link is followed.
     """
@@ -46,7 +46,7 @@ def read(folder: Path, uuids: Iterable[str], now_ms: int) -> Mapping[str, ShareU
 
 
 def decode(text: bytes, uuid: str, now_ms: int) -> ShareUse:
-    """From the text of one file, with ``expires`` from now on; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    """Decode one file, with ``expires`` from now on; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
     body = strict.an_object(strict.loads(text, MAX_BYTES), "The file of a share")
     share = ShareUse.from_json(body)
     if share.uuid != uuid:

@@ -35,7 +35,7 @@ def add(commands: options.Commands) -> None:
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """If a shell asks for words, answer and end the process."""
+    """Answer and end the process, if a shell asks for words."""
     if _ASKED not in os.environ:
         return
     from argcomplete import autocomplete

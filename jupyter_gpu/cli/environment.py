@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..model.view import View
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-"""As shells say it."""
+"""Exit statuses as in shells."""
 _ASKED = (visible.NAMED_BY, visible.ORDER)
 """All of the environment that decides how GPUs are named."""
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
@@ -62,7 +62,7 @@ def add(commands: options.Commands) -> None:
 
 
 def print_environment(given: argparse.Namespace) -> int:
-    """``jupyter gpu env``; raises :class:`~.model.errors.GpuError`."""
+    """Run ``jupyter gpu env``; raises :class:`~.model.errors.GpuError`."""
     view = options.gpus(given).status().view
     environ = _with(given.by, {name: os.environ[name] for name in _ASKED if name in os.environ})
     found = shell_variables(environ, Hint.of(view))
@@ -74,7 +74,7 @@ def print_environment(given: argparse.Namespace) -> int:
 
 
 def run_command(given: argparse.Namespace) -> int:
-    """``jupyter gpu run``: does not return where the command could be run. Raises :class:`~.model.errors.GpuError`."""
+    """Run ``jupyter gpu run``; returns only without running it. Raises :class:`~.model.errors.GpuError`."""
     words = given.words[1:] if given.words[:1] == ["--"] else given.words
     if not words:
         given.parser.error("a command is missing: jupyter gpu run --gpus 1 -- python train.py")
@@ -114,7 +114,7 @@ def _replace(program: str, words: list[str], environ: Mapping[str, str]) -> NoRe
 
 
 def shell_variables(environ: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
-    """What a shell must have for its programs to see exactly what is attached, whatever it had before; pure.
+    """Return the variables by which a shell's programs see exactly what is attached, whatever it had before; pure.
 
     Where the system guards the GPUs the list is as good as none, and the same.
     """
@@ -131,7 +131,7 @@ def shell_variables(environ: Mapping[str, str], hint: Hint) -> dict[str, str | N
 
 
 def outdated(view: View, inherited: Mapping[str, str], environ: Mapping[str, str]) -> str:
-    """What the user of a shell should know that gave this process ``inherited`` of its variables, else ""; pure.
+    """Return a warning if the variables that this process ``inherited`` from its shell are outdated, else ""; pure.
 
     A program that our gate does not reach has only what the shell had when it was opened. ``environ``: the rest.
     """
@@ -152,7 +152,7 @@ def _with(by: str | None, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _say(view: View, how: str) -> None:
-    """To who reads the terminal: what is printed is read by a shell."""
+    """Tell the reader of the terminal: what is printed is read by a shell."""
     if view.simulated:
         print(SIMULATED, file=sys.stderr)
     elif not Hint.of(view).gpus:

@@ -1,4 +1,4 @@
-"""What a completion offers that only the server knows. A server that does not answer soon offers nothing."""
+"""The offers of a completion that only the server knows. A server that does not answer soon offers nothing."""
 
 from __future__ import annotations
 

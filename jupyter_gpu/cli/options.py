@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..kernel import Gpu
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
-"""Where a module of commands adds its own."""
+"""Parsers to which a module of commands adds its own."""
 
 
 def command(commands: Commands, name: str, what: str, **more: Any) -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..report import GpuStatus
 
 _OPTIONS = ("each", "memory", "model", "topology", "priority")
-"""Of a request; those that are not named stay as they are."""
+"""Options of a request; those that are not named stay as they are."""
 
 
 def add(commands: options.Commands) -> None:

@@ -42,13 +42,14 @@ _LINES: Mapping[str, Callable[[str, str | None], str]] = {
     "csh": _csh,
 }
 SHELLS = (*_LINES, "tcsh", "json")
-"""That :func:`lines` knows."""
+"""Shells that :func:`lines` knows."""
 
 
 def lines(variables: Mapping[str, str | None], shell: str) -> str:
-    """What sets ``variables`` in ``shell``; None: removes. Raises InvalidRequest for a value that is no plain text.
+    """Write lines that set ``variables`` in ``shell``; None: removes.
 
-    JSON: one object. csh: each line ends with a semicolon, as its ``eval`` makes one line of them.
+    JSON: one object. csh: each line ends with a semicolon, as its ``eval`` makes one line of them. Raises
+    InvalidRequest for a value that is no plain text.
     """
     for name, value in variables.items():
         if not _NAME.fullmatch(name) or (value is not None and not value.isprintable()):

@@ -101,7 +101,7 @@ def _write(inbox: Inbox, *, as_json: bool) -> None:
 
 
 def _is_deaf() -> bool:
-    """Whether the reader of a pipe has gone: `head` has seen enough, and the next change may be hours away."""
+    """Tell whether the reader of a pipe has gone: `head` has seen enough, and the next change may be hours away."""
     import select
 
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""What ``jupyter gpu watch`` shows, as lines of text. Pure.
+"""The screen of ``jupyter gpu watch``, as lines of text. Pure.
 
 What does not fit into the width is left out, the least important first: the bar of the memory, the model, the bar of
 the load. No line is longer than the terminal is wide.

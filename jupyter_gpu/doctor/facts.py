@@ -1,4 +1,4 @@
-"""What was found in one place: where a server runs, or where the command does. Pure."""
+"""The facts found in one place: where a server runs, or where the command does. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class KernelFact:
     """A kernel that runs."""
 
     name: str
-    """Of its kernel spec."""
+    """Name of its kernel spec."""
     kernel: str
     """Its id."""
     why: str = ""
-    """Why it has no CUDA guard; empty: it has one, or needs none."""
+    """Reason it has no CUDA guard; empty if it has one or needs none."""
 
     @classmethod
     def from_json(cls, value: Any, key: str = "kernel") -> KernelFact:
@@ -30,15 +30,15 @@ class KernelFact:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Of one environment. Texts are empty where there is nothing to tell."""
+    """The facts about one environment. Texts are empty where there is nothing to tell."""
 
     version: str = ""
-    """Of jupyter-gpu."""
+    """Version of jupyter-gpu."""
     python: str = ""
     prefix: str = ""
-    """Where that Python is installed."""
+    """Installation prefix of that Python."""
     extension: str = ""
-    """Of the server: ``enabled``, ``disabled`` or ``missing``."""
+    """State of the server extension: ``enabled``, ``disabled`` or ``missing``."""
     labextension: str = ""
     """Version of the JupyterLab extension."""
     labextension_disabled: bool = False
@@ -49,19 +49,19 @@ class Facts:
     state: str = ""
     """The state directory, on one machine."""
     state_trouble: str = ""
-    """Why it cannot be used."""
+    """Reason it cannot be used."""
     state_private: bool = False
-    """Whether other users of the machine cannot use it, so that they do not know of us."""
+    """Whether other users of the machine cannot use it, so that their servers do not know of ours."""
     driver: str = ""
     """Version of NVIDIA's driver."""
     driver_trouble: str = ""
-    """Why it cannot be asked."""
+    """Reason it cannot be asked."""
     devices: int = 0
     """Device nodes of GPUs in /dev."""
     socket: str = ""
-    """Of the node plugin, in a cluster."""
+    """Socket of the node plugin, in a cluster."""
     socket_trouble: str = ""
-    """Why nobody answers there."""
+    """Reason there is no answer from it."""
     token: bool = False
     """Whether the pod has a token for the API server."""
     kernels: tuple[KernelFact, ...] = ()

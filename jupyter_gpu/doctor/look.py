@@ -1,4 +1,4 @@
-"""Looks around in this process's environment. Reads only, and never fails: what cannot be read is said."""
+"""A look around in this process's environment. It only reads, and never fails: what cannot be read is said."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def look(state_dir: str = "", kernels: Iterable[KernelFact] = (), *, driver: boo
 
 
 def kernels_of(manager: Any) -> tuple[KernelFact, ...]:
-    """The kernels that a server runs, and which of them are not guarded."""
+    """List the kernels that a server runs, and which of them are not guarded."""
     found = []
     for kernel_id in manager.list_kernel_ids():
         with contextlib.suppress(KeyError):  # it ended since the list was made
@@ -85,7 +85,7 @@ def _extension() -> str:
 
 
 def _labextension() -> tuple[bool, str]:
-    """Whether it is disabled, and its version."""
+    """Return whether the JupyterLab extension is disabled, and its version."""
     from jupyter_core.paths import jupyter_config_path, jupyter_path
 
     version = ""
@@ -111,7 +111,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 
 def _driver() -> tuple[str, str]:
-    """Version of the driver, or why it cannot be asked."""
+    """Return the version of the driver, or why it cannot be asked."""
     import pynvml
 
     try:
@@ -125,7 +125,7 @@ def _driver() -> tuple[str, str]:
 
 
 def _state_trouble(state: Path) -> str:
-    """Why servers cannot keep records there. It need not be there yet."""
+    """Return the reason servers cannot keep records there, or empty. It need not be there yet."""
     there = next((path for path in (state / "pods", state) if path.exists()), None)
     try:
         if there is None:
@@ -138,7 +138,7 @@ def _state_trouble(state: Path) -> str:
 
 
 def _is_private(state: Path) -> bool:
-    """Whether others cannot write there, nor make it."""
+    """Tell whether others cannot write there, nor make it."""
     path = state if state.exists() else state.parent
     try:
         return path.stat().st_mode & _EVERYBODY != _EVERYBODY

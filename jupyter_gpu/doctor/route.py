@@ -11,7 +11,7 @@ from jupyter_gpu.routes import STATE_DIR, ApiHandler
 
 
 class FactsHandler(ApiHandler):
-    """What ``jupyter gpu doctor`` asks the server for."""
+    """The facts that ``jupyter gpu doctor`` asks the server for."""
 
     _track_activity = False
 

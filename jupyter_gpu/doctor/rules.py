@@ -15,7 +15,7 @@ from .facts import Facts
 
 
 class Level(StrEnum):
-    """How much a finding matters."""
+    """The severity of a finding."""
 
     OK = "ok"
     NOTE = "note"
@@ -24,14 +24,14 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One of them."""
+    """One finding: a fact, and advice where something can be done."""
 
     level: Level
     about: str
     """A word for programs."""
     text: str
     advice: str = ""
-    """What to do; empty: nothing."""
+    """Advice for the user; empty: there is nothing to do."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON object."""
@@ -42,7 +42,7 @@ _WRONG = frozenset(
     ("NoGpu", "GpusNotReadable", "ShareServerMissing", "ShareTakenAway", "ShareTaken", "StateDamaged",
      "StateUnavailable", "RulesNotApplied", "NodePluginUnreachable", "ClusterUnreachable", "InvalidRequest", "PodGone")
 )  # fmt: skip
-"""Types of conditions that stand in somebody's way; all others are only to be known."""
+"""Types of conditions that are problems; all others are notes."""
 _GUARD_LATE = "It is set up when jupyter_gpu is imported there; import it before the first CUDA call."
 
 
@@ -104,7 +104,7 @@ def _labextension(facts: Facts) -> Iterator[Finding]:
 
 
 def _gpus(here: Facts, view: View) -> Iterator[Finding]:
-    """What the server knows; its own words are said where it has any."""
+    """Report what the server knows of the GPUs, in its own words where it has any."""
     driver = f" NVIDIA's driver is {here.driver}." if here.driver and not view.simulated else ""
     if view.total:
         yield Finding(Level.OK, "gpus", f"{count_gpus(view.total)} here, now: {sentence(view)}.{driver}")
@@ -137,7 +137,7 @@ def _driver(here: Facts) -> Iterator[Finding]:
 
 
 def _environment(here: Facts, there: Facts | None) -> Iterator[Finding]:
-    """Who chose GPUs by hand; the server's choice is every kernel's."""
+    """Report GPUs that were chosen by hand; the server's choice is every kernel's."""
     for whose, facts in (("of the server", there), ("here", here)):
         if facts is not None and facts.visible:
             text = f"CUDA_VISIBLE_DEVICES is set to '{facts.visible}' {whose}, by somebody else, and is left as it is."
@@ -147,7 +147,7 @@ def _environment(here: Facts, there: Facts | None) -> Iterator[Finding]:
 
 
 def _place(facts: Facts, view: View | None) -> Iterator[Finding]:
-    """Where the states are kept: in a cluster or in a directory."""
+    """Report where the states are kept: in a cluster or in a directory."""
     if facts.socket:
         if facts.socket_trouble:
             text = f"The node plugin does not answer at {facts.socket}: {facts.socket_trouble}."

@@ -23,7 +23,7 @@ class Resize(NamedTuple):
     duration: float
 
     def to_json(self) -> dict[str, Any]:
-        """Data of the event."""
+        """Return the data of the event."""
         return self._asdict()
 
 
@@ -37,7 +37,7 @@ class _Open(NamedTuple):
 
 
 class Resizes:
-    """Finds where in the sequence of views a resize ends.
+    """A finder of the places in the sequence of views at which resizes end.
 
     A resize begins with a new generation of the wish and ends when the view is settled for it, or when
     the next generation comes. Waiting in line is part of it.
@@ -50,17 +50,17 @@ class Resizes:
         self._open: _Open | None = None
 
     def asked(self, now: float) -> int:
-        """A request came in; the token ends it. The wait for its turn belongs to its duration."""
+        """Note a request; the token ends it. The wait for its turn belongs to its duration."""
         self._tokens += 1
         self._asked[self._tokens] = now
         return self._tokens
 
     def answered(self, token: int) -> None:
-        """The request with this token was answered, well or badly."""
+        """Note that the request with this token was answered, well or badly."""
         del self._asked[token]
 
     def see(self, view: View, now: float) -> list[Resize]:
-        """The resizes that ended with ``view``. Older views than the last one are ignored."""
+        """Return the resizes that ended with ``view``. Older views than the last one are ignored."""
         before, self._seen = self._seen, view
         if before is None:
             return []  # what was asked of an earlier server is not ours to time

@@ -1,4 +1,4 @@
-"""Talk to the API server: JSON in, JSON out, a deadline on everything, one tree of errors."""
+"""The client of the API server: JSON in, JSON out, a deadline on everything, one tree of errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE = 500
 SILENCE = 90.0
 """Seconds after which a watch without a word is taken for dead: bookmarks come every minute."""
 WATCH_SECONDS = (240, 360)
-"""How long a watch may last before the server ends it; not all at the same time."""
+"""Least and most seconds that a watch may last before the server ends it; not all end at the same time."""
 
 Trim = Callable[[dict[str, Any]], dict[str, Any]]
 """Makes an object smaller."""
@@ -54,7 +54,7 @@ class Kube:
         self._deadline = deadline
         self._transport = Transport(credentials, user_agent)
         self.namespace = credentials.namespace
-        """Of our own pod, where we are in one."""
+        """Namespace of our own pod, where we are in one."""
 
     async def __aenter__(self) -> Kube:
         await self._transport.open()
@@ -66,13 +66,13 @@ class Kube:
         await self._transport.close()
 
     async def get(self, path: str, **query: str) -> dict[str, Any]:
-        """One object."""
+        """Read one object."""
         return await self._call("GET", path, query)
 
     async def list(
         self, path: str, *, labels: str = "", fields: str = "", resource_version: str = "", trim: Trim | None = None
     ) -> Listing:
-        """All objects there now, page by page. ``resource_version``: not older than that, from the server's cache.
+        """List all objects there now, page by page. ``resource_version``: not older than that, from the server's cache.
 
         ``"0"`` is whatever the cache has: cheap, and possibly older than what was seen before. ``trim`` makes each
         object smaller as soon as its page is there.
@@ -106,7 +106,7 @@ class Kube:
         silence: float = SILENCE,
         opened: Callable[[], None] | None = None,
     ) -> AsyncIterator[Event]:
-        """Every change after ``resource_version``, in order, until the server ends it.
+        """Yield every change after ``resource_version``, in order, until the server ends it.
 
         Ends without error when the server or the silence says so: go on from the last version. Raises
         :class:`~.errors.Gone` if that is forgotten, :class:`~.errors.Unavailable` if the connection is cut.
@@ -133,7 +133,7 @@ class Kube:
             response.close()  # not released: what the server still wants to say must not reach the next call
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A new object."""
+        """Create an object."""
         return await self._call("POST", path, {}, body)
 
     async def patch(self, path: str, body: Mapping[str, Any], *, content_type: str = MERGE_PATCH) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class Kube:
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
-        """The JSON of the answer. A 429 says that nothing was done: waited for and repeated within the deadline."""
+        """Return the JSON of the answer. A 429 says that nothing was done: wait and repeat within the deadline."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._deadline
         renewed = False

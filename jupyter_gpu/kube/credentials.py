@@ -1,4 +1,4 @@
-"""Who we are to the API server: a pod's service account, or a kubeconfig.
+"""Our identity to the API server: a pod's service account, or a kubeconfig.
 
 A pod's token is short-lived; the kubelet replaces its file long before the end. The file is looked at before each
 call and read again when it has changed.
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where the kubelet puts token, CA and namespace of a pod's service account."""
+"""Folder where the kubelet puts token, CA and namespace of a pod's service account."""
 
 
 class NoCredentials(Exception):
-    """There is nothing to identify with; the message says what is missing and where it was looked for."""
+    """The lack of anything to identify with; the message says what is missing and where it was looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Where the API server is and how we identify; made by :func:`load`, :func:`in_cluster` or :func:`kubeconfig`."""
+    """The API server's address and our identity; made by :func:`load`, :func:`in_cluster` or :func:`kubeconfig`."""
 
     server: str = ""
     """URL; empty where the kubeconfig says it."""
@@ -37,10 +37,10 @@ class Credentials:
     config: Path | None = None
     """A kubeconfig; the rest is empty then."""
     namespace: str = ""
-    """Of our own pod, where we are in one."""
+    """Namespace of our own pod, where we are in one."""
 
     async def configuration(self) -> Configuration:
-        """For the official client; reads files and may run the credential program of a kubeconfig."""
+        """Configure the official client; reads files and may run the credential program of a kubeconfig."""
         from kubernetes.aio.client import Configuration
         from kubernetes.aio.config import ConfigException, load_kube_config
 
@@ -64,7 +64,7 @@ class Token:
         self._text = ""
 
     def read(self, *, again: bool = False) -> str:
-        """The token now; ``again``: even if the file looks the same. Raises :class:`~.errors.Unauthorized`."""
+        """Return the token now; ``again``: even if the file looks the same. Raises :class:`~.errors.Unauthorized`."""
         try:
             seen = stamp(self._path)
             if again or seen != self._seen:
@@ -77,13 +77,13 @@ class Token:
 
 
 def stamp(path: Path) -> tuple[int, int, int]:
-    """What tells that a file is another one than before; follows the link that the kubelet swaps."""
+    """Return inode, time and size, which tell a file from the one before; follows the link that the kubelet swaps."""
     found = path.stat()
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def load(path: Path | None = None) -> Credentials:
-    """A kubeconfig if one is given; in a pod its service account; else ``KUBECONFIG`` or ``~/.kube/config``.
+    """Load a kubeconfig if one is given; in a pod its service account; else ``KUBECONFIG`` or ``~/.kube/config``.
 
     Raises :class:`NoCredentials`.
     """
@@ -96,7 +96,7 @@ def load(path: Path | None = None) -> Credentials:
 
 
 def kubeconfig(path: Path) -> Credentials:
-    """The current context of a kubeconfig."""
+    """Use the current context of a kubeconfig."""
     if not path.is_file():
         raise NoCredentials(
             f"There is no kubeconfig at {path}. Name one with KUBECONFIG, or run in a pod with a service account."
@@ -105,7 +105,7 @@ def kubeconfig(path: Path) -> Credentials:
 
 
 def in_cluster(folder: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.environ) -> Credentials:
-    """The service account of the pod that this process runs in."""
+    """Use the service account of the pod that this process runs in."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise NoCredentials("KUBERNETES_SERVICE_HOST is not set: this process does not run in a Kubernetes pod.")

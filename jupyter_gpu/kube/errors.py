@@ -1,4 +1,4 @@
-"""What can go wrong between us and the API server, by what one does about it.
+"""The errors between us and the API server, by what one does about them.
 
 KubeError          anything else that it refuses (400, 405, …): a mistake of ours
 ├── Unauthorized   401: the token is not, or no longer, good
@@ -85,7 +85,7 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
 
 
 def from_status(code: int, body: Any, retry_after: str = "") -> KubeError:
-    """The error for an answer: ``body`` is its JSON where it has one, ``retry_after`` the header of that name."""
+    """Return the error of an answer: ``body`` is its JSON where it has one, ``retry_after`` the header of that name."""
     fields = body if isinstance(body, Mapping) else {}
     reason = str(fields.get("reason") or "")
     message = str(fields.get("message") or f"The API server answered {code}.")
@@ -102,7 +102,7 @@ def from_status(code: int, body: Any, retry_after: str = "") -> KubeError:
 
 
 def _other_uid(details: Any) -> bool:
-    """A patch for an object that was made again under the same name: its uid "is immutable"."""
+    """Tell whether a patch was for an object that was made again under the same name: its uid "is immutable"."""
     causes = details.get("causes") if isinstance(details, Mapping) else None
     found = causes if isinstance(causes, list) else []
     return any(isinstance(cause, Mapping) and cause.get("field") == "metadata.uid" for cause in found)

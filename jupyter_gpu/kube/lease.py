@@ -3,7 +3,7 @@
 Clocks of other machines are not trusted: a candidate takes the lease only after it has seen it unchanged for the
 duration on its own clock. The leader counts from *before* it sent its last successful renewal, and stops leading
 when that is `renew` seconds ago: sooner than anybody may follow. Every write has the resource version as a
-precondition, so of two who try only one succeeds.
+precondition, so of two that try only one succeeds.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Lease:
 
     @property
     def holder(self) -> str:
-        """Who leads, as far as this process has seen; empty: nobody."""
+        """Identity of the leader, as far as this process has seen; empty: there is none."""
         return _holder(self._lease)
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -91,7 +91,7 @@ class Lease:
     # -- a candidate ---------------------------------------------------------------------------------------------------
 
     async def _stand(self) -> float:
-        """Until elected; since when, on our clock."""
+        """Stand until elected; return since when, on our clock."""
         clock = asyncio.get_running_loop().time
         while True:
             before = clock()
@@ -150,7 +150,7 @@ class Lease:
                     return True
 
     async def _taken(self, renewed: float) -> bool:
-        """After a conflict: an earlier renewal of ours may have arrived without our knowing."""
+        """Tell whether the lease is lost after a conflict: an earlier renewal of ours may have arrived unnoticed."""
         try:
             async with asyncio.timeout(max(0.001, renewed + self._renew - asyncio.get_running_loop().time())):
                 found = await self._kube.get(paths.lease(self._namespace, self._name))
@@ -207,6 +207,6 @@ def _holder(lease: Mapping[str, Any]) -> str:
 
 
 def _seconds(lease: Mapping[str, Any]) -> float:
-    """What the holder asked for: it may be configured otherwise than we are."""
+    """Return the duration that the holder asked for: it may be configured otherwise than we are."""
     value = (lease.get("spec") or {}).get("leaseDurationSeconds")
     return float(value) if isinstance(value, int) else 0.0

@@ -1,4 +1,4 @@
-"""What we read of the JSON of a Pod or Node; pure. Odd input gives the empty answer, never an exception."""
+"""Readers of the JSON of a Pod or Node; pure. Odd input gives the empty answer, never an exception."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ Object = Mapping[str, Any]
 
 
 def uid(o: Any) -> str:
-    """Identity of the object; a new one of the same name has another."""
+    """Return the identity of the object; a new one of the same name has another."""
     return _text(_metadata(o), "uid")
 
 
 def name(o: Any) -> str:
-    """Its name."""
+    """Return its name."""
     return _text(_metadata(o), "name")
 
 
 def namespace(o: Any) -> str:
-    """Its namespace; empty for what has none."""
+    """Return its namespace; empty for what has none."""
     return _text(_metadata(o), "namespace")
 
 
 def resource_version(o: Any) -> str:
-    """Of the object or of a list; which of two is later, :func:`newer` tells."""
+    """Return the resource version of an object or a list; :func:`newer` tells which of two is later."""
     return _text(_metadata(o), "resourceVersion")
 
 
 def newer(o: Any, known: Any) -> bool:
-    """Whether ``o`` is a later state of the same object than ``known``."""
+    """Tell whether ``o`` is a later state of the same object than ``known``."""
     return newer_version(resource_version(o), resource_version(known))
 
 
 def newer_version(one: str, other: str) -> bool:
-    """Whether resource version ``one`` is later than ``other``.
+    """Tell whether resource version ``one`` is later than ``other``.
 
     Versions are numbers that rise on every API server there is; since Kubernetes 1.35 that is promised. Where they are
     no numbers, what came last counts.
@@ -48,43 +48,43 @@ def newer_version(one: str, other: str) -> bool:
 
 
 def created(o: Any) -> str:
-    """When it was created, as the API writes times; they sort as text."""
+    """Return the time of its creation, as the API writes times; they sort as text."""
     return _text(_metadata(o), "creationTimestamp")
 
 
 def annotation(o: Any, key: str) -> str | None:
-    """Text of an annotation; ``None`` where it is not there."""
+    """Return the text of an annotation; ``None`` where it is not there."""
     value = _map(_metadata(o), "annotations").get(key)
     return value if isinstance(value, str) else None
 
 
 def labels(o: Any) -> dict[str, str]:
-    """All labels."""
+    """Return all labels."""
     return {key: value for key, value in _map(_metadata(o), "labels").items() if isinstance(value, str)}
 
 
 def deleting(o: Any) -> bool:
-    """Whether it is on its way out."""
+    """Tell whether it is being deleted."""
     return bool(_text(_metadata(o), "deletionTimestamp"))
 
 
 def node_name(pod: Any) -> str:
-    """The node that the pod is bound to; empty before."""
+    """Return the node that the pod is bound to; empty before."""
     return _text(_map(pod, "spec"), "nodeName")
 
 
 def phase(pod: Any) -> str:
-    """``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``."""
+    """Return ``Pending``, ``Running``, ``Succeeded``, ``Failed`` or ``Unknown``."""
     return _text(_map(pod, "status"), "phase")
 
 
 def finished(pod: Any) -> bool:
-    """Whether no container of it will ever run again."""
+    """Tell whether no container of it will ever run again."""
     return phase(pod) in ("Succeeded", "Failed")
 
 
 def slots(pod: Any) -> dict[str, int]:
-    """How many slots each container asks for; containers that ask for none are left out."""
+    """Count the slots that each container asks for; containers that ask for none are left out."""
     found = {}
     for container in containers(pod):
         resources = _map(container, "resources")
@@ -96,7 +96,7 @@ def slots(pod: Any) -> dict[str, int]:
 
 
 def containers(pod: Any) -> Iterator[Object]:
-    """Init containers and containers; not the ephemeral ones, which cannot ask for resources."""
+    """Yield init containers and containers; not the ephemeral ones, which cannot ask for resources."""
     spec = _map(pod, "spec")
     for key in ("initContainers", "containers"):
         found = spec.get(key)
@@ -122,6 +122,6 @@ def _counter(text: str) -> bool:
 
 
 def _count(amount: Any) -> int:
-    """Extended resources are whole numbers: text in the API, digits alone once the API server has seen them."""
+    """Read an amount of an extended resource: text in the API, digits alone once the API server has seen it."""
     text = str(amount)
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0

@@ -9,42 +9,42 @@ _LEASES = "/apis/coordination.k8s.io/v1"
 
 
 def pods(namespace: str = "") -> str:
-    """All pods of a namespace, or of the cluster."""
+    """Return the path of all pods of a namespace, or of the cluster."""
     return f"{_in(namespace)}/pods"
 
 
 def pod(namespace: str, name: str, subresource: str = "") -> str:
-    """One pod; ``subresource`` such as ``status``."""
+    """Return the path of one pod; ``subresource`` such as ``status``."""
     return f"{pods(namespace)}/{_quoted(name)}{_sub(subresource)}"
 
 
 def nodes() -> str:
-    """All nodes."""
+    """Return the path of all nodes."""
     return f"{_CORE}/nodes"
 
 
 def node(name: str, subresource: str = "") -> str:
-    """One node."""
+    """Return the path of one node."""
     return f"{nodes()}/{_quoted(name)}{_sub(subresource)}"
 
 
 def events(namespace: str = "") -> str:
-    """Events about the objects of a namespace; those about nodes are in ``default``."""
+    """Return the path of the events about the objects of a namespace; those about nodes are in ``default``."""
     return f"{_in(namespace)}/events"
 
 
 def event(namespace: str, name: str) -> str:
-    """One event."""
+    """Return the path of one event."""
     return f"{events(namespace)}/{_quoted(name)}"
 
 
 def leases(namespace: str) -> str:
-    """Leases for elections."""
+    """Return the path of the leases for elections."""
     return f"{_LEASES}/namespaces/{_quoted(namespace)}/leases"
 
 
 def lease(namespace: str, name: str) -> str:
-    """One lease."""
+    """Return the path of one lease."""
     return f"{leases(namespace)}/{_quoted(name)}"
 
 

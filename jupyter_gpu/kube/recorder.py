@@ -1,4 +1,4 @@
-"""Tell people what happened by Kubernetes Events; never in anybody's way.
+"""Kubernetes Events that tell people what happened, never in the way of other work.
 
 The same event about the same object again becomes a count, written at most every few seconds. What fails is logged
 and forgotten: an Event is news, no record.
@@ -46,12 +46,12 @@ class _Entry:
     count: int = 0
     last: str = ""
     name: str = ""
-    """Of the Event object; empty before it was written."""
+    """Name of the Event object; empty before it was written."""
     written: float = float("-inf")
 
 
 class Recorder:
-    """Writes Events in the background: the same one again is counted, too many are dropped, failures are logged."""
+    """A writer of Events in the background: repeated ones are counted, too many are dropped, failures are logged."""
 
     def __init__(self, kube: Kube, component: str, *, host: str = "") -> None:
         self._kube = kube
@@ -156,7 +156,7 @@ class Recorder:
 
 
 def _reference(about: Mapping[str, Any]) -> dict[str, str]:
-    """Where the object does not say its kind: what is in a namespace is a Pod here, what is not is a Node."""
+    """Refer to an object. Without a kind of its own it is a Pod here if it is in a namespace, else a Node."""
     namespace = objects.namespace(about)
     found = {
         "apiVersion": str(about.get("apiVersion") or "v1"),

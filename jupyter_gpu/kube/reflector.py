@@ -39,7 +39,7 @@ class Change:
 
 
 class Reflector:
-    """Keeps a copy of what it watches and tells of each change, in order.
+    """A copy of what it watches, which tells of each change, in order.
 
     ``on_change`` is called on the event loop and must not fail: an exception of it ends :meth:`run`, because a copy
     that missed a change is worth nothing. ``on_trouble`` hears why the server cannot be heard now, and ``""`` when
@@ -77,7 +77,7 @@ class Reflector:
         self.synced = asyncio.Event()
         """Set after the first list was told; stays set."""
         self.objects: Mapping[str, dict[str, Any]] = MappingProxyType(self._objects)
-        """What there is, by uid, as it was at one instant: where a list brings several changes, it has all of them when
+        """Objects by uid, as they were at one instant: where a list brings several changes, it has all of them when
         the first is told. Read only."""
 
     @property
@@ -89,11 +89,11 @@ class Reflector:
 
     @property
     def trouble(self) -> str:
-        """Why the server cannot be heard now; empty while it can."""
+        """Reason the server cannot be heard now; empty while it can."""
         return self._trouble
 
     async def run(self) -> None:
-        """Until cancelled; never raises for trouble of the API."""
+        """Keep the copy until cancelled; never raises for trouble of the API."""
         while True:
             try:
                 if not self._version:

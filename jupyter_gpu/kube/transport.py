@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Transport:
-    """Sends one request and returns the answer as it comes."""
+    """A sender of requests, which returns each answer as it comes."""
 
     def __init__(self, credentials: Credentials, user_agent: str) -> None:
         self._credentials = credentials
@@ -46,13 +46,13 @@ class Transport:
         self._sockets: WeakSet[socket.socket] = WeakSet()
 
     async def open(self) -> None:
-        """Before the first request. Raises :class:`~.credentials.NoCredentials`."""
+        """Open the client before the first request. Raises :class:`~.credentials.NoCredentials`."""
         self._configuration = await self._credentials.configuration()
         self._ca = self._ca_now()
         self._rest = self._opened()
 
     def _opened(self) -> Any:
-        """A client of its own connections, which trusts whom the file of authorities names now."""
+        """Make a client of its own connections, which trusts the authorities that the file names now."""
         make: Any = rest.RESTClientObject
         client = make(self._configuration)
         connector = aiohttp.TCPConnector(limit=client.maxsize, ssl=client.ssl_context, socket_factory=self._socket)
@@ -64,10 +64,10 @@ class Transport:
     def _ca_now(self) -> tuple[int, ...] | None:
         with contextlib.suppress(OSError):
             return stamp(self._credentials.ca) if self._credentials.ca else None
-        return self._ca  # while somebody replaces it
+        return self._ca  # while it is replaced
 
     def _follow_ca(self) -> None:
-        """Connections to come trust the new authorities of the API server; those that stand go on until they end."""
+        """Follow new authorities of the API server: connections to come trust them, those that stand go on."""
         now = self._ca_now()
         if now == self._ca:
             return
@@ -79,7 +79,7 @@ class Transport:
             self._ca = now
 
     async def close(self) -> None:
-        """No connection is left when this returns."""
+        """Close all connections: none is left when this returns."""
         self._rest = None
         opened, self._connectors = self._connectors, []
         for client, connector in opened:
@@ -115,7 +115,7 @@ class Transport:
         *,
         total: bool = False,
     ) -> aiohttp.ClientResponse:
-        """The answer's head, within ``seconds``; with ``total`` its body must come within them too."""
+        """Return the answer's head, within ``seconds``; with ``total`` its body must come within them too."""
         if self._rest is None:
             raise Unavailable(0, "Closed", "The client is not open.", sent=False)
         self._follow_ca()
@@ -139,7 +139,7 @@ class Transport:
         return {"Authorization": value} if value else {}
 
     def _socket(self, address: Any) -> socket.socket:
-        """For one connection. A server that vanished without a word is noticed in some 25 s."""
+        """Make the socket of one connection. A server that vanished without a word is noticed in some 25 s."""
         family, kind, protocol, _, _ = address
         link = socket.socket(family, kind, protocol)
         link.setblocking(False)
@@ -157,7 +157,7 @@ def _no_answer(error: Exception) -> Unavailable:
 
 
 async def read(response: aiohttp.ClientResponse) -> bytes:
-    """The body."""
+    """Read the body."""
     try:
         return await response.read()
     except (aiohttp.ClientError, OSError) as error:
@@ -165,7 +165,7 @@ async def read(response: aiohttp.ClientResponse) -> bytes:
 
 
 async def raise_for_status(response: aiohttp.ClientResponse) -> None:
-    """An error of the API server, as what it means."""
+    """Raise an error of the API server, as what it means."""
     if response.status < 300:
         return
     text = await read(response)
@@ -177,7 +177,7 @@ async def raise_for_status(response: aiohttp.ClientResponse) -> None:
 
 
 async def lines(response: aiohttp.ClientResponse, silence: float) -> AsyncIterator[bytes]:
-    """Whole lines. Half of one is that of a cut connection: the change it tells of comes again."""
+    """Yield whole lines. Half of one is that of a cut connection: the change it tells of comes again."""
     rest_of_line = b""
     while True:
         try:

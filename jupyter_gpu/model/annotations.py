@@ -32,13 +32,13 @@ SERVICE = PREFIX + "service"
 INVENTORY = PREFIX + "inventory"
 
 MAX_BYTES = 64 * 1024
-"""Of one annotation. Kubernetes allows 256 KiB for all annotations of an object together."""
+"""Limit for one annotation. Kubernetes allows 256 KiB for all annotations of an object together."""
 
 T = TypeVar("T")
 
 
 class Reason(StrEnum):
-    """Why a wish is not, or not wholly, fulfilled."""
+    """The reason a wish is not, or not wholly, fulfilled."""
 
     DEFERRED = "Deferred"
     INFEASIBLE = "Infeasible"
@@ -67,7 +67,7 @@ def _distinct(key: str, names: Sequence[object], what: str = "GPU") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a user asks for; :class:`Requested` is a wish that was recorded."""
+    """A user's request for GPUs; :class:`Requested` is a wish that was recorded."""
 
     milli: int
     each: int | None = None
@@ -83,7 +83,7 @@ class Wish:
     priority: int | None = None
     """0–9, higher is served first."""
     base: int | None = None
-    """What of ``milli`` is wanted for itself, where leases (:mod:`.lease`) raise it; less than ``milli``."""
+    """The part of ``milli`` wanted for itself, where leases (:mod:`.lease`) raise the wish; less than ``milli``."""
 
     OPTIONS = ("each", "memory", "model", "topology", "placement", "priority")
     KNOWN = ("milli", *OPTIONS, "base")
@@ -94,7 +94,7 @@ class Wish:
         return pieces(self.milli, self.each)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields that were set."""
+        """Return the fields that were set."""
         body = {
             "milli": self.milli,
             "each": self.each,
@@ -109,7 +109,7 @@ class Wish:
 
     @classmethod
     def from_fields(cls, body: Mapping[str, Any]) -> Wish:
-        """From the fields of a JSON object; raises :class:`~.strict.FieldError`."""
+        """Read the fields of a JSON object; raises :class:`~.strict.FieldError`."""
         wish = cls(
             milli=strict.required(body, "milli", _read_milli),
             each=strict.optional(body, "each", strict.integer(1, 1000)),
@@ -141,16 +141,16 @@ class Requested:
 
     @property
     def milli(self) -> int:
-        """How much is wanted."""
+        """Amount wanted."""
         return self.wish.milli
 
     def to_json(self) -> dict[str, Any]:
-        """Body of the annotation."""
+        """Return the body of the annotation."""
         return {"generation": self.generation, **self.wish.to_json(), **self.extra}
 
     @classmethod
     def from_json(cls, value: Any) -> Requested:
-        """From the annotation's JSON; a bare quantity (``2``, ``"500m"``) is generation 0."""
+        """Read the annotation's JSON; a bare quantity (``2``, ``"500m"``) is generation 0."""
         if not isinstance(value, Mapping):
             try:
                 return cls(0, Wish.from_fields({"milli": parse_milli(value)}))
@@ -164,7 +164,7 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """What the scheduler decided."""
+    """The scheduler's decision about one pod."""
 
     observed_generation: int
     shares: tuple[GpuShare, ...] = ()
@@ -174,25 +174,25 @@ class Allocated:
     ticket: int | None = None
     """Place in line of what is still owed: lower is earlier. A number, no time: clocks can be set back."""
     position: int | None = None
-    """How many are served up to and with this pod, 1 = next; beyond `~.quantity.EXACT_POSITIONS` about so many.
+    """Number of pods served up to and including this one, 1 = next; approximate beyond `~.quantity.EXACT_POSITIONS`.
     Absent where nothing is owed or not told."""
     revision: int = 0
-    """How often something was taken away."""
+    """Number of times that something was taken away."""
     revoked: tuple[GpuShare, ...] = ()
-    """What was taken away and may be open, whatever ``attached`` says, until ``attached`` has this revision."""
+    """Shares that were taken away and may be open, whatever ``attached`` says, until ``attached`` has this revision."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     _KNOWN = ("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked")
 
     def pending(self, attached: Attached | None) -> tuple[GpuShare, ...]:
-        """What was taken away, and nobody has told whether it was opened.
+        """Return the revoked shares that the node has not reported on yet.
 
-        A node that was about to open it when it was taken away has recorded neither yet.
+        It may have been about to open one when that was taken away: then it has recorded neither.
         """
         return () if attached and attached.revision >= self.revision else self.revoked
 
     def with_shares(self, shares: tuple[GpuShare, ...], attached: Attached | None) -> Allocated:
-        """These shares instead; what goes, wholly or in part, is revoked until the node has followed."""
+        """Replace the shares; what goes, wholly or in part, is revoked until the node has followed."""
         now = {share.uuid: share.milli for share in shares}
         revoked = {share.uuid: share for share in self.shares if now.get(share.uuid, 0) < share.milli}
         if not revoked:
@@ -202,7 +202,7 @@ class Allocated:
         return replace(self, shares=shares, revision=self.revision + 1, revoked=tuple(revoked.values()))
 
     def to_json(self) -> dict[str, Any]:
-        """Body of the annotation."""
+        """Return the body of the annotation."""
         body = {
             "observedGeneration": self.observed_generation,
             "shares": [share.to_json() for share in self.shares],
@@ -238,14 +238,14 @@ class Allocated:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """What the pod can really open, and what it gave back but has not closed."""
+    """The shares that the pod can really open, and those that it gave back but has not closed."""
 
     observed_generation: int
     shares: tuple[GpuShare, ...] = ()
     draining: tuple[DrainingShare, ...] = ()
     reason: Reason | None = None
     revision: int = 0
-    """Of the ``allocated`` that the rules in force follow: what that had taken away is closed, or among these."""
+    """Revision of the ``allocated`` that the rules in force follow: what it had revoked is closed, or listed here."""
     open: tuple[str, ...] = ()
     """Uuids of those in ``shares`` that some process of the pod has open; told some seconds late."""
     lacks: tuple[str, ...] = ()
@@ -255,7 +255,7 @@ class Attached:
     _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision", "open", "lacks")
 
     def to_json(self) -> dict[str, Any]:
-        """Body of the annotation."""
+        """Return the body of the annotation."""
         return {
             "observedGeneration": self.observed_generation,
             "shares": [share.to_json() for share in self.shares],
@@ -292,7 +292,7 @@ class Attached:
 
 
 def held(allocated: Allocated | None, attached: Attached | None) -> dict[str, int]:
-    """Milli that a pod holds by uuid: the most of allocated, just revoked, attached, draining."""
+    """Return the milli that a pod holds by uuid: the most of allocated, just revoked, attached, draining."""
     shares = [*allocated.shares, *allocated.pending(attached)] if allocated else []
     if attached:
         shares += [*attached.shares, *(item.share for item in attached.draining)]
@@ -310,7 +310,7 @@ def _decode(key: str, text: str | bytes, read: Callable[[Any], T]) -> T:
 
 
 def decode_requested(text: str | bytes) -> Requested:
-    """Of the ``requested`` annotation; a bare quantity without quotes (``500m``) is accepted too."""
+    """Decode the ``requested`` annotation; a bare quantity without quotes (``500m``) is accepted too."""
     word = text.decode(errors="replace") if isinstance(text, bytes) else text
     try:
         return Requested(0, Wish.from_fields({"milli": parse_milli(word)}))
@@ -319,17 +319,17 @@ def decode_requested(text: str | bytes) -> Requested:
 
 
 def decode_allocated(text: str | bytes) -> Allocated:
-    """Of the ``allocated`` annotation; raises :class:`~.errors.InvalidAnnotation`."""
+    """Decode the ``allocated`` annotation; raises :class:`~.errors.InvalidAnnotation`."""
     return _decode(ALLOCATED, text, Allocated.from_json)
 
 
 def decode_attached(text: str | bytes) -> Attached:
-    """Of the ``attached`` annotation; raises :class:`~.errors.InvalidAnnotation`."""
+    """Decode the ``attached`` annotation; raises :class:`~.errors.InvalidAnnotation`."""
     return _decode(ATTACHED, text, Attached.from_json)
 
 
 def decode_inventory(text: str | bytes) -> tuple[Gpu, ...]:
-    """Of the ``inventory`` annotation: distinct uuids, indices and devices.
+    """Decode the ``inventory`` annotation, with distinct uuids, indices and devices.
 
     Two GPUs with one device would be given away together by a rule for one of them.
     """
@@ -345,13 +345,13 @@ def decode_inventory(text: str | bytes) -> tuple[Gpu, ...]:
 
 
 def encode(value: Requested | Allocated | Attached | tuple[Gpu, ...]) -> str:
-    """Text of an annotation; reading it gives the same value again."""
+    """Encode an annotation; reading the text gives the same value again."""
     body = [gpu.to_json() for gpu in value] if isinstance(value, tuple) else value.to_json()
     return strict.dumps(body)
 
 
 def record(previous: Requested | None, wish: Wish) -> Requested:
-    """``wish`` as the next generation after ``previous``; the very same wish again changes nothing."""
+    """Record ``wish`` as the next generation after ``previous``; the very same wish again changes nothing."""
     if previous is None:
         return Requested(1, wish)
     if previous.wish == wish and previous.generation > 0:

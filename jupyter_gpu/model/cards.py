@@ -18,10 +18,10 @@ def cards(
     holders: Mapping[str, Iterable[Holder]],
     strangers: Mapping[str, Sequence[Stranger]] = MappingProxyType({}),
 ) -> tuple[PodGpu, ...]:
-    """One for each GPU that the pod was granted, can open or has not given back, by index.
+    """Make a card for each GPU that the pod was granted, can open or has not given back, by index.
 
-    ``gpus``: every GPU ever seen here, by uuid. ``holders``: who had what open when somebody last looked.
-    ``strangers``: who uses what without having been given it.
+    ``gpus``: every GPU ever seen here, by uuid. ``holders``: processes that had it open at the last look.
+    ``strangers``: processes that use it without having been given it.
     """
     granted = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
     usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
@@ -43,5 +43,5 @@ def cards(
 
 
 def users(holders: Iterable[Holder]) -> tuple[User, ...]:
-    """The processes as the view names them; the server adds the notebooks."""
+    """Name the processes as the view does; the server adds the notebooks."""
     return tuple(User(pid=holder.pid, command=holder.command, foreign=holder.foreign) for holder in holders)

@@ -1,4 +1,4 @@
-"""What a GPU tells beside its load, for whoever looks closer: limits, rates, and which process has how much memory.
+"""Details of a GPU beyond its load: limits, rates, and the memory of each process.
 
 ``None`` is what a device does not tell; it is left out of the JSON and is never 0. ``docs/openapi.yaml`` describes it.
 """
@@ -41,7 +41,7 @@ class ProcessUse:
     """A process on a GPU as the driver names it."""
 
     pid: int
-    """In the namespace of whoever asked the driver; 0 where it does not tell."""
+    """Pid in the namespace of the program that asked the driver; 0 where it does not tell."""
     memory: int | None = None
     """Bytes of GPU memory."""
 
@@ -59,7 +59,7 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the driver tells of one GPU, before anybody asked whose the processes are."""
+    """The driver's answer about one GPU, before its processes are matched with pods."""
 
     slowdown: int | None = None
     """Temperature in °C at which the GPU makes itself slower."""
@@ -87,7 +87,7 @@ class NamedUse:
     """A process that the user may know of, and its GPU memory."""
 
     pid: int
-    """As in the pod; 0 where it has none there."""
+    """Pid in the pod; 0 where it has none there."""
     command: str
     memory: int | None = None
     """Bytes of GPU memory."""
@@ -129,7 +129,7 @@ class Others:
 
 @dataclass(frozen=True, slots=True)
 class GpuDetails:
-    """Of one GPU of a pod, as its user sees them."""
+    """The details of one GPU of a pod, as its user sees them."""
 
     slowdown: int | None = None
     """Temperature in °C at which the GPU makes itself slower."""
@@ -138,7 +138,7 @@ class GpuDetails:
     pcie: Rates | None = None
     nvlink: Rates | None = None
     processes: tuple[NamedUse, ...] | None = None
-    """Those of the pod, and strangers that have its GPU open."""
+    """Processes of the pod, and strangers that have its GPU open."""
     others: Others | None = None
     """All others on the GPU: those of the pods that share it, or of the machine."""
 
@@ -162,7 +162,7 @@ class GpuDetails:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """Of all GPUs of a pod at one moment."""
+    """The details of all GPUs of a pod at one moment."""
 
     time: float
     """Seconds since the epoch on the server's clock."""
@@ -175,14 +175,14 @@ class Details:
 
 
 def read_all(value: Any, key: str = "details") -> dict[str, GpuDetails]:
-    """By uuid, checked; raises :class:`~.strict.FieldError`."""
+    """Read the details by uuid, checked; raises :class:`~.strict.FieldError`."""
     return {uuid: GpuDetails.from_json(item, uuid) for uuid, item in strict.an_object(value, key).items()}
 
 
 def named(reading: Reading, known: Mapping[int, Holder]) -> GpuDetails:
-    """``reading`` for the user of a pod, who may know by name those of its processes that are ``known``, by pid.
+    """Name in ``reading`` the processes that a pod's user may know: those that are ``known``, by pid.
 
-    The others are told in number and in sum: whoever shares a GPU learns nothing of what its neighbours run.
+    The others are told in number and in sum: the user of a share learns nothing of what its neighbours run.
     """
     processes = others = None
     if reading.processes is not None:

@@ -43,7 +43,7 @@ class GpuError(Exception):
         return {"reason": self.reason, "message": self.message, "details": self.details}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as JSON: an error raised in a worker process arrives whole in the notebook's."""
+        """Pickle as JSON: an error raised in a worker process arrives whole in the notebook's."""
         return _made, (type(self), self.message, self.details)
 
 
@@ -230,7 +230,7 @@ _BY_REASON: dict[str, type[GpuError]] = {
 
 
 def from_json(body: Any) -> GpuError:
-    """The error that :meth:`GpuError.to_json` described; a plain :class:`GpuError` where it is not known."""
+    """Return the error that :meth:`GpuError.to_json` described; a plain :class:`GpuError` where it is not known."""
     if not isinstance(body, Mapping):
         return GpuError("The server answered with an error that could not be read.")
     message = str(body.get("message") or "The server answered with an error.")

@@ -1,4 +1,4 @@
-"""What a GPU is: its identity in an inventory, and a pod's share of it."""
+"""A GPU: its identity in an inventory, and a pod's share of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Device(NamedTuple):
 
     @classmethod
     def parse(cls, value: Any, key: str = "device") -> Device:
-        """From ``"195:0"``; raises :class:`~.strict.FieldError`."""
+        """Parse ``"195:0"``; raises :class:`~.strict.FieldError`."""
         if isinstance(value, str):
             major, colon, minor = value.partition(":")
             if colon and _is_number(major) and _is_number(minor):
@@ -57,7 +57,7 @@ class Gpu:
     """Its device node as programs open it."""
     healthy: bool = True
     health: str = ""
-    """Why it is not healthy, in plain words."""
+    """Reason it is not healthy, in plain words."""
     numa: int | None = None
     island: str | None = None
     """GPUs with the same word are joined by NVLink."""
@@ -73,7 +73,7 @@ class Gpu:
     )
 
     def to_json(self) -> dict[str, Any]:
-        """The item of the ``inventory`` annotation; fields at their default are left out."""
+        """Return the item of the ``inventory`` annotation; fields at their default are left out."""
         body: dict[str, Any] = {
             "uuid": self.uuid,
             "index": self.index,
@@ -121,7 +121,7 @@ class GpuShare(NamedTuple):
 
     @property
     def exclusive(self) -> bool:
-        """Whether nobody else may use this GPU meanwhile."""
+        """Whether no other pod may use this GPU meanwhile."""
         return self.milli == MILLI_PER_GPU
 
     def to_json(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Holder(NamedTuple):
     """A process that has a GPU's device open."""
 
     pid: int
-    """In the pid namespace of the pod; 0 where it has none there."""
+    """Pid in the namespace of the pod; 0 where it has none there."""
     command: str
     foreign: bool = False
     """Whether it runs outside the pod: a descriptor can be passed over a socket."""
@@ -162,7 +162,7 @@ class Holder(NamedTuple):
 
 
 class DrainingShare(NamedTuple):
-    """A revoked share whose device is not proven closed: nobody's. ``holders`` is a sample, not the proof."""
+    """A revoked share whose device is not proven closed; it is no pod's. ``holders`` is a sample, not the proof."""
 
     uuid: str
     milli: int
@@ -187,12 +187,12 @@ class DrainingShare(NamedTuple):
 
 
 def total(shares: Iterable[GpuShare]) -> int:
-    """Sum of the shares in milli."""
+    """Return the sum of the shares in milli."""
     return sum(share.milli for share in shares)
 
 
 def pieces(milli: int, each: int | None = None) -> tuple[int, ...]:
-    """Into which shares an amount is cut, largest first: 1500 → ``(1000, 500)``; each 500 of 1000 → ``(500, 500)``.
+    """Cut an amount into shares, largest first: 1500 → ``(1000, 500)``; each 500 of 1000 → ``(500, 500)``.
 
     Raises ``ValueError`` if ``each`` does not divide the amount.
     """

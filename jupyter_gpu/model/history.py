@@ -17,7 +17,7 @@ from . import strict
 from .view import GpuLoad, Sample
 
 MAX_HISTORY_BYTES = 1_000_000
-"""Of the points of one history as JSON: what a tab is sent when it connects."""
+"""Limit of the points of one history as JSON: what a tab is sent when it connects."""
 TIERS = 24
 """A point of the last stands for up to 2**23 samples."""
 PAUSE = 3.0
@@ -32,13 +32,13 @@ class Point(NamedTuple):
     since: float | None
     """Time of the sample before the first of them; ``None``: there was none, or a gap."""
     samples: int
-    """How many."""
+    """Number of samples."""
     text: str
-    """As JSON."""
+    """The point as JSON."""
 
     @classmethod
     def of(cls, sample: Sample, since: float | None, samples: int = 1) -> Point:
-        """Encoded here and never again."""
+        """Make a point, encoded here and never again."""
         body = sample.to_json()
         if samples > 1 and since is not None:
             body["since"] = since
@@ -79,7 +79,7 @@ class SampleHistory:
         return point.text
 
     def message(self) -> str:
-        """The stream message with all points; the same text until there is one more."""
+        """Return the stream message with all points; the same text until there is one more."""
         if self._message is None:
             points = ",".join(point.text for point in self)
             self._message = f'{{"type":"history","interval":{strict.dumps(self.interval)},"points":[{points}]}}'
@@ -100,7 +100,7 @@ class SampleHistory:
         return next(tier for tier in reversed(self._tiers) if tier)
 
     def _coarsen(self) -> None:
-        """Fewer points, or one nearer to the last tier."""
+        """Make fewer points, or one nearer to the last tier."""
         fullest = max(range(TIERS), key=lambda i: len(self._tiers[i]))
         tier = self._tiers[fullest]
         if len(tier) < 2 or fullest == TIERS - 1:
@@ -120,7 +120,7 @@ class SampleHistory:
 
 
 def joined(first: Point, second: Point) -> Point:
-    """One point in place of two that follow each other. Totals and amounts are those of the second."""
+    """Join two points that follow each other. Totals and amounts are those of the second."""
     loads = {
         uuid: load._replace(utilisation=_mean(first, first.sample.loads.get(uuid), second.samples, load))
         for uuid, load in second.sample.loads.items()

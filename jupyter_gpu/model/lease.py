@@ -28,7 +28,7 @@ MAX_LEASE_BYTES = 2048
 MAX_LEASE_MILLI = MAX_MILLI - MILLI_PER_GPU
 """One GPU less than can be asked for at all, so that it can be made whole shares."""
 MAX_LEASES = 1024
-"""Of one server: far above what programs nest, and an end to what one that went wrong can pile up."""
+"""Most leases of one server: far above what programs nest, and a bound for one that goes wrong."""
 _BY = "gpu.at_least, jupyter gpu run"
 HELD = "Held"
 """Type of the condition that says that leases raise the wish."""
@@ -37,7 +37,7 @@ Change = Callable[[Wish | None], Wish]
 """From the wish as it stands to the next. Pure: it may be asked more than once, for different wishes."""
 
 _NAMED, _NAME = 3, 200
-"""So many blocks are named at most, and so long is a name."""
+"""Most blocks that are named, and most letters of a name."""
 
 _read_key = strict.text(64)
 
@@ -72,17 +72,17 @@ class Owner(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """So much is needed as long as the owner runs and does not give it back. ``key`` is chosen by the owner."""
+    """A need for GPUs, until its owner ends or gives it back. ``key`` is chosen by the owner."""
 
     key: str
     milli: int
     owner: Owner
     generation: int = 0
-    """Of the wish from which on it counts: a later one that is less has overruled it."""
+    """Generation of the wish from which on it counts: a later wish for less has overruled it."""
 
 
 def decode_lease(key: str, body: bytes) -> Lease:
-    """Body of ``PUT leases/<key>``; raises :class:`~.errors.InvalidRequest` or :class:`~.errors.TooLarge`."""
+    """Read the body of ``PUT leases/<key>``; raises :class:`~.errors.InvalidRequest` or :class:`~.errors.TooLarge`."""
     try:
         fields = strict.an_object(strict.loads(body, MAX_LEASE_BYTES), "body")
         strict.no_unknown(fields, ("milli", "owner"))
@@ -95,29 +95,29 @@ def decode_lease(key: str, body: bytes) -> Lease:
 
 
 def resolve(wish: Wish | Change, current: Requested | None) -> Wish:
-    """The wish that follows ``current``."""
+    """Return the wish that follows ``current``."""
     return wish(current.wish if current else None) if callable(wish) else wish
 
 
 def base_of(wish: Wish | None) -> int:
-    """What is wanted for itself, without leases."""
+    """Return the amount wanted for itself, without leases."""
     if wish is None:
         return 0
     return wish.milli if wish.base is None else wish.base
 
 
 def own(wish: Wish | None) -> Wish:
-    """``wish`` without what leases add."""
+    """Return ``wish`` without what leases add."""
     return Wish(0) if wish is None else replace(wish, milli=base_of(wish), base=None)
 
 
 def need(leases: Iterable[Lease]) -> int:
-    """What they need together: the largest."""
+    """Return the amount that they need together: the largest."""
     return max((lease.milli for lease in leases), default=0)
 
 
 def raised(wish: Wish | None, needed: int) -> Wish:
-    """``wish`` with its own base and as much as ``needed``, in whole shares where it is cut into such.
+    """Return ``wish`` with its own base and as much as ``needed``, in whole shares where it is cut into such.
 
     Raises :class:`~.errors.InvalidRequest` if these are more than a pod can have.
     """
@@ -134,26 +134,26 @@ def raised(wish: Wish | None, needed: int) -> Wish:
 
 
 def overruled(leases: Iterable[Lease], view: View) -> tuple[Lease, ...]:
-    """Those of ``leases`` that ``view`` gives less than they need, on purpose: each wish of ours has enough."""
+    """Return the ``leases`` that ``view`` gives less than they need, on purpose: each wish of ours has enough."""
     wanted = view.requested.milli if view.requested else 0
     return tuple(lease for lease in leases if view.generation > lease.generation and wanted < lease.milli)
 
 
 def idle(wish: Wish | None, needed: int) -> bool:
-    """Whether the wish holds more than base and leases need, as after the end of a lease."""
+    """Tell whether the wish holds more than base and leases need, as after the end of a lease."""
     return wish is not None and wish.base is not None and wish != raised(wish, needed)
 
 
 class Block(NamedTuple):
-    """What a lease is, for people."""
+    """A block of code that holds a lease, as people know it."""
 
     name: str
-    """Of the notebook, console, terminal or process that it belongs to."""
+    """Name of the notebook, console, terminal or process that it belongs to."""
     milli: int
 
 
 def held(view: View, blocks: Iterable[Block] = ()) -> View:
-    """``view``, which says so if leases raise the wish, and whose: ``blocks`` are all there are."""
+    """Return ``view``, with a condition that names the holders if leases raise the wish. ``blocks``: all there are."""
     wish = view.requested.wish if view.requested else None
     if wish is None or wish.base is None:
         return view
@@ -170,7 +170,7 @@ def held(view: View, blocks: Iterable[Block] = ()) -> View:
 
 
 def _names(blocks: Iterable[Block]) -> list[str]:
-    """Those that need the most first, each once, with its amount where there are several; not too many."""
+    """Name those that need the most first, each once, with its amount where there are several; not too many."""
     most: dict[str, int] = {}
     for block in blocks:
         most[block.name] = max(block.milli, most.get(block.name, 0))

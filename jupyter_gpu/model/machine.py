@@ -1,4 +1,4 @@
-"""All GPUs of a machine: which server has which part of them, and who waits for more. What of it may be told is
+"""All GPUs of a machine: which server has which part of them, and which wait for more. What of it may be told is
 decided in :mod:`.overview`. ``docs/openapi.yaml`` describes the JSON.
 """
 
@@ -21,7 +21,7 @@ _read_number = strict.integer(0, MAX_SERVERS)
 
 
 class Shown(StrEnum):
-    """What of other servers is told."""
+    """The detail in which other servers are shown."""
 
     EVERYBODY = "everybody"
     """Each, by its user's name."""
@@ -33,7 +33,7 @@ class Shown(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server as it is told."""
+    """A server as it is shown."""
 
     user: str
     here: bool = False
@@ -79,11 +79,11 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Of a GPU, in somebody's hands."""
+    """The part of a GPU that a server has, or that servers without a name have together."""
 
     milli: int
     server: int | None = None
-    """Place in the list of servers; ``None``: nobody who is told."""
+    """Index in the list of servers; ``None``: servers that are not named."""
     draining: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class MachineGpu:
-    """One GPU, with who has which part of it."""
+    """One GPU, and the parts of it that servers have."""
 
     uuid: str
     index: int
@@ -116,7 +116,7 @@ class MachineGpu:
 
     @property
     def free(self) -> int:
-        """Milli that nobody has."""
+        """Milli that no server has."""
         return MILLI_PER_GPU - sum(part.milli for part in self.parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -152,15 +152,15 @@ class MachineGpu:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums, which name nobody."""
+    """The sums, which name no server."""
 
     gpus: int
     free: int
-    """Milli of healthy GPUs that nobody has."""
+    """Milli of healthy GPUs that no server has."""
     used: int
-    """Milli that somebody has, or has not closed."""
+    """Milli that a server has, or has not closed."""
     waiting: int
-    """How many wait for GPUs."""
+    """Number of servers that wait for GPUs."""
 
     def to_json(self) -> dict[str, Any]:
         """``{"gpus", "free", "used", "waiting"}``."""
@@ -180,7 +180,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a server's user may know of the machine, or of the node, that it runs on."""
+    """The state of the machine, or of the node, as far as a server's user may know it."""
 
     shown: Shown
     totals: Totals

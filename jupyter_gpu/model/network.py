@@ -1,8 +1,9 @@
-"""How much of its uplink a node uses: a coarse number that rides in the ``inventory`` annotation. Pure.
+"""The use of a node's uplink: a coarse number that rides in the ``inventory`` annotation. Pure.
 
 The inventory is a list of GPUs, so each item carries it: ``"network": 0.3``, from 0 (idle) to 1 (full), in steps of
 0.1 so that it is rarely written. It is of the network over which that GPU is reached; of one node with several, the
-busiest counts. Who does not know the field keeps it; where it is missing or makes no sense, the use is not known.
+busiest counts. A program that does not know the field keeps it; where it is missing or makes no sense, the use is not
+known.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ STEPS = 10
 
 
 def with_network(gpus: Iterable[Gpu], use: float | None) -> tuple[Gpu, ...]:
-    """``gpus`` as the inventory tells of them, with the use of the node's uplink, 0 to 1; ``None``: not known.
+    """Return ``gpus`` as the inventory tells of them, with the use of the node's uplink, 0 to 1; ``None``: not known.
 
     It is rounded to steps of 0.1; what lies outside counts as idle or full.
     """
@@ -31,7 +32,7 @@ def with_network(gpus: Iterable[Gpu], use: float | None) -> tuple[Gpu, ...]:
 
 
 def network_of(gpus: Iterable[Gpu]) -> float | None:
-    """The use of the busiest uplink that an inventory tells of, 0 to 1; ``None``: it tells of none that makes sense."""
+    """Return the use of the busiest uplink in an inventory, 0 to 1; ``None``: it tells of none that makes sense."""
     found = [use for gpu in gpus if (use := _use(gpu.extra.get(NETWORK))) is not None]
     return max(found, default=None)
 

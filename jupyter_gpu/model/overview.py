@@ -1,4 +1,4 @@
-"""What may be told of who has the GPUs of a machine; pure.
+"""The facts that may be shown about a machine's GPUs and the servers that have them; pure.
 
 Servers of the same user are told with their folder, those of other users by the user's name, or only in sum. In a
 cluster, a pod is told the sums of its node and nothing else.
@@ -17,14 +17,14 @@ from .view import GpuLoad
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one server has and waits for, and what may be said about it."""
+    """The GPUs that one server has and waits for, and the facts that may be shown about it."""
 
     uid: str
     user: str
     mine: bool
-    """Whether it belongs to the user of the server that tells."""
+    """Whether it belongs to the user of the server that answers."""
     here: bool = False
-    """Whether it is the server that tells."""
+    """Whether it is the server that answers."""
     folder: str = ""
     port: int | None = None
     ended: bool = False
@@ -40,7 +40,7 @@ class Claim:
 
 
 def overview(gpus: Sequence[Gpu], claims: Iterable[Claim], loads: Mapping[str, GpuLoad], shown: Shown) -> Machine:
-    """What may be told of ``claims``. More than the whole of a GPU is not believed: who is asked comes first."""
+    """Show the ``claims`` as far as allowed. Beyond a whole GPU none is believed: the asked server comes first."""
     ordered = sorted(claims, key=_order)
     told = [claim for claim in ordered if claim.mine or shown is Shown.EVERYBODY] if shown is not Shown.TOTALS else []
     places = {claim.uid: place for place, claim in enumerate(told[:MAX_SERVERS])}

@@ -19,19 +19,19 @@ EXACT_POSITIONS = 10
 MAX_MILLI = 1_000_000
 """1,000 GPUs: far above any machine, far below what overflows anything."""
 MAX_BYTES = 2**53 - 1
-"""Of memory: 8 PiB, the largest integer that JavaScript keeps exact."""
+"""Most bytes of memory: 8 PiB, the largest integer that JavaScript keeps exact."""
 
 _QUANTITY = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<milli>m?)", re.ASCII)
 _BYTES = re.compile(r"(?P<number>\d{1,18}(?:\.\d{1,9})?)\s*(?P<unit>[KMGTP]i?B?|B)?", re.ASCII)
 _DIGITS = 12
-"""Of a number before the point: more are too large for anything."""
+"""Most digits of a number before the point: more are too large for anything."""
 _NO_AMOUNT = "is not an amount of GPUs; use a number such as 2, 0.5 or '500m'."
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def parse_milli(value: object) -> int:
-    """Thousandths of a GPU from ``2``, ``0.5``, ``"2"``, ``"0.25"`` or ``"500m"``.
+    """Read thousandths of a GPU from ``2``, ``0.5``, ``"2"``, ``"0.25"`` or ``"500m"``.
 
     Also from ``Decimal``, ``Fraction`` and the numbers of NumPy and its like.
 
@@ -98,7 +98,7 @@ def _fraction(value: object) -> str:
 
 
 def _ratio(value: Any) -> tuple[int, int] | None:
-    """Numerator and denominator of a fraction that is no integer."""
+    """Return numerator and denominator of a fraction that is no integer."""
     if isinstance(value, int):
         return None
     ratio = getattr(value, "numerator", None), getattr(value, "denominator", None)
@@ -106,9 +106,10 @@ def _ratio(value: Any) -> tuple[int, int] | None:
 
 
 def plain(value: Any) -> Any:
-    """A number of NumPy and its like, which says what it is by ``item()``, as one of Python; anything else as it is.
+    """Turn a number of NumPy and its like, which says what it is by ``item()``, into one of Python.
 
-    A float of less than 64 bits says in its text which number it means: 0.1, and not 0.10000000149.
+    Anything else stays as it is. A float of less than 64 bits says in its text which number it means: 0.1, and not
+    0.10000000149.
     """
     try:
         found = value.item()
@@ -130,25 +131,25 @@ def _milli_of_integer(number: Any) -> int:
 
 
 def format_milli(milli: int) -> str:
-    """The shortest Kubernetes quantity: ``2000`` → ``"2"``, ``250`` → ``"250m"``."""
+    """Write the shortest Kubernetes quantity: ``2000`` → ``"2"``, ``250`` → ``"250m"``."""
     return str(milli // MILLI_PER_GPU) if milli % MILLI_PER_GPU == 0 else f"{milli}m"
 
 
 def format_gpus(milli: int) -> str:
-    """For people: ``2000`` → ``"2"``, ``250`` → ``"0.25"``, ``1500`` → ``"1.5"``."""
+    """Write an amount for people: ``2000`` → ``"2"``, ``250`` → ``"0.25"``, ``1500`` → ``"1.5"``."""
     whole, rest = divmod(milli, MILLI_PER_GPU)
     return f"{whole}.{rest:03d}".rstrip("0") if rest else str(whole)
 
 
 def count_gpus(milli: int) -> str:
-    """For people, with the noun: ``"1 GPU"``, ``"0.25 GPU"``, ``"2 GPUs"``, ``"0 GPUs"``."""
+    """Write an amount with its noun for people: ``"1 GPU"``, ``"0.25 GPU"``, ``"2 GPUs"``, ``"0 GPUs"``."""
     return f"{format_gpus(milli)} GPU" + ("" if 0 < milli <= MILLI_PER_GPU else "s")
 
 
 def parse_bytes(value: object) -> int:
-    """Bytes from ``1024``, ``2e9``, ``"20GiB"``, ``"20Gi"``, ``"20GB"`` or ``"512M"`` (K/M/G/T/P decimal, Ki… binary).
+    """Read bytes from ``1024``, ``2e9``, ``"20GiB"``, ``"20Gi"``, ``"20GB"`` or ``"512M"``.
 
-    Raises ``ValueError`` with a sentence.
+    K/M/G/T/P are decimal, Ki… binary. Raises ``ValueError`` with a sentence.
     """
     wrong = f"{_shown(value)} is not an amount of memory; use bytes or text such as '20GiB'."
     value = plain(value)
@@ -167,7 +168,7 @@ def parse_bytes(value: object) -> int:
 
 
 def _whole(value: Any, wrong: str) -> int:
-    """A whole number of whatever type."""
+    """Read a whole number of whatever type."""
     try:
         amount = 0 if isinstance(value, bool) else int(value)
         if amount == value and not isinstance(value, bool):
@@ -178,7 +179,7 @@ def _whole(value: Any, wrong: str) -> int:
 
 
 def parse_seconds(value: object) -> float | None:
-    """Seconds from any number or a ``timedelta``; None, and what is infinite, for ever.
+    """Read seconds from any number or a ``timedelta``; None, and what is infinite, for ever.
 
     Raises ``ValueError`` with a sentence.
     """
@@ -195,7 +196,7 @@ def parse_seconds(value: object) -> float | None:
 
 
 def format_bytes(amount: int) -> str:
-    """For people, in binary units: ``85_899_345_920`` → ``"80 GiB"``, ``1536`` → ``"1.5 KiB"``."""
+    """Write bytes for people, in binary units: ``85_899_345_920`` → ``"80 GiB"``, ``1536`` → ``"1.5 KiB"``."""
     power = min(max(amount.bit_length() - 1, 0) // 10, len(_BINARY) - 1)
     return f"{amount / 1024**power:.1f}".removesuffix(".0") + f" {_BINARY[power]}"
 

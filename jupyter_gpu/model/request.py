@@ -1,4 +1,4 @@
-"""What a client asks for: the amount, and the options that it names. What it does not name stays as it is."""
+"""A client's request: the amount, and the options that it names. What it does not name stays as it is."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Request(NamedTuple):
     """A body of ``PUT request``, checked."""
 
     wish: Wish
-    """As it is where nothing was asked for before."""
+    """The wish, as it is where nothing was asked for before."""
     named: frozenset[str] = frozenset()
     """The options that it sets, or takes back where they are ``None``."""
     generation: int | None = None
-    """Of the wish that it is based on, if it tells."""
+    """Generation of the wish that it is based on, if it names one."""
     overrule: bool = False
     """Whether leases that need more are over (:mod:`.lease`)."""
 
     def after(self, now: Wish | None) -> Wish:
-        """The wish that follows ``now``. Shares stay cut as they are where the new amount can be cut so.
+        """Return the wish that follows ``now``. Shares stay cut as they are where the new amount can be cut so.
 
         Raises :class:`~.errors.InvalidRequest` if that makes more shares than a pod can have.
         """
@@ -50,7 +50,7 @@ class Request(NamedTuple):
 
 
 def decode_request(body: bytes) -> Request:
-    """Body of ``PUT request``. A field that is null is an option taken back.
+    """Read the body of ``PUT request``. A field that is null is an option taken back.
 
     ``gpus`` (``2``, ``0.5``, ``"500m"``) may stand instead of ``milli``, and ``memory`` may be text such as
     ``"20GiB"``. Unlike annotations, unknown fields are refused: a person misspelt them just now. Raises

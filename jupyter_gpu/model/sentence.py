@@ -17,7 +17,7 @@ _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eigh
 
 
 def sentence(view: View) -> str:
-    """The line for ``view``; what is still being given back, and who else uses a GPU, is said whatever is going on."""
+    """Describe ``view`` in one line, always with what is being given back and who else uses a GPU."""
     leaving = _in_state(view, GpuState.DRAINING)
     if view.status.phase is Phase.RELEASING:
         return _giving_back(leaving)

@@ -1,4 +1,4 @@
-"""What the user of a time share sees of it: its totals, its bank, its neighbours in number. Pure.
+"""The figures of a time share that its user sees: its totals, its bank, the number of its neighbours. Pure.
 
 All times are whole microseconds. Totals count since the node made the share; :func:`rates` makes of two of them what
 the time in between was spent on.
@@ -15,7 +15,7 @@ from .gpu import read_uuid
 from .quantity import MILLI_PER_GPU
 
 MAX_SHARES = 1000
-"""Of one GPU: none is smaller than a thousandth."""
+"""Most shares of one GPU: none is smaller than a thousandth."""
 MAX_REASON = 200
 
 _time = strict.integer(0, strict.MAX_GENERATION)
@@ -27,7 +27,7 @@ class ShareUse:
     """One share at one moment."""
 
     uuid: str
-    """Of its GPU."""
+    """Uuid of its GPU."""
     allocated: int
     """Milli that it was given."""
     effective: int
@@ -37,13 +37,13 @@ class ShareUse:
     borrowed: int
     """Used from its bank."""
     idle: int
-    """Used while nobody with a claim wanted the GPU: free."""
+    """Used while no share with a claim wanted the GPU: free."""
     overrun: int
     """Used beyond its claim while others had one, by work that cannot be interrupted: paid back from what it earns."""
     switching: int
     """Its part of what changes of hands cost."""
     waited: int
-    """With work, and without the GPU."""
+    """Time with work and without the GPU."""
     throttled: int
     """The part of it in which it had used up what it earned and its bank."""
     lost: int
@@ -53,27 +53,27 @@ class ShareUse:
     cap: int
     """The most that its bank holds."""
     expires: int | None
-    """From now until the next deposit is lost; ``None``: there is none."""
+    """Time from now until the next deposit is lost; ``None``: there is none."""
     sharing: int
-    """How many other shares the GPU has; never whose."""
+    """Number of other shares of the GPU; never their owners."""
     period: int
-    """In which it earns ``effective`` thousandths of this."""
+    """Length of a period, in which it earns ``effective`` thousandths of it."""
     busy: float | None = None
-    """Of the whole GPU, all shares together: 0–1; ``None`` where that is not known."""
+    """Part of the time that the whole GPU works, for all shares together: 0–1; ``None`` where that is not known."""
     reason: str = ""
-    """Why ``effective`` is what it is, in words."""
+    """Reason for ``effective``, in words."""
     memory_used: int | None = None
     """Bytes in use by all its processes."""
     memory_limit: int | None = None
-    """Of them; ``None``: none."""
+    """Most bytes that they may use; ``None``: no limit."""
 
     @property
     def quantum(self) -> int:
-        """What it earns in a period."""
+        """Time that it earns in a period."""
         return self.effective * self.period // MILLI_PER_GPU
 
     def aged(self, passed: int) -> ShareUse:
-        """As it is ``passed`` microseconds later, if its node had nothing new to say of it.
+        """Return the share as it is ``passed`` microseconds later, if its node has nothing new to report.
 
         A full bank that is not used stays full: what expires is replaced at once, and the next to expire is as old.
         """
@@ -115,14 +115,14 @@ class ShareUse:
 
 
 class Rates(NamedTuple):
-    """What a share did in some time, as parts of that time: none below 0, the first four together at most 1."""
+    """The activity of a share, as parts of the time it covers: none below 0, the first four together at most 1."""
 
     guaranteed: float = 0.0
     """It ran on what it earns, an overrun included: that is paid back from it."""
     borrowed: float = 0.0
     """It ran on its bank."""
     idle: float = 0.0
-    """It ran on time that nobody else claimed."""
+    """It ran on time that no other share claimed."""
     waiting: float = 0.0
     """It had work and did not run."""
     throttled: float = 0.0
@@ -139,7 +139,7 @@ _MONOTONIC = ("borrowed", "idle", "switching", "waited", "throttled", "lost")
 
 
 def rates(before: ShareUse | None, after: ShareUse, passed: int) -> Rates | None:
-    """What happened in the ``passed`` microseconds between the two; ``None`` if that cannot be told.
+    """Return the rates over the ``passed`` microseconds between the two; ``None`` if they cannot be told.
 
     Totals that fell were begun again, by a node that was restarted or for a new share of the same GPU: then what they
     say happened since, and that is all that is known. Clocks differ: what does not fit into the time is scaled to it.

@@ -1,4 +1,4 @@
-"""What is so now, computed from the three states; never stored.
+"""The status of a pod's GPUs, computed from the three states; never stored.
 
 The rules, first that applies:
 
@@ -53,7 +53,7 @@ class Status(NamedTuple):
 
 
 def status(requested: Requested | None, allocated: Allocated | None, attached: Attached | None) -> Status:
-    """The one function that computes it; pure."""
+    """Compute the status, here and nowhere else; pure."""
     wanted = requested.milli if requested else 0
     granted = total(allocated.shares) if allocated else 0
     usable = total(attached.shares) if attached else 0

@@ -1,4 +1,4 @@
-"""Programs that use a GPU and did not get it from anybody here."""
+"""Programs that use a GPU that no server here gave them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import strict
 from .gpu import read_command
 
 MAX_STRANGERS = 16
-"""Of one GPU that are told of."""
+"""Most strangers of one GPU that are shown."""
 _MAX_USER = 64
 
 
@@ -23,7 +23,7 @@ class Stranger(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How to call it in a sentence."""
+        """Name to use in a sentence."""
         about = [f"process {self.pid}"] if self.pid else []
         about += [self.user] if self.user else []
         return f"{self.command} ({', '.join(about)})" if about else self.command

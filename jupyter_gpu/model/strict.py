@@ -18,7 +18,7 @@ MAX_GENERATION = 2**53 - 1
 """The largest integer that JavaScript keeps exact."""
 
 MAX_DEPTH = 32
-"""Of nested lists and objects: what is read here can be compared, copied and written anywhere."""
+"""Depth of nested lists and objects: what is read here can be compared, copied and written anywhere."""
 
 # Control characters, line separators and changes of the writing direction: they make a line lie in a terminal.
 # Compiled at the first use, not at each start.
@@ -57,7 +57,7 @@ def loads(text: str | bytes, max_bytes: int) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """Compact JSON, as it is stored in annotations; always text that UTF-8 can carry.
+    """Write compact JSON, as it is stored in annotations; always text that UTF-8 can carry.
 
     A file name that is no UTF-8 comes as surrogates (PEP 383): each becomes a question mark.
     """
@@ -66,7 +66,7 @@ def dumps(value: Any) -> str:
 
 
 def printable(text: str, most: int) -> str:
-    """``text`` as it may stand in any line: no control characters, at most ``most`` characters, never empty."""
+    """Return ``text`` as any line may hold it: no control characters, at most ``most`` characters, never empty."""
     shown = re.sub(_UNSHOWN, "\N{REPLACEMENT CHARACTER}", text)
     return shown[: most - 1] + "…" if len(shown) > most else shown or "?"
 
@@ -101,14 +101,14 @@ def _check(value: Any, levels: int) -> None:
 
 
 def an_object(value: Any, what: str) -> Mapping[str, Any]:
-    """``value``, checked to be a JSON object."""
+    """Return ``value``, checked to be a JSON object."""
     if not isinstance(value, Mapping):
         raise FieldError(f"{what} must be a JSON object, such as {{…}}.", what)
     return value
 
 
 def no_unknown(fields: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse fields that nobody reads: a misspelt one must not be ignored in silence."""
+    """Refuse fields that are not read: a misspelt one must not be ignored in silence."""
     allowed = sorted(known)
     for key in fields:
         if key not in allowed:
@@ -117,26 +117,26 @@ def no_unknown(fields: Mapping[str, Any], known: Iterable[str]) -> None:
 
 
 def unknown(fields: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """The fields of a newer version, kept so that rewriting a record loses nothing."""
+    """Return the fields of a newer version, kept so that rewriting a record loses nothing."""
     allowed = frozenset(known)
     return {key: value for key, value in fields.items() if key not in allowed}
 
 
 def required(fields: Mapping[str, Any], key: str, read: Callable[[Any, str], T]) -> T:
-    """``fields[key]`` read by ``read``; an error if it is missing."""
+    """Read ``fields[key]`` by ``read``; an error if it is missing."""
     if key not in fields:
         raise FieldError(f"The field {key!r} is missing.", key)
     return read(fields[key], key)
 
 
 def optional(fields: Mapping[str, Any], key: str, read: Callable[[Any, str], T]) -> T | None:
-    """``fields[key]`` read by ``read``; ``None`` if it is missing or null."""
+    """Read ``fields[key]`` by ``read``; ``None`` if it is missing or null."""
     value = fields.get(key)
     return None if value is None else read(value, key)
 
 
 def integer(least: int, most: int) -> Callable[[Any, str], int]:
-    """Reader of an integer in ``least … most``; a bool or a float is none."""
+    """Make a reader of an integer in ``least … most``; a bool or a float is none."""
 
     def read(value: Any, key: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -147,7 +147,7 @@ def integer(least: int, most: int) -> Callable[[Any, str], int]:
 
 
 def text(most: int) -> Callable[[Any, str], str]:
-    """Reader of a name: a string of 1 … ``most`` characters, none of them a control character."""
+    """Make a reader of a name: a string of 1 … ``most`` characters, none of them a control character."""
 
     def read(value: Any, key: str) -> str:
         if not isinstance(value, str) or not 0 < len(value) <= most or re.search(_UNSHOWN, value):
@@ -158,7 +158,7 @@ def text(most: int) -> Callable[[Any, str], str]:
 
 
 def label(most: int) -> Callable[[Any, str], str]:
-    """Reader of text that is only shown, such as the name of a process: any string, made :func:`printable`.
+    """Make a reader of text that is only shown, such as a process's name: any string, made :func:`printable`.
 
     Nobody must be able to make a record unreadable by an odd name.
     """
@@ -172,7 +172,7 @@ def label(most: int) -> Callable[[Any, str], str]:
 
 
 def one_of(*choices: str) -> Callable[[Any, str], str]:
-    """Reader of one of the given words."""
+    """Make a reader of one of the given words."""
 
     def read(value: Any, key: str) -> str:
         if not isinstance(value, str) or value not in choices:
@@ -183,14 +183,14 @@ def one_of(*choices: str) -> Callable[[Any, str], str]:
 
 
 def boolean(value: Any, key: str) -> bool:
-    """Reader of ``true`` or ``false``."""
+    """Read ``true`` or ``false``."""
     if not isinstance(value, bool):
         raise FieldError(f"{key!r} must be true or false.", key)
     return value
 
 
 def list_of(read: Callable[[Any, str], T], most: int) -> Callable[[Any, str], tuple[T, ...]]:
-    """Reader of a list of at most ``most`` items, each read by ``read``."""
+    """Make a reader of a list of at most ``most`` items, each read by ``read``."""
 
     def read_all(value: Any, key: str) -> tuple[T, ...]:
         if not isinstance(value, list) or len(value) > most:

@@ -1,4 +1,4 @@
-"""How a terminal is drawn on."""
+"""The style in which a terminal is drawn on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What notebooks and consoles are called: whole, and as short as tells them from all others. Pure."""
+"""The names of notebooks and consoles: whole, and as short as tells them from all others. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Title(NamedTuple):
-    """Of the notebook or console that a kernel belongs to."""
+    """The title of the notebook or console that a kernel belongs to."""
 
     path: str
     """Whole, below the server's folder. A console is called by its name, as its path is made up."""
@@ -17,7 +17,7 @@ class Title(NamedTuple):
 
 
 def labels(paths: Iterable[str]) -> dict[str, str]:
-    """For each of ``paths`` the shortest end, cut at a slash, that no other has; else all of it."""
+    """Find for each of ``paths`` the shortest end, cut at a slash, that no other has; else all of it."""
     parts = {path: path.split("/") for path in paths}
     ends = Counter(tuple(words[-size:]) for words in parts.values() for size in range(1, len(words) + 1))
     return {path: "/".join(_shortest(words, ends)) for path, words in parts.items()}
@@ -31,7 +31,7 @@ def _shortest(words: list[str], ends: Counter[tuple[str, ...]]) -> list[str]:
 
 
 def titles(sessions: Iterable[Mapping[str, Any]]) -> dict[str, Title]:
-    """By kernel id; ``sessions`` as Jupyter's API has them. Of several on one kernel, a notebook goes first."""
+    """Title kernels by id; ``sessions`` as Jupyter's API has them. Of several on one kernel, a notebook goes first."""
     paths: dict[str, str] = {}
     for session in sorted(sessions, key=lambda session: session.get("type") != "notebook"):
         kernel, path = session.get("kernel"), _path(session)

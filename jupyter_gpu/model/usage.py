@@ -1,4 +1,4 @@
-"""What a server used of its GPUs since it started, as it travels to those who ask. Pure."""
+"""A server's use of its GPUs since it started, as it is sent to clients. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_SECONDS = 1e12
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """Of one GPU; all times are in seconds."""
+    """The use of one GPU; all times are in seconds."""
 
     uuid: str
     index: int
@@ -31,16 +31,16 @@ class GpuUse:
     ran: float = 0.0
     """The GPU time that programs used of them, by the account of the node, as it was read last."""
     waited: float = 0.0
-    """In which they had work, and somebody else ran."""
+    """Time in which they had work, and another share ran."""
 
     @property
     def held(self) -> float:
-        """Anything of it was held."""
+        """Time in which any of it was held."""
         return self.whole + self.shared
 
     @property
     def gpu_time(self) -> float:
-        """What was held, in GPU time."""
+        """GPU time that was held."""
         return self.whole + self.worth
 
     @classmethod
@@ -58,14 +58,14 @@ class GpuUse:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one server, from its start to now."""
+    """The use of one server's GPUs, from its start to now."""
 
     since: float
     """Seconds since the epoch, on the server's clock."""
     seconds: float
-    """Since then."""
+    """Seconds since then."""
     gpus: tuple[GpuUse, ...] = ()
-    """Those that were ever held, by index."""
+    """GPUs that were ever held, by index."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON object."""

@@ -1,4 +1,4 @@
-"""What one pod's user sees: the answer of ``GET status``, the messages of the stream, ``gpu.status()``.
+"""The view that one pod's user has: the answer of ``GET status``, the messages of the stream, ``gpu.status()``.
 
 One immutable value holds everything, so that panel, code and terminal can never disagree. The server
 makes it from a backend's state; the kernel's client reads it back. ``docs/openapi.yaml`` describes the JSON.
@@ -24,14 +24,14 @@ if TYPE_CHECKING:  # loaded with the first share, not when a server starts
 
 
 class Mode(StrEnum):
-    """Whether the kernel of the operating system enforces who opens which GPU."""
+    """The mode of enforcement: by the kernel of the operating system, or soft, without it."""
 
     ENFORCED = "enforced"
     SOFT = "soft"
 
 
 class GpuState(StrEnum):
-    """Of one GPU, seen from the pod."""
+    """The state of one GPU, seen from the pod."""
 
     ATTACHING = "attaching"
     ATTACHED = "attached"
@@ -54,7 +54,7 @@ class User(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How to call it in a sentence."""
+        """Name to use in a sentence."""
         if self.notebook:
             return self.label or self.notebook.rpartition("/")[2]
         return f"{self.command} (process {self.pid})" if self.pid else self.command
@@ -92,15 +92,15 @@ class PodGpu(NamedTuple):
     state: GpuState
     users: tuple[User, ...] = ()
     strangers: tuple[Stranger, ...] = ()
-    """Who uses it beside those who were given it."""
+    """Processes that use it without having been given it."""
 
     @property
     def exclusive(self) -> bool:
-        """Whether nobody else uses it, as far as is known."""
+        """Whether no other program uses it, as far as is known."""
         return self.milli == MILLI_PER_GPU and not self.strangers
 
     def to_json(self) -> dict[str, Any]:
-        """The inventory fields with ``milli``, ``state`` and ``users`` beside them; and ``strangers`` where any are."""
+        """Return the inventory fields with ``milli``, ``state`` and ``users``, and ``strangers`` where any are."""
         body = self.gpu.to_json()
         body |= {"milli": self.milli, "state": self.state, "users": [user.to_json() for user in self.users]}
         return {**body, "strangers": [s.to_json() for s in self.strangers]} if self.strangers else body
@@ -167,7 +167,7 @@ class View:
 
     @property
     def generation(self) -> int:
-        """Of the current wish; 0 before the first."""
+        """Generation of the current wish; 0 before the first."""
         return self.requested.generation if self.requested else 0
 
     def to_json(self) -> dict[str, Any]:
@@ -260,7 +260,7 @@ class Sample(NamedTuple):
     loads: Mapping[str, GpuLoad]
     """By uuid."""
     shares: Mapping[str, ShareUse] = MappingProxyType({})
-    """By uuid of the GPU: of those of which the pod has less than the whole."""
+    """Use of its time shares, by uuid of the GPU: those of which the pod has less than the whole."""
 
     def to_json(self) -> dict[str, Any]:
         """``{"time", "gpus": {uuid: {"utilisation", "memory"}}, "shares": {uuid: {…}}}``; no shares are left out."""
@@ -300,6 +300,6 @@ read_watts = read_number(100_000.0)
 
 
 def steps(limit: int, fractions: tuple[int, ...]) -> tuple[int, ...]:
-    """Amounts to offer: 0, the fractions, every whole GPU, and the limit itself."""
+    """List the amounts to offer: 0, the fractions, every whole GPU, and the limit itself."""
     whole = range(0, limit + 1, 1000)
     return tuple(sorted({0, *whole, *(f for f in fractions if f <= limit), limit}))

@@ -1,4 +1,4 @@
-"""Which kind of process a kernel started, by what it was started with; and how its user ends it. Pure."""
+"""The kinds of processes that a kernel starts, by what they were started with, and how their user ends them. Pure."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What is known of it."""
+    """The kind of one process, and the way to end it."""
 
     pid: int
     kind: str
     advice: str = ""
-    """How to end it; empty for the process itself."""
+    """Advice on how to end it; empty for the process itself."""
     waits: bool = True
     """Whether it waits for this process and so never ends by itself while this one waits."""
 
@@ -44,7 +44,7 @@ _PROGRAM = ("a program that you started here", "process.terminate() of the one y
 
 
 def worker(process: Started, loaded: Collection[str]) -> Worker:
-    """What ``process`` is. ``loaded``: names of the modules that the process which started it has loaded."""
+    """Classify ``process``. ``loaded``: names of the modules that the process which started it has loaded."""
     words = " ".join(process.arguments)
     if "loky" in words:
         return Worker(process.pid, *_LOKY)
@@ -60,7 +60,7 @@ def worker(process: Started, loaded: Collection[str]) -> Worker:
 
 
 def describe(workers: Iterable[Worker]) -> str:
-    """One sentence: which, and how to end them."""
+    """Describe the workers in one sentence, with how to end them."""
     found = sorted(set(workers), key=lambda one: one.pid)
     names = _join([f"{one.kind} (process {one.pid})" if one.advice else one.kind for one in found])
     advices = list(dict.fromkeys(one.advice for one in found if one.advice))

@@ -1,1 +1,1 @@
-"""What is shown beside the view and the samples, to whoever asks for it: nothing here is taken while nobody looks."""
+"""Figures beside the view and the samples, for those who ask: nothing here is taken while nobody looks."""

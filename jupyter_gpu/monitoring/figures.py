@@ -23,7 +23,7 @@ _USED = ("guaranteed", "borrowed", "idle", "overrun")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is known at one moment."""
+    """The figures known at one moment."""
 
     view: View
     sample: Sample | None = None
@@ -33,11 +33,11 @@ class Told:
     waited: float = 0.0
     """Seconds of all waits."""
     resizes: Mapping[str, int] = field(default_factory=dict)
-    """How many ended, by how."""
+    """Number of resizes that ended, by outcome."""
 
 
 def families(told: Told) -> Iterator[Metric]:
-    """All that is told; what is not known is left out, never 0."""
+    """Yield all figures; what is not known is left out, never 0."""
     yield from _amounts(told.view)
     yield _gauge("waiting_seconds", "How long this server waits for free GPUs by now", told.waiting)
     waited = CounterMetricFamily(f"{PREFIX}waited_seconds", "Time in which it waited for free GPUs")

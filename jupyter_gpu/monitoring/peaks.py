@@ -17,7 +17,7 @@ TOTALS = ("guaranteed", "borrowed", "idle", "overrun", "waited", "throttled", "l
 
 
 class Peaks:
-    """Of the shares of one server."""
+    """The highest totals of the shares of one server."""
 
     def __init__(self) -> None:
         self._most: dict[str, dict[str, int]] = {}
@@ -25,7 +25,7 @@ class Peaks:
         """By uuid the sum of what was counted last."""
 
     def see(self, uses: Mapping[str, ShareUse]) -> dict[str, ShareUse]:
-        """``uses`` with totals that are no less than what was told before; what is not among them is forgotten."""
+        """Return ``uses`` with totals no less than those told before; what is not among them is forgotten."""
         self._most = {uuid: self._of(uuid, use) for uuid, use in uses.items()}
         self._last = {uuid: sum(_totals(use).values()) for uuid, use in uses.items()}
         return {uuid: replace(use, **self._most[uuid]) for uuid, use in uses.items()}  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """What ``take`` gave last, for as long as it is no older than ``seconds``; what fails is not kept."""
+    """The last answer of ``take``, as long as it is no older than ``seconds``; what fails is not kept."""
 
     def __init__(self, take: Callable[[], Awaitable[T]], seconds: float) -> None:
         self._take = take
@@ -19,14 +19,14 @@ class Recent(Generic[T]):
         self._task: asyncio.Task[T] | None = None
 
     async def now(self) -> T:
-        """Raises what ``take`` raises."""
+        """Return that answer, or a new one; raises what ``take`` raises."""
         now = asyncio.get_running_loop().time()
         task = self._task
         if task is None or (task.done() and (now - self._last >= self._seconds or _failed(task))):
             self._last = now
             task = self._task = asyncio.get_running_loop().create_task(_call(self._take))
-            task.add_done_callback(_failed)  # whoever asked may be gone
-        return await asyncio.shield(task)  # whoever goes away takes nothing from the others
+            task.add_done_callback(_failed)  # the caller may be gone
+        return await asyncio.shield(task)  # a caller that goes away takes nothing from the others
 
 
 async def _call(take: Callable[[], Awaitable[T]]) -> T:

@@ -33,7 +33,7 @@ class DetailsHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """No older than some seconds. Nothing is measured unless somebody asks."""
+        """Answer with details no older than some seconds. Nothing is measured unless somebody asks."""
         viewers = await self.viewers()
         found = self.settings.get(DETAILS)
         if not isinstance(found, Recent):
@@ -50,7 +50,7 @@ class MachineHandler(ApiHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """As far as the administrator lets users see it."""
+        """Answer with what the administrator lets users see."""
         viewers = await self.viewers()
         shown = self.settings[SHOW_MACHINE]
         if shown == "nobody":

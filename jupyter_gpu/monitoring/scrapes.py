@@ -1,4 +1,4 @@
-"""Adds our figures to the Jupyter server's own ``/metrics``.
+"""Our figures on the Jupyter server's own ``/metrics``.
 
 Costs nothing before the first scrape: what it needs is imported then. A scrape waits for nothing and asks no driver: it
 tells the last sample, and has one taken for the next scrape where a GPU is attached and nobody else looks.
@@ -28,7 +28,7 @@ from .waits import Waits
 OLD = 150.0
 """Seconds after which a sample says nothing about now."""
 DONE = "Done"
-"""How a resize ended that got what it asked for."""
+"""Outcome of a resize that got what it asked for."""
 
 
 class Scrapes:
@@ -65,15 +65,15 @@ class Scrapes:
                 registry.unregister(self)
 
     def resized(self, resize: Resize) -> None:
-        """One more that ended."""
+        """Count one more that ended."""
         self._resizes[resize.reason or DONE] += 1
 
     def describe(self) -> tuple[()]:
-        """Nothing: else the registry would collect once when it is told of us."""
+        """Describe nothing: else the registry would collect once when it is told of us."""
         return ()
 
     def collect(self) -> Iterator[Any]:
-        """Our figures as they are now. An error of ours does not take the server's other figures away."""
+        """Yield our figures as they are now. An error of ours does not take the server's other figures away."""
         try:
             from . import figures
 

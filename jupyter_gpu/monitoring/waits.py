@@ -1,17 +1,17 @@
-"""How long a server has waited for free GPUs. Pure: time comes in as an argument, in seconds of any steady clock."""
+"""The time that a server has waited for free GPUs. Pure: the caller has the time, in seconds of any steady clock."""
 
 from __future__ import annotations
 
 
 class Waits:
-    """Adds up; a wait that lasts still counts."""
+    """The sum of waits; one that still lasts counts."""
 
     def __init__(self) -> None:
         self._before = 0.0
         self._since: float | None = None
 
     def see(self, waiting: bool, now: float) -> None:
-        """What is so from now on."""
+        """Note whether the server waits from ``now`` on."""
         if waiting and self._since is None:
             self._since = now
         elif not waiting and self._since is not None:
@@ -19,9 +19,9 @@ class Waits:
             self._since = None
 
     def lasting(self, now: float) -> float:
-        """Of the wait that there is now; 0 if there is none."""
+        """Return the seconds of the wait that there is now; 0 if there is none."""
         return 0.0 if self._since is None else max(0.0, now - self._since)
 
     def total(self, now: float) -> float:
-        """Of all waits."""
+        """Return the seconds of all waits."""
         return self._before + self.lasting(now)

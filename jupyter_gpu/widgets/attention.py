@@ -1,4 +1,4 @@
-"""Whether somebody looks at a page that hears of the server through the kernel.
+"""The attention that a page gets that hears of the server through the kernel.
 
 Only then the kernel tells it something again and again: each message counts as activity of the kernel, and a kernel
 that nobody uses must be ended where idle ones are.
@@ -16,7 +16,7 @@ _LEASE = 40.0
 
 
 class Attention:
-    """Begins at a display or a page's word, and lasts while a cell runs: until its end the kernel hears no page."""
+    """Attention from a display or a page's word on, and while a cell runs: until its end the kernel hears no page."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -30,17 +30,17 @@ class Attention:
         return self._kept or self._clock() < self._until
 
     def look(self) -> None:
-        """A page says so, or will soon."""
+        """Note that a page says so, or will soon."""
         self._until = self._clock() + _LEASE
         self._kept = self._running
 
     def cell_begins(self, *_: object) -> None:
-        """No page is heard from now on."""
+        """Note that no page is heard from now on."""
         self._running = True
         self._kept = self.held
 
     def cell_ends(self, *_: object) -> None:
-        """Pages are heard again; give them time to say something."""
+        """Note that pages are heard again; give them time to say something."""
         self._running = False
         if self._kept:
             self._kept = False

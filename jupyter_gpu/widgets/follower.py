@@ -1,4 +1,4 @@
-"""Follows a server from a thread: what is new arrives while a cell runs, and whoever made the change."""
+"""A follower of a server in a thread: what is new arrives while a cell runs, whoever made the change."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _FIRST, _LONGEST = 0.5, 10.0
 
 
 class Listener(Protocol):
-    """What a follower tells, from its thread."""
+    """The listener that a follower calls, from its thread."""
 
     @property
     def looked_at(self) -> bool:
         """Whether to tell it again and again, and how time shares are used."""
 
     def show(self, view: View) -> None:
-        """The view now, new or not."""
+        """Show the view now, new or not."""
 
     def show_sample(self, sample: Sample) -> None:
-        """How time shares are used."""
+        """Show how time shares are used."""
 
     def lost(self, error: GpuError) -> None:
-        """There is no server, or it does not answer; it is tried again."""
+        """Hear that there is no server, or that it does not answer; it is tried again."""
 
 
 class Follower(threading.Thread):
-    """Runs until it is stopped. ``client`` is asked each time: `gpu.connect` may choose another server."""
+    """A follower that runs until stopped. ``client`` is asked each time: `gpu.connect` may choose another server."""
 
     def __init__(self, client: Callable[[], Client], listener: Listener) -> None:
         super().__init__(name="jupyter-gpu-widget", daemon=True)
@@ -50,7 +50,7 @@ class Follower(threading.Thread):
         self._quick = False
 
     def wake(self) -> None:
-        """Somebody begins to look: do not wait for something new first."""
+        """Wake up, as somebody begins to look: do not wait for something new first."""
         if not self._quick:
             self._woken.set()
             self._abort()

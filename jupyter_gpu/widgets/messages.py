@@ -1,4 +1,4 @@
-"""What page and kernel say to each other about a slider, in messages that no notebook is saved with. Pure."""
+"""The messages between page and kernel about a slider, with which no notebook is saved. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NO_SERVER = "GPU: no Jupyter server with jupyter-gpu was found here"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Somebody looks at a page that does not reach the server itself."""
+    """The message that somebody looks at a page that does not reach the server itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Somebody moved the slider on such a page."""
+    """The message that somebody moved the slider on such a page."""
 
     name: str
     """Chosen by the page; the answer carries it, because all pages of a notebook hear it."""
@@ -31,7 +31,7 @@ class Wish:
 
 
 def read_message(content: Any) -> Look | Wish | None:
-    """What a page says; None for anything else, for the page is outside."""
+    """Read a page's message; None for anything else, for the page is outside."""
     try:
         body = strict.an_object(content, "message")
         if strict.required(body, "type", strict.one_of("look", "wish")) == "look":
@@ -43,27 +43,27 @@ def read_message(content: Any) -> Look | Wish | None:
 
 
 def view_message(view: View) -> Mapping[str, Any]:
-    """The view, as in the server's stream."""
+    """Make the message of a view, as in the server's stream."""
     return {"type": "view", "view": view.to_json()}
 
 
 def sample_message(sample: Sample) -> Mapping[str, Any]:
-    """A sample, as in the server's stream."""
+    """Make the message of a sample, as in the server's stream."""
     return {"type": "sample", "sample": sample.to_json()}
 
 
 def lost_message(error: str) -> Mapping[str, Any]:
-    """The kernel does not reach its server."""
+    """Make the message that the kernel does not reach its server."""
     return {"type": "error", "reason": "ServerUnreachable", "message": error}
 
 
 def answer_message(wish: str, error: str) -> Mapping[str, Any]:
-    """A wish is recorded, or refused with a sentence."""
+    """Make the message that a wish is recorded, or refused with a sentence."""
     return {"type": "answer", "id": wish, "error": error}
 
 
 def saved_line(view: View | None) -> str:
-    """The line of text that stays in a saved notebook: without the names of other notebooks and of processes."""
+    """Write the text that stays in a saved notebook: without the names of other notebooks and of processes."""
     if view is None:
         return _NO_SERVER
     return f"GPU: {sentence(replace(view, gpus=tuple(item._replace(users=()) for item in view.gpus)))}"

@@ -75,7 +75,7 @@ class GpuWidget(anywidget.AnyWidget):
         self._follower.start()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """The slider, and a line of text for where there are no widgets."""
+        """Show the slider, and a line of text for where there are no widgets."""
         self._attention.look()
         self._follower.wake()
         data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
@@ -166,14 +166,14 @@ class GpuWidget(anywidget.AnyWidget):
         return ""
 
     def _answered(self, error: str) -> None:
-        """What is asked for now, which is what was asked for before if this was refused."""
+        """Show what is asked for now, which is what was asked for before if this was refused."""
         view = self._view
         if view is not None and not self._wishes.pending:
             self._tell(value=gpus(view.status.requested))
         self._tell(error=error)
 
     def _tell(self, **values: Any) -> None:
-        """Set traits of ours; nobody asks for anything by it."""
+        """Set traits of ours; this asks for nothing."""
         self._own.telling = True
         try:
             for name, value in values.items():

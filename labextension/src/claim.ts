@@ -26,11 +26,29 @@ export function claim(store: IStore, id: string): boolean {
   return true;
 }
 
-/** {@link claim}, with no other tab at the same instant where the browser has locks. */
-export async function claimAlone(id: string): Promise<boolean> {
-  const take = () => claim(localStorage, id);
-  const { locks } = navigator as { locks?: LockManager };
-  return locks ? (locks.request(KEY, take) as Promise<boolean>) : take();
+/** Milliseconds until every tab surely sees what another one stored: browsers pass it on a little later. */
+const PASSED_ON = 10_000;
+
+/** {@link claim}, and no other tab at the same time where the browser has locks. */
+export function claimAlone(
+  id: string,
+  store: IStore = localStorage,
+  { locks }: { readonly locks?: Pick<LockManager, 'request'> } = navigator
+): Promise<boolean> {
+  if (!locks) {
+    return Promise.resolve(claim(store, id));
+  }
+  return new Promise(done => {
+    const answer = async (lock: object | null) => {
+      done(lock !== null && claim(store, id));
+      if (lock) {
+        await new Promise(end => setTimeout(end, PASSED_ON));
+      }
+    };
+    locks
+      .request(`${KEY} ${id}`, { ifAvailable: true }, answer)
+      .catch(() => done(claim(store, id))); // as in a page that is being left
+  });
 }
 
 /**

@@ -1,7 +1,7 @@
 /** What is told of a wait, and to whom. */
 import { IView, parseView } from '../src/api';
 import { follow, IFollowed, INews, isWorthSaying } from '../src/news';
-import { claim, patience } from '../src/claim';
+import { claim, claimAlone, patience } from '../src/claim';
 import { view } from './server';
 
 interface IState {
@@ -170,6 +170,34 @@ describe('claims', () => {
       }
     };
     expect([claim(none, 'a'), claim(none, 'a')]).toEqual([true, true]);
+  });
+
+  test('one of two tabs, before either sees what the other stored; later one that sees it', async () => {
+    jest.useFakeTimers();
+    const held = new Set<string>();
+    const request = async (
+      name: string,
+      _: LockOptions,
+      work: (lock: object | null) => Promise<void>
+    ) => {
+      if (held.has(name)) {
+        return work(null);
+      }
+      held.add(name);
+      await work({ name, mode: 'exclusive' });
+      held.delete(name);
+    };
+    const browser = { locks: { request } as unknown as LockManager };
+    const [one, two] = [store(), store()];
+    expect(await claimAlone('a', one, browser)).toBe(true);
+    expect(await claimAlone('a', two, browser)).toBe(false);
+    expect(await claimAlone('b', two, browser)).toBe(true);
+    await jest.advanceTimersByTimeAsync(60_000);
+    expect(held.size).toBe(0);
+    expect(await claimAlone('a', one, browser)).toBe(false);
+    expect(await claimAlone('c', one, {})).toBe(true);
+    expect(await claimAlone('c', one, {})).toBe(false);
+    jest.useRealTimers();
   });
 
   test('the tab in front goes first, hidden ones by how long ago they were seen', () => {

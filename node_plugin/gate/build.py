@@ -22,12 +22,12 @@ PARTS = (
     "physical.c",
 )  # fmt: skip
 DRIVER = "/run/jupyter-gpu/driver/libcuda.so.1"
-"""Where a pod has the real driver, beside the shim."""
+"""Path of the real driver in a pod, beside the shim."""
 SOCKETS = "/run/jupyter-gpu/shares"
 BEHIND = "libjupyter_gpu_driver.so.1"
-"""What the local form calls the real driver: a link beside it."""
+"""Name by which the local form loads the real driver: a link beside it."""
 NAMES = {"local": "local/libcuda.so.1", "shim": "shim/libcuda.so.1"}
-"""Of both forms in the folder ``lib``."""
+"""Paths of both forms in the folder ``lib``."""
 GLIBC = (2, 17)
 """Programs of images with a C library as old as this can load the gate. One that it is too new for would not start."""
 MACHINES = {62: "x86_64", 183: "aarch64"}
@@ -46,7 +46,7 @@ class BuildError(Exception):
 
 
 def both(folder: Path) -> str:
-    """Both forms below ``folder``, or nothing; return the platform that they are for, as the name of a wheel tells it.
+    """Build both forms below ``folder``, or nothing; return their platform, as the name of a wheel has it.
 
     Nothing old is left where they cannot be built. Raises :class:`BuildError` and :class:`OSError`.
     """
@@ -68,7 +68,7 @@ def both(folder: Path) -> str:
 
 
 def platform(library: bytes) -> str:
-    """What a library of ours is for; :class:`BuildError` for one that keeps programs of older images from starting."""
+    """Return a library's platform tag; :class:`BuildError` if programs of older images could not start with it."""
     if library[:6] != b"\x7fELF\x02\x01" or (machine := int.from_bytes(library[18:20], "little")) not in MACHINES:
         raise BuildError(
             f"The gate is for 64-bit Linux on {' or '.join(MACHINES.values())}, and this is another platform."
@@ -87,12 +87,12 @@ def platform(library: bytes) -> str:
 
 
 def local(output: Path, flags: Sequence[str] = ()) -> Path:
-    """The form for LD_LIBRARY_PATH; the variable JUPYTER_GPU_GATE names the directory of the sockets."""
+    """Build the form for LD_LIBRARY_PATH; the variable JUPYTER_GPU_GATE names the directory of the sockets."""
     return _link(output, BEHIND, ["-Wl,--enable-new-dtags,-rpath,$ORIGIN", *flags])
 
 
 def shim(output: Path, driver: str = DRIVER, sockets: str = SOCKETS, flags: Sequence[str] = ()) -> Path:
-    """The form that stands at the path of libcuda.so.1, in front of the real one at ``driver``."""
+    """Build the form that stands at the path of libcuda.so.1, in front of the real one at ``driver``."""
     return _link(output, driver, [f'-DGATE_DIRECTORY="{sockets}"', *flags])
 
 
@@ -110,7 +110,7 @@ def _link(output: Path, driver: str, flags: Sequence[str]) -> Path:
 def _run(arguments: Sequence[str]) -> None:
     compiler = shlex.split(os.environ.get("CC") or ("gcc" if shutil.which("gcc") else "cc"))
     try:
-        done = subprocess.run([*compiler, *arguments], capture_output=True, text=True, errors="replace", check=False)  # noqa: S603 - the compiler of who builds
+        done = subprocess.run([*compiler, *arguments], capture_output=True, text=True, errors="replace", check=False)  # noqa: S603 - the builder's own compiler
     except OSError as error:
         raise BuildError(f"The C compiler {shlex.join(compiler)} cannot be started: {error.strerror}.") from None
     if done.returncode:

@@ -30,7 +30,7 @@ struct share {
     _Alignas(64) _Atomic uint64_t until;
     _Alignas(64) _Atomic unsigned running;
     _Atomic unsigned throttled; /* threads that wait until less is queued */
-    _Atomic bool ahead;         /* much may be queued: nobody else is there */
+    _Atomic bool ahead;         /* much may be queued: no other share is there */
     _Alignas(64) _Atomic unsigned word; /* a futex: changes with everything that threads wait for */
 
     CUdevice device;
@@ -107,7 +107,7 @@ void lease_message(struct share *share, struct message message, uint64_t now);
 /* There is a new connection, or one to the same server again; the connection ended. */
 void lease_connected(struct share *share, bool again);
 void lease_lost(struct share *share);
-/* Nobody listened at `when` at the very socket by which it was given: whether it goes on without a server. */
+/* No server listened at `when` at the very socket by which it was given: whether it goes on without one. */
 bool lease_alone(struct share *share, uint64_t when);
 bool lease_is_alone(const struct share *share);
 /* Under the lock. Whether something that was let through has not ended. */

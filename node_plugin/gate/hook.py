@@ -1,7 +1,7 @@
-"""Has the gate built when the package is: the wheel belongs to one platform then, and is installed without a compiler.
+"""Builds the gate with the package: the wheel belongs to one platform then, and is installed without a compiler.
 
-Where it cannot be built the package has none, with a warning: everything works then, but nobody keeps to a time share.
-``JUPYTER_GPU_REQUIRE_GATE=1`` makes that an error, for those who build wheels and images for others.
+Where it cannot be built the package has none, with a warning: everything works then, but no program keeps to a time
+share. ``JUPYTER_GPU_REQUIRE_GATE=1`` makes that an error, for builds of wheels and images for others.
 """
 
 import importlib.util
@@ -21,10 +21,10 @@ _spec.loader.exec_module(build)
 
 
 class GateHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Of the wheel; installed in place, the gate lies in the working tree."""
+    """The build hook of the wheel; installed in place, the gate lies in the working tree."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Before the build: both libraries, and the platform that they make the wheel belong to."""
+        """Build both libraries, and set the platform that they make the wheel belong to."""
         in_place = version == "editable"
         self._work = tempfile.TemporaryDirectory(prefix="jupyter-gpu-gate-")
         tree = Path(self.root) / "node_plugin" / "jupyter_gpu_node" / "lib"
@@ -42,11 +42,11 @@ class GateHook(BuildHookInterface):  # type: ignore[type-arg]
             build_data["force_include"][str(folder)] = "jupyter_gpu_node/lib"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
-        """After it."""
+        """Clean up after the build."""
         self._work.cleanup()
 
     def clean(self, versions: list[str]) -> None:  # noqa: ARG002
-        """What was built in the working tree."""
+        """Remove what was built in the working tree."""
         shutil.rmtree(Path(self.root) / "node_plugin" / "jupyter_gpu_node" / "lib", ignore_errors=True)
 
 

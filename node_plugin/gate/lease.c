@@ -2,14 +2,14 @@
  *
  *   FREE --a launch waits--> ASKED --GRANT--> HELD --REVOKE, or no work for IDLE--> CLOSING --all has ended--> FREE, ASKED
  *
- * Who has a whole GPU keeps it when its server ends: nobody else is there. It goes on for ALONE after each moment at which
- * nobody listened at the socket of that very server, and a new server rests for twice as long from the moment at which it
- * listens. So either that one has heard of us before it gives the GPU to anybody, or we have stopped. A server that is being
- * killed may listen a moment longer than it is connected: who was connected once more, for less than ALONE, and got no word
- * about a lease is as before.
+ * A program with a whole GPU keeps it when its server ends: no other share is there. It goes on for ALONE after each moment
+ * at which no server listened at the socket of that very server, and a new server rests for twice as long from the moment at
+ * which it listens. So either that one has heard of us before it gives the GPU to another, or we have stopped. A server that
+ * is being killed may listen a moment longer than it is connected: a program that was connected once more, for less than
+ * ALONE, and got no word about a lease is as before.
  *
- * A launch counts itself in `running` before it looks at `until`, and whoever closes sets `until` before it looks at
- * `running`: so either the launch sees that it may not pass, or the other waits for it. */
+ * A launch counts itself in `running` before it looks at `until`, and the thread that closes sets `until` before it
+ * looks at `running`: so either the launch sees that it may not pass, or the other waits for it. */
 #include "gate.h"
 
 enum { IDLE = 500000, LOOK = 500000, IDLE_AT_END = 100000, LOOK_OFTEN = 100000, DRAIN = 30000, DRAIN_LONG = 200000, LATE = 5000000, ALONE = 100000000 }; /* ns */
@@ -52,7 +52,7 @@ void pass_enter(struct pass *pass, CUstream stream, unsigned kind) {
     *pass = (struct pass){.lane = lane_of(stream), .kind = kind};
     if (!pass->lane) return;
     struct share *share = atomic_load(&pass->lane->share);
-    if (!share) { /* somebody destroys the stream that is launched on: the driver's word counts */
+    if (!share) { /* another thread destroys the stream that is launched on: the driver's word counts */
         pass->lane = NULL;
         return;
     }
@@ -140,7 +140,7 @@ bool lease_is_alone(const struct share *share) {
 /* Everything let through has ended: says so, and what is still wanted. */
 static void give_back(struct share *share) {
     uint64_t wanted = 0;
-    if (share->waiters || atomic_load(&share->throttled)) { /* who waited for room has not noticed that it may not pass */
+    if (share->waiters || atomic_load(&share->throttled)) { /* a waiter for room has not noticed that it may not pass */
         wanted = 1 + (share->burst > share->demand ? (share->burst - share->demand) / 1000 : 0);
         share->stage = ASKED;
     } else {
@@ -152,8 +152,8 @@ static void give_back(struct share *share) {
     link_say(share, (struct message){.kind = DONE, .a = wanted, .b = share->work / 1000, .c = share->number});
 }
 
-/* It takes longer, and the server is to know that it was heard: only who says nothing is taken for a program that keeps the
- * GPU. */
+/* It takes longer, and the server is to know that it was heard: only a program that says nothing is taken for one that keeps
+ * the GPU. */
 static void say_that_it_drains(struct share *share, uint64_t now) {
     if (!share->asked || now < share->asked + LATE) return;
     share->asked = 0;
@@ -185,7 +185,7 @@ uint64_t lease_tick(struct share *share, uint64_t now) {
     if (gate_ending()) return FOREVER; /* the end of the process gives it back */
     if (share->stage == CLOSING) return closing(share, now);
     if (share->stage != HELD || atomic_load(&share->until) == FOREVER) return FOREVER;
-    bool waited_for = share->waiters || atomic_load(&share->throttled); /* who may pass, and only has to wake up */
+    bool waited_for = share->waiters || atomic_load(&share->throttled); /* threads that may pass, and only have to wake up */
     bool wanted = atomic_load(&share->running) || (waited_for && now < atomic_load(&share->until));
     bool busy = window_busy(share, false) || wanted;
     if (busy) {

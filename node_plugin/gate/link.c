@@ -45,7 +45,7 @@ void share_wait(struct share *share, uint64_t ns) {
     struct timespec most = {.tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND)};
     unsigned word = atomic_load(&share->word);
     gate_leave();
-    syscall(SYS_futex, &share->word, FUTEX_WAIT_PRIVATE, word, &most, NULL, 0); /* a signal ends it too: who waits looks again */
+    syscall(SYS_futex, &share->word, FUTEX_WAIT_PRIVATE, word, &most, NULL, 0); /* a signal ends it too: the caller looks again */
     gate_enter();
 }
 
@@ -216,7 +216,7 @@ static void hang_up(struct share *share) {
     gate_leave();
 }
 
-/* Nobody answered, for this reason: whether it goes on without. */
+/* No server answered, for this reason: whether it goes on without one. */
 static bool goes_on(struct share *share, struct place place, uint64_t when, int why) {
     if (why != ECONNREFUSED || !same_place(place, share->place)) return false;
     gate_enter();
@@ -272,7 +272,7 @@ static void *serve(void *data) {
 /* A child has none of our threads, no lease and no memory: it begins afresh. Its copies of the sockets would keep the
  * connections alive after its parent's end. */
 static void forked(void) {
-    gate_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* whoever held it is not here */
+    gate_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* the thread that held it is not here */
     for (int i = 0; i < DEVICES; i++) {
         struct share *share = atomic_exchange(&shares[i], NULL);
         if (share && ours(share)) close(share->socket);

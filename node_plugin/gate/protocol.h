@@ -21,7 +21,7 @@ enum { KNOWS_ONCE = 1, KNOWS_AHEAD = 2 };
 
 /* a of GRANT: µs from now; b: the number of the lease, counted by the server from 1 for each connection. The same number
  * again is an extension; one that was given back is void, as messages of the two ends cross. c: ONCE if it is for one launch;
- * AHEAD if nobody is there who would wait for what is queued.
+ * AHEAD if no other share would wait for what is queued.
  * a of REVOKE: that number.
  * a of MEMORY: bytes that this process may have in all; b: the share's limit; c: bytes of all its processes. */
 enum from_server { GRANT = 16, REVOKE = 17, MEMORY = 18 };

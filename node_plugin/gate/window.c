@@ -5,10 +5,10 @@
  * next one is let in when little of it is left: a neighbour that comes before waits for that one only. How little (`lead`)
  * is learnt: each time that a stream is found without work in the midst of a lease, as its thread was late to wake up or
  * had other things to do, though it was held back before, it doubles, up to as if nothing was held back. It is forgotten by
- * time: who rests again and again, as training in each of its steps, is held back less, who was late once is not for long.
+ * time: a thread that rests again and again, as training in each of its steps, is held back less; one late once, not for long.
  *
- * Where nobody else uses the GPU (`ahead`), ENOUGH may be queued: programs lose nothing by what they do between launches. Who
- * comes then waits for that once, at most.
+ * Where no other share uses the GPU (`ahead`), ENOUGH may be queued: programs lose nothing by what they do between launches. A
+ * share that comes then waits for that once, at most.
  *
  * An event costs a microsecond, so it stands for as many launches as fit; of what lasts longer than LONG there is one only,
  * as the GPU would rest between two for a hundredth of that at most, and others would wait for both; what is not known to
@@ -146,7 +146,7 @@ static void learn(struct lane *lane, const struct mark *mark, uint64_t lasted) {
 
 static unsigned duration_of(unsigned kind) { return kind ? atomic_load_explicit(&durations[kind % KINDS], memory_order_relaxed) : 0; }
 
-/* Rather too short than too long: who is held back for too long leaves the GPU without work. */
+/* Rather too short than too long: a thread that is held back for too long leaves the GPU without work. */
 static void learn_duration(unsigned kind, uint64_t time) {
     uint64_t known = duration_of(kind);
     if (known && time > known) time = known + (time - known) / 2;

@@ -1,1 +1,1 @@
-"""What runs on the machine that has the GPUs: who may open them, who has them open, what they are."""
+"""The node side: which pods may open the machine's GPUs, which processes have them open, and the GPUs themselves."""

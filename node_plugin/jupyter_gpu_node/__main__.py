@@ -2,7 +2,7 @@
 
 What it needs of the machine, and why:
 
-- ``hostPID``: the proof that nobody has a GPU open is a look at every process; a descriptor can be passed to any.
+- ``hostPID``: the proof that no process has a GPU open is a look at every one; a descriptor can be passed to any.
 - Capabilities, and none but these:
 
   - ``BPF``, ``NET_ADMIN``: load, attach, replace, query and pin device programs.
@@ -72,14 +72,14 @@ from .steps import Tools
 from .stock import NVIDIA, Stock
 
 LEARN = 1.0
-"""Seconds that the kubelet gets at the start to tell of slots that are not recorded. Whoever opens a GPU waits."""
+"""Seconds that the kubelet gets at the start to report slots that are not recorded. A step that opens a GPU waits."""
 UNHEARD = 3.0
 """Seconds that the API server gets at the start to tell of the pods; then shares are served as they were last."""
 _log = logging.getLogger("jupyter_gpu_node")
 
 
 def source(settings: Settings) -> GpuSource:
-    """The GPUs of this node that are ours. Raises :class:`OSError` or :class:`ValueError`."""
+    """Return the source of this node's GPUs that are ours. Raises :class:`OSError` or :class:`ValueError`."""
     return OurGpus(_every(settings), settings.managed.on(settings.node))
 
 
@@ -98,7 +98,7 @@ def _every(settings: Settings) -> GpuSource:
 
 
 def managed(settings: Settings) -> frozenset[Device]:
-    """Devices that no pod may open without a grant, whether the GPU behind it is known now or not.
+    """Return the devices that no pod may open without a grant, whether the GPUs behind them are known now or not.
 
     More than a node can have: never may rules deny nothing, and pods that run know of GPUs that there were once.
     """
@@ -209,7 +209,7 @@ class Plugin:
         return origin.of_first(process, uid, member.guard.group if member and member.guard else None)
 
     def _note_asker(self, pid: int) -> None:
-        """Who asks the driver which process uses which GPU: it has them open."""
+        """Note the pid of the helper that asks the driver for GPU use by process: it has the GPUs open itself."""
         self.asker = pid
 
     def _helpers(self) -> frozenset[int]:
@@ -220,7 +220,7 @@ class Plugin:
         self.joining.check(tuple(self.agent.members))
 
     def not_ready(self) -> str:
-        """Why this node can't serve now, in plain words; empty if it can."""
+        """Return why this node can't serve now, in plain words; empty if it can."""
         if not self.agent.ready.is_set():
             return "What earlier processes left is not in our hands yet."
         if not self.agent.synced.is_set():
@@ -228,7 +228,7 @@ class Plugin:
         return self.offer.fault or self.plugin.not_ready()
 
     async def run(self) -> None:
-        """Until the process is told to stop. Nothing is touched before a plugin that ran earlier has ended."""
+        """Run until the process is asked to stop. Nothing is touched before a plugin that ran earlier has ended."""
         async with alone(self.settings.lock):
             await self._run()
 
@@ -310,13 +310,13 @@ class Plugin:
 
 
 async def serve(settings: Settings) -> None:
-    """Until the process is told to stop."""
+    """Run the node plugin until the process is asked to stop."""
     async with Kube(credentials.load(settings.kubeconfig), user_agent="jupyter-gpu-node") as kube:
         await Plugin(settings, kube).run()
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m jupyter_gpu_node", description="The node plugin.")
     parser.add_argument("--settings", type=Path, default=None, help="JSON file; without one every default holds")
     arguments = parser.parse_args(words)

@@ -1,4 +1,4 @@
-"""From ``allocated`` to device rules to ``attached``, for all pods of this node that have a slot.
+"""The agent: from ``allocated`` to device rules to ``attached``, for all pods of this node that have a slot.
 
 Each pod has a task of its own, which goes from what is decided to what is so, again and again, whatever happened
 before. Nothing is remembered that is not on the control group, in the annotations, or to be seen in ``/proc``. While
@@ -36,9 +36,9 @@ POINTS = (
     "agent:rules",  # the next rules are in force, `attached` tells the old
     "agent:frozen",  # the pod's processes stand still
     "agent:looked",  # the look is done, its result is not written
-    "agent:written",  # `attached` is written, nobody here knows
+    "agent:written",  # `attached` is written, not yet noted here
 )
-"""Where a test can kill this process (:mod:`jupyter_gpu.faults`)."""
+"""Places where a test can kill this process (:mod:`jupyter_gpu.faults`)."""
 
 FIRST_RETRY, LAST_RETRY = 0.2, 10.0
 """Seconds until something that failed is tried again."""
@@ -52,7 +52,7 @@ class CannotGuard(Exception):
 
 
 class Agent:
-    """Keeps the pods of one node within what they were given.
+    """The agent that keeps the pods of one node within what they were given.
 
     ``trusted_names``: programs outside every pod that may have GPUs open; ``trusts``: which pods may.
     """
@@ -104,22 +104,22 @@ class Agent:
 
     @property
     def trouble(self) -> str:
-        """Why the API server cannot be heard now; empty while it can."""
+        """Reason why the API server cannot be heard now; empty while it can."""
         return self._reflector.trouble
 
     def view(self, uid: str) -> roster.PodView | None:
-        """A pod of this node, with a slot or without."""
+        """Return a pod of this node, with a slot or without; None if there is none."""
         pod = self.pods.get(uid)
         return roster.read(pod) if pod else None
 
     def rights(self) -> Rights:
-        """Who may have what open now."""
+        """Return the present rights to have GPUs open."""
         managed = {uid: member.rights for uid, member in self._members.items()}
         trusted = {uid for uid, pod in self.pods.items() if self._trusts(pod)}
         return Rights(managed, trusted - managed.keys(), self._trusted_names)
 
     async def run(self) -> None:
-        """Until cancelled. Raises what must end the process."""
+        """Run until cancelled. Raises what must end the process."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -137,7 +137,7 @@ class Agent:
             self._steps.close()
 
     async def before_start(self, pod: PodRef, container: str, slot: str) -> None:
-        """The pod is closed, or under the rules that it had, when this returns; raises :class:`CannotGuard`."""
+        """Guard the pod: it is closed, or under the rules that it had, on return; raises :class:`CannotGuard`."""
         await self.ready.wait()
         member = await self._hold(pod.uid)
         try:
@@ -168,7 +168,7 @@ class Agent:
         self._strangers = found
 
     def look_again(self) -> None:
-        """Something changed that any pod may wait for."""
+        """Wake all pods, as something changed that any of them may wait for."""
         for member in self._members.values():
             member.wake.set()
 
@@ -216,7 +216,7 @@ class Agent:
         return member
 
     async def _hold(self, uid: str) -> Member:
-        """The member, under its lock; not one that was forgotten while we waited for it."""
+        """Return the member, under its lock; not one that was forgotten while we waited for it."""
         while True:
             member = self._members.get(uid) or self._add(uid)
             await member.lock.acquire()
@@ -225,7 +225,7 @@ class Agent:
             member.lock.release()
 
     async def _follow(self, member: Member) -> None:
-        """The task of one pod: a step whenever something happened, or when it is time to look again."""
+        """Follow one pod in its task: a step whenever something happened, or when it is time to look again."""
         endings: Endings[Process] = Endings(member.wake.set, lambda process: alive(process.pid, process.start))
         while member.uid in self._members:
             member.wake.clear()
@@ -244,7 +244,7 @@ class Agent:
         endings.set(())
 
     async def _step(self, member: Member, endings: Endings[Process]) -> float | None:
-        """Seconds until the next one; None: only when something happens."""
+        """Take a step; return the seconds until the next one; None: only when something happens."""
         async with member.lock:
             before = member.holding
             if await self._steps.enclose(member):
@@ -280,12 +280,12 @@ class Agent:
 
 
 def _matters(view: roster.PodView) -> roster.PodView:
-    """Without what no step looks at: wishes and the echo of our own writes would have it done for nothing."""
+    """Return a view without the fields that no step reads: wishes, and echoes of our own writes, need no step."""
     return replace(view, version="", attached=None)
 
 
 def _waited_for(member: Member, sight: Sight) -> frozenset[Process]:
-    """Processes whose end is a reason to look again."""
+    """Return the processes whose end is a reason to look again."""
     if not member.drains:
         return frozenset()
     pids = {suspect.pid for suspects in sight.holders.values() for suspect in suspects}

@@ -1,8 +1,8 @@
-"""What a container with a slot gets, and what it never gets by that: a right. Pure.
+"""The devices and files of a container with a slot; they never include a right. Pure.
 
 All managed GPUs are there as device nodes from the start, because a running container can't be given more of them;
 opening one fails until the agent lets the pod. The driver's libraries are there too, so that a program can use the
-first GPU that comes. The NVIDIA container runtime must not add anything by itself: it is told ``void``.
+first GPU that comes. The NVIDIA container runtime must not add anything by itself: it gets ``void``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from jupyter_gpu.model.gpu import Gpu
 from .settings import Driver, Settings
 
 CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-"""Not GPUs: they let a program talk to the driver."""
+"""Devices that are no GPUs: they let a program talk to the driver."""
 OPTIONAL_DEVICES = CONTROL_DEVICES[2:]
 """CUDA does without them."""
 NOT_KNOWN = "The GPUs of this node are not known now, and a container gets their devices only when it is created."
 SOCKET_DIRECTORY = "/run/jupyter-gpu"
-"""Where a container finds what its node tells it."""
+"""Directory in which a container finds the node's files and sockets for it."""
 SOCKET = f"{SOCKET_DIRECTORY}/node.sock"
 
 LIBRARY_DIRECTORIES = (
@@ -33,7 +33,7 @@ LIBRARY_DIRECTORIES = (
 PROGRAM_DIRECTORIES = ("usr/bin", "opt/nvidia/bin", "home/kubernetes/bin/nvidia/bin", "usr/local/nvidia/bin")
 DRIVER = "libcuda.so.1"
 REAL_DRIVER = f"{SOCKET_DIRECTORY}/driver/{DRIVER}"
-"""Where a container has the real one if the gate stands at its place; the gate needs it there."""
+"""Path of the real driver in a container that has the gate at the driver's place; the gate needs it there."""
 LIBRARIES = (
     *("libcuda.so*", "libcudadebugger.so*", "libnvidia-ml.so*", "libnvidia-ptxjitcompiler.so*", "libnvidia-nvvm*.so*"),
     *("libnvidia-gpucomp.so*", "libnvidia-opencl.so*", "libnvidia-allocator.so*", "libnvidia-pkcs11*.so*"),
@@ -66,7 +66,7 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """All that a container gets."""
+    """Everything that a container gets."""
 
     environment: Mapping[str, str]
     mounts: tuple[Mount, ...]
@@ -74,7 +74,7 @@ class Preparation:
 
 
 def one_slot(asked: Sequence[str], slots: Collection[str]) -> str:
-    """The slot that one container asks for; raises :class:`Refused`."""
+    """Return the slot that one container asks for; raises :class:`Refused`."""
     if len(asked) != 1:
         raise Refused(
             f"A container asks for {len(asked)} slots. One is enough for any number of GPUs: "
@@ -91,10 +91,10 @@ def one_slot(asked: Sequence[str], slots: Collection[str]) -> str:
 def prepare(
     slot: str, gpus: Iterable[Gpu], present: Collection[str], driver: Sequence[Mount], settings: Settings
 ) -> Preparation:
-    """What the container with ``slot`` gets. ``present``: those of :func:`nodes` and control devices that exist.
+    """Return what the container with ``slot`` gets. ``present``: those of :func:`nodes` and control devices that exist.
 
-    What should be there and is not is given all the same: the container waits for it, as :func:`absent` says before
-    its start. Without it, it could never use that GPU. Raises :class:`Refused` while no GPU is known at all.
+    Devices that should exist and do not are given all the same: the container waits for them, as :func:`absent` says
+    before its start. Without such a device, it could never use that GPU. Raises :class:`Refused` while no GPU is known.
     """
     known = tuple(gpus)
     if not known:
@@ -108,7 +108,7 @@ def prepare(
 
 
 def unusable(gpus: Iterable[Gpu], present: Collection[str], settings: Settings, *, silent: str = "") -> str:
-    """Why a container that is created now could use no GPU, in plain words; empty if it can: its devices are final.
+    """Say why a container created now could use no GPU, in plain words; empty if it can: its devices are final.
 
     ``silent``: why the driver does not answer.
     """
@@ -126,7 +126,7 @@ def unusable(gpus: Iterable[Gpu], present: Collection[str], settings: Settings, 
 
 
 def absent(paths: Collection[str], present: Callable[[str], bool], settings: Settings) -> str:
-    """Why a container that has these devices, as it sees them, cannot be created now; empty if it can."""
+    """Say why a container that sees these devices cannot be created now; empty if it can."""
     for path in sorted(paths):
         if not present(host := _host(path, settings)):
             return f"The device {host} of a GPU is not there now. The kubelet starts the container as soon as it is."
@@ -134,18 +134,18 @@ def absent(paths: Collection[str], present: Callable[[str], bool], settings: Set
 
 
 def _host(path: str, settings: Settings) -> str:
-    """Where the host has a device that containers see at ``path``."""
+    """Return the host's path of a device that containers see at ``path``."""
     return f"{settings.device_directory}/{path.rpartition('/')[2]}" if settings.simulated else path
 
 
 def _expected(gpus: Sequence[Gpu], settings: Settings) -> tuple[str, ...]:
-    """Device nodes of the host that a program needs: of those GPUs that work, of all if none does, and CUDA's own."""
+    """Return the host's device nodes that a program needs: of working GPUs, of all if none works, and CUDA's own."""
     found = nodes([gpu for gpu in gpus if gpu.healthy] or gpus, settings)
     return tuple(node.host for node in found if node.host not in OPTIONAL_DEVICES)
 
 
 def nodes(gpus: Iterable[Gpu], settings: Settings) -> tuple[DeviceNode, ...]:
-    """Device nodes of all GPUs, healthy or not: what is out of order now may be granted later. Then the driver's."""
+    """Return the device nodes of all GPUs, then the driver's. An unhealthy GPU is included: it may be granted later."""
     found = [
         DeviceNode(f"{settings.device_directory}/gpu{gpu.index}" if gpu.simulated else gpu.path, gpu.path)
         for gpu in sorted(gpus, key=lambda gpu: gpu.index)
@@ -156,7 +156,7 @@ def nodes(gpus: Iterable[Gpu], settings: Settings) -> tuple[DeviceNode, ...]:
 
 
 def _environment(settings: Settings, has_driver: bool) -> dict[str, str]:
-    """The pod's own ``env`` wins over these, and these over the image's."""
+    """Return the environment. The pod's own ``env`` overrides it, and it overrides the image's."""
     chosen = {
         "JUPYTER_GPU_NODE_SOCKET": SOCKET,
         "NVIDIA_VISIBLE_DEVICES": "void",
@@ -169,7 +169,7 @@ def _environment(settings: Settings, has_driver: bool) -> dict[str, str]:
 
 
 def find_driver(listing: Mapping[str, Collection[str]], driver: Driver) -> tuple[Mount, ...]:
-    """Mounts of the driver's files. ``listing``: names in those of the directories that exist; empty: no driver.
+    """Return mounts of the driver's files. ``listing``: names in the existing directories; empty: no driver.
 
     Every name is mounted, links included: programs ask for ``libcuda.so.1``, and the loader for the name behind it.
     """
@@ -187,10 +187,10 @@ def find_driver(listing: Mapping[str, Collection[str]], driver: Driver) -> tuple
 
 
 def gated(driver: Sequence[Mount], gate: str) -> tuple[Mount, ...]:
-    """The same with ``gate``, a file of the host, in front of the driver: no name of the driver leads past it.
+    """Return the mounts with ``gate``, a file of the host, before the driver: no name of the driver leads past it.
 
-    A program could open the real one by its new path all the same: it must be there for the gate. Whoever does so is
-    seen and stopped.
+    A program could open the real one by its new path all the same: it must be there for the gate. Such a program is
+    detected and stopped.
     """
     real = next((mount.host for mount in driver if mount.container.rpartition("/")[2] == DRIVER), None)
     if real is None:
@@ -205,7 +205,7 @@ def gated(driver: Sequence[Mount], gate: str) -> tuple[Mount, ...]:
 
 
 def has_gate(driver: Iterable[Mount]) -> bool:
-    """Whether these are mounts with the gate in front."""
+    """Tell whether these are mounts with the gate in front."""
     return any(mount.container == REAL_DRIVER for mount in driver)
 
 

@@ -2,8 +2,8 @@
 
 A program is attached with PROG_ATTACH and ALLOW_MULTI: it stays when the process that attached it dies, and goes with
 its control group. A link would vanish with its last descriptor and open all devices. Replacing is one atomic step.
-Needs CAP_SYS_ADMIN, or CAP_BPF with CAP_NET_ADMIN for everything but :func:`find`: whoever has only these pins what it
-loads in a bpffs, to have a descriptor of it again after a restart.
+Needs CAP_SYS_ADMIN, or CAP_BPF with CAP_NET_ADMIN for everything but :func:`find`: a process with only these pins
+what it loads in a bpffs, to have a descriptor of it again after a restart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class BpfError(OSError):
-    """bpf(2) failed: ``errno`` says how, the text what was tried, ``log`` what the verifier says."""
+    """A failure of bpf(2): ``errno`` says how, the text what was tried, ``log`` what the verifier says."""
 
     def __init__(self, code: int, what: str, log: str = "") -> None:
         super().__init__(code, f"{what}: {os.strerror(code)}{_hint(code)}")
@@ -110,7 +110,7 @@ def detach(group: Path, program: Program) -> None:
 
 
 def find(group: Path, name: str) -> Program | None:
-    """Our program on the control group, by the name it was loaded under: after a restart."""
+    """Return our program on the control group, by the name it was loaded under; None: none. For after a restart."""
     for identifier in attached(group):
         program = Program(_bpf(_PROG_GET_FD_BY_ID, struct.pack("=3I", identifier, 0, 0), "Opening the device rules")[0])
         if _name(program) == name:
@@ -126,19 +126,19 @@ def pin(program: Program, path: Path) -> None:
 
 
 def pinned(path: Path) -> Program:
-    """The program that was pinned there."""
+    """Return the program that was pinned there."""
     name = ctypes.create_string_buffer(bytes(path))
     return Program(_bpf(_OBJ_GET, struct.pack("=QII", ctypes.addressof(name), 0, 0), f"Opening the rules {path}")[0])
 
 
 def identifier(program: Program) -> int:
-    """The kernel's number of the program; no other has it for as long as it lives."""
+    """Return the kernel's number of the program; no other has it for as long as it lives."""
     (number,) = struct.unpack_from("=I", _info(program), _ID_OFFSET)
     return int(number)
 
 
 def code(program: Program) -> bytes:
-    """The instructions as the kernel runs them: its verifier may have made them fewer. Empty: it does not tell."""
+    """Return the instructions as the kernel runs them: its verifier may have removed some. Empty: not available."""
     text = ctypes.create_string_buffer(_MOST_CODE)
     asked = bytearray(_INFO_BYTES)
     struct.pack_into("=I", asked, _CODE_BYTES_OFFSET, _MOST_CODE)
@@ -148,7 +148,7 @@ def code(program: Program) -> bytes:
 
 
 def attached(group: Path) -> tuple[int, ...]:
-    """Ids of the device programs on the control group itself."""
+    """Return the ids of the device programs on the control group itself."""
     identifiers = (ctypes.c_uint32 * _MAX_PROGRAMS)()
     with _directory(group) as target:
         attributes = struct.pack(
@@ -180,7 +180,7 @@ def _directory(group: Path) -> Iterator[int]:
 
 
 def _bpf(command: int, attributes: bytes, what: str) -> tuple[int, bytes]:
-    """The system call: its result, and the attributes as it left them. Descriptors it makes are close-on-exec."""
+    """Call bpf(2): return its result, and the attributes as it left them. Descriptors it makes are close-on-exec."""
     if _NUMBER is None:
         raise BpfError(38, what)
     union = ctypes.create_string_buffer(attributes, len(attributes))

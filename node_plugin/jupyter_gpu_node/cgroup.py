@@ -22,7 +22,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class Layout(StrEnum):
-    """Of the control groups of a machine."""
+    """The layout of a machine's control groups."""
 
     V2 = "v2"
     HYBRID = "hybrid"
@@ -38,7 +38,7 @@ class Hierarchy(NamedTuple):
     """The group that the mount shows at its top: not ``/`` in some containers."""
 
     def directory(self, group: str) -> Path:
-        """Of ``group`` as ``/proc/<pid>/cgroup`` names it; :class:`ValueError` if this mount does not show it."""
+        """Return the path of ``group``, as in ``/proc/<pid>/cgroup``; :class:`ValueError` if this mount hides it."""
         path = PurePosixPath(group)
         if ".." in path.parts or not path.is_relative_to(self.root):
             raise ValueError(f"The control group {group} is outside of what {self.mount} shows ({self.root}).")
@@ -55,14 +55,14 @@ class Mounts(NamedTuple):
 
     @property
     def layout(self) -> Layout:
-        """Which of the three it is."""
+        """The layout that these mounts form."""
         if self.unified:
             return Layout.HYBRID if self.legacy else Layout.V2
         return Layout.V1 if self.legacy else Layout.NONE
 
 
 def parse_mounts(text: str) -> Mounts:
-    """From ``/proc/self/mountinfo`` (proc_pid_mountinfo(5)); of several mounts of one hierarchy the last one."""
+    """Parse ``/proc/self/mountinfo`` (proc_pid_mountinfo(5)); of several mounts of one hierarchy the last counts."""
     unified = devices = None
     legacy = False
     for line in text.splitlines():
@@ -85,7 +85,7 @@ def _unescape(text: str) -> str:
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    """From ``/proc/<pid>/cgroup``: the group by controller; the v2 group under ``""``."""
+    """Parse ``/proc/<pid>/cgroup``: the group by controller; the v2 group under ``""``."""
     groups: dict[str, str] = {}
     for line in text.splitlines():
         number, _, rest = line.partition(":")
@@ -103,17 +103,17 @@ def group_name(uid: str) -> str:
 
 
 def mounts() -> Mounts:
-    """Of this machine, as this process sees it."""
+    """Return the cgroup mounts of this machine, as this process sees it."""
     return parse_mounts(Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
 
 
 def membership(pid: int | None = None) -> dict[str, str]:
-    """Of ``pid``, or of this process."""
+    """Return the control groups of ``pid``, or of this process, by controller."""
     return parse_membership(Path(f"/proc/{pid or 'self'}/cgroup").read_text(errors="surrogateescape"))
 
 
 def create(parent: Path, uid: str) -> Path:
-    """The pod's group below ``parent``; it may be there already."""
+    """Create the pod's group below ``parent``; it may be there already."""
     path = parent / group_name(uid)
     path.mkdir(mode=0o755, exist_ok=True)
     return path
@@ -125,7 +125,7 @@ def enter(group: Path, pid: int) -> None:
 
 
 def processes(group: Path) -> tuple[int, ...]:
-    """Pids of the group and all groups below it, ascending; 0 stands for one that has no number here.
+    """Return the pids of the group and all below it, ascending; 0 stands for one that has no number here.
 
     Empty if the group is gone.
     """
@@ -141,7 +141,7 @@ def processes(group: Path) -> tuple[int, ...]:
 
 
 def populated(group: Path) -> bool:
-    """Whether any process is in the group or below it."""
+    """Tell whether any process is in the group or below it."""
     try:
         lines = (group / "cgroup.events").read_text().split("\n")  # v2 only
     except OSError:
@@ -168,7 +168,7 @@ def remove(group: Path) -> bool:
 
 
 def _tree(group: Path) -> Iterator[Path]:
-    """The group and all below it, parents first."""
+    """Yield the group and all below it, parents first."""
     for directory, _, _ in os.walk(group):
         yield Path(directory)
 

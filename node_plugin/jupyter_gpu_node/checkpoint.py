@@ -1,4 +1,4 @@
-"""The node plugin's own record of who has which slot, so that a restarted one knows whose sockets to serve.
+"""The node plugin's own record of the slots' owners, so that a restarted one knows which sockets to serve.
 
 One small JSON file, replaced as a whole. A file that can't be read costs nothing but that knowledge, which the kubelet
 and the API server have too: it is put aside, and the record starts empty.
@@ -26,20 +26,20 @@ _text = strict.text(256)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is remembered."""
+    """The contents of the checkpoint."""
 
     claims: Mapping[str, Claim] = field(default_factory=dict)
-    """By slot."""
+    """Claims by slot."""
     allocated: Mapping[str, float] = field(default_factory=dict)
-    """By slot, when the kubelet last gave it away, in seconds since 1970."""
+    """Time, by slot, when the kubelet last gave it away, in seconds since 1970."""
     gated: frozenset[str] = frozenset()
     """Slots whose container got the gate in front of the driver."""
     devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By slot, the paths of GPUs that its container was created with; no entry: not known."""
+    """Paths of GPUs, by slot, that its container was created with; no entry: not known."""
 
 
 def load(path: Path) -> Record:
-    """The record; an empty one where there is none, or none that can be read."""
+    """Load the record; an empty one where there is none, or none that can be read."""
     try:
         with path.open("rb") as file:
             return parse(file.read(MAX_BYTES + 1))
@@ -64,7 +64,7 @@ def save(path: Path, record: Record) -> None:
 
 
 def parse(text: bytes) -> Record:
-    """From the text of the file; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    """Parse the text of the file; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
     body = strict.an_object(strict.loads(text, MAX_BYTES), "the record")
     strict.required(body, "version", strict.integer(1, 1))
     items = strict.required(body, "slots", strict.list_of(_entry, 4096))
@@ -77,7 +77,7 @@ def parse(text: bytes) -> Record:
 
 
 def serialize(record: Record) -> bytes:
-    """Text of the file."""
+    """Return the text of the file."""
     slots = sorted({*record.claims, *record.allocated, *record.gated, *record.devices})
     return strict.dumps({"version": 1, "slots": list(_items(record, slots))}).encode()
 
@@ -97,7 +97,7 @@ def _items(record: Record, slots: Iterable[str]) -> Iterable[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What is remembered of one slot."""
+    """The checkpoint's entry for one slot."""
 
     slot: str
     when: float

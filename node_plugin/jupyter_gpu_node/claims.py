@@ -1,4 +1,4 @@
-"""Whose slot is it? Asked before each start of a container, and now and then for all slots."""
+"""Owners of the slots: looked up before each start of a container, and now and then for all slots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Claims:
-    """The slots of this node and who has them."""
+    """The slots of this node and their owners."""
 
     def __init__(self, settings: Settings, pods: Pods, fetch: Fetch) -> None:
         self._settings = settings
@@ -39,12 +39,12 @@ class Claims:
 
     @property
     def known(self) -> Mapping[str, Claim]:
-        """By slot, whom it was given to as far as this node plugin knows; kept over restarts."""
+        """The known claims by slot, as far as this node plugin knows; kept over restarts."""
         return self._record.claims
 
     @property
     def allocated(self) -> Mapping[str, float]:
-        """By slot, when the kubelet last gave it away; kept over restarts."""
+        """The time, by slot, when the kubelet last gave it away; kept over restarts."""
         return self._record.allocated
 
     @property
@@ -54,16 +54,16 @@ class Claims:
 
     @property
     def devices(self) -> Mapping[str, frozenset[str]]:
-        """By slot, the paths of GPUs that its container was created with; kept over restarts."""
+        """The paths of GPUs, by slot, that its container was created with; kept over restarts."""
         return self._record.devices
 
     def created_with(self, uid: str) -> frozenset[str] | None:
-        """Paths of the GPUs that all containers of that pod with a slot were created with; None: not known."""
+        """Return the GPU paths that all containers of that pod with a slot were created with; None: not known."""
         own = [slot for slot, claim in self.known.items() if claim.pod.uid == uid]
         return slots.common([self.devices[slot] for slot in own if slot in self.devices])
 
     async def resolve(self, slot: str) -> tuple[PodRef, str]:
-        """The pod and the container that have ``slot`` now; raises :class:`.slots.Unresolved`.
+        """Return the pod and the container that have ``slot`` now; raises :class:`.slots.Unresolved`.
 
         Nothing here trusts a single source: the kubelet names the pod, the API server must know that very pod, and
         where it can't be asked, we must have seen the same before.
@@ -80,7 +80,7 @@ class Claims:
         return claim.pod, claim.container
 
     async def given(self, slot: str, *, gated: bool = False, devices: frozenset[str] = frozenset()) -> None:
-        """Write down that the kubelet gives ``slot`` away now. To whom, it will not say before the container starts.
+        """Record that the kubelet gives ``slot`` away now. The pod is not known before the container starts.
 
         ``gated``: its container gets the gate; ``devices``: the paths at which it gets GPUs.
 
@@ -102,7 +102,7 @@ class Claims:
         await self._remember(change)
 
     async def directory(self, slot: str) -> Path:
-        """On the host, what the container of that slot sees as ``/run/jupyter-gpu``; it is there when this returns."""
+        """Make, and return, the host's directory that the container of that slot sees as ``/run/jupyter-gpu``."""
         path = self._settings.slot_directory(slot)
         await asyncio.to_thread(_make_directory, path)
         return path
@@ -151,7 +151,7 @@ class Claims:
             await asyncio.sleep(self._settings.reconcile_seconds)
 
     def _tidy(self, found: Reconciled) -> None:
-        """Remove the directories of slots that nobody has. One that is given away just now is made again in time:
+        """Remove the directories of slots without owners. One that is given away just now is made again in time:
         before each start of a container.
         """
         try:
@@ -165,7 +165,7 @@ class Claims:
                 _log.info("The directory of %s was removed: nobody has it any more.", slot)
 
     def _held(self) -> tuple[Held, ...] | None:
-        """What the kubelet's checkpoint says; None where it is lost or not understood."""
+        """Return the contents of the kubelet's checkpoint; None where it is lost or not understood."""
         try:
             with self._settings.kubelet_checkpoint.open("rb") as file:
                 text = file.read(internal_checkpoint.MAX_BYTES + 1)
@@ -207,14 +207,14 @@ class Claims:
 def _merged(
     claims: Mapping[str, Claim], before: Mapping[str, Claim], gone: Collection[Claim], learned: Collection[Claim]
 ) -> Mapping[str, Claim]:
-    """The outcome of a comparison that began with ``before``; what changed since then is newer, and stays."""
+    """Return the outcome of a comparison that began with ``before``; what changed since then is newer, and stays."""
     same = {slot for slot in {*claims, *before} if claims.get(slot) == before.get(slot)}
     kept = {slot: claim for slot, claim in claims.items() if claim not in gone}
     return {**kept, **{claim.slot: claim for claim in learned if claim.slot in same or claim.slot not in claims}}
 
 
 def _make_directory(path: Path) -> None:
-    """Everybody may enter; nobody but root may make anything there. With a place for the real driver's file."""
+    """Make a slot's directory, with a place for the real driver's file: all may enter, only root may write."""
     inner = path / PurePosixPath(allocation.REAL_DRIVER).relative_to(allocation.SOCKET_DIRECTORY)
     for folder in (path, inner.parent):
         folder.mkdir(parents=True, exist_ok=True)
@@ -223,7 +223,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _remove_directory(path: Path) -> None:
-    """Raises :class:`OSError` if it is not ours, or not empty."""
+    """Remove a slot's directory. Raises :class:`OSError` if it is not ours, or not empty."""
     slot_places.clear(path)
     inner = path / PurePosixPath(allocation.REAL_DRIVER).relative_to(allocation.SOCKET_DIRECTORY)
     for file in (path / pod_socket.NAME, inner):

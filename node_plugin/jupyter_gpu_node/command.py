@@ -1,4 +1,4 @@
-"""The command ``jupyter-gpu-node``: ``run`` is the node plugin, ``top`` shows who uses the time shares of this node."""
+"""The command ``jupyter-gpu-node``: ``run`` is the node plugin, ``top`` shows the use of this node's time shares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ commands:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The entry point; returns the exit status. What a command does not need is not loaded."""
+    """Run the command line; return the exit status. What a command does not need is not loaded."""
     command, *rest = (sys.argv[1:] if words is None else list(words)) or [""]
     if command == "run":
         from .__main__ import main as run

@@ -1,10 +1,10 @@
-"""What is done when this process dies, however it dies: a small process of its own is told of it before.
+"""Clean-up when this process dies, however it dies: by a small process of its own that knows the work before.
 
-It acts at the moment at which the pipe to it ends, on whatever it was told of and not released from. An end in order is
-one before which everything was released: so nothing but the pipe has to tell the one from the other.
+It acts when the pipe to it ends, on everything that was announced to it and not released. An orderly end is one before
+which everything was released: so nothing but the pipe has to distinguish the two.
 
 It waits for no successor. One would have to begin by doing the same, and what a successor does later must not be undone
-by somebody who comes late. And a container whose first process was killed is killed wholly soon after: who waits in it
+by a late deputy. And a container whose first process was killed is killed wholly soon after: a deputy that waits in it
 never acts.
 """
 
@@ -47,11 +47,11 @@ class Deputy:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that was started last."""
+        """PID of the process that was started last."""
         return self._process.pid if self._process else None
 
     def hold(self, *names: bytes) -> None:
-        """From now on ``act`` is called for them if this process dies.
+        """Have ``act`` called for them if this process dies from now on.
 
         Raises :class:`OSError` if that cannot be promised; the next call tries it again, unless they are released.
         """
@@ -62,7 +62,7 @@ class Deputy:
             self._start()
 
     def release(self, *names: bytes) -> None:
-        """It is not to be called for them any more."""
+        """Release them: ``act`` is not to be called for them any more."""
         if known := self._held.intersection(names):
             self._held -= known
             self._tell(b"-", known)
@@ -94,7 +94,7 @@ class Deputy:
             raise OSError("The process that is to act for this one ended at once, or does not listen.")
 
     def _tell(self, sign: bytes, names: Iterable[bytes]) -> bool:
-        """Whether it has been told; if not, it acts no more: what it knows is not what is."""
+        """Send names to the deputy, and tell whether it got them; if not, it never acts: what it knows is outdated."""
         if self._process is None or self._process.poll() is not None:
             return False
         assert self._process.stdin is not None

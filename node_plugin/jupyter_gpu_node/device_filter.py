@@ -48,7 +48,7 @@ class Instruction(NamedTuple):
     target: int = 0
     source: int = 0
     offset: int = 0
-    """Of the load in bytes, or of the jump in instructions from the next one."""
+    """Offset of the load in bytes, or of the jump in instructions from the next one."""
     immediate: int = 0
 
 
@@ -62,7 +62,7 @@ class _Jump(NamedTuple):
 
 
 def compile(rules: DeviceRules) -> tuple[Instruction, ...]:  # noqa: A001 - the field's word for it
-    """The shortest straightforward program: minors in a row become one range. Equal rules give equal programs.
+    """Return the shortest straightforward program: minors in a row become one range. Equal rules give equal programs.
 
     :class:`ValueError` for rules that deny nothing: what is managed is always more than what a pod can be given.
     """
@@ -101,7 +101,7 @@ def _one_major(major: int, minors: Sequence[int]) -> Iterable[Instruction | _Jum
 
 
 def ranges(numbers: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """Ascending distinct numbers as (first, last) of each unbroken row."""
+    """Yield (first, last) of each unbroken row of ascending distinct numbers."""
     for _, row in groupby(enumerate(numbers), key=lambda item: item[1] - item[0]):
         members = [number for _, number in row]
         yield members[0], members[-1]
@@ -126,14 +126,14 @@ def _resolve(lines: Sequence[Instruction | _Jump | str]) -> tuple[Instruction, .
 
 
 def assemble(program: Iterable[Instruction]) -> bytes:
-    """As the kernel of a little-endian machine reads it (x86-64, 64-bit ARM)."""
+    """Return the code as the kernel of a little-endian machine reads it (x86-64, 64-bit ARM)."""
     return b"".join(
         struct.pack("<BBhi", line.code, line.target | line.source << 4, line.offset, line.immediate) for line in program
     )
 
 
 def disassemble(program: Iterable[Instruction]) -> str:
-    """One numbered line for each instruction, in the notation of the kernel's own verifier."""
+    """Return one numbered line for each instruction, in the notation of the kernel's own verifier."""
     return "\n".join(f"{number}: {_text(number, line)}" for number, line in enumerate(program))
 
 

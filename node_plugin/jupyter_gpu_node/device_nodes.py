@@ -1,4 +1,4 @@
-"""Which device nodes the host has now, as this process sees its ``/dev``. Blocks, for microseconds."""
+"""Device nodes that the host has now, as this process sees its ``/dev``. Blocks, for microseconds."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .settings import Driver, Settings
 
 
 def present(hosts: Iterable[str], driver: Driver) -> frozenset[str]:
-    """Those of ``hosts``, paths of the host, that exist."""
+    """Return those of ``hosts``, paths of the host, that exist."""
     return frozenset(host for host in hosts if exists(host, driver))
 
 
 def exists(host: str, driver: Driver) -> bool:
-    """Whether the host has that device node."""
+    """Tell whether the host has that device node."""
     seen = driver.devices / host.removeprefix("/dev/") if host.startswith("/dev/") else Path(host)
     return seen.exists()
 
 
 def unusable(gpus: tuple[Gpu, ...], silent: str, settings: Settings) -> str:
-    """Why a container that is created now could use no GPU; ``silent``: why the driver does not answer."""
+    """Say why a container created now could use no GPU, empty if it can; ``silent``: why the driver is silent."""
     there = present((node.host for node in allocation.nodes(gpus, settings)), settings.driver)
     return allocation.unusable(gpus, there, settings, silent=silent)

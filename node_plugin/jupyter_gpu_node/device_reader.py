@@ -1,8 +1,8 @@
-"""What a device program that is in force means, whoever made it: read back from the kernel and run here. Pure.
+"""Interpreter of device programs in force, whichever program made them: read back from the kernel and run here. Pure.
 
 After a restart this is the only witness of what a pod may open. The kernel's verifier may have shortened the program,
-and another version may have made it; so it is not compared but asked, device by device, as the kernel would. What it
-does that ours never do makes it unreadable: then nothing is known.
+and another version may have made it; so it is not compared but run, device by device, as the kernel would. An
+instruction that our programs never have makes it unreadable: then nothing is known.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SUMS = {code.AND: int.__and__, code.SHIFT_RIGHT: int.__rshift__}
 
 
 def parse(text: bytes) -> tuple[Instruction, ...]:
-    """From the kernel's notation, the opposite of :func:`~.device_filter.assemble`; ValueError if it is cut off."""
+    """Parse the kernel's notation, the opposite of :func:`~.device_filter.assemble`; ValueError if it is cut off."""
     if len(text) % _BYTES:
         raise ValueError("The device program is cut off.")
     return tuple(
@@ -38,7 +38,7 @@ def parse(text: bytes) -> tuple[Instruction, ...]:
 
 
 def allows(program: Sequence[Instruction], device: Device) -> bool:
-    """Whether ``device`` can be opened; :class:`ValueError` if the program is none of ours."""
+    """Tell whether ``device`` can be opened; :class:`ValueError` if the program is none of ours."""
     context = {0: _OPEN, _MAJOR: device.major, _MINOR: device.minor}
     registers: dict[int, int] = {}
     position = 0
@@ -54,7 +54,7 @@ def allows(program: Sequence[Instruction], device: Device) -> bool:
 
 
 def _step(line: Instruction, registers: dict[int, int], context: dict[int, int]) -> int:
-    """Do one instruction; how many are jumped over. KeyError for anything that we do not use."""
+    """Execute one instruction, and return how many to jump over. KeyError for anything that our programs never have."""
     if line.offset < 0:
         raise KeyError(line.offset)
     if line.code == code.JUMP:

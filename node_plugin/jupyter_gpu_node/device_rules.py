@@ -1,4 +1,4 @@
-"""Which of the devices we manage a pod may open. Pure."""
+"""Rules for the managed devices that a pod may open. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jupyter_gpu.model.gpu import Device
 
 @dataclass(frozen=True, slots=True)
 class DeviceRules:
-    """What is in ``managed`` but not in ``allowed`` cannot be opened; other devices are none of our business.
+    """Rules that deny the devices in ``managed`` but not in ``allowed``; other devices are none of our business.
 
     Raises :class:`ValueError` if nothing is managed: such rules would open every GPU.
     """
@@ -24,10 +24,10 @@ class DeviceRules:
 
     @classmethod
     def closed(cls, managed: Iterable[Device]) -> DeviceRules:
-        """Rules that allow no managed device: the state before the first grant."""
+        """Return rules that allow no managed device: the state before the first grant."""
         return cls(frozenset(managed))
 
     @property
     def denied(self) -> tuple[Device, ...]:
-        """Sorted, so that equal rules always make the same program."""
+        """The denied devices, sorted, so that equal rules always make the same program."""
         return tuple(sorted(self.managed - self.allowed, key=lambda device: (device.major, device.minor)))

@@ -10,7 +10,7 @@ from .settings import Driver, Settings
 
 
 def find(settings: Settings) -> tuple[Mount, ...]:
-    """Empty where there is no driver. Simulated GPUs have one only if a root of its own says where it is."""
+    """Return the driver's mounts; empty if there is none. Simulated GPUs have one only if a root of its own is set."""
     if settings.simulated is not None and settings.driver.root == Driver().root:
         return ()
     paths = (*allocation.LIBRARY_DIRECTORIES, *allocation.PROGRAM_DIRECTORIES)

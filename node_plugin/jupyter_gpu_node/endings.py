@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Numbered(Hashable, Protocol):
-    """Something that says which process it is."""
+    """An object that identifies a process."""
 
     @property
     def pid(self) -> int:
@@ -21,7 +21,7 @@ P = TypeVar("P", bound=Numbered)
 
 
 class Endings(Generic[P]):
-    """Calls back on the event loop when one of the watched processes ends. No timer, no thread: pidfds.
+    """A watch that calls back on the event loop when one of its processes ends. No timer, no thread: pidfds.
 
     ``alive`` says whether it is still the very process that is meant, and not a later one with its number.
     """
@@ -32,7 +32,7 @@ class Endings(Generic[P]):
         self._open: dict[P, int] = {}
 
     def set(self, processes: Iterable[P]) -> None:
-        """Watch exactly these from now on. One that has ended already is told of as well."""
+        """Watch exactly these from now on. One that has ended already is reported as well."""
         wanted = frozenset(processes)
         for process in self._open.keys() - wanted:
             self._close(process)

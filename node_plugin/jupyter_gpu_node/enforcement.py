@@ -1,7 +1,7 @@
-"""How a pod is kept from GPUs it was not granted: by the kernel where we have the rights, else not at all (soft).
+"""Enforcement of a pod's device rules: by the kernel where we have the rights, else not at all (soft).
 
-Whatever enforces fails closed: a pod's group has rules that allow nothing before the first process enters it, and
-keeps its rules for as long as any process is left in it, whoever died meanwhile.
+Enforcement fails closed: a pod's group has rules that allow nothing before the first process enters it, and keeps its
+rules for as long as any process is left in it, whichever process died meanwhile.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Enforcement(Protocol):
 
     mode: Mode
     why: str
-    """In plain words, what a user should know about the mode; empty if there is nothing to say."""
+    """Explanation of the mode for users, in plain words; empty if there is nothing to say."""
     place: str
-    """Where the pod's group is, for :func:`reopen`; empty in soft mode."""
+    """Place of the pod's group, for :func:`reopen`; empty in soft mode."""
 
     def apply(self, rules: DeviceRules) -> None:
         """Have these rules in force when it returns. What is open stays open. Raises :class:`OSError`."""
 
     def processes(self) -> tuple[int, ...]:
-        """Pids of the pod's processes that can be told, ascending."""
+        """Return the known pids of the pod's processes, ascending."""
 
     def leave(self, pid: int) -> None:
         """Move process ``pid`` out of the pod: a helper that must see all GPUs. Raises :class:`OSError`."""
@@ -62,7 +62,7 @@ class BpfEnforcement:
 
     @classmethod
     def create(cls, managed: Collection[Device], uid: str, parent: Path) -> BpfEnforcement:
-        """A new group below ``parent`` that can open none of ``managed``; nobody is in it yet."""
+        """Create an empty group below ``parent`` that can open none of ``managed``."""
         group = cgroup.create(parent, uid)
         try:
             program = bpf.load(compile_rules(DeviceRules.closed(managed)), PROGRAM)
@@ -81,7 +81,7 @@ class BpfEnforcement:
 
     @classmethod
     def reopen(cls, group: Path) -> BpfEnforcement | None:
-        """The group as an earlier process left it; None if it is gone or has none of our rules."""
+        """Return the group as an earlier process left it; None if it is gone or has none of our rules."""
         if not group.is_dir():
             return None
         program = bpf.find(group, PROGRAM)
@@ -99,15 +99,15 @@ class BpfEnforcement:
         self._program = program
 
     def processes(self) -> tuple[int, ...]:
-        """Pids in the group and below."""
+        """Return the pids in the group and below."""
         return cgroup.processes(self.group)
 
     def leave(self, pid: int) -> None:
-        """To the group that the pod's lies in."""
+        """Move a process to the group that the pod's lies in."""
         cgroup.enter(self.group.parent, pid)
 
     def close(self) -> bool:
-        """Our own process leaves; the program goes with the group, when its last process does."""
+        """Leave the group with our own process; the program goes with the group, when its last process does."""
         self._program.close()
         return _leave(self.group)
 
@@ -124,7 +124,7 @@ class DevicesV1Enforcement:
 
     @classmethod
     def create(cls, managed: Collection[Device], uid: str, parent: Path) -> DevicesV1Enforcement:
-        """A new group below ``parent`` that can open none of ``managed``; nobody is in it yet."""
+        """Create an empty group below ``parent`` that can open none of ``managed``."""
         made = cls(cgroup.create(parent, uid))
         try:
             made.apply(DeviceRules.closed(managed))
@@ -135,7 +135,7 @@ class DevicesV1Enforcement:
 
     @classmethod
     def reopen(cls, group: Path) -> DevicesV1Enforcement | None:
-        """The group as an earlier process left it; None if it is gone."""
+        """Return the group as an earlier process left it; None if it is gone."""
         return cls(group) if group.is_dir() else None
 
     def apply(self, rules: DeviceRules) -> None:
@@ -146,20 +146,20 @@ class DevicesV1Enforcement:
             cgroup.write(self.group, "devices.allow", f"c {device} rw")
 
     def processes(self) -> tuple[int, ...]:
-        """Pids in the group and below."""
+        """Return the pids in the group and below."""
         return cgroup.processes(self.group)
 
     def leave(self, pid: int) -> None:
-        """To the group that the pod's lies in."""
+        """Move a process to the group that the pod's lies in."""
         cgroup.enter(self.group.parent, pid)
 
     def close(self) -> bool:
-        """Our own process leaves; the rules go with the group, when its last process does."""
+        """Leave the group with our own process; the rules go with the group, when its last process does."""
         return _leave(self.group)
 
 
 class SoftEnforcement:
-    """No rights: the rules are a promise between honest programs."""
+    """The soft mode, without rights: the rules are a promise between honest programs."""
 
     mode = Mode.SOFT
     place = ""
@@ -171,18 +171,18 @@ class SoftEnforcement:
         self._start = proc.process_start_time(pid) or 0
 
     def apply(self, rules: DeviceRules) -> None:
-        """Nothing the kernel could be told."""
+        """Do nothing: there are no rights to set rules."""
 
     def processes(self) -> tuple[int, ...]:
-        """The server, and what was started with the pod's mark."""
+        """Return the server, and the processes that were started with the pod's mark."""
         server = {self._server} if proc.alive(self._server, self._start) else set()
         return tuple(sorted(server | {process.pid for process in proc.marked(MARK, self._uid)}))
 
     def leave(self, pid: int) -> None:
-        """Nothing to leave."""
+        """Do nothing: there is no group to leave."""
 
     def close(self) -> bool:
-        """Whether only this process is left."""
+        """Tell whether only this process is left; there are no rules to remove."""
         return not set(self.processes()) - {os.getpid()}
 
 
@@ -250,9 +250,9 @@ def _entered(made: BpfEnforcement | DevicesV1Enforcement, outer: str, pid: int) 
 
 
 def reopen(place: str, uid: str) -> Enforcement | None:
-    """What pod ``uid`` left at ``place``, to be watched and removed; None if nothing is there any more.
+    """Return the enforcement that pod ``uid`` left at ``place``, to be watched and removed; None if nothing is there.
 
-    ``place`` may come from a record that somebody else wrote: only a group of that very pod is touched.
+    ``place`` may come from a record that another program wrote: only a group of that very pod is touched.
     """
     kinds: dict[str, Callable[[Path], Enforcement | None]] = {
         "bpf": BpfEnforcement.reopen,
@@ -269,7 +269,7 @@ def reopen(place: str, uid: str) -> Enforcement | None:
 
 
 def _leave(group: Path) -> bool:
-    """Move this process to the parent if it is in ``group``; whether the group is gone after that."""
+    """Move this process to the parent if it is in ``group``, and tell whether the group is gone after that."""
     if os.getpid() in cgroup.processes(group):
         cgroup.enter(group.parent, os.getpid())
     return cgroup.remove(group)

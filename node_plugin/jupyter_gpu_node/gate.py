@@ -17,7 +17,7 @@ NAME = DRIVER
 
 
 class Gate:
-    """Of this node. ``find`` says where this installation has it."""
+    """The gate of this node. ``find`` returns its path in this installation."""
 
     def __init__(self, state: Path, find: Callable[[], Path | None] = gate_files.shim) -> None:
         self._folder = state / "gate"
@@ -25,7 +25,7 @@ class Gate:
         self.file: Path | None = None
         """At the same path on the host and here; None: there is none."""
         self.problem = "it has not been put into place yet"
-        """Why there is none."""
+        """Reason why there is no gate; empty: there is one."""
 
     def install(self) -> None:
         """Put the gate of this installation where the host finds it. Blocks."""
@@ -43,7 +43,7 @@ class Gate:
 
 
 def _placed(text: bytes, folder: Path) -> Path:
-    """Replaced only if it differs, and as a whole: containers map it while they run."""
+    """Replace the file only if it differs, and as a whole: containers map it while they run."""
     path, draft = folder / NAME, folder / f".{NAME}.new"
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)

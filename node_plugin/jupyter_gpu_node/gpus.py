@@ -1,4 +1,4 @@
-"""Where a machine's GPUs come from: real ones (:mod:`.nvml`) or simulated ones (:mod:`.fakes`)."""
+"""Sources of a machine's GPUs: real ones (:mod:`.nvml`) or simulated ones (:mod:`.fakes`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuLoad
 
-if TYPE_CHECKING:  # whoever chooses has loaded it; on one machine nobody does
+if TYPE_CHECKING:  # loaded already where a choice is set; on one machine none is
     from .managed_rules import Choice
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded at the first question, not when a server starts
     from jupyter_gpu.model.details import Reading
 
 
@@ -25,21 +25,21 @@ class GpuSource(Protocol):
         """Plain words about what :meth:`inventory` found wrong last time, such as why it is empty; else empty."""
 
     def inventory(self) -> tuple[Gpu, ...]:
-        """All GPUs by index, healthy or not; one that is gone is missing."""
+        """Return all GPUs by index, healthy or not; one that is gone is missing."""
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """Load of those of the named GPUs that exist."""
 
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
-        """What is known of the named GPUs beside their load, some seconds old at most.
+        """Return figures of the named GPUs beside their load, some seconds old at most.
 
-        The first call of a while may know nothing yet: what takes long is measured when nobody waits for it.
+        The first call of a while may know nothing yet: slow measurements run when no caller waits for them.
         """
 
     def processes(self) -> frozenset[int]:
-        """Pids of helpers of this kind, of all servers: they have GPUs open without using them.
+        """Return pids of helpers of this kind, of all servers: they have GPUs open without using them.
 
-        Whoever looks for holders leaves those out that run outside every pod: inside, anybody could pose as one.
+        A search for holders leaves out those that run outside every pod: inside, any process could pose as one.
         """
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class GpuSource(Protocol):
 
 
 class OurGpus:
-    """Those of a source that are ours: of the others nothing is told, and nobody is given them."""
+    """The managed GPUs of a source: the others are not reported, and never given out."""
 
     def __init__(self, source: GpuSource, choice: Choice) -> None:
         self._source = source
@@ -56,25 +56,25 @@ class OurGpus:
 
     @property
     def note(self) -> str:
-        """As of the source."""
+        """Note of the source."""
         return self._source.note
 
     def inventory(self) -> tuple[Gpu, ...]:
-        """Ours, by index."""
+        """Return our GPUs, by index."""
         return tuple(gpu for gpu in self._source.inventory() if self._choice.includes(gpu))
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
-        """As of the source."""
+        """Return the loads from the source."""
         return self._source.loads(uuids)
 
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
-        """As of the source."""
+        """Return the details from the source."""
         return self._source.details(uuids)
 
     def processes(self) -> frozenset[int]:
-        """As of the source."""
+        """Return the helpers of the source."""
         return self._source.processes()
 
     def close(self) -> None:
-        """The source as well."""
+        """Close the source as well."""
         self._source.close()

@@ -1,6 +1,6 @@
 """One pod's device rules: taken over or closed, changed, and its processes held still for the last look.
 
-Plain calls that take milliseconds at most; whoever calls sees to it that no two run at once for the same pod.
+Plain calls that take milliseconds at most; the caller ensures that no two run at once for the same pod.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class GuardedPod:
         return changed
 
     def in_force(self) -> bool:
-        """Whether the group still is the one that was guarded."""
+        """Tell whether the group still is the one that was guarded."""
         return self._hold.in_force()
 
     def processes(self) -> tuple[int, ...]:
-        """Pids of the pod."""
+        """Return the pids of the pod."""
         return cgroup.processes(self.group)
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ def enclose(
 
 
 def _open(hold: Hold, gpus: Iterable[Gpu]) -> frozenset[str]:
-    """Uuids of ``gpus`` that the rules in force allow; none if what the kernel tells of them is not understood."""
+    """Return the uuids of ``gpus`` that the rules in force allow; none if the rules can't be read back."""
     try:
         program = device_reader.parse(hold.code())
         return frozenset(gpu.uuid for gpu in gpus if gpu.device and device_reader.allows(program, gpu.device))
@@ -95,7 +95,7 @@ def _open(hold: Hold, gpus: Iterable[Gpu]) -> frozenset[str]:
 
 
 class Stillness(enum.Enum):
-    """Whether the processes of a group stand still."""
+    """The answer to whether the processes of a group stand still."""
 
     STILL = enum.auto()
     MOVING = enum.auto()

@@ -1,8 +1,8 @@
-"""Whether the pods of this node can be guarded: tried for real, so that no pod is sent to a node that can't.
+"""Self-test of the guarding of pods: a real attempt, so that no pod is sent to a node that can't guard it.
 
 Tried before the kubelet is offered any slot, every minute, at once after a pod could not be closed, and every few
-seconds while it fails. What fails is told to the kubelet (all slots unhealthy), in the figures and the readiness, and
-as an Event of the node. Pods that run keep the rules that they have.
+seconds while it fails. A failure is reported to the kubelet (all slots unhealthy), in the figures and the readiness,
+and as an Event of the node. Pods that run keep the rules that they have.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .stock import NVIDIA
 CALM, TROUBLED = 60.0, 5.0
 """Seconds until it is tried again."""
 NAME = cgroup.PREFIX + "selftest-"
-"""Of the control group that it is tried on, with the number of the process that made it."""
+"""Prefix of the control group that it is tried on; the number of the process that made it follows."""
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 _log = logging.getLogger(__name__)
 
 
 class Guarding:
-    """Keeps trying. ``attempt`` raises :class:`OSError` where it fails.
+    """The repeated self-test. ``attempt`` raises :class:`OSError` where it fails.
 
-    ``told`` hears of each change: what is wrong, in plain words, or nothing. It says whether everybody was told; if
+    ``told`` gets each change: what is wrong, in plain words, or nothing. It returns whether that was published; if
     not, it is called again.
     """
 
@@ -47,7 +47,7 @@ class Guarding:
         self.problem = ""
 
     def doubt(self, why: str) -> None:
-        """A pod could not be closed: try at once whether it is the pod or the node."""
+        """Test at once, as a pod could not be closed: is it the pod or the node?"""
         _log.warning("A pod could not be closed: %s", why)
         self._doubts.set()
 
@@ -66,7 +66,7 @@ class Guarding:
             self._heard = problem
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Test repeatedly until cancelled."""
         while True:
             troubled = self.problem or self._heard != self.problem
             with contextlib.suppress(TimeoutError):
@@ -107,13 +107,13 @@ def attempt(pins: Pins, places: Places) -> None:
 
 
 def _words(error: OSError) -> str:
-    """Without its number, with its file."""
+    """Return an error's text without its number, with its file."""
     words = str(error.strerror or error).rstrip(".")
     return f"{words} ({os.fspath(error.filename)})" if isinstance(error.filename, (str, os.PathLike)) else words
 
 
 def _remove_old(root: Path) -> None:
-    """Groups of processes that were killed while they tried."""
+    """Remove groups of processes that were killed while they tried."""
     for group in root.glob(f"{NAME}*"):
         if not Path("/proc", group.name.removeprefix(NAME)).exists():
             with contextlib.suppress(OSError):

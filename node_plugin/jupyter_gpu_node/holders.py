@@ -1,4 +1,4 @@
-"""Looks at who has GPUs open, told by pod. One runs at a time; whoever asks meanwhile shares the next.
+"""Looks for the processes that have GPUs open, by pod. One runs at a time; callers meanwhile share the next.
 
 Of each pod a look reads only so much (:mod:`.look_rules`); one that has more is searched by itself, beside the looks.
 """
@@ -27,32 +27,32 @@ KTHREADD = 2
 SIDE_BY_SIDE = 4
 """Pods that are looked at by themselves at one time."""
 MEMBERS = 2000
-"""Of each pod, whose namespaces are asked for."""
+"""Processes of each pod whose namespaces are read."""
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a look found."""
+    """The result of a look."""
 
     holders: Mapping[str, tuple[Suspect, ...]] = field(default_factory=dict)
-    """By uuid."""
+    """Holders by uuid."""
     hidden: tuple[Suspect, ...] = ()
-    """Processes that could not be looked into: each may have any of them."""
+    """Processes that could not be inspected: each may have any of the GPUs open."""
     looked: frozenset[str] = frozenset()
-    """Uuids that were looked for: of any other nothing is proven."""
+    """UUIDs that were looked for: nothing is proven of any other."""
     moving: frozenset[str] = frozenset()
-    """Uids of pods that were to stand still for the look, and did not in time."""
+    """UIDs of pods that were to stand still for the look, and did not in time."""
     over: Mapping[str, tuple[Suspect, ...]] = field(default_factory=dict)
-    """By uid pods of which not all was looked at, and at which of their processes it was too much: none is proven to
+    """Pods, by uid, that were not looked at wholly, with the processes at which the budget ended: none is proven to
     have nothing."""
     evidence: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """By uuid and pid a descriptor that shows it (:func:`~.proc.shows`)."""
+    """Descriptor, by uuid and pid, that shows it (:func:`~.proc.shows`)."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Those who wait for the next look."""
+    """The callers that wait for the next look."""
 
     gpus: dict[str, Gpu] = field(default_factory=dict)
     pods: dict[str, Path] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Eyes:
     async def look(
         self, gpus: Mapping[str, Gpu], pods: Mapping[str, Path] | None = None, *, mappings: bool = True
     ) -> Sight:
-        """A look that begins after this call. ``pods`` are searched for hidden descriptors, and held still for it."""
+        """Take a look that begins after this call. ``pods`` are searched for hidden descriptors, held still for it."""
         batch = self._next
         if batch is None:
             batch = self._next = _Batch()
@@ -87,7 +87,7 @@ class Eyes:
         return await asyncio.shield(batch.task)
 
     async def search(self, uid: str, gpus: Mapping[str, Gpu], group: Path | None) -> Sight:
-        """One pod alone, for as long as it takes; ``group``: its own, if it is to be held still for it."""
+        """Search one pod alone, for as long as it takes; ``group``: its own, if it is to be held still for it."""
         work = functools.partial(search, uid, gpus.values(), group, self.groups, self._helpers())
         return await asyncio.get_running_loop().run_in_executor(self._searching, work)
 
@@ -101,7 +101,7 @@ class Eyes:
         return look(batch.gpus.values(), batch.pods, groups, self._helpers(), batch.mappings)
 
     def close(self) -> None:
-        """No more looks."""
+        """Stop looking."""
         for threads in (self._thread, self._searching):
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -113,7 +113,7 @@ def look(
     helpers: Collection[int] = (),
     mappings: bool = True,
 ) -> Sight:
-    """Who has which of ``gpus`` open, on this machine.
+    """Find the processes that have any of ``gpus`` open, on this machine.
 
     Each of ``pods`` is looked at three times: as it runs; if nothing is found, while it stands still, so that no
     descriptor is passed around behind our back; and with all others, for what it passed on before. Of no pod more is
@@ -141,7 +141,7 @@ def look(
 def search(
     uid: str, gpus: Iterable[Gpu], group: Path | None, groups: Mapping[str, Path], helpers: Collection[int] = ()
 ) -> Sight:
-    """The same for all processes of one pod that has too many for a look: what is beyond :data:`MOST` is over."""
+    """Search all processes of one pod that has too many for a look: what is beyond :data:`MOST` is over."""
     seeing = _Seeing.of(gpus, groups, helpers)
     if group is not None:
         seeing.add_within(uid, _within(seeing.wanted, group, MOST * HIDDEN))
@@ -154,7 +154,7 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class _Within:
-    """Who in a pod has what, whether it has too much to be looked at, and whether nobody moved."""
+    """The result for one pod: what its processes hold, whether it is over its budget, and whether it stood still."""
 
     seen: proc.Scan[str]
     over: bool
@@ -162,7 +162,7 @@ class _Within:
 
 
 def _within(wanted: Mapping[str, proc.Target], group: Path, most: float) -> _Within:
-    """As it runs, and if nothing is found, while it stands still: each of the two may cost so much."""
+    """Scan a pod as it runs, and if nothing is found, while it stands still: each scan may cost ``most``."""
     budget, again = Budget(most), Budget(most)
     pids = cgroup.processes(group)
     first = proc.scan(wanted, pids, pod=pids, budgets=lambda _: budget)
@@ -179,7 +179,7 @@ def _within(wanted: Mapping[str, proc.Target], group: Path, most: float) -> _Wit
 
 @dataclass(slots=True)
 class _Seeing:
-    """What a look has found so far."""
+    """The findings of a look so far."""
 
     wanted: Mapping[str, proc.Target]
     looked: frozenset[str]
@@ -198,7 +198,7 @@ class _Seeing:
         return cls(wanted, frozenset(gpu.uuid for gpu in asked), describe, {uuid: set() for uuid in wanted})
 
     def add(self, seen: proc.Scan[str]) -> None:
-        """Of one scan of all processes."""
+        """Add the result of one scan of all processes."""
         self._add(seen)
         self.hidden.update(seen.uninspectable)
         for process in seen.over:
@@ -206,7 +206,7 @@ class _Seeing:
                 self.over.setdefault(uid, set()).add(process)
 
     def add_within(self, uid: str, within: _Within) -> None:
-        """Of one pod."""
+        """Add the result for one pod."""
         self._add(within.seen)
         if within.over:
             self.over.setdefault(uid, set()).update(within.seen.over)
@@ -219,7 +219,7 @@ class _Seeing:
         self.evidence.update(seen.evidence)
 
     def sight(self) -> Sight:
-        """All of it."""
+        """Return all findings."""
         return Sight(
             {uuid: self._described(some) for uuid, some in self.found.items()},
             self._described(self.hidden),
@@ -234,19 +234,19 @@ class _Seeing:
 
 
 class _Namespaces:
-    """Those of the managed pods' containers, found when they are needed first: a pod may have many processes."""
+    """The namespaces of the managed pods' containers, found when first needed: a pod may have many processes."""
 
     def __init__(self, groups: Mapping[str, Path]) -> None:
         self._groups = groups
 
     @functools.cached_property
     def machine(self) -> frozenset[int]:
-        """Of the machine itself."""
+        """Namespaces of the machine itself."""
         return namespaces(KTHREADD) | namespaces(1)
 
     @functools.cached_property
     def pods(self) -> frozenset[int]:
-        """Of some processes of each pod: all of one container have most of theirs in common."""
+        """Namespaces of some processes of each pod: all of one container have most of theirs in common."""
         return frozenset(
             number
             for group in self._groups.values()
@@ -263,7 +263,7 @@ def _suspect(process: proc.Process, *, namespaces: _Namespaces, helpers: Collect
 
 
 def _beside_us(pid: int) -> bool:
-    """In our own group, where nobody can pose as a helper of ours."""
+    """Tell whether it is in our own group, where no other process can pose as a helper of ours."""
     try:
         return cgroup.membership(pid).get("") == cgroup.membership().get("")
     except OSError:
@@ -271,13 +271,13 @@ def _beside_us(pid: int) -> bool:
 
 
 def _escaped(pid: int, known: _Namespaces) -> bool:
-    """Whether it has a namespace of a managed pod's container that the machine itself has not."""
+    """Tell whether it has a namespace of a managed pod's container that the machine itself has not."""
     own = namespaces(pid) - known.machine
     return bool(own and known.machine and own & known.pods)
 
 
 def namespaces(pid: int) -> frozenset[int]:
-    """Numbers of the namespaces of a process; empty for one that is gone."""
+    """Return the numbers of the namespaces of a process; empty for one that is gone."""
     try:
         return frozenset(os.stat(f"/proc/{pid}/ns/{kind}").st_ino for kind in _NAMESPACES)  # noqa: PTH116
     except OSError:
@@ -285,7 +285,7 @@ def namespaces(pid: int) -> frozenset[int]:
 
 
 def inner_pid(pid: int) -> int:
-    """Number of the process in its pod's pid namespace; 0 if it is gone."""
+    """Return the number of the process in its pod's pid namespace; 0 if it is gone."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
             if line.startswith("NSpid:"):

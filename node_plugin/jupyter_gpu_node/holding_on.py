@@ -1,4 +1,4 @@
-"""What keeps a pod from being rid of a GPU, from one look to the next."""
+"""Evidence that keeps a pod from releasing a GPU, from one look to the next."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .searches import Searches
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Every GPU that was looked for is open in a process that should not have it, and where that is to be seen.
+    """Evidence that every GPU looked for is open in a process that should not have it, and where that is visible.
 
     As long as one descriptor of each is still there, nothing is to be found by another look: the whole machine is
-    looked at only now and then. The end of those processes is told by :mod:`.endings`.
+    looked at only now and then. The end of those processes is reported by :mod:`.endings`.
     """
 
     sight: Sight
     shown: Mapping[str, tuple[Suspect, str]]
-    """By uuid."""
+    """Suspect and path, by uuid."""
     at: float
 
     @classmethod
     def of(cls, member: Member, sight: Sight, wanted: Mapping[str, Gpu], rights: Rights, now: float) -> Held | None:
-        """None: of some GPU nobody is known to have it, so it may be closed at any moment."""
+        """Return the evidence; None: some GPU has no known holder, so it may be closed at any moment."""
         shown = {}
         for uuid in wanted:
             for suspect, _ in holders(sight.holders.get(uuid, ()), uuid, member.uid, member.began, rights):
@@ -39,7 +39,7 @@ class Held:
         return cls(replace(sight, looked=frozenset(wanted)), shown, now) if shown.keys() == wanted.keys() else None
 
     def stands(self, member: Member, wanted: Mapping[str, Gpu], rights: Rights, now: float) -> bool:
-        """Whether that is so still, and was looked at not long ago. Some system calls that never wait."""
+        """Tell whether the evidence still holds and is recent. Makes some system calls that never wait."""
         targets = proc.targets(wanted.values())
         return (
             now - self.at < RARELY
@@ -58,7 +58,7 @@ def search_over(
     rights: Rights,
     now: float,
 ) -> tuple[Sight, frozenset[str]]:
-    """A sight with what searches found of the pods that are over their budget, and of which uuids it proves anything.
+    """Return a sight with the searches' results for pods over their budget, and the uuids it proves anything about.
 
     A pod that has too much even for a search may have every GPU: the process at which it was too much counts as a
     holder, but of a pod of which nothing is known yet: that stays so.

@@ -1,7 +1,7 @@
-"""What the pods of a node have in their hands, and which of their grants may be carried out now. Pure.
+"""Holdings of a node's pods, and the grants that may be carried out now. Pure.
 
-Of what is allocated to a pod only GPUs of this node count. A grant waits for as long as another pod still has, or may
-have, that GPU: two pods never have it open at once, whatever the annotations say.
+Of a pod's allocation only GPUs of this node count. A grant waits for as long as another pod still has, or may have,
+that GPU: two pods never have it open at once, whatever the annotations say.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one pod of this node has in its hands."""
+    """The holdings of one pod of this node."""
 
     order: tuple[str, str]
-    """Who keeps a GPU that two pods claim to have had before: the lower one. Creation time and uid."""
+    """Creation time and uid: of two pods that claim to have had a GPU before, the lower one keeps it."""
     has: Mapping[str, int] = field(default_factory=dict)
-    """By uuid the milli that the pod may use now: its rules allow it, or it is recorded as attached."""
+    """Milli by uuid that the pod may use now: its rules allow it, or it is recorded as attached."""
     drains: Mapping[str, int] = field(default_factory=dict)
-    """By uuid the milli that were taken away and are not proven closed."""
+    """Milli by uuid that were taken away and are not proven closed."""
     settled: bool = True
-    """False: it may have anything, because an earlier process made its rules, or nobody did."""
+    """Whether its holdings are known; else it may have anything: an earlier process made its rules, or none did."""
     open: frozenset[str] = frozenset()
-    """Uuids that the rules in force now allow."""
+    """UUIDs that the rules in force now allow."""
 
     def claim(self, uuid: str) -> int:
-        """How much of that GPU is not free because of this pod."""
+        """Return the milli of that GPU that are not free because of this pod."""
         return max(self.has.get(uuid, 0), self.drains.get(uuid, 0))
 
 
@@ -40,9 +40,9 @@ def permitted(
     inventory: Collection[str],
     held_back: Collection[str] = (),
 ) -> tuple[GpuShare, ...]:
-    """Those of the allocated ``shares`` that may be open now.
+    """Return those of the allocated ``shares`` that may be open now.
 
-    ``held_back``: GPUs that somebody has open who should not.
+    ``held_back``: GPUs that a process has open which should not.
     """
     rest = tuple(others)
     return tuple(
@@ -54,9 +54,9 @@ def permitted(
 
 
 def _keeps(share: GpuShare, own: Holding, others: Iterable[Holding]) -> bool:
-    """Open now, and not for more than before: nothing is opened by that. Of several pods the first ones keep it.
+    """Tell whether it is open now, for no more than before: nothing new opens. Of several pods the first keep it.
 
-    What is only recorded is no proof: who guarded this pod before may have taken it away and given it to another.
+    A record alone is no proof: an earlier guard of this pod may have taken the share away and given it to another.
     """
     earlier = sum(other.has.get(share.uuid, 0) for other in others if other.order < own.order)
     had = own.has.get(share.uuid, 0) if share.uuid in own.open else 0

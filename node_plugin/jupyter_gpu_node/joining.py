@@ -1,4 +1,4 @@
-"""Whether the container runtime puts the processes of pods into the cgroup v2 tree, where device rules hold.
+"""Check that the container runtime puts pods' processes into the cgroup v2 tree, where device rules hold.
 
 On a node with v1 beside v2 a runtime may know v1 alone (runc before 1.1, crun). The kubelet then makes the pod's group
 in both trees, and that in v2 stays empty: rules on it guard nothing.
@@ -16,28 +16,31 @@ from .places import Places
 
 
 class Joining:
-    """``legacy``: top of the v1 tree of the ``devices`` controller; None: there is none, so nothing can be astray."""
+    """The check of one node that pods' processes join the v2 tree.
+
+    ``legacy``: top of the v1 tree of the ``devices`` controller; None: there is none, so no process can be astray.
+    """
 
     def __init__(self, legacy: Path | None) -> None:
         self._legacy = Places(legacy) if legacy else None
 
     @classmethod
     def of_this_machine(cls, mount: Path | None = None) -> Joining:
-        """``mount``: where the host's ``/sys/fs/cgroup`` is, if not where the kernel says."""
+        """Return the check for this machine. ``mount``: the host's ``/sys/fs/cgroup``, if not where the kernel says."""
         if mount and (mount / "devices" / "cgroup.procs").exists():
             return cls(mount / "devices")
         devices = cgroup.mounts().devices
         return cls(Path(devices.mount) if devices else None)
 
     def check(self, uids: Iterable[str]) -> None:
-        """Of this process, and of all of these pods. Raises :class:`OSError` in words."""
+        """Check this process, and all of these pods. Raises :class:`OSError` in words."""
         if pod_cgroup.astray(cgroup.membership()):
             raise _apart("the node plugin's own pod")
         for uid in uids:
             self.check_pod(uid)
 
     def check_pod(self, uid: str) -> None:
-        """Raises :class:`OSError` if a process of that pod is not where rules hold for it."""
+        """Check a pod: raises :class:`OSError` if a process of it is not where rules hold for it."""
         group = self._legacy.find(uid) if self._legacy else None
         for pid in cgroup.processes(group) if group else ():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 async def end(suspect: Suspect) -> None:
-    """SIGKILL, which ends stopped processes too; nothing if another process has its pid by now."""
+    """Send SIGKILL, which ends stopped processes too; nothing if another process has its pid by now."""
     try:
         with proc.meant(suspect.pid, suspect.start) as descriptor:
             if descriptor is not None:

@@ -1,9 +1,9 @@
-"""Which pods may have any GPU open: those that see to GPUs, such as the GPU operator's. Pure.
+"""Trusted pods, which may have any GPU open because they manage GPUs, such as the GPU operator's. Pure.
 
-A pod is known by its namespace, in which only administrators make pods, or by a label wherever it is installed. Anybody
-may set a label. So it counts only on a pod that could take every guard away as well: a privileged one, or one with
-``CAP_SYS_ADMIN``, in the node's own user namespace. Whoever may make such a pod is the master of the node with any
-label and with none.
+A pod is known by its namespace, in which only administrators make pods, or by a label wherever it is installed. Any
+user may set a label. So it counts only on a pod that could take every guard away as well: a privileged one, or one with
+``CAP_SYS_ADMIN``, in the node's own user namespace. A user who may make such a pod controls the node with any label
+and with none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ADMIN = {"SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"}
 
 
 def is_known(pod: Any, namespaces: Collection[str], labels: Collection[str]) -> bool:
-    """Whether it may; ``labels`` are written ``key=value``. A pod with a slot is a notebook, whatever it says."""
+    """Tell whether a pod may have any GPU open; ``labels`` are ``key=value``. A pod with a slot never may."""
     if objects.slots(pod):
         return False
     if objects.namespace(pod) in namespaces:

@@ -1,8 +1,8 @@
-"""What programs say they do on simulated GPUs: one small file for each process and GPU.
+"""Load that programs report on simulated GPUs: one small file for each process and GPU.
 
-A load says which process it belongs to, and counts only as long as that process lives; what is stale is removed by
-whoever sees it. The directory is open to all users (mode 1777), so a record is believed only if it belongs to the user
-that the process runs as, or to root.
+A load says which process it belongs to, and counts only as long as that process lives; a stale one is removed by any
+reader. The directory is open to all users (mode 1777), so a record is believed only if it belongs to the user that the
+process runs as, or to root.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME = re.compile(r"(?P<pid>[1-9]\d{0,9})\.(?P<uuid>GPU-[0-9a-f-]{36})")
 
 
 class Load(NamedTuple):
-    """What one process does on one simulated GPU."""
+    """The load of one process on one simulated GPU."""
 
     pid: int
     uuid: str
@@ -37,7 +37,7 @@ class Load(NamedTuple):
 
 
 def write(directory: Path, uuid: str, busy: float, memory: int, pid: int | None = None) -> None:
-    """Say what this process (or ``pid``) does on ``uuid`` from now on; replaces what it said before."""
+    """Record what this process (or ``pid``) does on ``uuid`` from now on; replaces its earlier record."""
     if not 0 <= busy <= 1 or not 0 <= memory <= MAX_MEMORY:
         raise ValueError(f"A load is 0 to 1 busy and has 0 bytes or more, not {busy!r} and {memory!r}.")
     pid = pid or os.getpid()
@@ -56,12 +56,12 @@ def write(directory: Path, uuid: str, busy: float, memory: int, pid: int | None 
 
 
 def clear(directory: Path, uuid: str, pid: int | None = None) -> None:
-    """Say that this process (or ``pid``) does nothing on ``uuid`` any more."""
+    """Remove the record of this process (or ``pid``) on ``uuid``."""
     _path(directory, pid or os.getpid(), uuid).unlink(missing_ok=True)
 
 
 def read(directory: Path) -> tuple[Load, ...]:
-    """The loads of all living processes."""
+    """Return the loads of all living processes."""
     return tuple(sorted(_read_all(directory), key=lambda load: (load.pid, load.uuid)))
 
 
@@ -86,7 +86,7 @@ def _read_all(directory: Path) -> Iterator[Load]:
         if load:
             yield load
         elif not proc.describe(int(match["pid"])) or not name.startswith("."):
-            with contextlib.suppress(OSError):  # somebody else's: its owner or root removes it
+            with contextlib.suppress(OSError):  # another user's: its owner or root removes it
                 path.unlink()
 
 

@@ -1,9 +1,9 @@
-"""How much of ``/proc`` one look reads of each pod, and when a pod of which there is more is searched again. Pure.
+"""Limits on what one look reads of each pod in ``/proc``, and times to search a larger pod again. Pure.
 
-A tenant decides how many processes and open files it has, and a look at them costs time: 8 µs for each open file. What
-a look reads of one pod is limited (:data:`EACH`), so that the releases of all others and the audit go on. A pod with
-more is *over*: nothing of it is proven. It is searched by itself (:data:`MOST`), and waits for as long afterwards. What
-is beyond that cannot be proven at all.
+A tenant decides how many processes and open files it has, and a look at them costs time: 8 µs for each open file. The
+amount that a look reads of one pod is limited (:data:`EACH`), so that the releases of all others and the audit go on. A
+pod with more is *over*: nothing of it is proven. It is searched by itself (:data:`MOST`), and waits for as long
+afterwards. Anything beyond that cannot be proven at all.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 EACH = 20_000
-"""What one look reads of a pod, in open files: about 0.2 s."""
+"""Limit of one look at a pod, in open files: about 0.2 s."""
 MOST = 4_000_000
-"""What a search reads of it: about half a minute."""
+"""Limit of a search of a pod, in open files: about half a minute."""
 PROCESS, THREAD, MAPPING = 20, 1, 0.125
-"""What these cost, in open files."""
+"""Costs of a process, a thread and a mapping, in open files."""
 HIDDEN = 2
-"""Who is searched for hidden descriptors as well costs so many times as much: what is allowed for it is more, too."""
+"""Factor by which a search for hidden descriptors costs more: its limit is higher, too."""
 LEAST_REST, MOST_REST = 1.0, 60.0
 """Seconds from the end of one search of a pod to the begin of the next."""
 RARELY = 30.0
@@ -26,22 +26,22 @@ RARELY = 30.0
 
 
 class OverBudget(Exception):
-    """There is more than may be read."""
+    """An error for more than may be read."""
 
 
 class Budget:
-    """What may still be read of one pod."""
+    """The amount that may still be read of one pod."""
 
     def __init__(self, left: float) -> None:
         self.left = left
 
     @property
     def over(self) -> bool:
-        """Whether it was not enough: it does not become so again."""
+        """Whether the budget was exceeded: it stays so."""
         return self.left < 0
 
     def spend(self, cost: float) -> None:
-        """Before that is read. Raises :class:`OverBudget` from the first time on at which it is not enough."""
+        """Spend ``cost`` before reading. Raises :class:`OverBudget` once the budget is exceeded, and from then on."""
         if not self.over:
             self.left -= cost
         if self.over:
@@ -49,19 +49,19 @@ class Budget:
 
 
 class Budgets:
-    """Of one look: each pod has its own."""
+    """The budgets of one look: each pod has its own."""
 
     def __init__(self, each: float = EACH) -> None:
         self.each = each
         self.by_pod: dict[str, Budget] = {}
 
     def of(self, pod: str) -> Budget:
-        """That of ``pod``."""
+        """Return the budget of ``pod``."""
         return self.by_pod.setdefault(pod, Budget(self.each))
 
 
 class Search(NamedTuple):
-    """One of a pod, on the clock of :func:`time.monotonic`."""
+    """One search of a pod, on the clock of :func:`time.monotonic`."""
 
     began: float
     ended: float
@@ -69,15 +69,15 @@ class Search(NamedTuple):
     """Uuids."""
 
     def proves(self, uuids: frozenset[str], since: float) -> bool:
-        """Whether it says something about ``uuids``, which may have been opened until ``since``."""
+        """Tell whether it says something about ``uuids``, which may have been opened until ``since``."""
         return self.began >= since and uuids <= self.looked
 
     @property
     def next(self) -> float:
-        """When the pod may be searched again: never for more than half of the time."""
+        """Time when the pod may be searched again: never for more than half of the time."""
         return self.ended + min(max(self.ended - self.began, LEAST_REST), MOST_REST)
 
 
 def missing_since(before: Mapping[str, float], missing: frozenset[str], now: float) -> dict[str, float]:
-    """By uuid since when it is denied and not known to be closed; ``before``: what this said at the last step."""
+    """Return, by uuid, since when it is denied and not known to be closed; ``before``: the result of the last step."""
     return {uuid: before.get(uuid, now) for uuid in missing}

@@ -1,6 +1,6 @@
-"""Which GPUs of a node are ours, and which of ours somebody else gives away, too. Pure.
+"""The managed GPUs of a node, and those of them that another plugin gives away, too. Pure.
 
-The others belong to NVIDIA's device plugin, its DRA driver or nobody. Who has what of them is told by the kubelet.
+The other GPUs belong to NVIDIA's device plugin, its DRA driver or none. The kubelet reports their holders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PART = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Of one node's GPUs. Whatever is named by any of the three is ours; where none is set, all are."""
+    """The choice of one node's managed GPUs. A GPU named by any of the three is ours; where none is set, all are."""
 
     uuids: tuple[str, ...] | None = None
     indexes: tuple[int, ...] | None = None
@@ -34,7 +34,7 @@ class Choice:
             raise ValueError("A uuid or model is empty: it would name nothing.")
 
     def includes(self, gpu: Gpu) -> bool:
-        """Whether that GPU is ours."""
+        """Tell whether that GPU is ours."""
         if self.uuids is None and self.indexes is None and self.models is None:
             return True
         models = {_plain(model) for model in self.models or ()}
@@ -48,18 +48,18 @@ class Managed(Choice):
     nodes: Mapping[str, Choice] = field(default_factory=dict)
 
     def on(self, node: str) -> Choice:
-        """What holds on that node."""
+        """Return the choice that holds on that node."""
         return self.nodes.get(node, self)
 
 
 def _plain(model: str) -> str:
-    """``NVIDIA A100-SXM4-80GB`` and the label ``NVIDIA-A100-SXM4-80GB`` are the same."""
+    """Normalize a model: ``NVIDIA A100-SXM4-80GB`` and the label ``NVIDIA-A100-SXM4-80GB`` are the same."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the kubelet has given to a container for somebody else's resource or driver."""
+    """Devices that the kubelet has given to a container for another resource or driver."""
 
     pod: str
     """Namespace and name."""
@@ -69,10 +69,10 @@ class Given:
 
 
 def second_owners(gpus: Iterable[Gpu], given: Iterable[Given]) -> dict[str, Given]:
-    """By uuid those of ``gpus``, ours, that somebody else has given to a pod.
+    """Return, by uuid, those of ``gpus``, ours, that another plugin or driver has given to a pod.
 
-    A device is named by its uuid, or by its index (``0``, ``gpu-0``), as NVIDIA's device plugin and DRA driver do. Who
-    has a part of a GPU (MIG) has its device node open, too.
+    A device is named by its uuid, or by its index (``0``, ``gpu-0``), as NVIDIA's device plugin and DRA driver do. A
+    pod with a part of a GPU (MIG) has its device node open, too.
     """
     known = tuple(gpus)
     found: dict[str, Given] = {}

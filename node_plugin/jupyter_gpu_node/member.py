@@ -28,71 +28,71 @@ _NOTHING = Attached(0)
 
 
 class Held(Protocol):
-    """What a look found, for as long as that is so (:mod:`.holding_on`)."""
+    """The result of a look, for as long as it holds (:mod:`.holding_on`)."""
 
     @property
     def sight(self) -> Sight:
-        """What it was."""
+        """The result itself."""
 
     def stands(self, member: Member, wanted: Mapping[str, Gpu], rights: Rights, now: float) -> bool:
-        """Whether it is so still."""
+        """Tell whether it still holds."""
 
 
 @dataclass(slots=True)
 class Member:
-    """What is known of one pod. Only its own task and, under :attr:`lock`, the kubelet's call change it."""
+    """The state of one pod. Only its own task and, under :attr:`lock`, the kubelet's call change it."""
 
     uid: str
     view: PodView | None = None
-    """None: not known yet, or gone from the API server."""
+    """The pod's view; None: not known yet, or gone from the API server."""
     guard: GuardedPod | None = None
-    """None: it has no group, or it was not seen yet."""
+    """The pod's guard; None: it has no group, or it was not seen yet."""
     attached: Attached | None = None
-    """What is so, and is recorded or about to be."""
+    """The actual state, recorded or about to be."""
     recorded: Attached | None = None
-    """What the API server has, as far as we know."""
+    """The API server's record, as far as we know."""
     version: str = ""
-    """Of our last write."""
+    """Version of our last write."""
     granted: dict[str, int] = field(default_factory=dict)
-    """By uuid the milli that the rules in force are for."""
+    """Milli by uuid that the rules in force are for."""
     settled: bool = False
-    """False until it was enclosed, and until the first look at one that an earlier process guarded, or nobody."""
+    """Whether its holdings are known: once enclosed, or after the first look if it was not enclosed by this process."""
     loose: bool = False
-    """Whether its group could not be closed: nobody knows what it opens, so nothing new is given to others."""
+    """Whether its group could not be closed: what it opens is unknown, so no other pod gets anything new."""
     waits: bool = False
     """Whether a grant waits for another pod."""
     asked: bool = False
     """Whether the kubelet announced one of its containers."""
     heard: bool = False
-    """Whether the API server ever told of it; else only an earlier process knew it."""
+    """Whether the API server ever reported it; else only an earlier process knew it."""
     told: bool = False
-    """Whether somebody was told that it ran unguarded."""
+    """Whether an Event said that it ran unguarded."""
     open: frozenset[str] | None = None
-    """Uuids that its processes have open, as two looks in a row found; None: not known yet."""
+    """UUIDs that its processes have open, as two looks in a row found; None: not known yet."""
     glimpse: frozenset[str] | None = None
-    """The same as the last look found."""
+    """UUIDs that the last look found open."""
     lacks: frozenset[str] = frozenset()
-    """Uuids of GPUs whose devices its containers were created without."""
+    """UUIDs of GPUs whose devices its containers were created without."""
     began: int = 0
-    """When its first process started, in clock ticks after boot, or will at the earliest; 0 where that is not known."""
+    """Start of its first process, in clock ticks after boot, or the earliest possible one; 0 where it is unknown."""
     moved: int = 0
     """Looks in a row during which it did not stand still."""
     moves: float = 0
-    """When the first of these was, on the clock of `time.monotonic`."""
+    """Time of the first of these, on the clock of `time.monotonic`."""
     missing: dict[str, float] = field(default_factory=dict)
-    """By uuid since when it is denied and not known to be closed, on the clock of `time.monotonic`."""
+    """Time, by uuid, since when it is denied and not known to be closed, on the clock of `time.monotonic`."""
     held: Held | None = None
-    """What the last look found open that should be closed."""
+    """GPUs that should be closed but that the last look found open."""
     pause: float = FIRST_PAUSE
     failures: int = 0
     written: float = 0
-    """When the last write was, on the clock of `time.monotonic`."""
+    """Time of the last write, on the clock of `time.monotonic`."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def holding(self) -> Holding:
-        """What it has in its hands."""
+        """The pod's present holdings."""
         order = (self.view.created if self.view else "", self.uid)
         shares = {share.uuid: share.milli for share in self.attached.shares} if self.attached else {}
         drains = {item.uuid: item.milli for item in self.attached.draining} if self.attached else {}
@@ -113,7 +113,7 @@ class Member:
         return bool(self.attached and self.attached.draining)
 
     def glimpsed(self, found: frozenset[str]) -> bool:
-        """A look found these open; whether that is news: only what two looks in a row find is."""
+        """Record the GPUs that a look found open, and tell whether that is news: two looks in a row must agree."""
         confirmed, self.glimpse = found == self.glimpse, found
         news = confirmed and found != self.open
         if news:
@@ -121,9 +121,9 @@ class Member:
         return news
 
     def see(self, view: PodView, foreign: Collection[str] = ()) -> None:
-        """What the API server tells. Our own record is believed only at first, and if it is newer than our write.
+        """Take over the API server's view. Our own record is believed only at first, and if newer than our write.
 
-        Of GPUs that the node never had, ``foreign``, it is not believed at all.
+        Records of GPUs that the node never had, ``foreign``, are never believed.
         """
         if self.view is None and self.attached is None:
             self.attached, self.recorded = without(view.attached, foreign), view.attached
@@ -133,7 +133,7 @@ class Member:
 
 
 def wanted(member: Member) -> Allocated | None:
-    """What the pod should have: what was decided; nothing once it is finished or gone; as it is if unreadable."""
+    """Return what the pod should have: the decision; nothing once it is finished or gone; as it is if unreadable."""
     view = member.view
     if view is None or view.finished:
         return None
@@ -146,7 +146,7 @@ def wanted(member: Member) -> Allocated | None:
 
 
 def believed(member: Member, moving: bool, now: float) -> bool:
-    """Whether a look just now proves anything, although the pod may have been ``moving``; counts such looks.
+    """Tell whether a look just now proves anything, although the pod may have been ``moving``; counts such looks.
 
     A descriptor that is passed around at the right moment escapes one look, not several over some seconds.
     """
@@ -163,7 +163,7 @@ def believed(member: Member, moving: bool, now: float) -> bool:
 
 
 def suspicious(member: Member, allowed: Collection[str], inventory: Collection[str]) -> frozenset[str]:
-    """Uuids that must be looked for: everything that the pod may have had and has no more."""
+    """Return the uuids that must be looked for: everything that the pod may have had and has no more."""
     known = member.attached or _NOTHING
     had = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} | member.granted.keys()
     return frozenset(had if member.settled else had | set(inventory)) - frozenset(allowed)
@@ -178,7 +178,7 @@ def advance(
     claimed: Collection[str] = (),
     unhealthy: frozenset[str] = frozenset(),
 ) -> Attached | None:
-    """What is attached and draining after a look that found ``sight``, with rules in force that allow ``shares``.
+    """Return what is attached and draining after a look found ``sight``, with rules in force that allow ``shares``.
 
     ``claimed``: uuids that other pods have. None: there is nothing to say about this pod.
     """
@@ -203,14 +203,14 @@ def advance(
 
 
 def lacking(devices: Collection[str] | None, gpus: Iterable[Gpu]) -> frozenset[str]:
-    """Uuids of ``gpus`` that a container with these devices can never use; None: its devices are not known."""
+    """Return the uuids of ``gpus`` that a container with these devices can never use; ``devices`` None: not known."""
     if devices is None:
         return frozenset()
     return frozenset(gpu.uuid for gpu in gpus if gpu.path not in devices)
 
 
 def _told_open(member: Member, shares: Iterable[GpuShare]) -> tuple[str, ...]:
-    """Which of ``shares`` are open: as it was seen, else as an earlier process told."""
+    """Return which of ``shares`` are open: as observed, else as an earlier process recorded."""
     told = member.open if member.open is not None else (member.attached or _NOTHING).open
     return tuple(sorted({share.uuid for share in shares} & set(told)))
 
@@ -218,7 +218,7 @@ def _told_open(member: Member, shares: Iterable[GpuShare]) -> tuple[str, ...]:
 def _with_unrecorded(
     member: Member, found: Mapping[str, tuple[Holder, ...]], rightful: Collection[str]
 ) -> Attached | None:
-    """What is recorded, and what the pod's own processes have open that no record tells of: a step was cut off."""
+    """Return the record, with what the pod's own processes have open and no record names: a step was cut off."""
     known = member.attached
     names = {share.uuid for share in known.shares} | {item.uuid for item in known.draining} if known else set()
     own = (uuid for uuid, some in sorted(found.items()) if any(not holder.foreign for holder in some))
@@ -229,7 +229,7 @@ def _with_unrecorded(
 
 
 def found_holders(member: Member, sight: Sight, rights: Rights) -> dict[str, tuple[Holder, ...]]:
-    """By uuid, who keeps the pod from being rid of it."""
+    """Return, by uuid, the processes that keep the pod from releasing it."""
     hidden = holders((one for one in sight.hidden if one.start >= member.began), "", member.uid, member.began, Rights())
     found = {}
     for uuid in sight.looked & sight.holders.keys():
@@ -242,7 +242,7 @@ def found_holders(member: Member, sight: Sight, rights: Rights) -> dict[str, tup
 
 
 def worth_writing(member: Member, now: float) -> bool:
-    """Whether the API server should hear of it. Names of holders alone are news, and wait."""
+    """Tell whether the API server should be told. A change of holders' names alone waits."""
     attached, recorded = member.attached, member.recorded
     if attached is None or attached == recorded:
         return False

@@ -38,7 +38,7 @@ class _Account:
 
 
 class Metrics(Collector):
-    """What is counted. Figures of a pod vanish with it."""
+    """The metrics of the node plugin. Figures of a pod vanish with it."""
 
     def __init__(self, gpus: Callable[[], tuple[Gpu, ...]] = lambda: ()) -> None:
         self.registry = CollectorRegistry()
@@ -90,18 +90,18 @@ class Metrics(Collector):
         return Counter(name, text, registry=self.registry)
 
     def attached(self, pod: PodRef, attached: Attached) -> None:
-        """Note what a pod has from now on."""
+        """Record what a pod has from now on."""
         now = time.monotonic()
         account = self._accounts.setdefault(pod.uid, _Account(pod, attached, now))
         account.settle(now)
         account.attached = attached
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
+        """Remove the figures of a pod that is gone."""
         self._accounts.pop(uid, None)
 
     def collect(self) -> Iterator[Metric]:
-        """Figures of pods and GPUs as they are now."""
+        """Return the figures of pods and GPUs as they are now."""
         now = time.monotonic()
         labels = ("namespace", "pod", "gpu")
         attached = GaugeMetricFamily("jupyter_gpu_attached_milli", "Thousandths of a GPU that a pod has", labels=labels)
@@ -130,7 +130,7 @@ class Metrics(Collector):
 
 @dataclass(slots=True)
 class Port:
-    """Serves ``/metrics``, ``/healthz`` and ``/readyz``. ``alive`` and ``ready`` say what is wrong, or nothing."""
+    """The server of ``/metrics``, ``/healthz`` and ``/readyz``. ``alive`` and ``ready`` say what is wrong, if so."""
 
     metrics: Metrics
     alive: Callable[[], str]
@@ -144,7 +144,7 @@ class Port:
     started: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Serve until cancelled."""
         probes = [("/healthz", _Probe, {"wrong": self.alive}), ("/readyz", _Probe, {"wrong": self.ready})]
         figures = [("/metrics", _Figures, {"registry": self.metrics.registry})] if self.figures else []
         server = HTTPServer(Application([*probes, *figures], log_function=lambda _: None))

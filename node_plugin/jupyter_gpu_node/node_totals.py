@@ -1,4 +1,4 @@
-"""What a pod may know of its node beside itself: sums, which name nobody. Pure."""
+"""Totals of a node that a pod may know: sums that identify no other pod. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .member import Member
 
 
 def totals(gpus: tuple[Gpu, ...], members: Iterable[Member]) -> Totals:
-    """Of the GPUs that this node manages and of the pods that have a slot on it."""
+    """Return the totals of the GPUs that this node manages and of the pods that have a slot on it."""
     return overview(gpus, (_claim(member) for member in members), {}, Shown.TOTALS).totals
 
 

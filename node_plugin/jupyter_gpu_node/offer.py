@@ -1,4 +1,4 @@
-"""Whether the kubelet is offered slots, and why not. Pods that run are not touched by any of it."""
+"""Offer of slots to the kubelet, and the reasons to withhold it. Running pods are not affected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Kind = Literal["Normal", "Warning"]
 
 
 class Topic(Enum):
-    """What keeps slots back, with the reasons of the Events that tell of it and of its end."""
+    """A reason to withhold slots, with the reasons of the Events for its beginning and its end."""
 
     GUARD = ("GpusNotGuarded", "GpusGuarded", "Pods of this node can be guarded again.")
     GPUS = ("NoGpus", "GpusFound", "This node has GPUs that pods can use.")
@@ -27,9 +27,9 @@ class Topic(Enum):
 
 
 class Offer:
-    """Collects what is wrong. ``tell`` hears all of it, nothing while all is well.
+    """The problems that withhold slots. ``tell`` gets the text of all of them, empty while all is well.
 
-    ``event`` tells it as an Event of the node, and returns whether it could.
+    ``event`` publishes it as an Event of the node, and returns whether it could.
     """
 
     def __init__(self, tell: Callable[[str], None], event: Callable[[str, str, Kind], bool]) -> None:
@@ -40,7 +40,7 @@ class Offer:
 
     @property
     def problem(self) -> str:
-        """Why no pod gets a slot now, in plain words; empty: slots are offered."""
+        """Reason why no pod gets a slot now, in plain words; empty: slots are offered."""
         return self._words(Topic)
 
     @property
@@ -49,7 +49,7 @@ class Offer:
         return self._words(topic for topic in Topic if topic.ours)
 
     def say(self, topic: Topic, problem: str) -> bool:
-        """What is wrong there now, or nothing; whether everybody was told. To be called again until it was."""
+        """Record the problem of a topic, or none; return whether it was published. To be called again until it was."""
         self._problems[topic] = problem
         self._tell(self.problem)
         if problem == self._heard.get(topic, ""):

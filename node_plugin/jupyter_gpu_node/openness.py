@@ -1,7 +1,7 @@
-"""Which of its GPUs each pod has open: looked at now and then, so that a shrink takes one that rests.
+"""The open GPUs of each pod: looked at now and then, so that a shrink takes one that rests.
 
-Told in ``attached``, and only when it changed and two looks in a row found it: whoever opens and closes a GPU again and
-again causes no writes. It proves nothing; a release has a look of its own.
+Written in ``attached``, and only when it changed and two looks in a row found it: a program that opens and closes a GPU
+again and again causes no writes. It proves nothing; a release has a look of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .member import Member
 
 
 class Openness:
-    """Of all pods of a node. ``seconds`` between two looks; 0: never."""
+    """The looks at the open GPUs of all pods of a node. ``seconds`` between two looks; 0: never."""
 
     def __init__(self, members: Mapping[str, Member], inventory: Inventory, seconds: float) -> None:
         self._members = members
@@ -26,14 +26,14 @@ class Openness:
         self._seconds = seconds
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Look repeatedly until cancelled."""
         while True:
             await asyncio.sleep(self._seconds or 3600)
             if self._seconds:
                 await self.once()
 
     async def once(self) -> None:
-        """One look at every pod that has something; whose news are to be told takes a step."""
+        """Look once at every pod that has something; a pod with news to publish takes a step."""
         for member in list(self._members.values()):
             known = self._inventory.seen
             shares = member.attached.shares if member.attached else ()
@@ -46,6 +46,6 @@ class Openness:
 
 
 def _open(group: Path, gpus: Iterable[Gpu]) -> frozenset[str]:
-    """Uuids of those that some process of the group has open. Descriptors alone: few programs close what they map."""
+    """Return the uuids that a process of the group has open, by descriptors alone: few programs close what they map."""
     seen = proc.scan(proc.targets(gpus), cgroup.processes(group), mappings=False)
     return frozenset(uuid for uuid, holders in seen.holders.items() if holders)

@@ -1,4 +1,4 @@
-"""Whether a process comes from the first one of its container: read from ``/proc``. It blocks: for a thread."""
+"""Origin of a process, read from ``/proc``: the first one of its container, or another. It blocks: for a thread."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .shares.process import Process
 
 MOST_PARENTS = 64
 MOST_PROCESSES = 512
-"""Of a container without a pid namespace of its own: to find the first of more would take too long."""
+"""Limit for a container without a pid namespace of its own: finding the first of more would take too long."""
 
 
 def of_first(process: Process, uid: str, group: Path | None) -> bool:
-    """Whether it is the first process of a container of that pod, or a descendant of it; ``group``: the pod's."""
+    """Tell whether it is the first process of a container of that pod, or a descendant of it; ``group``: the pod's."""
     try:
         own = _group(process.pid)
         if pod_cgroup.uid_of(own) != uid:
@@ -42,7 +42,7 @@ def _ancestor(pid: int, start: int, own: str) -> Ancestor:
 
 
 def _numbers(pid: int) -> list[int]:
-    """Of the process in every pid namespace that it is in, from ours on."""
+    """Return the pids of the process in every pid namespace that it is in, from ours on."""
     for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
         if line.startswith("NSpid:"):
             return [int(number) for number in line.split()[1:]]
@@ -50,7 +50,7 @@ def _numbers(pid: int) -> list[int]:
 
 
 def _starts(group: Path, pid: int) -> list[int] | None:
-    """When the processes of its control group started; None if it is not found there, or there are too many."""
+    """Return the start times of its control group's processes; None if it is not found there, or there are too many."""
     for pids in _groups(group):
         if pid in pids:
             if len(pids) > MOST_PROCESSES:
@@ -60,6 +60,6 @@ def _starts(group: Path, pid: int) -> list[int] | None:
 
 
 def _groups(group: Path) -> Iterator[frozenset[int]]:
-    """Of the pod's group and each below it: its own processes."""
+    """Yield the processes of the pod's group and of each group below it."""
     for path in (group, *sorted(group.rglob("*/"))):
         yield frozenset(int(line) for line in (path / "cgroup.procs").read_text().split())

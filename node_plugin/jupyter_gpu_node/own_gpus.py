@@ -1,4 +1,4 @@
-"""Which GPUs this node ever had, over restarts of the plugin and of the machine: what a pod says of any other is void.
+"""GPUs that this node ever had, over restarts of plugin and machine: a pod's record of any other is void.
 
 A GPU that the driver does not tell of now may be open all the same, so it is this node's for ever. Where it is not
 known what the node had before (a first start, a file that cannot be used), nothing is taken for foreign.
@@ -21,17 +21,17 @@ _log = logging.getLogger(__name__)
 
 
 class OwnGpus:
-    """Kept in the file ``path``."""
+    """The GPUs that this node ever had, kept in the file ``path``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         known = _load(path)
         self._before = known is not None
-        """Whether an earlier process told what there was."""
+        """Whether an earlier process recorded the GPUs that there were."""
         self._uuids = known or frozenset[str]()
 
     def learn(self, uuids: Iterable[str]) -> None:
-        """These are here; written down before anybody is given one. Blocks."""
+        """Record these GPUs as present, before a pod is given one. Blocks."""
         more = self._uuids | set(uuids)
         if more == self._uuids:
             return
@@ -44,7 +44,7 @@ class OwnGpus:
                 self._path.unlink()  # one that misses a GPU is worse than none
 
     def foreign(self, uuids: Collection[str]) -> frozenset[str]:
-        """Those of ``uuids`` that this node never had."""
+        """Return those of ``uuids`` that this node never had."""
         return frozenset(uuids) - self._uuids if self._before else frozenset()
 
 

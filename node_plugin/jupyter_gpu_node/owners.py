@@ -1,4 +1,4 @@
-"""Sees whether somebody else gives away a GPU of ours: then it is given to nobody here, and that is said."""
+"""Detects a GPU of ours that another plugin gives away: then no pod gets it here, and that is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class Owners:
-    """``given`` asks the kubelet what it has given for other resources than ours."""
+    """The check for second owners. ``given`` asks the kubelet what it has given for other resources than ours."""
 
     def __init__(
         self,
@@ -33,16 +33,16 @@ class Owners:
         self._metrics = metrics
         self._seconds = seconds
         self._told: dict[str, str] = {}
-        """What the cluster was told, by uuid."""
+        """Text last published to the cluster, by uuid."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check repeatedly until cancelled."""
         while True:
             await self.once()
             await asyncio.sleep(self._seconds)
 
     async def once(self) -> None:
-        """One question. Where the kubelet does not answer all stays as it is."""
+        """Ask once. Where the kubelet does not answer all stays as it is."""
         try:
             given = await self._given()
         except PodResourcesError as error:
@@ -58,7 +58,7 @@ class Owners:
         self._told = {uuid: text for uuid, text in self._told.items() if text}
 
     def _tell(self, uuid: str, text: str) -> bool:
-        """Whether the node's Event could be written."""
+        """Publish an Event of the node, and tell whether it could be written."""
         if text:
             _log.error("GPU %s: %s", uuid, text)
             return self._publisher.about_node(TWO_OWNERS, f"GPU {uuid}: {text}")

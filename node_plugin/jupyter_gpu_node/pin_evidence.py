@@ -1,12 +1,13 @@
-"""Whether all pins that were made since the machine started are still there.
+"""Evidence that all pins made since the machine started are still there.
 
-A pod without a control group and without a pin has not run since the machine started, so nothing that runs has a GPU
+A pod without a control group and without a pin has not run since the machine started, so no process that runs has a GPU
 from it. That holds only while no pin can have been lost: by a bpffs that was unmounted, or mounted over, by another
-directory in the settings, by a node plugin that ran without pins. So it is noted which directory has them, in a file
-that, like the bpffs, does not outlive the machine. What does not fit it is doubted until the machine starts anew.
+directory in the settings, by a node plugin that ran without pins. So a note names the directory that has them, in a
+file that, like the bpffs, does not outlive the machine. A directory that does not match is doubted until the machine
+starts anew.
 
-- No note and no directory: the machine has just started. (So it looks, too, where somebody removed both.)
-- No note but a directory: an earlier version made it, or somebody removed the note.
+- No note and no directory: the machine has just started. (It looks the same if both were removed.)
+- No note but a directory: an earlier version made it, or the note was removed.
 - Another directory than noted, or none: pins were lost.
 """
 
@@ -24,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def identity(directory: Path | None) -> Identity | None:
-    """Which directory that is now; None where there is none."""
+    """Return the identity of the directory as it is now; None where there is none."""
     try:
         found = directory.stat() if directory else None
     except FileNotFoundError:
@@ -53,7 +54,7 @@ def all_there(directory: Path | None, note: Path) -> bool:
 
 
 def _read(note: Path) -> tuple[Identity | None, bool]:
-    """What was noted, and whether there were all pins then; nothing of what cannot be read."""
+    """Return the noted directory, and whether it had all pins then; nothing if the note cannot be read."""
     try:
         with note.open("rb") as file:
             body = strict.an_object(strict.loads(file.read(MAX_BYTES + 1), MAX_BYTES), "what was noted of the pins")

@@ -51,11 +51,11 @@ class Hold:
         self._program, self._generation = program, new
 
     def code(self) -> bytes:
-        """What the kernel runs for it; empty if it does not tell. Raises :class:`OSError`."""
+        """Return the code that the kernel runs for it; empty if it does not tell. Raises :class:`OSError`."""
         return bpf.code(self._program)
 
     def in_force(self) -> bool:
-        """Whether it is on the group still: one that was removed and made again has nothing."""
+        """Tell whether it is still on the group: one that was removed and made again has nothing."""
         try:
             return bpf.identifier(self._program) in bpf.attached(self.group)
         except FileNotFoundError:
@@ -79,31 +79,31 @@ class Pins:
 
     @classmethod
     def at(cls, directory: Path, note: Path | None = None) -> Pins:
-        """Below ``directory``, which is made when it is needed; without a bpffs there, without pins.
+        """Return pins below ``directory``, which is made when it is needed; without a bpffs there, no pins are made.
 
         ``note``: a file that does not outlive the machine, and tells the next process where the pins are. Without it
-        nobody knows whether some were lost.
+        it is not known whether some were lost.
         """
         found = directory if _in_bpffs(directory) else None
         return cls(found, whole=pin_evidence.all_there(found, note) if note else False)
 
     def uids(self) -> frozenset[str]:
-        """Of the pods that have pins."""
+        """Return the uids of the pods that have pins."""
         return frozenset(uid for uid, _ in self._all())
 
     def may_have_had(self, uid: str) -> bool:
-        """Whether the pod may have run since the machine started.
+        """Tell whether the pod may have run since the machine started.
 
         A pin is made before the first process of its pod, and stays until the pod is forgotten; no bpffs outlives the
-        machine. So who has none has not run, unless pins were lost, before this process began or since. Without pins
-        nobody knows.
+        machine. So a pod without a pin has not run, unless pins were lost, before this process began or since. Without
+        pins the answer is unknown, so yes.
         """
         if self.directory is None or not self._whole:
             return True
         return uid in self.uids() or pin_evidence.identity(self.directory) != self._identity
 
     def adopt(self, uid: str, group: Path) -> Hold | None:
-        """What an earlier process has in force on ``group``; None if it left nothing there."""
+        """Return the hold of an earlier process that is in force on ``group``; None if it left nothing there."""
         there = set(bpf.attached(group))
         if self.directory is None:
             program = bpf.find(group, PROGRAM) if there else None
@@ -174,7 +174,7 @@ class Pins:
 
 
 def _in_bpffs(path: Path) -> bool:
-    """Whether ``path`` lies, or would lie, in a bpffs."""
+    """Tell whether ``path`` lies, or would lie, in a bpffs."""
     mounted: dict[Path, str] = {}
     for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
         before, _, after = line.partition(" - ")

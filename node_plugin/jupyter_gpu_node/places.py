@@ -1,4 +1,4 @@
-"""Where the control group of a pod is on this machine, whichever way its kubelet names it."""
+"""Places of pods' control groups on this machine, whichever way its kubelet names them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from . import cgroup, pod_cgroup
 
 MAX_DEPTH = 3
-"""How far down from the root the kubelet's top directory is looked for: ``--cgroup-root`` has few parts."""
+"""Depth below the root to which the kubelet's top directory is sought: ``--cgroup-root`` has few parts."""
 
 
 class NoHierarchy(OSError):
@@ -18,7 +18,7 @@ class NoHierarchy(OSError):
 
 
 class Places:
-    """Finds groups in the v2 tree at ``root``. Nodes that share a machine each have their own top directory there."""
+    """The groups in the v2 tree at ``root``. Nodes that share a machine each have their own top directory there."""
 
     def __init__(self, root: Path | None, mount: Path | None = None) -> None:
         self._root = root
@@ -27,7 +27,7 @@ class Places:
 
     @classmethod
     def of_this_machine(cls, mount: Path | None = None) -> Places:
-        """In the tree as it is mounted here, which is looked for when it is needed.
+        """Return the places in the tree as it is mounted here, which is looked for when it is needed.
 
         ``mount``: where the host's ``/sys/fs/cgroup`` is, if not where the kernel says.
         """
@@ -41,7 +41,7 @@ class Places:
         return self._root
 
     def find(self, uid: str) -> Path | None:
-        """The pod's group; None if there is none now. Of several the one with processes, else the newest.
+        """Return the pod's group; None if there is none now. Of several the one with processes, else the newest.
 
         A kubelet whose cgroup driver was changed leaves empty groups at the old place. Raises :class:`ValueError` for
         what is no uid of a pod, :class:`NoHierarchy`, and :class:`OSError` where the pod runs in two of them.
@@ -60,7 +60,7 @@ class Places:
         return running[0] if running else max(found, key=_number, default=None)
 
     def newest(self, uid: str) -> Path | None:
-        """The group of the pod that was made last: where the next container goes. Raises as :meth:`find`."""
+        """Return the group of the pod that was made last: where the next container goes. Raises as :meth:`find`."""
         self._tops = list(self._search(self.root, MAX_DEPTH))
         return max(self._among(self._tops, uid), key=_number, default=None)
 
@@ -81,7 +81,7 @@ class Places:
 
 
 def _number(group: Path) -> int:
-    """The kernel numbers groups as they are made; their times tell nothing. 0 if it is gone."""
+    """Return a group's number, which the kernel gives in order of creation; its times tell nothing. 0 if it is gone."""
     try:
         return group.stat().st_ino
     except OSError:
@@ -102,7 +102,7 @@ def _mounted(mount: Path | None) -> Path:
 
 
 def pod_of(pid: int) -> str | None:
-    """Uid of the pod in whose group ``pid`` is; None outside every pod, and for a process that is gone."""
+    """Return the uid of the pod in whose group ``pid`` is; None outside every pod, and for a process that is gone."""
     try:
         return pod_cgroup.uid_of(cgroup.membership(pid).get("", ""))
     except (FileNotFoundError, ProcessLookupError, PermissionError):

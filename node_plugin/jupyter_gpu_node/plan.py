@@ -1,9 +1,9 @@
-"""From what was decided and what is open to the next device rules and the next ``attached``. Pure.
+"""Plan of the next device rules and the next ``attached``, from what was decided and what is open. Pure.
 
 The rules that keep a GPU from being in two hands, or in none:
 
 - What is allocated may be opened, and is attached as soon as the rules that say so are in force.
-- What was taken away is *draining* until a look at ``/proc`` that began with the GPU already denied found nobody.
+- What was taken away is *draining* until a look at ``/proc`` that began with the GPU already denied found no holder.
   Only then does it disappear from ``attached`` and is free.
 - A GPU that comes back while it drains is simply attached again.
 
@@ -20,22 +20,22 @@ from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 MAX_HOLDERS = 64
-"""Of one draining GPU that are named; the proof never depends on the names."""
+"""Largest number of holders named for one draining GPU; the proof never depends on the names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen of one pod's GPUs."""
+    """The observed state of one pod's GPUs."""
 
     allowed: frozenset[str] = frozenset()
     """Uuids that the device rules in force allowed *before* the look at ``/proc`` began."""
     holders: Mapping[str, tuple[Holder, ...]] = field(default_factory=dict)
-    """Who has which GPU open, by uuid, seen after that. A process that could not be inspected counts as a holder."""
+    """Holders of each GPU, by uuid, seen after that. A process that could not be inspected counts as a holder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do next."""
+    """The next device rules and record of one pod."""
 
     allowed: frozenset[str]
     """Uuids that the device rules shall allow."""
@@ -46,7 +46,7 @@ class Plan:
 def plan(
     allocated: Allocated | None, attached: Attached | None, seen: Observation, unhealthy: frozenset[str] = frozenset()
 ) -> Plan:
-    """The next step of one pod.
+    """Plan the next step of one pod.
 
     ``unhealthy`` GPUs stay attached, so that what runs on them can end in its own way; the reason says it.
     """
@@ -71,7 +71,7 @@ def plan(
 
 
 def _leaving(attached: Attached | None, seen: Observation) -> tuple[GpuShare, ...]:
-    """All that the pod may have had in its hands, each GPU once: draining first, then attached, then only allowed.
+    """Return all that the pod may have held, each GPU once: draining first, then attached, then only allowed.
 
     A GPU that was allowed but never recorded is one whose step was cut off between its rules and its record. How much
     of it was meant is not known: the whole GPU is the safe answer.

@@ -24,17 +24,17 @@ _CLASSES = ("", "burstable", "besteffort")
 
 
 def valid(uid: str) -> bool:
-    """Whether ``uid`` can be that of a pod, and so part of a path."""
+    """Tell whether ``uid`` can be that of a pod, and so part of a path."""
     return _UID.fullmatch(uid) is not None
 
 
 def is_top(name: str) -> bool:
-    """Whether a directory of this name can be the one below which the kubelet keeps all pods."""
+    """Tell whether a directory of this name can be the one below which the kubelet keeps all pods."""
     return _TOP.fullmatch(name) is not None
 
 
 def candidates(top: str, uid: str) -> tuple[PurePosixPath, ...]:
-    """Where the pod can be below the directory ``top``, for each class of service; ValueError for no uid of a pod."""
+    """Return the pod's possible paths below ``top``, for each class of service; ValueError if ``uid`` is no pod's."""
     if not valid(uid):
         raise ValueError(f"{uid[:120]!r} is not the uid of a pod.")
     if not top.endswith(".slice"):
@@ -49,7 +49,7 @@ def candidates(top: str, uid: str) -> tuple[PurePosixPath, ...]:
 
 
 def uid_of(path: str) -> str | None:
-    """Uid of the pod that a group belongs to, as ``/proc/<pid>/cgroup`` names it; None outside every pod.
+    """Return the uid of the pod that a group in ``/proc/<pid>/cgroup`` belongs to; None outside every pod.
 
     The outermost name counts: inside its own group a pod may name groups as it likes.
     """
@@ -63,7 +63,7 @@ def uid_of(path: str) -> str | None:
 
 
 def astray(groups: Mapping[str, str]) -> str | None:
-    """The pod of a process with these groups by controller (v2 under ``""``) if its v2 group is not of that pod.
+    """Return the pod of a process with these groups by controller (v2: ``""``) if its v2 group is not of that pod.
 
     None: it is where it should be, or in no pod.
     """

@@ -1,6 +1,6 @@
-"""What the API server told last of this node's pods with a slot, for whoever follows one of them. No I/O.
+"""Latest states of this node's pods with a slot, as the API server reported them, for their followers. No I/O.
 
-Level-triggered: who follows gets the newest state whenever it is another one, and not each on the way to it.
+Level-triggered: a follower gets the newest state whenever it changes, and not each on the way to it.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ class _Known:
 
 
 class PodNews:
-    """States of pods by uid; the newest of each, whether it came by a watch or as the answer to a write."""
+    """The states of pods by uid; the newest of each, whether it came by a watch or as the answer to a write."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
         self._trouble = ""
 
     def tell(self, pod: Mapping[str, Any]) -> None:
-        """A state of a pod; an older one than what is known is no news."""
+        """Take over a pod's state; one older than the known state is no news."""
         known = self._known.setdefault(objects.uid(pod), _Known())
         if known.pod is None or objects.newer(pod, known.pod):
             known.pod = summary(pod)
             _wake(known)
 
     def removed(self, uid: str) -> None:
-        """The API server knows it no more."""
+        """Note that the API server knows the pod no more."""
         known = self._known.setdefault(uid, _Known())
         known.gone = True
         _wake(known)
 
     def forget(self, uid: str) -> None:
-        """Nothing of the pod is left on this node."""
+        """Forget a pod of which nothing is left on this node."""
         known = self._known.get(uid)
-        if known and known.followers:  # its container ends: nothing new is to be told
+        if known and known.followers:  # its container ends: there will be no news
             known.pod = None
         else:
             self._known.pop(uid, None)
 
     def trouble(self, why: str) -> None:
-        """Why the API server cannot be heard now; empty: it can."""
+        """Set why the API server cannot be heard now; empty: it can."""
         self._trouble = why
         for known in self._known.values():
             _wake(known)
 
     async def follow(self, uid: str) -> AsyncIterator[Mapping[str, Any]]:
-        """What is known of the pod, now and whenever it is another; without end."""
+        """Yield the state of the pod, now and whenever it changes; without end."""
         known = self._known.setdefault(uid, _Known())
         wake = asyncio.Event()
         known.followers.add(wake)
@@ -76,7 +76,7 @@ class PodNews:
 
 
 def summary(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """What its Jupyter server needs of it: which it is, its version, our annotations, whether it is on its way out."""
+    """Return what its Jupyter server needs: identity, version, our annotations, whether it is being deleted."""
     metadata = pod["metadata"]
     annotations = metadata.get("annotations") or {}
     told = {

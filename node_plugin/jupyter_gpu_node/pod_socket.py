@@ -1,8 +1,8 @@
 """A socket for each slot, by which the Jupyter server in the pod asks about the node, its own GPUs and its pod.
 
 JSON lines: ``{"get": "node"}``, ``"sample"``, ``"details"`` or ``"totals"``, one answer each; after ``{"get": "pod"}``
-the connection brings the state of the pod, now and whenever it is another, and takes no more requests. Who asks is
-known by the slot in whose directory the socket lies: nobody can ask for another pod.
+the connection brings the state of the pod, now and whenever it is another, and takes no more requests. The pod is
+known by the slot in whose directory the socket lies: no pod can ask for another.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_ANSWER = 2**20
 DEADLINE = 5.0
 """Seconds for an answer."""
 MAX_CONNECTIONS = 8
-"""Of one slot."""
+"""Limit for one slot."""
 
 Answer = Callable[[str, str], Awaitable[Mapping[str, Any]]]
-"""Of a pod's uid and what is asked for: the answer."""
+"""Function from a pod's uid and the kind of request to the answer."""
 Follow = Callable[[str], AsyncIterator[Mapping[str, Any]]]
-"""Of a pod's uid: its states."""
+"""Function from a pod's uid to its states."""
 OfFirst = Callable[[Process, str], bool]
-"""In a thread: whether a process is the first of a container of that pod, or comes from it."""
+"""Function, for a thread, that tells whether a process is the first of a container of that pod, or comes from it."""
 
 
 class PodSockets:
@@ -44,12 +44,12 @@ class PodSockets:
         self._of_first = of_first
         self._servers: dict[str, tuple[str, asyncio.Server]] = {}
         self._known: dict[str, dict[asyncio.StreamWriter, Process]] = {}
-        """Of each slot the connections of processes that come from the first of their container."""
-        self._one = asyncio.Lock()  # two calls for one slot would leave a server that nobody ends
+        """Connections, by slot, of processes that come from the first of their container."""
+        self._one = asyncio.Lock()  # two calls for one slot would leave a server that never ends
 
     @property
     def servers(self) -> frozenset[Process]:
-        """The Jupyter servers, one of each container at most (:mod:`~.shares.jupyter_server`). Anybody can connect."""
+        """The Jupyter servers, at most one of each container (see :mod:`~.shares.jupyter_server`)."""
         found = (jupyter_server.server(known.values()) for known in self._known.values())
         return frozenset(one for one in found if one is not None)
 
@@ -89,7 +89,7 @@ class PodSockets:
         self._servers[slot] = (uid, server)
 
     async def forget(self, uid: str) -> None:
-        """The pod is gone: nobody asks any more."""
+        """Close the sockets of a pod that is gone."""
         async with self._one:
             for slot in [slot for slot, (owner, _) in self._servers.items() if owner == uid]:
                 await self._close(slot)
@@ -130,7 +130,7 @@ class PodSockets:
             writer.transport.abort()  # what it does not read would be kept for it
 
     async def _tell_states(self, uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Until the other end hangs up or says anything more. Raises :class:`TimeoutError` where it does not read."""
+        """Send states until the other end hangs up or sends more. Raises :class:`TimeoutError` if it does not read."""
         writer.transport.set_write_buffer_limits(0)  # what is sent is waited for
         sending = asyncio.ensure_future(self._send_states(uid, writer))
         ended = asyncio.ensure_future(reader.read(1))
@@ -151,13 +151,13 @@ class PodSockets:
 
 
 def _wanted(line: bytes) -> str:
-    """What is asked for. Raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    """Return the kind of a request. Raises :class:`~jupyter_gpu.model.strict.FieldError`."""
     body = strict.an_object(strict.loads(line, MAX_REQUEST), "A request")
     return strict.required(body, "get", strict.one_of("node", "sample", "details", "totals", "pod"))
 
 
 def _has_room(connections: dict[asyncio.StreamWriter, Process], newcomer: Process) -> bool:
-    """Whether it may connect: if there are too many the youngest process loses a connection."""
+    """Make room for a new connection, and tell whether it may stay: at the limit the youngest process loses one."""
     if len(connections) < MAX_CONNECTIONS:
         return True
     loser = jupyter_server.makes_room(connections.values(), newcomer)
@@ -170,7 +170,7 @@ def _has_room(connections: dict[asyncio.StreamWriter, Process], newcomer: Proces
 
 
 def _peer(writer: asyncio.StreamWriter) -> Process | None:
-    """Who connected; None if it has ended."""
+    """Return the process that connected; None if it has ended."""
     try:
         found = identity.peer(writer.get_extra_info("socket"))
     except OSError:

@@ -1,4 +1,4 @@
-"""What simulated GPUs do in a cluster: there is no hardware to ask, so it is what their users do.
+"""Load of simulated GPUs in a cluster: without hardware to read, it is derived from their users' processes.
 
 A simulated GPU computes on the processors of its machine. Its utilisation is the processor time of the pod's processes
 that have it open, 100 % being one processor, and its memory is what they have in memory; of a process that has several
@@ -25,7 +25,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Of one process."""
+    """The resource use of one process."""
 
     seconds: float
     """Processor time since it began."""
@@ -35,14 +35,14 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Of all processes that have a GPU open, at one time."""
+    """The use of all processes that have a GPU open, at one time."""
 
     time: float
     uses: Mapping[Process, Use]
 
 
 def use_of(stat: str) -> Use | None:
-    """From ``/proc/<pid>/stat`` (proc_pid_stat(5)); None for what is no such text."""
+    """Parse ``/proc/<pid>/stat`` (proc_pid_stat(5)); None for what is no such text."""
     fields = stat.rpartition(")")[2].split()
     if len(fields) < 22 or not all(field.isdigit() for field in (fields[11], fields[12], fields[21])):
         return None
@@ -50,7 +50,7 @@ def use_of(stat: str) -> Use | None:
 
 
 def read(processes: Iterable[Process]) -> Reading:
-    """Of those that live."""
+    """Read the use of those that live."""
     uses = {}
     for process in processes:
         try:
@@ -63,7 +63,7 @@ def read(processes: Iterable[Process]) -> Reading:
 
 
 def loads(holders: Mapping[str, Iterable[Process]], before: Reading | None, now: Reading) -> dict[str, GpuLoad]:
-    """Of each GPU of ``holders``. A process that was not there before has done nothing yet that can be measured."""
+    """Return the load of each GPU of ``holders``. A process that was not there before has no measurable load yet."""
     passed = now.time - before.time if before else 0.0
     users = {uuid: tuple(process for process in some if process in now.uses) for uuid, some in holders.items()}
     opened = {process: sum(process in some for some in users.values()) for process in now.uses}
@@ -81,7 +81,7 @@ def loads(holders: Mapping[str, Iterable[Process]], before: Reading | None, now:
 def details(
     holders: Mapping[str, Iterable[Process]], found: Mapping[str, GpuLoad], now: Reading
 ) -> dict[str, model.Reading]:
-    """Of each GPU of ``holders`` whose load was ``found``."""
+    """Return the details of each GPU of ``holders`` whose load was ``found``."""
     opened = {process: sum(process in some for some in holders.values()) for process in now.uses}
     uses = {
         uuid: [

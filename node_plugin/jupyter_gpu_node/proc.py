@@ -1,12 +1,12 @@
-"""Who has a GPU open: the proof of a release, read from ``/proc``.
+"""Processes that have a GPU open: the proof of a release, read from ``/proc``.
 
 A process holds a device through an open file descriptor or through a memory mapping, which outlives the descriptor.
 Both are found for every process of the machine that may be inspected, also outside the pod: a descriptor can be
 passed over a socket. Threads that stopped sharing their descriptors are looked at one by one. A process can also put a
-descriptor where ``/proc`` shows no file: into a socket that nobody reads, or into io_uring. Whoever was granted a GPU
-is searched for these too, by the names of such places.
+descriptor where ``/proc`` shows no file: into a socket that no process reads, or into io_uring. A pod that was granted
+a GPU is searched for these too, by the names of such places.
 
-A look is no instant. What is born meanwhile is looked at as well; a descriptor that is passed on between two running
+A look is no instant. Processes born meanwhile are looked at as well; a descriptor that is passed on between two running
 processes at the right microsecond is missed, unless the pod is frozen.
 
 Devices are recognised by their numbers, so the node may have any path in any container. Plain files, which stand for
@@ -34,10 +34,10 @@ from .look_rules import EACH, MAPPING, PROCESS, THREAD, Budget, OverBudget
 
 K = TypeVar("K")
 Identity = tuple[int, int]
-"""Of a plain file: ``st_dev`` and ``st_ino``."""
+"""Identity of a plain file: ``st_dev`` and ``st_ino``."""
 
 ROUNDS = 100
-"""How often a look turns to those that were born during it."""
+"""Rounds in which a look turns to processes that were born during it."""
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
 _GONE = (FileNotFoundError, ProcessLookupError)
 _IN_FLIGHT = re.compile(rb"^scm_fds:\s*[1-9]", re.MULTILINE)
@@ -58,27 +58,27 @@ class Process(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What to look for: a character device, or a plain file."""
+    """The object of a search: a character device, or a plain file."""
 
     device: Device | None = None
     file: Identity | None = None
 
 
 class Scan(NamedTuple, Generic[K]):
-    """Result of one look."""
+    """The result of one look."""
 
     holders: Mapping[K, tuple[Process, ...]]
-    """For each target who holds it, by pid."""
+    """Holders of each target, by pid."""
     uninspectable: tuple[Process, ...]
     """Processes that we may not look into: each could hold anything. None of them for a capable root."""
     over: tuple[Process, ...] = ()
     """Processes at which a budget ended: of these, and of later ones with the same budget, not all was looked at."""
     evidence: Mapping[tuple[K, int], str] = MappingProxyType({})
-    """By target and pid a descriptor or mapping, as a path below ``/proc``; see :func:`shows`."""
+    """Descriptor or mapping by target and pid, as a path below ``/proc``; see :func:`shows`."""
 
 
 def target(gpu: Gpu) -> Target | None:
-    """How to recognise ``gpu``; None where it has no device and its file is gone, so that nobody can hold it."""
+    """Return what identifies ``gpu``; None if it has no device and its file is gone, so that no process can hold it."""
     if gpu.device is not None:
         return Target(device=gpu.device)
     try:
@@ -89,7 +89,7 @@ def target(gpu: Gpu) -> Target | None:
 
 
 def targets(gpus: Iterable[Gpu]) -> dict[str, Target]:
-    """By uuid, those of ``gpus`` that somebody could hold."""
+    """Return the targets by uuid of those of ``gpus`` that a process could hold."""
     return {gpu.uuid: found for gpu in gpus if (found := target(gpu)) is not None}
 
 
@@ -103,10 +103,10 @@ def scan(
 ) -> Scan[K]:
     """Look at all processes, or only at ``pids``.
 
-    ``mappings=False`` leaves out memory mappings: enough to show who uses a GPU, never enough to release one. ``pod``:
-    pids that are searched for hidden descriptors as well; what may be any file counts as every target. ``budgets``:
-    what may be read of a process and all others with the same budget; None: everything. A process that ends during the
-    look holds nothing.
+    ``mappings=False`` leaves out memory mappings: enough to show the users of a GPU, never enough to release one.
+    ``pod``: pids that are searched for hidden descriptors as well; what may be any file counts as every target.
+    ``budgets``: what may be read of a process and all others with the same budget; None: everything. A process that
+    ends during the look holds nothing.
     """
     look = _Look(wanted)
     holders: dict[K, list[Process]] = {key: [] for key in wanted}
@@ -138,14 +138,14 @@ def scan(
 
 
 def opens(pid: int, devices: Iterable[Device]) -> bool:
-    """Whether ``pid`` has any of ``devices`` open, or cannot be looked into, or not within a budget."""
+    """Tell whether ``pid`` has any of ``devices`` open, or can't be inspected, or not within a budget."""
     budget = Budget(EACH)
     seen = scan({device: Target(device=device) for device in devices}, (pid,), budgets=lambda _: budget)
     return any(seen.holders.values()) or bool(seen.uninspectable or seen.over)
 
 
 def shows(path: str, wanted: Target) -> bool:
-    """Whether ``path`` of :attr:`Scan.evidence` still leads to that file; False also if it may not be followed."""
+    """Tell whether ``path`` of :attr:`Scan.evidence` still leads to that file; False also if it may not be followed."""
     try:
         found = syscalls.status_at(syscalls.AT_FDCWD, path.encode())
     except PermissionError:
@@ -156,7 +156,7 @@ def shows(path: str, wanted: Target) -> bool:
 def _processes(
     pids: Iterable[int] | None, budgets: Callable[[int], Budget | None]
 ) -> Iterator[tuple[int, Budget | None]]:
-    """Which to look at, each with its budget; none whose budget is spent."""
+    """Yield the processes to look at, each with its budget; none whose budget is spent."""
     if pids is not None:
         for pid in sorted(set(pids)):
             budget = budgets(pid)
@@ -175,7 +175,7 @@ def _processes(
 
 
 def _every_pid() -> Generator[int, bool | None, None]:
-    """All processes, and those that are born while they are looked at: one may have inherited what its parent closed.
+    """Yield all processes, and those born during the look: one may have inherited what its parent closed.
 
     Ends when there are no new ones. It is sent whether a process was worth it: of those that a pod makes without end
     all are beyond its budget at last, and what has ended by now may go on for ever, so these are not waited for.
@@ -199,7 +199,7 @@ def _exists(pid: int) -> bool:
 
 
 class _Look(Generic[K]):
-    """One pass over the processes; remembers what each mapped file is."""
+    """One pass over the processes; remembers the identity of each mapped file."""
 
     def __init__(self, wanted: Mapping[K, Target]) -> None:
         self.devices: dict[Device, list[K]] = {}
@@ -212,10 +212,10 @@ class _Look(Generic[K]):
         self.mapped: dict[tuple[bytes, bytes], tuple[K, ...]] = {}
         self.evidence: dict[tuple[K, int], str] = {}
         self.budget = Budget(float("inf"))
-        """Of the process that is looked at."""
+        """Budget of the process that is looked at."""
 
     def process(self, pid: int, *, mappings: bool, hidden: bool) -> set[K]:
-        """What the process has open; raises if it may not be inspected or is gone, and :class:`OverBudget`."""
+        """Return what the process has open; raises if it may not be inspected or is gone, and :class:`OverBudget`."""
         self.budget.spend(PROCESS)
         held = self.task(pid, f"/proc/{pid}", mappings=mappings, hidden=hidden)
         for thread in self.separate_threads(pid):
@@ -251,7 +251,7 @@ class _Look(Generic[K]):
         return held
 
     def separate_threads(self, pid: int) -> Iterator[int]:
-        """Threads whose descriptors are not those of the process; all others too where the kernel cannot tell."""
+        """Yield threads whose descriptors are not those of the process; all others too where the kernel cannot tell."""
         for name in _names(f"/proc/{pid}/task"):
             self.budget.spend(THREAD)
             thread = int(name)
@@ -259,7 +259,7 @@ class _Look(Generic[K]):
                 yield thread
 
     def stashed(self, directory: str) -> set[K]:
-        """Descriptors in flight in a socket, which may be anything, and files of io_uring, which are named.
+        """Return targets that may be in flight in a socket, which may be any, or among io_uring files, which are named.
 
         In another mount namespace a name says nothing here: there any file of io_uring may be anything.
         """
@@ -282,7 +282,7 @@ class _Look(Generic[K]):
         return held
 
     def registered(self, path: bytes, *, elsewhere: bool) -> Iterable[K]:
-        """What a file of io_uring is, by its name; one whose name leads nowhere here may be anything."""
+        """Return the targets of an io_uring file, by its name; one whose name leads nowhere here may be any of them."""
         if not path.startswith(b"/"):  # a socket or pipe
             return ()
         found = None if elsewhere else syscalls.status_at(syscalls.AT_FDCWD, path)
@@ -306,7 +306,10 @@ class _Look(Generic[K]):
         return held
 
     def mapping(self, pid: int, device: bytes, inode: bytes, where: bytes, path: bytes) -> tuple[K, ...]:
-        """What a mapped file is. ``maps`` has the inode of the node, not the numbers: these need a look at the file."""
+        """Return the targets that a mapped file matches.
+
+        ``maps`` has the node's inode, not its numbers: these need a look at the file.
+        """
         found = None
         with suppress(PermissionError):  # that link is for root, and only while the first thread lives
             found = syscalls.status_at(syscalls.AT_FDCWD, b"/proc/%d/map_files/%b" % (pid, where))
@@ -327,14 +330,14 @@ class _Look(Generic[K]):
 
 
 def _names(directory: str | int) -> Iterator[str]:
-    """What is in it, some at a time: there may be a million."""
+    """Yield the names in a directory, some at a time: there may be a million."""
     with os.scandir(directory) as entries:
         for entry in entries:
             yield entry.name
 
 
 def _hidden(pid: int) -> Process | None:
-    """A process that we may not inspect, unless it cannot hold anything: a thread of the kernel, or a zombie."""
+    """Return a process that we may not inspect; None if it can hold nothing: a thread of the kernel, or a zombie."""
     try:
         fields = _stat_fields(pid)
     except OSError:
@@ -345,12 +348,12 @@ def _hidden(pid: int) -> Process | None:
 
 
 def all_pids() -> list[int]:
-    """Every process that ``/proc`` shows."""
+    """Return every process that ``/proc`` shows."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def describe(pid: int) -> Process | None:
-    """The process ``pid``; None if there is none."""
+    """Return the process ``pid``; None if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read().decode(errors="replace")
@@ -362,7 +365,7 @@ def describe(pid: int) -> Process | None:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """Of ``/proc/<pid>/stat`` from the third field, the state, on; the second, a name, may hold blanks and brackets."""
+    """Return the fields of ``/proc/<pid>/stat`` from the state on; the name before it may hold blanks and brackets."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].decode().split()
 
@@ -375,7 +378,7 @@ def _threads(pid: int) -> int:
 
 
 def process_start_time(pid: int) -> int | None:
-    """Clock ticks after boot at which ``pid`` started; None if there is no such process."""
+    """Return the clock ticks after boot at which ``pid`` started; None if there is no such process."""
     try:
         return int(_stat_fields(pid)[19])
     except (*_GONE, PermissionError):
@@ -383,7 +386,7 @@ def process_start_time(pid: int) -> int | None:
 
 
 def line(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...]:
-    """That process, its parent and so on, ``most`` in all: pid and start of each that is there and can be seen."""
+    """Return that process, its parent and so on, ``most`` in all: pid and start of each that is there and visible."""
     found = [(pid, start)]
     while len(found) < most:
         child, born = found[-1]
@@ -400,12 +403,12 @@ def line(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...]:
 
 
 def boot() -> str:
-    """Which start of this machine it is (``random(4)``: ``boot_id``). No process outlives it."""
+    """Return the identity of this start of the machine (``random(4)``: ``boot_id``). No process outlives it."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def alive(pid: int, start: int) -> bool:
-    """Whether the very process that started then still runs. A zombie does not, unless threads of it do."""
+    """Tell whether the very process that started then still runs. A zombie does not, unless threads of it do."""
     try:
         fields = _stat_fields(pid)
     except (*_GONE, PermissionError):
@@ -415,9 +418,9 @@ def alive(pid: int, start: int) -> bool:
 
 @contextmanager
 def meant(pid: int, start: int) -> Iterator[int | None]:
-    """A pidfd of the very process that started then, None if that has ended. Raises :class:`OSError`.
+    """Yield a pidfd of the very process that started then, None if that has ended. Raises :class:`OSError`.
 
-    Who has the pid is asked after the descriptor is there: whoever had it before and has it then is the one it means.
+    The pid's owner is checked after the descriptor is open: a process that had it before and has it then is the one.
     """
     try:
         descriptor = os.pidfd_open(pid)
@@ -431,13 +434,16 @@ def meant(pid: int, start: int) -> Iterator[int | None]:
 
 
 def marked(name: str, value: str, pids: Iterable[int] | None = None) -> tuple[Process, ...]:
-    """Processes that were started with ``name=value`` in their environment, as far as we may read it."""
+    """Return the processes that were started with ``name=value`` in their environment, as far as we may read it."""
     entry = b"\0" + f"{name}={value}".encode() + b"\0"
     return _select(lambda pid: entry in b"\0" + _environment(pid) + b"\0", pids)
 
 
 def _environment(pid: int) -> bytes:
-    """Empty for a moment while a process replaces its program: then it is read again, for at most 10 ms."""
+    """Read a process's environment.
+
+    It is empty while the process replaces its program: then retried, for at most 10 ms.
+    """
     for _ in range(20):
         with open(f"/proc/{pid}/environ", "rb") as file:
             text = file.read()
@@ -448,7 +454,7 @@ def _environment(pid: int) -> bytes:
 
 
 def _replaces_program(pid: int) -> bool:
-    """Whether it is inside execve(2): alive, with a memory of its own, but no place for an environment yet."""
+    """Tell whether it is inside execve(2): alive, with a memory of its own, but no place for an environment yet."""
     fields = _stat_fields(pid)
     return fields[48] == "0" and fields[0] not in "ZX" and not int(fields[6]) & _KERNEL_THREAD
 

@@ -23,11 +23,11 @@ FAILED = 70
 STUCK_SECONDS = 20
 """An event loop that has not moved for so long is given up: less than the kubelet gives a container to start."""
 STOP_SECONDS = 10
-"""What the tasks may take to end; a pod is killed 30 s after it was told to."""
+"""Seconds for the tasks to end; a pod is killed 30 s after it was asked to end."""
 
 
 class _Pulse:
-    """Whether the event loop moves. Time of its own thread is counted, not the clock: a machine may be suspended."""
+    """The pulse of the event loop. Time of its own thread is counted, not the clock: a machine may be suspended."""
 
     def __init__(self) -> None:
         self.missed = 0
@@ -35,7 +35,7 @@ class _Pulse:
         self.started = False
 
     async def beat(self) -> None:
-        """In the loop that is watched."""
+        """Beat, in the loop that is watched."""
         self.missed, self.started = 0, True
         threading.Thread(target=self.watch, name="watchdog", daemon=True).start()
         while True:
@@ -43,7 +43,7 @@ class _Pulse:
             await asyncio.sleep(0.5)
 
     def watch(self) -> None:
-        """In a thread of its own."""
+        """Watch the beats, in a thread of its own."""
         while self.missed < STUCK_SECONDS:
             time.sleep(1)
             self.missed += 1
@@ -59,7 +59,7 @@ async def supervise(tasks: Mapping[str, Coroutine[Any, Any, None]]) -> None:
     """Run all of ``tasks``, named, until SIGTERM or SIGINT; then cancel them, wait for them, and return.
 
     The first of them that raises or ends by itself ends the process (:func:`die`), as does an error in any other task
-    or thread that nobody handles, and an event loop that stands still.
+    or thread that is not handled, and an event loop that stands still.
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unhandled)
@@ -81,7 +81,7 @@ async def supervise(tasks: Mapping[str, Coroutine[Any, Any, None]]) -> None:
 
 
 def alive() -> str:
-    """What is wrong with this process, in plain words; empty if it is well (liveness)."""
+    """Return what is wrong with this process, in plain words; empty if it is well (liveness)."""
     if not _pulse.started:
         return "It has not started yet."
     if _pulse.missed >= STUCK_SECONDS // 2:
@@ -92,7 +92,7 @@ def alive() -> str:
 def die(why: str, error: BaseException | None = None) -> NoReturn:
     """Write down why, and end the process at once, whatever its other threads do."""
     try:
-        # standard error may be a pipe that nobody reads
+        # standard error may be a pipe that no process reads
         timer = threading.Timer(2, os._exit, (FAILED,))
         timer.daemon = True
         timer.start()
@@ -109,7 +109,7 @@ def _ended(task: asyncio.Task[None]) -> None:
 
 
 def _unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What no task handled. Messages without an error are complaints of libraries, which change nothing."""
+    """Handle what no task handled. Messages without an error are complaints of libraries, which change nothing."""
     error = context.get("exception")
     # two threads of gRPC that look at one pipe: the second finds it empty, which is no error
     if error is None or (isinstance(error, BlockingIOError) and "PollerCompletionQueue" in str(context.get("handle"))):

@@ -15,7 +15,7 @@ INTRUDER, TWO_OWNERS, ONE_OWNER = "GpuIntruder", "GpuHasTwoOwners", "GpuHasOneOw
 
 
 class Publisher:
-    """``written`` is called after each write."""
+    """The writer of this node's records and Events. ``written`` is called after each write."""
 
     def __init__(
         self, kube: Kube, recorder: Recorder, inventory: Inventory, written: Callable[[], None] = lambda: None
@@ -26,10 +26,10 @@ class Publisher:
         self._written = written
 
     async def attached(self, pod: PodRef, attached: Attached) -> Mapping[str, Any] | None:
-        """Write ``attached``; the pod as it is now, None if it was not written. Raises :class:`KubeError`.
+        """Write ``attached``; return the pod as it is now, None if it was not written. Raises :class:`KubeError`.
 
-        Not written means that the pod is gone, or another one has its name, or that somebody wrote it at the same
-        moment: that write is heard of in an instant, and the next step writes this again.
+        Not written means that the pod is gone, or another one has its name, or that another client wrote it at the
+        same moment: that write is heard of in an instant, and the next step writes this again.
         """
         body = {"metadata": {"uid": pod.uid, "annotations": {ATTACHED: encode(attached)}}}
         try:
@@ -40,14 +40,14 @@ class Publisher:
         return after
 
     async def fetch(self, namespace: str, name: str) -> Mapping[str, Any] | None:
-        """The pod as it is now; None if there is none. Raises :class:`KubeError`."""
+        """Return the pod as it is now; None if there is none. Raises :class:`KubeError`."""
         try:
             return await self._kube.get(paths.pod(namespace, name))
         except NotFound:
             return None
 
     def about_pod(self, pod: PodRef, reason: str, message: str, kind: Literal["Normal", "Warning"] = "Warning") -> None:
-        """An Event of that pod; returns at once."""
+        """Publish an Event of that pod; returns at once."""
         about = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -56,7 +56,7 @@ class Publisher:
         self._recorder.event(about, kind, reason, message)
 
     def about_node(self, reason: str, message: str, kind: Literal["Normal", "Warning"] = "Warning") -> bool:
-        """An Event of this node; returns at once. False while the node is not known: nobody was told."""
+        """Publish an Event of this node; returns at once. False while the node is not known: none was published."""
         node = self._inventory.node
         if node is None:
             return False

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """What counts of a pod of this node."""
+    """The relevant facts of a pod of this node."""
 
     ref: PodRef
     created: str = ""
@@ -41,23 +41,23 @@ class PodView:
     """Bytes of GPU memory that the user wants each share to have, and no more."""
     version: str = ""
     problem: str = ""
-    """Why ``allocated`` cannot be read: then nothing is changed."""
+    """Reason why ``allocated`` cannot be read: then nothing is changed."""
 
 
 def holds(attached: Attached | None) -> bool:
-    """Whether anything is attached or draining."""
+    """Tell whether anything is attached or draining."""
     return attached is not None and bool(attached.shares or attached.draining)
 
 
 def uuids(attached: Attached | None) -> frozenset[str]:
-    """Of all GPUs that it names as attached or draining."""
+    """Return the uuids of all GPUs that it names as attached or draining."""
     if attached is None:
         return frozenset()
     return frozenset({share.uuid for share in attached.shares} | {item.uuid for item in attached.draining})
 
 
 def without(attached: Attached | None, foreign: Collection[str]) -> Attached | None:
-    """What counts of it on a node that never had the ``foreign`` GPUs."""
+    """Return the part of it that counts on a node that never had the ``foreign`` GPUs."""
     if attached is None or not foreign:
         return attached
     return replace(
@@ -68,7 +68,7 @@ def without(attached: Attached | None, foreign: Collection[str]) -> Attached | N
 
 
 def read(pod: Mapping[str, Any]) -> PodView:
-    """Of a Pod's JSON; odd input counts as absent, except an ``allocated`` that cannot be read."""
+    """Read a Pod's JSON; odd input counts as absent, except an ``allocated`` that cannot be read."""
     slots = frozenset(objects.slots(pod))
     allocated, problem = _decoded(pod, ALLOCATED, decode_allocated)
     attached, _ = _decoded(pod, ATTACHED, decode_attached)

@@ -1,4 +1,4 @@
-"""What a pod is told of the node and of its own GPUs."""
+"""Samples for a pod: figures of the node and of the pod's own GPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FRESH = {"sample": 0.5, "details": 2.0, "totals": 2.0}
 
 
 class Samples:
-    """Answers of the pods' sockets."""
+    """The answers of the pods' sockets."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Samples:
         self._before: dict[str, pretended_load.Reading] = {}
 
     async def answer(self, uid: str, what: str) -> Mapping[str, Any]:
-        """``node``: this node, its GPUs, the pod's shares; ``sample``: load and users of that pod's GPUs.
+        """Answer a pod's question. ``node``: this node, its GPUs, the pod's shares.
 
-        ``details``: limits, rates and memory by process of the same; ``totals``: what of the node is free, and how
-        many wait for it. Nothing tells who the others are.
+        ``sample``: load and users of that pod's GPUs; ``details``: limits, rates and memory by process of the same;
+        ``totals``: what of the node is free, and how many wait for it. Nothing identifies other pods.
         """
         if what == "node":
             gpus = [gpu.to_json() for gpu in self._inventory.gpus]
@@ -92,7 +92,7 @@ class Samples:
         return {"gpus": {uuid: named(readings[uuid], told[uuid]).to_json() for uuid in sorted(mine & readings.keys())}}
 
     async def _look(self, member: Member) -> tuple[frozenset[str], Mapping[str, tuple[proc.Process, ...]]]:
-        """Uuids of the GPUs that the pod has or gives back, and which of its processes have them open."""
+        """Return the uuids of the GPUs that the pod has or gives back, and its processes that have them open."""
         mine = frozenset(member.holding.has) | frozenset(member.holding.drains)
         gpus = [gpu for uuid, gpu in self._inventory.seen.items() if uuid in mine]
         return mine, await asyncio.to_thread(_seen, gpus, member.guard) if member.guard and gpus else {}

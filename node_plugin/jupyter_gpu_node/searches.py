@@ -21,17 +21,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Pod:
-    """What is known of one, held still for it or not."""
+    """The search of one pod, held still for it or not."""
 
     search: Search | None = None
     sight: Sight = field(default_factory=Sight)
     task: asyncio.Task[None] | None = None
     wake: set[Callable[[], None]] = field(default_factory=set)
-    """Who waits for the next one."""
+    """Callbacks that wait for the next search."""
 
 
 class Searches:
-    """Of one node. Nobody waits here: who asks is called when there is an answer, and asks again."""
+    """The searches of one node. No call waits: the caller is called back when there is an answer, and asks again."""
 
     def __init__(self, eyes: Eyes, clock: Callable[[], float] = time.monotonic) -> None:
         self._eyes = eyes
@@ -47,7 +47,7 @@ class Searches:
         wake: Callable[[], None],
         group: Path | None = None,
     ) -> Sight | None:
-        """What a search for ``uuids`` found that began at ``since`` or later; None: not yet, ``wake`` will be called.
+        """Return the result of a search for ``uuids`` begun at ``since`` or later; None: ``wake`` will be called.
 
         The next one is for all ``gpus``, so that it is an answer for others as well. ``group``: that of the pod, if it
         is to be held still; then it is searched for hidden descriptors, too.
@@ -62,13 +62,13 @@ class Searches:
         return None
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
+        """Forget a pod that is gone."""
         for key in [key for key in self._pods if key[0] == uid]:
             if task := self._pods.pop(key).task:
                 task.cancel()
 
     def _tidy(self) -> None:
-        """Nobody tells of the end of a pod without a slot."""
+        """Forget old searches: the end of a pod without a slot is not reported."""
         now = self._clock()
         for key, pod in list(self._pods.items()):
             if pod.task is None and pod.search and now - pod.search.ended > KEPT:
@@ -83,7 +83,7 @@ class Searches:
             pod.sight = await self._eyes.search(uid, gpus, group)
             pod.search = Search(began, self._clock(), pod.sight.looked)
             _log.info("Pod %s has very many files open: to search it took %.1f s.", uid, self._clock() - began)
-        except OSError as error:  # whoever waits asks again
+        except OSError as error:  # the waiting callers ask again
             _log.warning("Pod %s cannot be searched: %s", uid, error)
             await asyncio.sleep(LEAST_REST)
         finally:

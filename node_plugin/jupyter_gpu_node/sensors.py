@@ -1,4 +1,4 @@
-"""What the sensors of a simulated GPU say, by how busy it is; pure. A real GPU has its own (:mod:`.nvml`)."""
+"""Simulated sensor values of a GPU, by how busy it is; pure. A real GPU has its own (:mod:`.nvml`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpu.model.view import GpuLoad
 
-if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+if TYPE_CHECKING:  # loaded at the first question, not when a server starts
     from jupyter_gpu.model.details import ProcessUse, Rates, Reading
 
 SLOWDOWN = 90
@@ -21,13 +21,13 @@ _PCIE, _NVLINK = 12_000_000_000, 180_000_000_000
 
 
 def load(busy: float, memory: int) -> GpuLoad:
-    """Of a GPU that is ``busy`` (0–1) with so many bytes in use."""
+    """Return the load of a GPU that is ``busy`` (0–1) with ``memory`` bytes in use."""
     temperature, power = round(_IDLE_CELSIUS + _MORE_CELSIUS * busy), round(_IDLE_WATTS + _MORE_WATTS * busy, 1)
     return GpuLoad(100 * busy, memory, temperature, power)
 
 
 def reading(busy: float, uses: Iterable[ProcessUse], *, linked: bool) -> Reading:
-    """Of the same; ``linked``: whether it has an NVLink."""
+    """Return the reading of a GPU that is ``busy`` (0–1); ``linked``: whether it has an NVLink."""
     from jupyter_gpu.model.details import Reading
 
     return Reading(SLOWDOWN, POWER_LIMIT, _rates(_PCIE * busy), _rates(_NVLINK * busy) if linked else None, tuple(uses))

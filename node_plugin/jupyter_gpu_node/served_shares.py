@@ -1,7 +1,7 @@
-"""What the arbiter of this node served last, so that programs go on if the API server is away when the plugin starts.
+"""Record of the shares last served here, so that programs go on if the API server is away when the plugin starts.
 
-It is written before a device is opened, and rules stay as they are until the API server is heard: whoever is not in it
-had been given nothing, or had lost it, and waits.
+It is written before a device is opened, and rules stay as they are until the API server is heard: a pod that is not in
+it had been given nothing, or had lost it, and waits.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .shares.protocol import NO_LIMIT
 
 MAX_BYTES = 4 * 2**20
 Served = Mapping[str, Mapping[str, Terms]]
-"""By GPU and pod."""
+"""Terms by GPU and pod."""
 _log = logging.getLogger(__name__)
 _milli = strict.integer(1, MILLI_PER_GPU)
 _limit = strict.integer(0, min(NO_LIMIT - 1, strict.MAX_GENERATION))
 
 
 def load(path: Path, boot: str) -> Served:
-    """Nothing where there is no file, or none that can be used, which is put aside; or it is of another ``boot``."""
+    """Return the record; nothing if there is no file, or it is of another ``boot``, or it is bad and put aside."""
     try:
         with path.open("rb") as file:
             return parse(file.read(MAX_BYTES + 1), boot)
@@ -52,13 +52,13 @@ def save(path: Path, served: Served, boot: str) -> None:
 
 
 def serialize(served: Served, boot: str) -> bytes:
-    """Text of the file."""
+    """Return the text of the file."""
     gpus = {gpu: {pod: _plain(terms) for pod, terms in pods.items()} for gpu, pods in served.items()}
     return strict.dumps({"version": 1, "boot": boot, "gpus": gpus}).encode()
 
 
 def parse(text: bytes, boot: str) -> Served:
-    """From the text of the file. Raises :class:`ValueError`; so nothing is served that could not have been."""
+    """Parse the text of the file. Raises :class:`ValueError`; so nothing is served that could not have been."""
     body = strict.an_object(strict.loads(text, MAX_BYTES), "What was served")
     strict.required(body, "version", strict.integer(1, 1))
     if strict.required(body, "boot", strict.text(64)) != boot:

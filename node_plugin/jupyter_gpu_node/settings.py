@@ -23,12 +23,12 @@ SLOT = "jupyter-gpu.io/slot"
 
 
 def _told(_value: Any, key: str) -> str:
-    """These differ from node to node, and the file is the same on all."""
+    """Refuse a value that differs from node to node: the file is the same on all."""
     raise strict.FieldError(f"{key!r} cannot be set: it comes from the environment of the pod.", key)
 
 
 def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
-    """The settings for this node; raises :class:`~jupyter_gpu.settings_file.SettingsError`."""
+    """Load the settings for this node; raises :class:`~jupyter_gpu.settings_file.SettingsError`."""
     settings = settings_file.read(path, Settings) if path else Settings()
     node = environment.get("NODE_NAME", "")
     if not node:
@@ -47,7 +47,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNode:
-    """What is different on one node."""
+    """The differences of one node."""
 
     count: int | None = bounded(None, least=0, most=24)
     first_minor: int | None = bounded(None, least=40, most=63)
@@ -58,14 +58,14 @@ class Simulated:
     """Simulated GPUs instead of real ones: virtual consoles of the kernel."""
 
     count: int = bounded(0, least=0, most=24)
-    """How many on each node."""
+    """Number on each node."""
     first_minor: int = bounded(40, least=40, most=63)
     """Minor number of the first one. Nodes that share a machine need numbers of their own."""
     nodes: Mapping[str, SimulatedNode] = field(default_factory=dict)
-    """By the name of the node, what is different there."""
+    """Differences by name of the node."""
 
     def on(self, node: str) -> tuple[int, int]:
-        """Number of simulated GPUs and first minor number of that node; raises :class:`ValueError`."""
+        """Return the number of simulated GPUs and first minor number of that node; raises :class:`ValueError`."""
         own = self.nodes.get(node, SimulatedNode())
         count = self.count if own.count is None else own.count
         first = self.first_minor if own.first_minor is None else own.first_minor
@@ -85,15 +85,15 @@ class Driver:
     root: Path = Path("/")
     """Directory on the host below which the driver lies; ``/run/nvidia/driver`` with the GPU operator's driver."""
     seen: Path = Path("/")
-    """Where this process sees that directory."""
+    """Path at which this process sees that directory."""
     target: Path = Path("/usr/local/nvidia")
-    """Where a container sees the driver: libraries in ``lib64``, programs in ``bin``."""
+    """Path at which a container sees the driver: libraries in ``lib64``, programs in ``bin``."""
     library_path: str = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"
     """``LD_LIBRARY_PATH`` of the container, instead of the image's; the pod's own ``env`` wins. Empty: not set."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """More environment variables of every container with a slot."""
     devices: Path = Path("/dev")
-    """Where this process sees the host's ``/dev``."""
+    """Path at which this process sees the host's ``/dev``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,14 @@ class Settings:
     run: Path = Path("/run/jupyter-gpu")
     """Directory of the pods' sockets, at the same path on the host and here."""
     pins: Path = Path("/sys/fs/bpf/jupyter-gpu")
-    """Where programs are pinned (bpffs)."""
+    """Directory in which programs are pinned (bpffs)."""
     simulated: Simulated | None = None
     """None: the node's real GPUs."""
     managed: Managed = field(default_factory=Managed)
-    """Which of them are ours; the others are left to whoever gives them away."""
+    """Choice of the GPUs that are ours; the others are left to other plugins."""
     driver: Driver = field(default_factory=Driver)
     cgroup: Path | None = None
-    """Where this process sees the host's ``/sys/fs/cgroup``; None: where the kernel says."""
+    """Path at which this process sees the host's ``/sys/fs/cgroup``; None: where the kernel says."""
     system_holders: tuple[str, ...] = ("nvidia-persiste", "nv-hostengine", "nv-fabricmanage")
     """Names of programs outside every pod that may have GPUs open, as the kernel cuts them (15 characters)."""
     system_namespaces: tuple[str, ...] = ("kube-system", "gpu-operator", "nvidia-gpu-operator")
@@ -127,21 +127,21 @@ class Settings:
     """Labels (``key=value``) of pods of any namespace that may have GPUs open, if they are masters of the node anyhow
     (:mod:`.known_pods`)."""
     audit_seconds: float = bounded(5.0, least=0, most=3600)
-    """Time between two looks at who has GPUs open; 0: never."""
+    """Time between two looks for processes that have GPUs open; 0: never."""
     open_seconds: float = bounded(5.0, least=0, most=3600)
-    """Time between two looks at which of its GPUs a pod has open; 0: never. What two looks in a row find is told."""
+    """Time between two looks at which of its GPUs a pod has open; 0: never. What two looks in a row find counts."""
     inventory_seconds: float = bounded(10.0, least=0.1, most=3600)
     """Time between two looks at the GPUs."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)
     """Time between two comparisons of all slots with the kubelet and the API server."""
     shares: ShareSettings = field(default_factory=ShareSettings, metadata={"read": share_rules.read})
-    """Of time sharing."""
+    """Settings of time sharing."""
     port: int = bounded(8081, least=0, most=65535)
     """TCP port of metrics and probes; 0: one that is free."""
     metrics: bool = True
-    """Whether metrics are served on it, to whoever reaches it."""
+    """Whether metrics are served on it, to any client that reaches it."""
     kubeconfig: Path | None = None
-    """How to reach the API server; None: as a pod does."""
+    """Configuration for reaching the API server; None: as a pod does."""
     node: str = checked(_told, "")
     """Name of this node."""
     namespace: str = checked(_told, "")
@@ -166,47 +166,47 @@ class Settings:
 
     @property
     def kubelet_socket(self) -> Path:
-        """Where plugins register."""
+        """Socket at which plugins register."""
         return self.plugins / "kubelet.sock"
 
     @property
     def plugin_socket(self) -> Path:
-        """Where the kubelet reaches this plugin."""
+        """Socket at which the kubelet reaches this plugin."""
         return self.plugins / "jupyter-gpu-slot.sock"
 
     @property
     def kubelet_checkpoint(self) -> Path:
-        """The kubelet's own record of who has which device."""
+        """The kubelet's own record of devices and their owners."""
         return self.plugins / "kubelet_internal_checkpoint"
 
     @property
     def pod_resources_socket(self) -> Path:
-        """Where the kubelet says who has which device."""
+        """Socket at which the kubelet lists the holders of devices."""
         return self.kubelet / "pod-resources" / "kubelet.sock"
 
     @property
     def record(self) -> Path:
-        """The node plugin's own record of who has which slot."""
+        """The node plugin's own record of slots and their owners."""
         return self.state / "slots.json"
 
     @property
     def offences(self) -> Path:
-        """Who was stopped on a shared GPU, and whose share was taken away."""
+        """File of the pods stopped on shared GPUs, and of the shares taken away."""
         return self.state / "offences.json"
 
     @property
     def pins_note(self) -> Path:
-        """Where the pins are; it is as short-lived as they."""
+        """File that says where the pins are; it is as short-lived as they."""
         return self.run / "pins.json"
 
     @property
     def own_gpus(self) -> Path:
-        """Which GPUs this node ever had."""
+        """File of the GPUs that this node ever had."""
         return self.state / "gpus.json"
 
     @property
     def served(self) -> Path:
-        """Which shares the arbiter served last."""
+        """File of the shares that the arbiter served last."""
         return self.state / "served.json"
 
     @property
@@ -225,5 +225,5 @@ class Settings:
         return slots.names(self.slots)
 
     def slot_directory(self, slot: str) -> Path:
-        """On the host, what the container with that slot sees as ``/run/jupyter-gpu``."""
+        """Return the host's directory that the container with that slot sees as ``/run/jupyter-gpu``."""
         return self.run / "slots" / slot

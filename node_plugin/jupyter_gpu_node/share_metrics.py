@@ -23,7 +23,7 @@ _WAITED = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one share."""
+    """The figures of one share."""
 
     pod: PodRef
     share: ShareUse
@@ -31,15 +31,15 @@ class Figures:
 
 
 class ShareMetrics:
-    """Totals never fall: what an account gives back is not counted twice."""
+    """The metrics of shares. Totals never fall: what an account gives back is not counted twice."""
 
     def __init__(self) -> None:
         self.source: Callable[[], Iterable[Figures]] = tuple
-        """Tells the shares that are served now."""
+        """Function that returns the figures of the shares that are served now."""
         self._most: dict[tuple[str, str, str], int] = {}
 
     def collect(self) -> Iterator[Metric]:
-        """As they are now."""
+        """Yield the present figures."""
         found = tuple(self.source())
         known = {(one.pod.uid, one.share.uuid) for one in found}
         self._most = {key: value for key, value in self._most.items() if key[:2] in known}

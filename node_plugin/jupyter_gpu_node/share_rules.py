@@ -1,7 +1,7 @@
-"""What holds for the time shares of one GPU, by what was set (:mod:`.share_settings`). Pure.
+"""Rules for the time shares of one GPU, from the settings (:mod:`.share_settings`). Pure.
 
-The settings of one GPU are those for all, then those of its node, then its own, key by key. Whatever can come together
-is checked at the start.
+The settings of one GPU are those for all, then those of its node, then its own, key by key. Every combination that can
+occur is checked at the start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_ENTRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Of one GPU."""
+    """The rules of one GPU."""
 
     timing: Timing = field(default_factory=Timing)
     elastic: Elastic | None = field(default_factory=Elastic)
@@ -35,12 +35,12 @@ class Rules:
 
 
 def of(settings: ShareSettings, node: str, gpu: str) -> Rules:
-    """Read what holds for that GPU."""
+    """Return the rules for that GPU."""
     return _rules([settings.base, settings.nodes.get(node, {}), settings.gpus.get(gpu, {})], "shares")
 
 
 def read(value: Any, key: str) -> ShareSettings:
-    """From the settings file; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    """Read the settings file; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
     body = strict.an_object(value, repr(key))
     _known(body, ("enforce", "partMemory", *SECTIONS, "nodes", "gpus"), key)
     found = ShareSettings(

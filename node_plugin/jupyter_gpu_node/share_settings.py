@@ -10,14 +10,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 Layer = Mapping[str, Mapping[str, Any]]
-"""By section what is different."""
+"""Differences by section."""
 
 
 class ShareSettings(NamedTuple):
     """All that was set about time sharing."""
 
     enforce: bool = True
-    """False: containers that are created from now on get no gate."""
+    """Whether containers that are created from now on get the gate."""
     part_memory: bool = False
     """A share never gets more of a GPU's memory than of its time, whatever its user asks for."""
     base: Layer = MappingProxyType({})

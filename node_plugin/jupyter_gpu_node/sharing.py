@@ -1,7 +1,7 @@
 """Time shares of this node's GPUs: the arbiter's server and the bouncer, fed from what the agent has in its hands.
 
-:meth:`Sharing.update` makes it so, from all pods at once: whoever opens a GPU has it called before, so that everybody
-else's terms are those of the pods' holdings by then. What cannot be made for one pod is that pod's problem alone. Until
+:meth:`Sharing.update` makes it so, from all pods at once: a step that opens a GPU calls it before, so that all other
+pods' terms are those of their holdings by then. What cannot be made for one pod is that pod's problem alone. Until
 the pods of this node are known what an earlier process served is served again, if the API server keeps us waiting for
 long; till then programs wait, and nothing is forgotten that an earlier process kept.
 """
@@ -43,14 +43,14 @@ T = TypeVar("T")
 Shown = tuple[tuple[str, ...], frozenset[str]]
 """Slots of a pod, and the GPUs whose shares they show."""
 Shares = Mapping[str, Mapping[str, Placed]]
-"""By GPU and pod."""
+"""Shares by GPU and pod."""
 _log = logging.getLogger(__name__)
 
 
 class Sharing:
-    """Of one node. ``members`` tells its pods; ``servers`` the Jupyter servers; ``reader`` who uses what.
+    """The time shares of one node. ``members`` returns its pods; ``servers`` the Jupyter servers; ``reader`` GPU use.
 
-    ``gated``: the slots whose containers have the gate. ``heard``: whether the API server has told of all pods.
+    ``gated``: the slots whose containers have the gate. ``heard``: whether the API server has reported all pods.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class Sharing:
         return bool(self._served)
 
     async def begin(self) -> None:
-        """The slots of this node's pods are known: serve them, and let run whoever was stopped.
+        """Serve the slots of this node's pods, which are known now, and let stopped processes run.
 
-        Again, now that the pods are known, too, if an earlier process told only what it served.
+        Called again once the pods are known, too, if an earlier process recorded only what it served.
         """
         if not self._begun.is_set():
             self.taken.restoring = True
@@ -124,7 +124,7 @@ class Sharing:
         self.changed()
 
     async def run(self) -> None:
-        """Until cancelled: whatever failed, or changed without a step of a pod, is done here."""
+        """Repeat until cancelled what failed, or what changed without a step of a pod."""
         await self._begun.wait()
         told: Mapping[str, str] = {}
         while True:
@@ -144,7 +144,7 @@ class Sharing:
                 await asyncio.sleep(RETRY)
 
     async def close(self) -> None:
-        """End: whoever is stopped runs again, and what banks hold is written down."""
+        """End: stopped processes run again, and what banks hold is written down."""
         if self._begun.is_set():
             await self._bouncer.close()
         await self.server.close()
@@ -153,10 +153,10 @@ class Sharing:
     # -- what the agent asks -------------------------------------------------------------------------------------------
 
     async def update(self, uid: str = "") -> None:
-        """Have served what all pods have in their hands now.
+        """Serve what all pods have in their hands now.
 
-        Raises :class:`OSError` if nobody can be served, or not that pod. Whoever opens a GPU waits until it is known
-        what everybody has.
+        Raises :class:`OSError` if no pod can be served, or not that pod. A step that opens a GPU waits until all
+        holdings are known.
         """
         try:
             async with asyncio.timeout(DEADLINE):
@@ -170,11 +170,11 @@ class Sharing:
             raise OSError(problem)
 
     def changed(self) -> None:
-        """Something is other than before, and nobody waits for what follows from it."""
+        """Note that something changed whose consequences no caller waits for."""
         self._again.set()
 
     async def serve(self, slot: str, uid: str) -> None:
-        """That slot is that pod's: its container finds the shares there. Raises :class:`OSError`."""
+        """Note that the slot is that pod's: its container finds the shares there. Raises :class:`OSError`."""
         for other, known in list(self._slots.items()):
             if slot in known and other != uid:
                 self._slots[other] = tuple(one for one in known if one != slot)
@@ -184,25 +184,25 @@ class Sharing:
             await self.update(uid)
 
     def knows(self, uid: str) -> bool:
-        """Whether any slot of that pod is known."""
+        """Tell whether any slot of that pod is known."""
         return bool(self._slots.get(uid))
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
+        """Forget a pod that is gone."""
         for known in (self._slots, self._shown, self._problems):
             known.pop(uid, None)
         self.taken.forget(uid)
         self.changed()
 
-    # -- what is told --------------------------------------------------------------------------------------------------
+    # -- what is reported ----------------------------------------------------------------------------------------------
 
     async def answer(self, uid: str) -> Mapping[str, Any]:
-        """For the pod: why its shares are not enforced, empty if they are, and which were taken away."""
+        """Return for the pod why its shares are not enforced, empty if they are, and which were taken away."""
         problem = "" if self._has_gate(uid) else await asyncio.to_thread(self._why_not)
         return {"problem": problem, "taken": self.taken.of(uid)}
 
     def figures(self) -> Iterator[Figures]:
-        """Of all shares that are served, whole GPUs too."""
+        """Yield the figures of all shares that are served, whole GPUs too."""
         for gpu, pods in self._wanted().items():
             for uid in pods:
                 member = self._members().get(uid)
@@ -217,7 +217,7 @@ class Sharing:
         return any(slot in self._gated() for slot in self._slots.get(uid, ()))
 
     def _why_not(self) -> str:
-        """Blocks."""
+        """Return why shares are not enforced. Blocks."""
         if not self._settings.shares.enforce:
             return "the administrator of the cluster has switched it off"
         if self._installed.problem:
@@ -308,7 +308,7 @@ class Sharing:
     async def _try(
         self, problems: dict[str, str], uid: str, work: Callable[P, None], *args: P.args, **_: P.kwargs
     ) -> bool:
-        """Whether it could be done for that pod."""
+        """Do work for that pod, and tell whether it could be done."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, functools.partial(work, *args))
         except OSError as error:
@@ -317,7 +317,7 @@ class Sharing:
         return True
 
     def _changed(self, wanted: Shares, slots: Mapping[str, tuple[str, ...]]) -> Mapping[str, Shown]:
-        """By pod, what its slots are to show if that is not what they do."""
+        """Return, by pod, what its slots are to show if that is not what they show now."""
         found = {
             uid: (names, frozenset(gpu for gpu, by_pod in wanted.items() if uid in by_pod))
             for uid, names in slots.items()
@@ -326,7 +326,7 @@ class Sharing:
         return {uid: shown for uid, shown in found.items() if self._shown.get(uid) != shown}
 
     def _only_more(self, uid: str, names: tuple[str, ...], gpus: frozenset[str]) -> bool:
-        """Whether nothing that its slots show is to go."""
+        """Tell whether nothing that its slots show is to go."""
         before, seen = self._shown.get(uid, ((), frozenset()))
         return before == names and seen <= gpus
 
@@ -339,12 +339,12 @@ class Sharing:
     # -- for the bouncer -----------------------------------------------------------------------------------------------
 
     def _take_away(self, gpu: str, uid: str, reason: str) -> None:
-        """The pod's next step closes that GPU for it, and ends its processes on it."""
+        """Have the pod's next step close that GPU for it, and end its processes on it."""
         self.taken.add(gpu, uid, reason)
         self.changed()
 
     def _pod_of(self, pid: int) -> str | None:
-        """Whose that process is; nobody's that was started without the gate: it cannot keep to turns."""
+        """Return the pod of a process; None for one without the gate: it cannot keep to turns."""
         uid = places.pod_of(pid)
         return uid if uid and self._has_gate(uid) else None
 
@@ -353,13 +353,13 @@ class Sharing:
 
 
 def _heard(done: asyncio.Future[None]) -> None:
-    """It may end after our patience: then nobody else asks for its error."""
+    """Retrieve the error of work that ended after our patience: no other caller does."""
     if not done.cancelled():
         done.exception()
 
 
 def _pods(wanted: Shares, more: Iterable[Place], less: Collection[Place]) -> Mapping[str, set[str]]:
-    """By GPU the pods that the bouncer looks after."""
+    """Return, by GPU, the pods that the bouncer looks after."""
     found: dict[str, set[str]] = {}
     for gpu, uid in (*((gpu, uid) for gpu, by_pod in wanted.items() for uid in by_pod), *more):
         if (gpu, uid) not in less:

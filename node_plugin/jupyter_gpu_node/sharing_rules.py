@@ -1,8 +1,8 @@
-"""From what pods have in their hands to the shares that the arbiter of this node serves. Pure.
+"""Shares that the arbiter of this node serves, from the pods' holdings. Pure.
 
-Whoever may have a GPU open has a share of it, whole GPUs included, as a gate without a server waits. A GPU that drains
-counts until it is proven closed, and its programs keep their turns until then, so that they can end in order. Only a
-share that was taken away is not served any more, wherever its processes are.
+A pod that may have a GPU open has a share of it, whole GPUs included, as a gate without a server waits. A GPU that
+drains counts until it is proven closed, and its programs keep their turns until then, so that they can end in order.
+Only a share that was taken away is not served any more, wherever its processes are.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Taken:
 
     reason: str
     generation: int | None = None
-    """Of the decision that gave it; None: as it was recorded last."""
+    """Generation of the decision that gave it; None: the one recorded last."""
     milli: int | None = None
-    """That it had; None: that is not known."""
+    """Milli that it had; None: not known."""
 
     def stands(self, uuid: str, allocated: Allocated | None) -> bool:
-        """Whether ``allocated`` still is the decision that it was taken from."""
+        """Tell whether ``allocated`` still is the decision that it was taken from."""
         given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
         if allocated is None or uuid not in given:
             return False
@@ -38,7 +38,7 @@ class Taken:
 
 
 def served(holdings: Mapping[str, Holding], taken: Collection[Place] = ()) -> Mapping[str, Mapping[str, int]]:
-    """By GPU and pod the milli that its programs run on; of one GPU never more than there is.
+    """Return, by GPU and pod, the milli that its programs run on; of one GPU never more than there is.
 
     ``taken``: GPU and pod of shares that were taken away. Where more is claimed than there is (only records can do
     that, rules never), what rules allow comes first, then what is recorded, then what drains; the rest waits.
@@ -66,7 +66,7 @@ def _filled(claims: Collection[tuple[int, tuple[str, str], str, int]]) -> dict[s
 
 
 def limit(milli: int, asked: int | None, memory: int | None, *, parted: bool) -> int | None:
-    """Bytes of GPU memory that a share may have; None: as much as there is.
+    """Return the bytes of GPU memory that a share may have; None: as much as there is.
 
     ``asked``: what its user wants at most; ``memory``: of the GPU, None where that is not known. ``parted``: a share
     never gets more of the memory than of the time. A whole GPU is its pod's own.

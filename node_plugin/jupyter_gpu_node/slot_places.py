@@ -1,4 +1,4 @@
-"""What a pod sees of its shares, in every container that has a slot.
+"""The view of a pod's shares, in every container that has a slot.
 
 Each slot has a directory of its own, and which slots are one pod's is known only when its containers start. The server
 works in the directory of the first; those of the others get a second name of each socket, and copies of the files.
@@ -16,18 +16,21 @@ from .shares import places
 from .shares.store import Entry, Store
 
 MAX_BYTES = 64 * 1024
-"""Of the file of a share."""
+"""Limit for the file of a share."""
 
 
 class PodStore(Store):
-    """Writes the file of a share for every container of its pod. ``others``: a pod's directories after the first."""
+    """The store that writes a share's file for every container of its pod.
+
+    ``others``: the pod's further directories.
+    """
 
     def __init__(self, state: Path, others: Callable[[str], Sequence[Path]]) -> None:
         super().__init__(state)
         self._others = others
 
     def write(self, entries: Iterable[Entry]) -> bool:
-        """Of each, the own copy and those of the pod; whether all could be written."""
+        """Write of each entry the own copy and those of the pod; return whether all could be written."""
         found = tuple(entries)
         told = (entry for entry in found if entry.public)
         more = [replace(entry, directory=other, own=False) for entry in told for other in self._others(entry.pod)]
@@ -35,9 +38,10 @@ class PodStore(Store):
 
 
 def withdraw(directories: Iterable[Path], gpus: Collection[str]) -> None:
-    """Remove what these show of shares but those of ``gpus``. Blocks; raises :class:`OSError`.
+    """Remove everything these directories show of shares but those of ``gpus``. Blocks; raises :class:`OSError`.
 
-    Before somebody else gets such a GPU: who had all of it goes on without a server while that socket is there.
+    Call it before another pod gets such a GPU: one that had all of it goes on without a server while that socket is
+    there.
     """
     names = {name for gpu in gpus for name in (places.socket_name(gpu), places.file_name(gpu))}
     for directory in directories:
@@ -60,7 +64,7 @@ def show(first: Path, others: Sequence[Path], gpus: Collection[str]) -> None:
 
 
 def clear(directory: Path) -> None:
-    """Nobody has that slot any more. Raises :class:`OSError`."""
+    """Clear the directory of a slot that no pod has any more. Raises :class:`OSError`."""
     if (directory / places.FOLDER).is_dir():
         with places.opened(directory) as folder:
             _only(folder, ())
@@ -68,14 +72,14 @@ def clear(directory: Path) -> None:
 
 
 def _only(folder: int, names: Collection[str]) -> None:
-    """Without what an earlier pod left here, or a share that is gone. Drafts of files are none of ours."""
+    """Remove the files of an earlier pod, or of a share that is gone. Drafts of files are none of ours."""
     for name in os.listdir(folder):
         if name not in names and (not names or not name.startswith(".")):
             places.discard(folder, name)
 
 
 def _linked(source: int, target: int, name: str) -> None:
-    """The same socket, also after the server made it anew."""
+    """Link the same socket, also after the server made it anew."""
     try:
         wanted = os.stat(name, dir_fd=source, follow_symlinks=False)
     except FileNotFoundError:  # it could not be made; that is tried again
@@ -92,7 +96,7 @@ def _linked(source: int, target: int, name: str) -> None:
 
 
 def _copied(source: int, target: int, name: str) -> None:
-    """Until it is written anew: a share that is at rest is not, for a while."""
+    """Copy a file until it is written anew: the file of a share at rest is not rewritten for a while."""
     with contextlib.suppress(FileNotFoundError, FileExistsError):  # it is not there yet, or written at this moment
         if name not in os.listdir(target):
             places.replace(target, name, places.read(source, name, MAX_BYTES))

@@ -31,7 +31,7 @@ class PodRef:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Claim:
-    """Who has a slot."""
+    """The owner of a slot."""
 
     slot: str
     pod: PodRef
@@ -60,27 +60,27 @@ class Held:
 
 
 class Unresolved(Exception):
-    """It is not sure who has a slot; the text says in plain words why, and what to do."""
+    """An error for a slot without a certain owner; the text says in plain words why, and what to do."""
 
 
 def names(count: int) -> tuple[str, ...]:
-    """The slots of a node; the same after every restart, and a higher count only adds some."""
+    """Return the slots of a node; the same after every restart, and a higher count only adds some."""
     return tuple(f"slot-{number:04}" for number in range(count))
 
 
 def prefer(
     available: Collection[str], must: Collection[str], size: int, known: Collection[str], used: Mapping[str, float]
 ) -> tuple[str, ...]:
-    """Which slots the kubelet should take: none that we still know somebody to have, then that of the oldest use.
+    """Return the slots that the kubelet should take: none with a known owner if possible, then those of oldest use.
 
-    So none changes hands quickly, and a kubelet that forgot who has what gives away others.
+    So none changes owners quickly, and a kubelet that forgot the owners gives away others.
     """
     free = sorted(set(available) - set(must), key=lambda slot: (slot in known, used.get(slot, 0.0), slot))
     return (*sorted(must), *free[: max(0, size - len(must))])
 
 
 def in_use(slot: str, known: Mapping[str, Claim], pods: Mapping[str, Any]) -> Claim | None:
-    """Who still has a slot that the kubelet gives away: a pod that lives. None if nobody has."""
+    """Return the claim of a living pod on a slot that the kubelet gives away; None if there is none."""
     claim = known.get(slot)
     pod = pods.get(claim.pod.uid) if claim else None
     alive = pod is not None and not objects.finished(pod) and not objects.deleting(pod)
@@ -89,7 +89,7 @@ def in_use(slot: str, known: Mapping[str, Claim], pods: Mapping[str, Any]) -> Cl
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """What the kubelet tells about one slot."""
+    """The kubelet's information about one slot."""
 
     slot: str
     uid: str
@@ -101,7 +101,7 @@ class Lead:
 
 
 def lead(slot: str, listed: Iterable[Listed], held: Iterable[Held] | None, pods: Mapping[str, Any]) -> Lead:
-    """What the kubelet tells about ``slot``; ``held`` is None where its checkpoint can't be read.
+    """Return the kubelet's information about ``slot``; ``held`` is None where its checkpoint can't be read.
 
     Raises :class:`Unresolved` where it contradicts itself or tells nothing.
     """
@@ -126,7 +126,7 @@ def lead(slot: str, listed: Iterable[Listed], held: Iterable[Held] | None, pods:
 
 
 def confirm(found: Lead, pod: Any, node: str) -> Claim:
-    """The claim, if ``pod``, as the API server tells it, is the one that the kubelet means.
+    """Return the claim, if ``pod``, as the API server has it, is the one that the kubelet means.
 
     Raises :class:`Unresolved`. Where the kubelet did not tell the uid, the pod must leave no doubt.
     """
@@ -146,7 +146,7 @@ def confirm(found: Lead, pod: Any, node: str) -> Claim:
 
 
 def agrees(claim: Claim | None, found: Lead) -> bool:
-    """Whether what we wrote down earlier is the very thing that the kubelet tells; a missing word does not agree."""
+    """Tell whether our earlier record is exactly what the kubelet says; a missing field does not agree."""
     return claim is not None and claim == Claim(
         found.slot, PodRef(found.uid, found.namespace, found.name), found.container
     )
@@ -157,19 +157,19 @@ class Reconciled:
     """All slots after a comparison of all sources."""
 
     claims: Mapping[str, Claim] = field(default_factory=dict)
-    """By slot, who has it."""
+    """Claims by slot."""
     learned: tuple[Claim, ...] = ()
-    """Those that were not known here: the plugin was dead, or lost its record."""
+    """Claims that were not known here: the plugin was dead, or lost its record."""
     orphaned: tuple[Claim, ...] = ()
-    """Those that were known here and that nobody else knows any more: what is left of them can be removed."""
+    """Claims known here alone: what is left of them can be removed."""
     unguarded: tuple[tuple[PodRef, str], ...] = ()
     """Pods and containers that run with a slot in their spec which they never got: they can get no GPU."""
     told: frozenset[str] = frozenset()
-    """Those that the kubelet says somebody has."""
+    """Slots that have owners according to the kubelet."""
     stuck: tuple[str, ...] = ()
-    """Those of them that no living pod has. Only the kubelet can free them, as it does when it admits the next pod."""
+    """Slots of these that no living pod has. Only the kubelet can free them, as it does when it admits the next pod."""
     devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By slot, devices of its container that were not known here."""
+    """Devices of containers, by slot, that were not known here."""
 
 
 def reconcile(
@@ -181,7 +181,7 @@ def reconcile(
 ) -> Reconciled:
     """Compare what is known here with PodResources, the kubelet's checkpoint and the pods of this node.
 
-    A claim stays for as long as anybody knows of it, and is learned only when everybody agrees.
+    A claim stays for as long as any source knows of it, and is learned only when all agree.
     """
     listed = tuple(listed)
     held = None if held is None else tuple(held)
@@ -214,7 +214,7 @@ def reconcile(
 
 
 def abandoned(present: Iterable[str], found: Reconciled, allocated: Mapping[str, float], now: float) -> tuple[str, ...]:
-    """Of the slots whose directories are ``present``, those that nobody has any more, nor is about to get."""
+    """Return the slots with directories in ``present`` that no pod has any more, nor is about to get."""
     return tuple(
         slot
         for slot in sorted(present)
@@ -223,14 +223,14 @@ def abandoned(present: Iterable[str], found: Reconciled, allocated: Mapping[str,
 
 
 def common(found: Sequence[frozenset[str]]) -> frozenset[str] | None:
-    """What all containers of a pod have; None where nothing is known of any."""
+    """Return what all containers of a pod have; None where nothing is known of any."""
     return frozenset.intersection(*found) if found else None
 
 
 def unrecorded(
     claims: Mapping[str, Claim], devices: Collection[str], held: Iterable[Held] | None
 ) -> Mapping[str, frozenset[str]]:
-    """By slot of which it is not in our own record, which devices its container was given, by the kubelet's."""
+    """Return the devices of containers, by slot, that are in the kubelet's record and not in our own."""
     return {
         slot: item.devices
         for item in held or ()
@@ -243,7 +243,7 @@ def unrecorded(
 def _unguarded(
     listed: Iterable[Listed], held: Iterable[Held] | None, pods: Mapping[str, Any]
 ) -> tuple[tuple[PodRef, str], ...]:
-    """Containers that have started without a slot that they ask for. PodResources leaves out init containers."""
+    """Return containers that started without the slot they ask for. PodResources leaves out init containers."""
     given = {(item.namespace, item.name, item.container) for item in listed}
     recorded = {(item.uid, item.container) for item in held or ()}
     found = []
@@ -261,7 +261,7 @@ def _unguarded(
 
 
 def running(pod: Any, *, init: bool) -> frozenset[str]:
-    """Names of the pod's containers that run, with ``init`` also of its init containers."""
+    """Return the names of the pod's containers that run, with ``init`` also of its init containers."""
     status = pod.get("status") if isinstance(pod, Mapping) else None
     names = set()
     for key in ("containerStatuses", *(("initContainerStatuses",) if init else ())):

@@ -40,13 +40,13 @@ T = TypeVar("T")
 
 
 def _now() -> int:
-    """In clock ticks after boot, as ``/proc`` tells when a process started."""
+    """Return the time in clock ticks after boot, as ``/proc`` has the start of a process."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What steps work with."""
+    """The tools of the steps."""
 
     inventory: Inventory
     pins: Pins
@@ -59,12 +59,12 @@ class Tools:
     news: PodNews
     joining: Joining
     created_with: Callable[[str], frozenset[str] | None]
-    """By uid of a pod, the paths of GPUs that its containers were created with; None: not known."""
+    """Function from a pod's uid to the paths of GPUs its containers were created with; None: not known."""
     searches: Searches
 
 
 class Steps:
-    """Takes steps. ``members`` are all pods under our care; ``rights`` tells who may have what open."""
+    """The steps of pods. ``members`` are all pods under our care; ``rights`` returns which GPUs they may have open."""
 
     def __init__(self, tools: Tools, members: Mapping[str, Member], rights: Callable[[], Rights]) -> None:
         self._tools = tools
@@ -73,7 +73,7 @@ class Steps:
         self._hands = ThreadPoolExecutor(1, thread_name_prefix="rules")
 
     async def enclose(self, member: Member) -> bool:
-        """See to it that the pod is guarded if it has a group; whether it ran unguarded until now. Under its lock."""
+        """Guard the pod if it has a group; return whether it ran unguarded until now. Under its lock."""
         if member.guard and not (member.guard.in_force() and await self._stays(member)):
             member.guard.close()
             member.guard, member.granted = None, {}
@@ -97,7 +97,7 @@ class Steps:
         return new and not member.asked and bool(member.view and member.view.runs)
 
     async def joined(self, member: Member) -> None:
-        """Raises :class:`OSError` if processes of the pod are not where its rules hold for them, or the next is not."""
+        """Check that the pod's rules hold for its processes, and will for the next one; else raise :class:`OSError`."""
         try:
             await self.do(self._tools.joining.check_pod, member.uid)
             newest = await self.do(self._tools.places.newest, member.uid)
@@ -112,7 +112,7 @@ class Steps:
             raise
 
     async def _stays(self, member: Member) -> bool:
-        """Whether the pod's group still is the one that is guarded: an empty one may be what its kubelet left behind.
+        """Tell whether the pod's group still is the guarded one: an empty one may be what its kubelet left behind.
 
         Some system calls while it is not empty: less than to have a thread do it.
         """
@@ -123,7 +123,7 @@ class Steps:
         return found is None or found == guard.group
 
     def _enclose(self, uid: str) -> tuple[GuardedPod, bool, int, bool] | None:
-        """With the start of its first process, and whether none of its processes has any GPU open."""
+        """Guard a pod; return also the start of its first process, and whether none of its processes has a GPU open."""
         inventory = self._tools.inventory
         gpus = tuple(inventory.seen.values())
         made = enclose(self._tools.pins, self._tools.places, uid, inventory.devices, gpus)
@@ -149,7 +149,7 @@ class Steps:
         self._tools.eyes.groups = {uid: one.guard.group for uid, one in self._members.items() if one.guard}
 
     async def settle(self, member: Member) -> Sight:
-        """Rules in force, and a look if something was taken away; then it is known what is so. Under its lock."""
+        """Put rules in force, look if something was taken away, and update the actual state. Under its lock."""
         faults.point("agent:seen")
         runs = member.view is not None and not member.view.finished
         devices = self._tools.created_with(member.uid) if runs else None
@@ -169,7 +169,7 @@ class Steps:
         return sight
 
     async def _apply(self, member: Member) -> tuple[GpuShare, ...]:
-        """What may be open now, and is."""
+        """Apply the device rules, and return the shares that may be open now, and are."""
         if member.guard is None:
             return ()
         inventory = self._tools.inventory
@@ -186,7 +186,7 @@ class Steps:
         if opened := set(allowed) - member.guard.allowed:
             whole = {one.uuid for one in shares if one.exclusive and not any(other.claim(one.uuid) for other in others)}
             self._rule(member, [uuid for uuid in allowed if uuid not in opened - whole])
-            try:  # whoever had more of it has less before it is opened for this pod, and its socket is there
+            try:  # a pod that had more of it has less before it is opened for this pod, and its socket is there
                 await self._tools.sharing.update(member.uid)
             except OSError:
                 self._rule(member, [uuid for uuid in allowed if uuid not in opened])
@@ -195,7 +195,7 @@ class Steps:
         return shares
 
     def _rule(self, member: Member, allowed: Collection[str]) -> None:
-        """Some system calls without I/O: on a busy machine a thread for them gets its turn later than they take."""
+        """Apply rules by some system calls without I/O: on a busy machine a thread would wait longer than they take."""
         inventory, begun = self._tools.inventory, time.perf_counter()
         assert member.guard is not None
         if member.guard.apply(allowed, inventory.seen, inventory.devices):
@@ -203,7 +203,7 @@ class Steps:
             faults.point("agent:rules")
 
     async def _end_taken(self, member: Member, sight: Sight) -> None:
-        """All processes of the pod that have a GPU open of which its share was taken away, whatever they are."""
+        """End all processes of the pod that have a GPU open of which its share was taken away, whatever they are."""
         taken = self._tools.sharing.taken.of(member.uid)
         holders = {one for uuid in taken for one in sight.holders.get(uuid, ())}
         found = [one for one in holders if one.pod == member.uid]
@@ -232,7 +232,7 @@ class Steps:
         return Sight(sight.holders, sight.hidden, proven, over=sight.over)
 
     async def record(self, member: Member) -> None:
-        """One write, if there is something to tell."""
+        """Write the state once, if there is news."""
         now = time.monotonic()
         if member.view is None or not worth_writing(member, now):
             return
@@ -246,13 +246,13 @@ class Steps:
             self._tools.metrics.attached(member.view.ref, attached)
 
     async def left(self, member: Member) -> bool:
-        """Whether anything of a pod that is gone is left on this node."""
+        """Tell whether anything of a pod that is gone is left on this node."""
         if member.attached and any(item.uuid in self._tools.inventory.seen for item in member.attached.draining):
             return True
         return member.guard is not None and await self.do(cgroup.populated, member.guard.group)
 
     async def bury(self, member: Member) -> None:
-        """Nothing of it is left but its pins."""
+        """Remove the pins of a pod of which nothing else is left."""
         if member.guard:
             member.guard.close()
         await self.do(self._tools.pins.discard, member.uid)
@@ -262,9 +262,9 @@ class Steps:
         self.share_groups()
 
     async def do(self, work: Callable[..., T], *arguments: object) -> T:
-        """Outside of the event loop, one after the other."""
+        """Do work outside of the event loop, one call after the other."""
         return await asyncio.get_running_loop().run_in_executor(self._hands, work, *arguments)
 
     def close(self) -> None:
-        """No more steps."""
+        """Take no more steps."""
         self._hands.shutdown(wait=False, cancel_futures=True)

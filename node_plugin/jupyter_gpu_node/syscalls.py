@@ -22,7 +22,7 @@ _unpack = struct.Struct("@28xH2xQ88x4I").unpack_from
 
 
 class Status(NamedTuple):
-    """What :func:`status_at` tells of a file."""
+    """The result of :func:`status_at` for a file."""
 
     mode: int
     inode: int
@@ -33,7 +33,7 @@ class Status(NamedTuple):
 
 
 def status_at(directory: int, path: bytes) -> Status | None:
-    """statx(2) of ``path`` below the open ``directory``, following links; None if there is nothing.
+    """Call statx(2) for ``path`` below the open ``directory``, following links; None if there is nothing.
 
     Takes what the kernel knows already: stat(2) would ask the server of a network or FUSE file system, which may
     never answer. Raises :class:`PermissionError` if the link may not be followed; a file that cannot tell what it is
@@ -50,7 +50,7 @@ def status_at(directory: int, path: bytes) -> Status | None:
 
 
 def same_files(first: int, second: int) -> bool:
-    """Whether two threads share their file descriptors; False also where the kernel does not tell."""
+    """Tell whether two threads share their file descriptors; False also where the kernel does not say."""
     if _KCMP is None:
         return False
     return bool(_libc.syscall(_KCMP, first, second, _KCMP_FILES, 0, 0) == 0)

@@ -14,7 +14,10 @@ TAKEN, STOPPED = "GpuShareTaken", "GpuShareStopped"
 
 
 class TakenShares:
-    """Of one node. ``members`` tells its pods; ``tell`` makes an Event of one, with a reason and a message."""
+    """The taken shares of one node.
+
+    ``members`` returns its pods; ``tell`` makes a pod's Event from reason and message.
+    """
 
     def __init__(
         self, members: Callable[[], Mapping[str, Member]], tell: Callable[[PodRef, str, str], None], metrics: Metrics
@@ -24,16 +27,16 @@ class TakenShares:
         self._metrics = metrics
         self._known: dict[Place, Taken] = {}
         self.restoring = False
-        """Whether what is added now was told by an earlier process."""
+        """Whether what is added now was recorded by an earlier process."""
 
     @property
     def known(self) -> frozenset[Place]:
-        """All, also those whose users have asked anew."""
+        """All taken shares, also those whose users have asked anew."""
         return frozenset(self._known)
 
     @property
     def standing(self) -> frozenset[Place]:
-        """Those whose users have not."""
+        """The taken shares whose users have not asked anew."""
         members = self._members()
         for place, found in self._known.items():
             self._known[place] = _dated(found, members.get(place[1]))
@@ -42,11 +45,11 @@ class TakenShares:
         )
 
     def of(self, uid: str) -> Mapping[str, str]:
-        """By GPU why that pod's share of it was taken away, until its user asks anew."""
+        """Return, by GPU, why that pod's share of it was taken away, until its user asks anew."""
         return {gpu: self._known[gpu, pod].reason for gpu, pod in sorted(self.standing) if pod == uid}
 
     def add(self, gpu: str, uid: str, reason: str) -> None:
-        """It is taken away from now on; its pod is told, and looked at."""
+        """Take a share away from now on, with an Event and a step for its pod."""
         if (gpu, uid) in self._known:
             return
         member = self._members().get(uid)
@@ -63,24 +66,24 @@ class TakenShares:
             member.wake.set()
 
     def stopped(self, gpu: str, uid: str, reason: str) -> None:
-        """Programs of that share are stopped for a while: its user is told."""
+        """Publish an Event for the user of a share whose programs are stopped for a while."""
         self._metrics.share_stops.inc()
         member = self._members().get(uid)
         if member and member.view:
             self._tell(member.view.ref, STOPPED, f"GPU {gpu}: {reason}")
 
     def forgive(self, places: Iterable[Place]) -> None:
-        """They may be had again."""
+        """Allow these shares to be had again."""
         for place in places:
             self._known.pop(place, None)
 
     def forget(self, uid: str) -> None:
-        """That pod is gone."""
+        """Forget a pod that is gone."""
         self.forgive([place for place in self._known if place[1] == uid])
 
 
 def _dated(found: Taken, member: Member | None) -> Taken:
-    """With the decision that an earlier process took it from: the one that was recorded before any step of ours."""
+    """Return it with the decision that an earlier process took it from: the one recorded before any step of ours."""
     if found.generation is not None or member is None or member.view is None or member.attached is None:
         return found
     return replace(found, generation=member.attached.observed_generation)

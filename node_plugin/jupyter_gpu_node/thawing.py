@@ -1,6 +1,6 @@
-"""No pod stands still for longer than the look at it, even if this process dies in the middle.
+"""Thawing of frozen pods: none stands still for longer than the look at it, even if this process dies in the middle.
 
-Its :class:`~.deputy.Deputy` is told of each group before it is frozen, and lets all of them run then. A container whose
+Its :class:`~.deputy.Deputy` learns each group before it is frozen, and lets all of them run then. A container whose
 every process is killed at once loses it as well: then the next node plugin is the one that does
 (:func:`jupyter_gpu_node.guarded_pod.enclose`).
 """
@@ -23,7 +23,7 @@ def act(group):
 
 
 class Thawer:
-    """Tells the deputy. Pods are held still side by side, in threads."""
+    """The link to the deputy. Pods are held still side by side, in threads."""
 
     def __init__(self, python: str = sys.executable) -> None:
         self._deputy = Deputy(_ACT, python)
@@ -31,7 +31,7 @@ class Thawer:
         atexit.register(self.close)
 
     def hold(self, group: Path) -> None:
-        """From now on ``group`` runs again if this process dies. Raises :class:`OSError` if that cannot be promised."""
+        """Have ``group`` run again if this process dies. Raises :class:`OSError` if that cannot be promised."""
         with self._one:
             try:
                 self._deputy.hold(os.fsencode(group))
@@ -40,7 +40,7 @@ class Thawer:
                 raise
 
     def release(self, group: Path) -> None:
-        """It runs again."""
+        """Note that ``group`` runs again."""
         with self._one:
             self._deputy.release(os.fsencode(group))
 

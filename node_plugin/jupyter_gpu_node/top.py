@@ -1,8 +1,8 @@
-"""``jupyter-gpu-node top``: who uses the time shares of this machine's GPUs, live, from the files of its servers.
+"""``jupyter-gpu-node top``: the use of the time shares of this machine's GPUs, live, from the files of its servers.
 
 What is shown is :mod:`~.top_view`'s, what happened between two looks :mod:`~.top_history`'s; here are the files, the
-terminal and the time. It reads what the user may read, changes nothing and asks nobody, so that it also works where a
-server hangs.
+terminal and the time. It reads what the user may read, changes nothing and asks no server, so that it also works where
+one hangs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Show = Callable[[Sequence[Seen], Mapping[str, str], int], str]
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run the command; return the exit status."""
     options = parser().parse_args(words)
     missing = [state for state in options.state or () if not state.is_dir()]
     if missing:
@@ -51,7 +51,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog="jupyter-gpu-node top",
         description="Who uses the time shares of this machine's GPUs. Ctrl-C ends it.",
@@ -80,7 +80,10 @@ def _seconds(text: str) -> float:
 
 
 def _looks(states: Sequence[Path], interval: float, show: Show, *, once: bool) -> Iterator[str]:
-    """What to write, look by look. The first one knows no use yet: it is left out where only one is wanted."""
+    """Yield the text to write, look by look.
+
+    The first one knows no use yet: it is left out where only one is wanted.
+    """
     history, due, first = History(), time.monotonic(), True
     while True:
         now = time.time_ns() // 1_000_000

@@ -23,11 +23,11 @@ DEFAULTS = (Path("/var/lib/jupyter-gpu"), Path("/run/lock/jupyter-gpu"), Path("/
 """State directories of the node plugin and of servers on one machine."""
 MAX_RECORD = 4 * 2**20
 MOST = 4096
-"""Of anything in one directory."""
+"""Limit on anything in one directory."""
 
 
 def read(states: Iterable[Path]) -> Mapping[Key, ShareFile]:
-    """All shares in these state directories; of one that is there twice, what was written last."""
+    """Read all shares in these state directories; of one that is there twice, what was written last."""
     found: dict[Key, ShareFile] = {}
     for state in states:
         for own in homes(state):
@@ -38,7 +38,7 @@ def read(states: Iterable[Path]) -> Mapping[Key, ShareFile]:
 
 
 def homes(state: Path) -> Iterator[Path]:
-    """Where files of shares may be. A state directory may be everybody's: nobody speaks for another user."""
+    """Yield the directories for files of shares. In a shared state directory no user can speak for another."""
     if _owner(state / "shares") in (0, os.geteuid()):
         yield state
     for name in _names(state / "arbiters"):
@@ -47,7 +47,7 @@ def homes(state: Path) -> Iterator[Path]:
 
 
 def names(states: Iterable[Path], pods: Iterable[str]) -> Mapping[str, str]:
-    """What to call pods, as far as that is known: by namespace and name, or by the process of their server."""
+    """Return names of pods, as far as they are known: namespace and name, or the process of their server."""
     wanted = set(pods)
     found: dict[str, str] = {}
     for state in states:
@@ -70,7 +70,7 @@ def _shares(folder: Path) -> Iterator[tuple[Key, ShareFile]]:
 
 
 def _slots(path: Path) -> Mapping[str, str]:
-    """Of the node plugin's record of slots."""
+    """Read names from the node plugin's record of slots."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         body = json.loads(_read(path, MAX_RECORD))
         pods = [item["pod"] for item in body["slots"] if "pod" in item]
@@ -79,14 +79,14 @@ def _slots(path: Path) -> Mapping[str, str]:
 
 
 def _server(path: Path) -> int | None:
-    """Of the record of a pod on one machine."""
+    """Read the server's pid from the record of a pod on one machine."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return int(json.loads(_read(path, MAX_RECORD))["server"]["pid"])
     return None
 
 
 def _owner(folder: Path) -> int | None:
-    """User of a directory that is no link; None if there is none."""
+    """Return the user of a directory that is no link; None if there is none."""
     with contextlib.suppress(OSError):
         about = folder.lstat()
         return about.st_uid if stat.S_ISDIR(about.st_mode) else None
@@ -104,7 +104,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _read(path: Path, most: int) -> bytes:
-    """Of a regular file; no link is followed, nothing is waited for."""
+    """Read a regular file; no link is followed, nothing is waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,4 +1,4 @@
-"""What time shares did between two looks at their files. Pure.
+"""History of time shares between two looks at their files. Pure.
 
 A file is written when something changed, some time after the last writing: between two looks its totals grew in the
 time from the one writing to the other, or, after a rest, since the look before.
@@ -27,22 +27,22 @@ class Seen:
     share: ShareUse
     """``expires`` counts from the look."""
     use: float
-    """Of what it earns, the part that it used lately."""
+    """Part of its earnings that it used lately."""
     written: int
     """Milliseconds since 1970."""
     rates: Rates | None
-    """Since the look before; None: there was none."""
+    """Rates since the look before; None: there was none."""
 
 
 class History:
-    """From look to look."""
+    """The history from look to look."""
 
     def __init__(self) -> None:
         self._looked = 0
         self._before: dict[Key, tuple[ShareFile, Rates | None]] = {}
 
     def look(self, files: Mapping[Key, ShareFile], now: int) -> tuple[Seen, ...]:
-        """All of them at ``now``, in milliseconds since 1970, by GPU and pod."""
+        """Return all shares as of ``now``, in milliseconds since 1970, by GPU and pod."""
         found = {key: self._rates(key, file) for key, file in files.items()}
         self._before = {key: (files[key], rate) for key, rate in found.items()}
         self._looked = now
@@ -67,7 +67,7 @@ class History:
 
 
 def to_json(seen: Seen) -> dict[str, object]:
-    """One share, for programs."""
+    """Return one share, for programs."""
     parts = None
     if seen.rates is not None:
         names = ("guaranteed", "borrowed", "idle", "waiting", "throttled")

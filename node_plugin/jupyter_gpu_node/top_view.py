@@ -1,4 +1,4 @@
-"""What ``jupyter-gpu-node top`` shows, as lines of text. Pure.
+"""The output of ``jupyter-gpu-node top``, as lines of text. Pure.
 
 Columns that do not fit are left out, the least important first; a line is never longer than the terminal.
 """
@@ -31,7 +31,7 @@ _ESCAPE = re.compile("\x1b\\[[0-9]*m")
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """One of the table: its title, its cells, and how wide it is."""
+    """One column of the table: its title, its cells, and its width."""
 
     title: str
     width: int
@@ -39,14 +39,14 @@ class _Column:
     left: bool = False
 
     def row(self, number: int) -> str:
-        """The cell in that row, or the title above them, as wide as the column."""
+        """Return the cell in that row, or the title above them, as wide as the column."""
         text = self.title if number < 0 else self.cells[number]
         space = " " * max(0, self.width - length(text))
         return text + space if self.left else space + text
 
 
 def lines(title: str, seen: Sequence[Seen], names: Mapping[str, str], style: Style, now: int) -> list[str]:
-    """The whole screen; ``now`` in milliseconds since 1970, ``names`` of pods."""
+    """Return the whole screen; ``now`` in milliseconds since 1970, ``names`` of pods."""
     gpus = [(gpu, list(some)) for gpu, some in groupby(seen, lambda one: one.gpu)]
     head = f"{title}: {_count(len(gpus), 'GPU')}, {_count(len(seen), 'share')}"
     body = [_styled(head.ljust(style.width) if style.colour else head, "head", style)]
@@ -62,12 +62,12 @@ def lines(title: str, seen: Sequence[Seen], names: Mapping[str, str], style: Sty
 
 
 def length(text: str) -> int:
-    """Of what is seen of it."""
+    """Return the visible length of a text."""
     return len(_ESCAPE.sub("", text))
 
 
 def clipped(text: str, width: int) -> str:
-    """As much of it as fits into a line; colours are ended."""
+    """Return as much of a text as fits into a line; colours are ended."""
     if length(text) <= width:
         return text
     kept, room = "", width - 1
@@ -79,7 +79,7 @@ def clipped(text: str, width: int) -> str:
 
 
 def duration(microseconds: int) -> str:
-    """``"1.2 s"``, ``"85 ms"``, ``"3 min"``."""
+    """Return a duration as text: ``"1.2 s"``, ``"85 ms"``, ``"3 min"``."""
     if microseconds < 995_000:
         return f"{microseconds / 1000:.0f} ms" if microseconds else "0 s"
     seconds = microseconds / 1e6
@@ -89,7 +89,7 @@ def duration(microseconds: int) -> str:
 
 
 def bar(share: ShareUse, rates: Rates, width: int, style: Style) -> str:
-    """How it spent the time since the last look, to scale: the whole width is all of the time."""
+    """Draw how the share spent the time since the last look, to scale: the whole width is all of the time."""
     cells: list[tuple[str, str]] = []
     end = 0.0
     for name, colour, solid, plain in (*_PARTS, ("waiting", *_WAITING)):
@@ -105,7 +105,7 @@ def bar(share: ShareUse, rates: Rates, width: int, style: Style) -> str:
 
 
 def _table(shares: Sequence[Seen], names: Mapping[str, str], style: Style) -> list[str]:
-    """Of one GPU: titles, a line for each share, and below it why it has what it has."""
+    """Return the table of one GPU: titles, a line for each share, and below it why it has what it has."""
     known = [names.get(one.pod, one.pod) for one in shares]
     room = style.width - len(_GAP)
     left = room - _NAME - len(_GAP) - _BAR
@@ -134,7 +134,7 @@ def _row(table: Sequence[_Column], number: int) -> str:
 
 
 def _columns(shares: Sequence[Seen], style: Style) -> list[_Column]:
-    """All but the name and the bar, the most important first."""
+    """Return all columns but the name and the bar, the most important first."""
     of = [one.share for one in shares]
     return [
         _Column("NOW/SHARE", 9, [_milli(one) for one in of]),
@@ -162,7 +162,7 @@ def _milli(share: ShareUse) -> str:
 
 
 def _bank(share: ShareUse, style: Style) -> str:
-    if share.allocated == MILLI_PER_GPU:  # who has all of the time need not save
+    if share.allocated == MILLI_PER_GPU:  # a share with all of the time need not save
         return ""
     full = round(4 * share.balance / share.cap) if share.cap else 0
     solid, empty = ("█", "░") if style.unicode else ("#", ".")

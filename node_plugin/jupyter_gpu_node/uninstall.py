@@ -3,7 +3,7 @@
 It opens nothing. Programs stay on the control groups of pods that still run: these have the device nodes of all GPUs,
 and without a program they could open every one of them. A program goes with its pod's group. What is removed are the
 pins, the sockets, the records, the gate, and the device nodes of simulated GPUs. Annotation and labels of the Node are
-removed by whoever may write them: the chart's hook, with :func:`jupyter_gpu_node.inventory_rules.removal`.
+removed by the chart's hook, which may write them, with :func:`jupyter_gpu_node.inventory_rules.removal`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .shares import signals, stopping
 
 
 def uninstall(settings: Settings) -> list[str]:
-    """What was done, in plain words. Can be repeated."""
+    """Remove the node plugin's traces, and return what was done, in plain words. Can be repeated."""
     done = []
     pins = Pins.at(settings.pins)
     running = 0
@@ -60,14 +60,17 @@ def uninstall(settings: Settings) -> list[str]:
 
 
 def _let_go(offences: Path) -> list[str]:
-    """Programs that were stopped until the next turn of their share, which never comes."""
+    """Resume programs that were stopped until the next turn of their share, which never comes."""
     stopped = {one for state in stopping.load(offences).values() for record in state.values() for one in record.stopped}
     signals.resume(stopped)
     return [f"{len(stopped)} stopped programs run again."] if stopped else []
 
 
 def _remove(path: Path) -> bool:
-    """Whether there was something. Containers keep the nodes and directories that they were started with."""
+    """Remove a path, and tell whether it existed.
+
+    Containers keep the nodes and directories that they were started with.
+    """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
         return True
@@ -79,7 +82,7 @@ def _remove(path: Path) -> bool:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m jupyter_gpu_node.uninstall", description="Clean a node up.")
     parser.add_argument("--settings", type=Path, default=None, help="the node plugin's settings file")
     arguments = parser.parse_args(words)

@@ -1,4 +1,4 @@
-"""How much of its uplink this node uses: by the counters of process 1, which is in the machine's own network."""
+"""Use of this node's uplink: by the counters of process 1, which is in the machine's own network."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from .uplink_rules import Reading
 
 
 class Uplink:
-    """``process``: the directory below ``/proc`` of a process in the machine's network and file system."""
+    """The uplink of this node.
+
+    ``process``: the directory below ``/proc`` of a process in the machine's network and file system.
+    """
 
     def __init__(self, process: Path = Path("/proc/1")) -> None:
         self._process = process
         self._last: Reading | None = None
 
     def use(self) -> float | None:
-        """Share in use since the last call, 0 to 1; None: not known. Some reads of files that never block."""
+        """Return the share in use since the last call, 0 to 1; None: not known. Reads some files that never block."""
         before, self._last = self._last, self._read()
         return uplink_rules.use(before, self._last)
 

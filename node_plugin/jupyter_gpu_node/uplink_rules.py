@@ -1,4 +1,4 @@
-"""How much of its uplink a node uses, from what the kernel counts. Pure."""
+"""Use of a node's uplink, from the kernel's counters. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STEP = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Of the uplink at one time."""
+    """The counters of the uplink at one time."""
 
     name: str
     received: int
@@ -24,7 +24,7 @@ class Reading:
 
 
 def uplink(routes: str) -> str:
-    """Name of the interface of the default route with the lowest metric, from ``/proc/<pid>/net/route``; or empty."""
+    """Return the interface of the default route with the lowest metric, from ``/proc/<pid>/net/route``; or empty."""
     found = []
     for line in routes.splitlines()[1:]:
         fields = line.split()
@@ -34,7 +34,7 @@ def uplink(routes: str) -> str:
 
 
 def counted(devices: str, name: str) -> tuple[int, int] | None:
-    """Bytes received and sent of an interface, from ``/proc/<pid>/net/dev``."""
+    """Return the bytes received and sent of an interface, from ``/proc/<pid>/net/dev``."""
     for line in devices.splitlines():
         interface, colon, rest = line.partition(":")
         fields = rest.split()
@@ -44,13 +44,13 @@ def counted(devices: str, name: str) -> tuple[int, int] | None:
 
 
 def bytes_a_second(speed: str) -> float | None:
-    """From ``/sys/class/net/<name>/speed``, which is Mbit/s; None where the interface tells none, as virtual ones."""
+    """Return bytes a second from ``/sys/class/net/<name>/speed``, in Mbit/s; None if it has none, as virtual ones."""
     text = speed.strip()
     return int(text) * 1e6 / 8 if text.isdigit() and int(text) > 0 else None
 
 
 def use(before: Reading | None, after: Reading | None) -> float | None:
-    """Share of the uplink in use between two readings, 0 to 1, of the busier direction; None: not known."""
+    """Return the use of the uplink between two readings, 0 to 1, of the busier direction; None: not known."""
     if before is None or after is None or before.name != after.name or after.time <= before.time:
         return None
     received, sent = after.received - before.received, after.sent - before.sent
@@ -60,7 +60,7 @@ def use(before: Reading | None, after: Reading | None) -> float | None:
 
 
 def told(old: float | None, new: float | None) -> float | None:
-    """What to tell: the old number for as long as the new one is near it."""
+    """Return the number to report: the old one for as long as the new one is near it."""
     if old is None or new is None:
         return new
     return old if abs(new - old) <= STEP + 1e-9 else new

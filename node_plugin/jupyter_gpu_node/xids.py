@@ -1,7 +1,7 @@
 """Errors that the NVIDIA driver reports by itself (Xid), and when a GPU that had one is fit again. Pure.
 
 Numbers and meanings: NVIDIA, "XID Errors" (https://docs.nvidia.com/deploy/xid-errors/). Those that a program causes
-leave the GPU in order, and never make it unhealthy. After any other one a GPU is given to nobody until it is known to
+leave the GPU in order, and never make it unhealthy. After any other one no pod is given the GPU until it is known to
 be in order:
 
 - A driver that tells what a GPU needs (its *recovery action*) is believed: once it asks for nothing in
@@ -31,7 +31,7 @@ HARMLESS: Mapping[int, str] = {
     94: "contained memory error: only the program is lost",
     109: "context switch of a program timed out",
 }
-"""What a program did, or what the driver has dealt with; the GPU works on."""
+"""Errors of a program, or ones that the driver has dealt with; the GPU works on."""
 FATAL: Mapping[int, str] = {
     48: "memory error that could not be corrected",
     62: "its internal controller halted",
@@ -51,13 +51,13 @@ ACTIONS: Mapping[int, str] = {
     6: "Reset its bus.",
     7: "Restart the machine.",
 }
-"""What a driver says that a GPU needs; 0 is nothing (NVML's ``nvmlDeviceGetFieldValues``, recovery action)."""
+"""Recovery actions that a driver asks for; 0 is none (NVML's ``nvmlDeviceGetFieldValues``, recovery action)."""
 
 
 def problem_of(xid: int) -> str:
-    """In plain words, why the GPU must not be used after this error of the driver; empty if it may.
+    """Say in plain words why the GPU must not be used after this error of the driver; empty if it may.
 
-    An error that nobody has listed counts as fatal: to give a broken GPU to somebody is worse than to miss one.
+    An error that is not listed counts as fatal: to give out a broken GPU is worse than to miss one.
     """
     if xid in HARMLESS:
         return ""
@@ -67,7 +67,7 @@ def problem_of(xid: int) -> str:
 
 @dataclass(slots=True)
 class _Ailment:
-    """Of one GPU that had an error."""
+    """The error state of one GPU that had an error."""
 
     problem: str
     away: bool = False
@@ -76,21 +76,21 @@ class _Ailment:
 
 @dataclass(slots=True)
 class Ailments:
-    """Which GPUs are not to be used, by uuid, and what they need."""
+    """The GPUs that must not be used, by uuid, and what they need."""
 
     _sick: dict[str, _Ailment] = field(default_factory=dict)
     _actions: dict[str, int] = field(default_factory=dict)
 
     def broke(self, uuid: str, xid: int) -> None:
-        """The driver reported an error. What broke first is told for as long as it is not in order."""
+        """Record an error that the driver reported. The first problem is shown for as long as it is not in order."""
         if problem := problem_of(xid):
             known = self._sick.setdefault(uuid, _Ailment(problem))
             known.away, known.calm = False, 0
 
     def looked(self, actions: Mapping[str, int | None], unasked: Collection[str] = ()) -> None:
-        """A look is done: what the driver says that each GPU that answered needs, None where it does not tell.
+        """Record a look: the action that the driver says each answering GPU needs, None where it does not say.
 
-        Errors that came before the look must have been told by :meth:`broke` already. ``unasked`` were skipped.
+        Errors that came before the look must have been recorded by :meth:`broke` already. ``unasked`` were skipped.
         """
         self._actions = {uuid: action for uuid, action in actions.items() if action}
         for uuid, ailment in tuple(self._sick.items()):
@@ -104,7 +104,7 @@ class Ailments:
                 ailment.calm = 0
 
     def problem(self, uuid: str) -> str:
-        """Why this GPU must not be used, and what to do; empty if it may."""
+        """Say why this GPU must not be used, and what to do; empty if it may."""
         known, action = self._sick.get(uuid), self._actions.get(uuid)
         if action:
             advice = f"The driver says what it needs: {ACTIONS.get(action, f'action {action}.')}"

@@ -1,4 +1,4 @@
-"""Which GPUs a new pod gets, at the moment when it is bound to its node."""
+"""The GPUs of a new pod, assigned at the moment when it is bound to its node."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .verdict import exact
 
 
 def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated | GpuError:
-    """What the Binding of ``pod`` to ``node`` carries as ``allocated``, or why it can't be bound there (any more).
+    """Return the ``allocated`` that the Binding of ``pod`` to ``node`` carries, or why the pod can't be bound there.
 
-    The snapshot is not changed. A pod that is bound there already gets what it has: asking again changes nothing.
+    The snapshot is not changed. A pod that is already bound there gets what it has: asking again changes nothing.
     """
     bound = snapshot.pod(pod.uid)
     if bound and not bound.pending:

@@ -1,8 +1,8 @@
-"""How long a pod has waited, and when nobody may go before it any more who came later. Pure; the time is an argument.
+"""Waiting times, and the limit after which no later pod may overtake. Pure; the time is an argument.
 
-Since when it waits is written beside its ticket, once, so that it outlives whoever leads. Whoever has waited for longer
-than the patience that was set counts as of the highest priority: from then on, whatever others wish for, it is passed
-over by nobody who asked after it.
+The start of the wait is written beside the ticket, once, so that it outlives the leader. A pod that has waited longer
+than the configured patience counts as highest priority: from then on no pod that asked later is served before it,
+whatever its priority.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _read = strict.integer(0, strict.MAX_GENERATION)
 
 
 def waits_since(allocated: Allocated | None) -> int | None:
-    """Since when a pod waits; ``None``: it does not, or nobody noted it."""
+    """Return when a pod began to wait; ``None``: it does not wait, or the time was not recorded."""
     if allocated is None or allocated.ticket is None:
         return None
     try:
@@ -30,7 +30,7 @@ def waits_since(allocated: Allocated | None) -> int | None:
 
 
 def stamped(allocated: Allocated, now: float) -> Allocated:
-    """With the time beside a new ticket, and without it where there is no ticket."""
+    """Return the record with the time beside a new ticket, and without it where there is no ticket."""
     if allocated.ticket is None:
         extra = {key: value for key, value in allocated.extra.items() if key != SINCE}
         return replace(allocated, extra=extra)
@@ -40,12 +40,12 @@ def stamped(allocated: Allocated, now: float) -> Allocated:
 
 
 def overdue_at(allocated: Allocated | None, patience: float) -> float | None:
-    """When a pod has waited for longer than the patience; ``None``: it does not wait."""
+    """Return when a pod's wait exceeds the patience; ``None``: it does not wait."""
     since = waits_since(allocated)
     return None if since is None else since + patience
 
 
 def is_overdue(allocated: Allocated | None, patience: float, now: float) -> bool:
-    """Whether it has waited for longer than the patience."""
+    """Tell whether a pod has waited longer than the patience."""
     when = overdue_at(allocated, patience)
     return when is not None and when <= now

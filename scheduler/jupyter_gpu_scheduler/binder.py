@@ -23,15 +23,15 @@ from .wire import BindQuestion, binding
 from .writer import PASSING, Writer
 
 TRIES = 3
-"""Of one Binding, where the pod changes each time just before."""
+"""Attempts at one Binding, when the pod changes just before each."""
 SHOWN_SECONDS = 30.0
-"""How long the watch may take to show a pod that was read before, until it is read again."""
+"""Seconds the watch may take to show a pod that was read directly, until it is read again."""
 
 _log = logging.getLogger(__name__)
 
 
 class Binder:
-    """One process's."""
+    """The Bindings of one process."""
 
     def __init__(self, kube: Kube, mirror: Mirror, writer: Writer, metrics: Metrics) -> None:
         self._kube = kube
@@ -42,7 +42,7 @@ class Binder:
         self._awaited: set[asyncio.Task[None]] = set()
 
     async def bind(self, question: BindQuestion) -> str:
-        """Empty when the pod is bound, else why not. Cancelling this does not cancel what was begun."""
+        """Bind a pod; return empty when it is bound, else why not. Cancelling this does not cancel what was begun."""
         node, task = self._running.get(question.uid, ("", None))
         if task is None:
             node, task = question.node, asyncio.create_task(self._bind(question))
@@ -65,7 +65,7 @@ class Binder:
         return "The pod changes all the time; it is tried again."
 
     async def _try(self, question: BindQuestion) -> str | None:
-        """One Binding; ``None``: the pod was changed by others meanwhile, try again with what it is now."""
+        """Try one Binding; ``None``: the pod has changed meanwhile, to be tried again with what it is now."""
         uid, node = question.uid, question.node
         if self._mirror.record(uid) is None:  # kube-scheduler was faster than our watch
             await self._learn(question)
@@ -101,7 +101,7 @@ class Binder:
         return ""
 
     async def _find_out(self, question: BindQuestion, flight: Flight, error: KubeError) -> str | None:
-        """What became of a Binding that was not plainly done; what it took stays taken until that is known."""
+        """Find out how a Binding ended that was not plainly done; what it took stays taken until that is known."""
         _log.warning("Pod %s/%s: its Binding failed: %s", question.namespace, question.name, error)
         found = await self._writer.read(question.namespace, question.name, question.uid)
         bound = objects.node_name(found)
@@ -123,7 +123,7 @@ class Binder:
             task.add_done_callback(self._awaited.discard)
 
     async def _until_shown(self, question: BindQuestion) -> None:
-        """A pod that came and went while the watch was cut off is told by none; what it took would stay taken."""
+        """Read a pod until the watch shows it: one that came and went while the watch was cut off would keep GPUs."""
         while self._mirror.unseen(question.uid):
             await asyncio.sleep(SHOWN_SECONDS)
             if not self._mirror.unseen(question.uid):

@@ -1,7 +1,7 @@
-"""Which nodes can take a new pod now, and in plain words why the others can't.
+"""The nodes that can take a new pod now, and in plain words why the others can't.
 
-A pod gets all the GPUs of its wish when it starts, or it does not start. Who stands in a node's line before it takes
-first: the same order as among resizes, so nobody overtakes.
+A pod gets all the GPUs of its wish when it starts, or it does not start. Pods before it in a node's line are served
+first: the same order as among resizes, so no pod overtakes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .verdict import verdicts, wanted
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """Which nodes can take a pod, in the order asked. The reasons name no node, so that equal ones can be counted."""
+    """The nodes that can take a pod, in the order asked. Reasons name no node, so that equal ones can be counted."""
 
     fitting: tuple[str, ...]
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Why not now, by node; it may come free."""
+    """Reason why not now, by node; it may come free."""
     never: Mapping[str, str] = field(default_factory=dict)
-    """Why never, by node, whatever comes free."""
+    """Reason why never, by node, whatever comes free."""
 
 
 def filter_nodes(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> Filtered:
@@ -48,7 +48,7 @@ def filter_nodes(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str])
 
 
 def unacceptable(pod: PodState) -> GpuError | None:
-    """Why no node at all may take ``pod``: its wish can't be read, or is beyond its user's limit."""
+    """Return why no node at all may take ``pod``: its wish can't be read, or is beyond its user's limit; else None."""
     if pod.fault:
         return Infeasible(pod.fault, have=0)
     wish = wanted(pod)
@@ -58,16 +58,16 @@ def unacceptable(pod: PodState) -> GpuError | None:
 
 
 def acceptable(pod: PodState, facts: NodeFacts) -> bool:
-    """Whether ``pod`` may go to a node with these facts, as far as is known here."""
+    """Tell whether ``pod`` may go to a node with these facts, as far as is known here."""
     return facts.schedulable and selected(pod, facts)
 
 
 def selected(pod: PodState, facts: NodeFacts) -> bool:
-    """Whether a node has the labels that ``pod`` asks for."""
+    """Tell whether a node has the labels that ``pod`` asks for."""
     return all(facts.labels.get(key) == value for key, value in pod.selector.items())
 
 
 def has_resources(pod: PodState, facts: NodeFacts) -> bool:
-    """Whether the CPU, memory and disk that ``pod`` asks for are left; what is not known is taken to be there."""
+    """Tell whether the CPU, memory and disk that ``pod`` asks for are left; an unknown resource counts as available."""
     left = facts.allocatable
     return all(asked <= left[name] - facts.used.get(name, 0) for name, asked in pod.asks.items() if name in left)

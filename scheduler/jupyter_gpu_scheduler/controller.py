@@ -37,7 +37,7 @@ BREATH = 0.005
 CLAIMED_TWICE = "GpusClaimedTwice"
 """Reason of an Event."""
 TRIES = 3
-"""Of deciding for a node that changes while others have their turn, until it is done in one go."""
+"""Attempts to decide for a node that changes in between, until it is decided in one go."""
 REST = (0.5, 60.0)
 """Seconds before something that was refused is tried again: at first, at most."""
 
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class Controller:
-    """One process's; :meth:`lead` runs while it leads."""
+    """The controller of one process; :meth:`lead` runs while the process leads."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Controller:
         self._claims: dict[str, tuple[str, ...]] = {}  # uuid → nodes that were told that others have it, too
 
     def changed(self) -> None:
-        """Something is new; returns at once. Who does not lead forgets it: to lead begins with a look at everything."""
+        """Note that something is new; returns at once. A non-leader forgets it: leading begins with a full review."""
         if self._writes is None:
             self._mirror.catch_up()
             self._mirror.take_news()
@@ -92,11 +92,11 @@ class Controller:
 
     @property
     def leading(self) -> bool:
-        """Whether this process decides now."""
+        """Whether this process makes the decisions now."""
         return self._writes is not None
 
     async def lead(self) -> None:
-        """Until cancelled. What an earlier leader, or we before, may have left half done is found out first."""
+        """Lead until cancelled, after settling what an earlier leader, or we before, may have left half done."""
         await self._resolve()
         async with asyncio.TaskGroup() as writes:
             self._begin(writes)
@@ -150,7 +150,7 @@ class Controller:
         self._tell_claimed_twice()
 
     async def _decide(self, node: str, breath: _Breath) -> tuple[Decision, ...]:
-        """For a node; others get their turn while a line is long, unless it changes all the time."""
+        """Decide for a node; other tasks get their turn while a line is long, unless it changes all the time."""
         for _ in range(TRIES):
             version, steps = self._snapshot.version(node), deciding(self._snapshot, node)
             try:
@@ -182,7 +182,10 @@ class Controller:
         self._metrics.in_flight.set(self._mirror.flights)
 
     def _told_just_now(self, uid: str, allocated: Allocated) -> bool:
-        """Whether only a pod's place in line is new, and it must wait: what others do is not a write each time."""
+        """Delay a write that only updates a pod's place in line, and tell whether it was delayed.
+
+        Changes to other pods must not cost a write each time.
+        """
         pod = self._snapshot.pod(uid)
         wait = self._written.get(uid, -math.inf) + self._place_seconds - time.monotonic()
         if pod is None or wait <= 0 or not only_place(pod.allocated, allocated):
@@ -197,7 +200,7 @@ class Controller:
         self._mirror.mark(node)
 
     def _safe(self, decision: Decision) -> bool:
-        """Whether all that it takes is free by what is confirmed, and not only by writes on their way."""
+        """Tell whether every GPU the decision takes is free by confirmed records, not only by writes in flight."""
         pod = self._snapshot.pod(decision.uid)
         for share in decision.added:
             holders = self._snapshot.holders(share.uuid, pod.node if pod else None)
@@ -227,12 +230,12 @@ class Controller:
                 self._mirror.mark(node)
 
     def _stuck(self, record: PodRecord) -> bool:
-        """Whether a conflict told nothing new, so that the same would be decided again at once."""
+        """Tell whether a conflict brought no newer version, so that the same would be decided again at once."""
         now = self._mirror.record(record.state.uid)
         return now is not None and now.resource_version == record.resource_version
 
     def _rest(self, pod: PodState, outcome: Outcome) -> None:
-        """Leave a pod alone for a while, longer each time: nobody is pressed with what was refused."""
+        """Leave a pod alone for a while, longer each time: a refused decision is not repeated at once."""
         seconds = min(self._resting.get(pod.uid, REST[0] / 2) * 2, REST[1])
         if outcome.kind == "refused":
             text = "What was decided for pod %s/%s is refused, tried again in %.1f s: %s"
@@ -249,10 +252,10 @@ class Controller:
             self._mirror.mark(node)
         self._waiting.enqueue(uid)
 
-    # --- what is told -------------------------------------------------------------------------------------------------
+    # --- what is reported ---------------------------------------------------------------------------------------------
 
     def _hear(self, uid: str) -> None:
-        """A pod is new, or not as it was."""
+        """Handle a new or changed pod."""
         record = self._mirror.record(uid)
         self._waiting.hear(uid)
         problem = record.problem if record else ""
@@ -272,7 +275,7 @@ class Controller:
             self._apply((Decision(uid, state.allocated),), "reason")
 
     def _tell_broken(self, node: str) -> None:
-        """Tell who has a GPU that stopped working."""
+        """Tell the pods that have a GPU that stopped working."""
         known = self._mirror.node(node)
         broken = {gpu.uuid: gpu.health for gpu in (known and known.gpus) or () if not gpu.healthy}
         for uuid in broken.keys() - self._broken.get(node, frozenset()):
@@ -309,13 +312,13 @@ class Controller:
 
 
 class _Breath:
-    """Gives others their turn now and then."""
+    """A pause for other tasks now and then."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()
 
     async def take(self) -> None:
-        """To be called between two steps."""
+        """Yield to other tasks if it is time; to be called between two steps."""
         if time.monotonic() - self._since > BREATH:
             await asyncio.sleep(0)
             self._since = time.monotonic()

@@ -1,6 +1,7 @@
-"""Who gets or loses which share of a node's GPUs now, in which order and why.
+"""Decisions for one node: which pods gain or lose which shares now, in which order and why.
 
-One pass (`desk`): what must be given back is given back; then whoever is owed something is served in line order
+One pass (`desk`): what must be given back is given back; then every pod that is owed something is served in line order
+
 (priority, then ticket). New pods that wait for the node stand in the same line; they get nothing before they are
 bound, but what they could use is kept back from those behind them.
 
@@ -34,7 +35,7 @@ class Decision:
 
     @classmethod
     def between(cls, pod: PodState, after: Allocated) -> Decision:
-        """The step from what ``pod`` was allocated to ``after``."""
+        """Return the step from what ``pod`` was allocated to ``after``."""
         before = pod.allocated.shares if pod.allocated else ()
         added = tuple(share for share in after.shares if share not in before)
         removed = tuple(share for share in before if share not in after.shares)
@@ -42,14 +43,14 @@ class Decision:
 
 
 def only_place(before: Allocated | None, after: Allocated) -> bool:
-    """Whether nothing is new for a pod but its place in line."""
+    """Tell whether only a pod's place in line changed."""
     if before is None or before.position is None or after.position is None:
         return False
     return before != after and before == replace(after, position=before.position)
 
 
 def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
-    """The pods of ``node`` whose ``allocated`` changes: who loses first, then who gains, in line order.
+    """Return the changes of ``allocated`` on ``node``: pods that lose first, then pods that gain, in line order.
 
     Pending pods nominated to ``node`` are told their place, and when there is room for them. Nothing is decided for a
     node that is not known, nor for pods that are gone.
@@ -64,7 +65,7 @@ def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
 
 
 def deciding(snapshot: ClusterSnapshot, node: str) -> Generator[None, None, tuple[Decision, ...]]:
-    """The same in steps, as a line may be long. What changes on the node between two of them makes it void."""
+    """Decide in steps, as a line may be long. A change on the node between two of them makes the result void."""
     gpus = snapshot.gpus(node)
     if gpus is None:
         return ()
@@ -74,7 +75,7 @@ def deciding(snapshot: ClusterSnapshot, node: str) -> Generator[None, None, tupl
 
 
 def _decisions(snapshot: ClusterSnapshot, desk: Desk) -> Generator[None, None, tuple[Decision, ...]]:
-    """What changed, with reasons and places in line."""
+    """Collect the changes, with reasons and places in line."""
     decisions = []
     last = 0
     line = 0
@@ -109,7 +110,7 @@ def _decisions(snapshot: ClusterSnapshot, desk: Desk) -> Generator[None, None, t
 
 
 def _knows(pod: PodState, position: int, desk: Desk) -> bool:
-    """Whether a pending pod that still lacks something was told all of it: so it is with most in a long line."""
+    """Tell whether a pending pod that still lacks something knows all of it already, as most in a long line do."""
     now = pod.allocated
     return (
         pod.pending
@@ -126,7 +127,7 @@ def _knows(pod: PodState, position: int, desk: Desk) -> bool:
 
 
 def _reason(snapshot: ClusterSnapshot, pod: PodState, desk: Desk) -> tuple[Reason | None, str]:
-    """Why the pod has less than it wants; only what concerns this pod, so that others' changes do not rewrite it."""
+    """Return why the pod has less than it wants; only what concerns this pod, so that other pods never rewrite it."""
     if pod.pending:
         return Reason.DEFERRED, outlook(pod, room=not desk.owed.get(pod.uid) and has_room(snapshot, pod))
     error = desk.refused.get(pod.uid)
@@ -144,7 +145,7 @@ def _reason(snapshot: ClusterSnapshot, pod: PodState, desk: Desk) -> tuple[Reaso
 
 
 def outlook(pod: PodState, *, room: bool) -> str:
-    """What a pending pod waits for. It changes when there is room, and that write has kube-scheduler try again."""
+    """Say what a pending pod waits for. The text changes once there is room; that write makes kube-scheduler retry."""
     wanted = count_gpus(pod.requested.milli if pod.requested else 0)
     if room:
         return f"There is room for {wanted} on {pod.nominated} now; the pod is about to start."
@@ -152,7 +153,7 @@ def outlook(pod: PodState, *, room: bool) -> str:
 
 
 def _capped(pod: PodState) -> str:
-    """What its user must know of the priority, where that is not what was asked for."""
+    """Explain the priority to the pod's user where it is capped; empty where it is not."""
     if pod.wished_priority <= pod.cap:
         return ""
     return f" Priority {pod.wished_priority} counts as {pod.cap}, the highest that this namespace may use."

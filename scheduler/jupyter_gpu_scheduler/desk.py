@@ -1,11 +1,11 @@
 """A node's pods while they are served: one pass over its line, the same for running pods and for new ones.
 
-What must be given back is given back; then whoever is owed something is served in line order. A wish that is not
-wholly served keeps its place: nobody behind it gets a GPU that could serve it, so nobody overtakes. What only others
-can use (another model, more memory, another island) is not held back.
+What must be given back is given back; then every pod that is owed something is served in line order. A wish that is
+not wholly served keeps its place: no pod behind it gets a GPU that could serve it, so none overtakes. GPUs that only
+others can use (another model, more memory, another island) are not held back.
 
 A pending pod is served like the others, with two differences. What it gets is only kept for it until it is bound. And
-it can be bound only with what is free in the records, not with what somebody is about to give back.
+it can be bound only with what is free in the records, not with what another pod is about to give back.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Desk:
         deque(self.serving(), maxlen=0)
 
     def serving(self) -> Iterator[None]:
-        """The same, so many pods at a time: a line may be long."""
+        """Decide for all pods, ``STEP`` at a time: a line may be long."""
         waiting = []
         for number, pod in enumerate(self.pods, start=1):
             if not self._serve_alone(pod):
@@ -84,7 +84,7 @@ class Desk:
         return True
 
     def _refusal(self, pod: PodState, wish: Wish) -> GpuError | None:
-        """Why this can never be had here; found out once for all who want the same and can be given the same."""
+        """Return why this can never be had here; computed once for all pods with the same wish, limit and devices."""
         key = (wish, pod.limit, pod.lacks)
         if key not in self._refusals:
             error = refuse(wish, limit=pod.limit, gpus=tuple(_usable(pod, self.gpus).values()))
@@ -94,15 +94,16 @@ class Desk:
         return self._refusals[key]
 
     def _stays(self, before: Sequence[GpuShare], after: Sequence[GpuShare]) -> bool:
-        """Whether the room of others could make it no better: nothing moves, nothing changes on a broken GPU, none is
-        taken again that somebody else uses.
+        """Tell whether other pods' room could make it no better.
+
+        That is so if nothing moves, no share changes on a broken GPU, and no outside process uses a newly taken GPU.
         """
         had, gets = ({share.uuid for share in shares} for shares in (before, after))
         broken = {share.uuid for share in after if share not in before and not self.gpus[share.uuid].healthy}
         return not broken and not (gets - had) & self._outside and (had <= gets or gets <= had)
 
     def _serve_line(self, waiting: Iterable[PodState]) -> Iterator[None]:
-        """Serve those who need more, in order. Nothing that one of them gives back is free before it is closed."""
+        """Serve the pods that need more, in order. Nothing that one of them gives back is free before it is closed."""
         kept_back: set[str] = set()
         in_vain: set[Wish] = set()  # new pods got nothing for them, and room only becomes less
         for number, pod in enumerate(waiting, start=1):
@@ -121,7 +122,7 @@ class Desk:
             kept_back |= found.wanted
 
     def _spots(self, pod: PodState, kept_back: Iterable[str]) -> list[Spot]:
-        """The node as ``pod`` sees it; of GPUs that are kept back for others it gets no more than it holds."""
+        """Return the node as ``pod`` sees it; of GPUs that are kept back for others it gets no more than it holds."""
         closed = frozenset(kept_back)
         has = {share.uuid: (age, share.milli) for age, share in enumerate(self.shares[pod.uid])}
         spots = []
@@ -148,33 +149,33 @@ class Desk:
 
 
 def _present(pod: PodState, gpus: Mapping[str, Gpu]) -> tuple[GpuShare, ...]:
-    """The shares of a pod without those on GPUs that vanished, or that it cannot use; none while it is pending."""
+    """Return a pod's shares without those on GPUs that vanished, or that it cannot use; none while it is pending."""
     if pod.pending or not pod.allocated:
         return ()
     return tuple(share for share in pod.allocated.shares if share.uuid in _usable(pod, gpus))
 
 
 def _usable(pod: PodState, gpus: Mapping[str, Gpu]) -> Mapping[str, Gpu]:
-    """Those that the pod's containers have devices of."""
+    """Return the GPUs whose devices the pod's containers have."""
     return {uuid: gpu for uuid, gpu in gpus.items() if uuid not in pod.lacks} if pod.lacks else gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What a pending pod would get of a node now, were it in line there."""
+    """The shares a pending pod would get on a node now, were it in line there."""
 
     shares: tuple[GpuShare, ...] = ()
     owed: int = 0
     """Milli that it lacks; it starts with all or not at all."""
     refused: GpuError | None = None
-    """Why the node can never serve it."""
+    """Reason why the node can never serve it."""
 
 
 def prospect(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Prospect:
-    """How ``pod``, which is pending, fares in the line of ``node``, whose inventory must be known; its limit aside."""
+    """Return how a pending ``pod`` fares in the line of ``node``, whose inventory must be known; its limit aside."""
     gpus = snapshot.gpus(node)
     assert gpus is not None, f"{node} is not known"
-    ahead = takewhile(lambda other: other.rank < pod.rank, snapshot.nominated(node))  # who comes later takes nothing
+    ahead = takewhile(lambda other: other.rank < pod.rank, snapshot.nominated(node))  # later pods take nothing
     others = (*snapshot.pods(node), *ahead)
     me = replace(pod, node="", allocated=_waiting(pod), attached=None, limit=None, blocked=False, gone=False)
     desk = Desk(snapshot, node, gpus, (*(other for other in others if other.uid != pod.uid), me))

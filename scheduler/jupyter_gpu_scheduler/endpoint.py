@@ -1,6 +1,6 @@
-"""Leads kube-scheduler to who leads: the leader writes its address into an EndpointSlice of the extender's Service.
+"""Leads kube-scheduler to the leader, which writes its address into an EndpointSlice of the extender's Service.
 
-And sees to it that it stays there: a write of an earlier leader may come late, and a tool that installs the chart may
+The leader also keeps it there: a write of an earlier leader may come late, and a tool that installs the chart may
 remove what the chart does not have. The object is the leader's alone, and goes with the Service, which owns it. Each
 write has the version that was read as a precondition, so what comes late changes nothing.
 """
@@ -40,7 +40,7 @@ class Endpoint:
         self._trouble = ""
 
     async def publish(self) -> None:
-        """Until it is written, or refused: then the Service leads elsewhere and its owner reads it in the log."""
+        """Retry until it is written, or refused: then the Service leads elsewhere and its owner reads it in the log."""
         pauses = self._pauses()
         while True:
             try:
@@ -83,7 +83,7 @@ class Endpoint:
         await self._kube.patch(self._path, {"metadata": precondition, "endpoints": self._wanted})
 
     async def _make(self) -> None:
-        """With no other labels: tools that install charts remove what has theirs and no place in the chart."""
+        """Create it, with no other labels: tools that install charts remove objects with theirs that no chart has."""
         service = await self._kube.get(self._service)
         owner = {"apiVersion": "v1", "kind": "Service", "name": self._name, "uid": objects.uid(service)}
         labels = {
@@ -101,7 +101,7 @@ class Endpoint:
         await self._kube.create(self._slices, body)
 
     def _tell(self, trouble: str) -> None:
-        """Once, and again only when it is another."""
+        """Log a trouble once, and again only when it changes."""
         if trouble and trouble != self._trouble:
             _log.error("kube-scheduler may not find us: the EndpointSlice %s can't be written: %s", self._name, trouble)
         self._trouble = trouble

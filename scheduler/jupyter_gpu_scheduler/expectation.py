@@ -1,4 +1,4 @@
-"""What a notebook can expect of a node's GPUs later: it can only ever get those of the node that it is on.
+"""Expected GPUs of a notebook on a node later: it can only ever get those of its own node.
 
 Its part is what is free there, or will be soon, divided among all pods there that may still grow. A pod that has
 nothing is expected to want what a typical wish wants; one that has something, so much less.
@@ -22,28 +22,28 @@ _ANY = Wish(0)
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Of a node's pods together; amounts in milli."""
+    """The supply and demand of a node's pods together; amounts in milli."""
 
     supply: int = 0
-    """What is free or soon will be, and promised to nobody."""
+    """Free milli, now or soon, not promised to any pod."""
     demand: float = 0.0
-    """What the pods there may still want."""
+    """Milli that the pods there may still want."""
     typical: float = MILLI_PER_GPU
-    """What one more pod without GPUs may want."""
+    """Milli that one more pod without GPUs may want."""
     preferred: float = UNKNOWN
-    """How much the policy prefers the models of what is free, 0 to 1."""
+    """The policy's preference for the models of what is free, 0 to 1."""
 
     def with_more(self, pods: float) -> Expectation:
-        """Once so many more have come that have nothing yet."""
+        """Return the expectation once ``pods`` more have come that have nothing yet."""
         return replace(self, demand=self.demand + pods * self.typical)
 
     @property
     def of_one_more(self) -> float:
-        """How good the node is for one more pod that has nothing yet: 1/2 where it gets what is typical, 0 to 1."""
+        """Rating of the node for one more pod that has nothing yet, 0 to 1: 1/2 where it gets what is typical."""
         return self.supply / (self.supply + self.demand + self.typical)
 
     def of_others(self, taken: int) -> float:
-        """How good the node still is for those who are there, once ``taken`` is gone; 1 where nobody may grow."""
+        """Rate the node for its present pods once ``taken`` is gone, 0 to 1; 1 where none of them may grow."""
         if not self.demand:
             return 1.0
         left = max(0, self.supply - taken)
@@ -51,7 +51,7 @@ class Expectation:
 
 
 def expectation(snapshot: ClusterSnapshot, node: str, policy: Policy, wish: Wish | None = None) -> Expectation:
-    """Of the GPUs of ``node`` that ``wish``, which may ask for a model or memory, could use; of all without one."""
+    """Return what to expect of the GPUs of ``node`` with the model and memory that ``wish`` asks for; else of all."""
     sought = _ANY if wish is None else Wish(0, memory=wish.memory, model=wish.model)
     answers: dict[str, Expectation] = snapshot.memo(("expectation", policy, sought))
     found = answers.get(node)
@@ -81,14 +81,14 @@ def _expectation(snapshot: ClusterSnapshot, node: str, policy: Policy, sought: W
 
 
 def _keeps(pod: PodState) -> dict[str, int]:
-    """What it goes on to hold: not what it is giving back, nor what it holds only until it has ended."""
+    """Return what a pod goes on to hold: not what it is giving back, nor what it holds only until it has ended."""
     if pod.allocated is None:
         return pod.held
     return {share.uuid: share.milli for share in pod.allocated.shares}
 
 
 def _owed(pod: PodState, able: list[Gpu]) -> int:
-    """What a pod in line gets before anybody who comes later, where it could use any of these GPUs."""
+    """Return the milli a pod in line gets before any later pod, if it could use one of these GPUs; else 0."""
     if pod.requested is None or pod.gone or pod.blocked or pod.fault or not pod.waits:
         return 0
     wish = pod.requested.wish
@@ -97,7 +97,7 @@ def _owed(pod: PodState, able: list[Gpu]) -> int:
 
 
 def _may_want(pod: PodState, typical: float) -> float:
-    """What it may want beyond what it has or is owed; who may not have more wants no more."""
+    """Return the milli a pod may want beyond what it has or is owed; a pod at its limit wants no more."""
     may = typical if pod.limit is None else min(typical, pod.limit)
     wished = pod.requested.milli if pod.requested and not pod.fault else 0
     return max(0.0, may - max(wished, sum(_keeps(pod).values())))
@@ -105,7 +105,7 @@ def _may_want(pod: PodState, typical: float) -> float:
 
 @lru_cache(maxsize=64)
 def _typical(policy: Policy) -> float:
-    """Milli of the mean wish of the policy's mix."""
+    """Return the milli of the mean wish of the policy's mix."""
     kinds = [kind for kind in policy.workload if kind.wish and kind.wish.milli]
     shares = sum(kind.share for kind in kinds)
     return sum(kind.share * kind.wish.milli for kind in kinds if kind.wish) / shares if shares else MILLI_PER_GPU

@@ -1,8 +1,9 @@
-"""Answers kube-scheduler: which nodes, how good, whom to end; and binds.
+"""Answers kube-scheduler: which nodes, how good, which pods to end; and binds.
 
-Whoever may ask may place pods, so only clients with a certificate of the configured authority are heard. A process
-that does not lead or does not know the cluster yet answers with an error: the pod is tried again, nothing is guessed.
-And it closes the connection, as the next one leads to who leads by then: kube-scheduler keeps its connections for ever.
+A client that may ask may place pods, so only clients with a certificate of the configured authority are heard. A
+process that does not lead or does not know the cluster yet answers with an error: the pod is tried again, nothing is
+guessed. And it closes the connection, as the next one reaches the new leader: kube-scheduler keeps its connections for
+ever.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Extender:
                 await asyncio.sleep(0)
 
     async def filter(self, body: bytes) -> tuple[str, Any]:
-        """Outcome for the metrics, and an ``ExtenderFilterResult``."""
+        """Answer with the outcome for the metrics, and an ``ExtenderFilterResult``."""
         try:
             question = wire.read_question(body, self._settings.body_bytes)
         except strict.FieldError as error:
@@ -98,12 +99,12 @@ class Extender:
             return "bound", wire.filter_error(f"The pod is bound to {pod.node} already.")
         found = filter_nodes(self._mirror.snapshot, pod, question.nodes)
         self._waiting.asked(pod.uid, question.nodes, bool(found.fitting))
-        if wanted(pod) is None and len(found.fitting) == 1:  # nobody asks which is the best
+        if wanted(pod) is None and len(found.fitting) == 1:  # with one node, kube-scheduler does not prioritize
             self._waiting.scored(pod.uid, found.fitting)
         return "fits" if found.fitting else "full", wire.filter_result(found.fitting, found.failed, found.never)
 
     async def prioritize(self, body: bytes) -> tuple[str, Any]:
-        """Outcome, and a ``HostPriorityList``; ``None`` where there is none: kube-scheduler goes on without."""
+        """Answer with the outcome, and a ``HostPriorityList`` or ``None``: kube-scheduler then goes on without."""
         try:
             question = wire.read_question(body, self._settings.body_bytes)
         except strict.FieldError:
@@ -120,7 +121,7 @@ class Extender:
         return "done", wire.host_priorities(scores)
 
     async def bind(self, body: bytes) -> tuple[str, Any]:
-        """Outcome, and an ``ExtenderBindingResult``."""
+        """Answer with the outcome, and an ``ExtenderBindingResult``."""
         try:
             question = wire.read_bind(body, self._settings.body_bytes)
         except strict.FieldError as error:
@@ -136,7 +137,7 @@ class Extender:
         return "refused" if why else "done", wire.bind_result(why)
 
     async def preempt(self, body: bytes) -> tuple[str, Any]:
-        """Outcome, and an ``ExtenderPreemptionResult``; ``None`` where there is none: then nobody is ended."""
+        """Answer with the outcome, and an ``ExtenderPreemptionResult`` or ``None``: then no pod is ended."""
         try:
             question = wire.read_preemption(body, self._settings.body_bytes)
         except strict.FieldError as error:
@@ -153,7 +154,7 @@ class Extender:
         return "helps" if nodes else "in vain", wire.preemption_result(question, nodes)
 
     def _newest(self, pod: Mapping[str, Any]) -> PodState:
-        """The pod, as our watch or as kube-scheduler's knows it, whichever is newer."""
+        """Return the pod, as our watch or as kube-scheduler's knows it, whichever is newer."""
         uid = objects.uid(pod)
         self._mirror.heard(uid, pod)
         return self._mirror.snapshot.pod(uid) or self._mirror.capped(read_pod(pod).state)
@@ -163,12 +164,12 @@ Answer = Callable[[bytes], Awaitable[tuple[str, Any]]]
 
 
 class _Handler(web.RequestHandler):
-    """One verb."""
+    """The handler of one verb."""
 
     def initialize(
         self, verb: str, answer: Answer, away: Callable[[], str], metrics: Metrics, settings: ExtenderSettings
     ) -> None:
-        """With what it answers, and why that may be another replica's to do."""
+        """Set the verb's answer, and ``away``, which says why another replica must answer."""
         self.away = away
         self.verb = verb
         self.answer = answer
@@ -176,7 +177,7 @@ class _Handler(web.RequestHandler):
         self.settings_of_extender = settings
 
     def prepare(self) -> None:
-        """Only who is named in the settings, where anybody is."""
+        """Accept only clients named in the settings, if any are named."""
         if self.settings_of_extender.client_names and not self._known():
             raise web.HTTPError(403)
 
@@ -203,26 +204,26 @@ class _Handler(web.RequestHandler):
 
 
 class _Server(HTTPServer):
-    """Knows its connections."""
+    """An HTTP server that knows its connections."""
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
-        """As made by ``HTTPServer``, which calls this and no ``__init__``."""
+        """Prepare the server. ``HTTPServer`` calls this on construction, in place of ``__init__``."""
         super().initialize(*args, **kwargs)
         self._open: WeakSet[IOStream] = WeakSet()
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
-        """One more."""
+        """Remember one more connection."""
         self._open.add(stream)
         super().handle_stream(stream, address)
 
     def drop(self) -> None:
-        """Close all, whether somebody waits for an answer or not."""
+        """Close all connections, even those that wait for an answer."""
         for stream in tuple(self._open):
             stream.close()
 
 
 class ExtenderServer:
-    """Serves an :class:`Extender`."""
+    """The HTTP server of an :class:`Extender`."""
 
     def __init__(self, extender: Extender, settings: ExtenderSettings, metrics: Metrics) -> None:
         self._settings = settings
@@ -242,7 +243,7 @@ class ExtenderServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         port: int = self._sockets[0].getsockname()[1]
         return port
 
@@ -251,7 +252,7 @@ class ExtenderServer:
         self._server.add_sockets(self._sockets)
 
     async def run(self) -> None:
-        """Takes renewed certificates and authorities, until cancelled."""
+        """Load renewed certificates and authorities, until cancelled."""
         seen = self._stamps()
         while True:
             await asyncio.sleep(CERTIFICATE_SECONDS)
@@ -266,11 +267,11 @@ class ExtenderServer:
                 _log.warning("The renewed certificates can't be used (yet): %s", error)
 
     def drop(self) -> None:
-        """Close all connections at once: whoever asks next is led to who leads."""
+        """Close all connections at once: the next ones reach the new leader."""
         self._server.drop()
 
     async def close(self) -> None:
-        """No more questions; those under way are answered."""
+        """Stop taking questions; those under way are answered."""
         self._server.stop()
         await self._server.close_all_connections()
 
@@ -280,15 +281,15 @@ class ExtenderServer:
 
 
 class _Alive(web.RequestHandler):
-    """For whoever wants to know whether anybody listens here."""
+    """The check that the extender listens here."""
 
     def get(self) -> None:
-        """Yes."""
+        """Answer that it does."""
         self.finish("ok\n")
 
 
 def tls_context(settings: ExtenderSettings) -> ssl.SSLContext | None:
-    """Mutual TLS; ``None``: plain HTTP. Raises ``OSError`` or ``ssl.SSLError`` where the files can't be used."""
+    """Return mutual TLS, or ``None`` for plain HTTP. Raises ``OSError`` or ``ssl.SSLError`` for unusable files."""
     if not settings.secure:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -301,15 +302,15 @@ def tls_context(settings: ExtenderSettings) -> ssl.SSLContext | None:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """What tells that a file is another one; the kubelet swaps a link."""
+    """Return the modification time and inode of a file, which change when it is replaced; the kubelet swaps a link."""
     try:
         found = path.stat()
-    except OSError:  # while somebody replaces it
+    except OSError:  # while it is being replaced
         return None
     return found.st_mtime_ns, found.st_ino
 
 
 def _quiet(handler: web.RequestHandler) -> None:
-    """The metrics count; only what failed is a line."""
+    """Log only failed requests; the metrics count all."""
     if handler.get_status() >= 500 and handler.get_status() != 503:
         _log.error("%s %s: %s", handler.request.method, handler.request.path, handler.get_status())

@@ -1,4 +1,4 @@
-"""How much of a node's free GPUs is of no use for the next wish: the measure of FGD.
+"""Fragmentation: the part of a node's free GPUs that is useless for the next wish, as FGD measures it.
 
 A free GPU is useless for a wish if the node can't serve the wish at all (other model, too few GPUs, too little CPU),
 or if less of it is free than the wish needs of one GPU. The expected useless amount over a typical mix of wishes is
@@ -24,7 +24,7 @@ from .snapshot import CPU, PodState
 
 
 def fragmentation(policy: Policy, shape: Shape, cpu: int | None = None) -> float:
-    """Expected milli of the free GPUs that are useless for a wish of the policy's mix.
+    """Return the expected milli of the free GPUs that are useless for a wish of the policy's mix.
 
     ``cpu``: milli of CPU free on the node; ``None``: not known, so not looked at.
     """
@@ -32,7 +32,7 @@ def fragmentation(policy: Policy, shape: Shape, cpu: int | None = None) -> float
 
 
 def cpu_level(policy: Policy, cpu: int | None) -> int | None:
-    """A number that is the same for amounts of CPU which are enough for the same kinds of the mix."""
+    """Return a number that is the same for amounts of CPU which are enough for the same kinds of the mix."""
     return None if cpu is None else bisect_right(_steps(policy), cpu)
 
 
@@ -56,7 +56,7 @@ def _expected(policy: Policy, known: Pattern, level: int | None) -> float:
 
 @lru_cache(maxsize=262144)
 def _useless(wish: Wish | None, known: Pattern) -> int:
-    """Milli of the free GPUs that ``wish`` has no use for; a pod that wants no GPU has use for none."""
+    """Return the free milli that ``wish`` has no use for; a pod that wants no GPU has use for none."""
     free = _free(known.shape)
     if wish is None or not wish.milli:
         return free
@@ -78,7 +78,7 @@ def _free(shape: Shape) -> int:
 
 
 def _group(cell: Cell, index: int, topology: str | None) -> object:
-    """Of GPUs that must be together for a wish with this demand."""
+    """Return a key that is equal for GPUs of one group, as a wish with this topology needs; ``None``: any GPUs do."""
     if topology not in ("island", "switch"):
         return None
     number = cell.island if topology == "island" else cell.switch
@@ -86,7 +86,7 @@ def _group(cell: Cell, index: int, topology: str | None) -> object:
 
 
 def workload_of(pods: Iterable[PodState]) -> tuple[Kind, ...]:
-    """The mix that ``pods`` are: wishes, with the CPU that comes with them, by how often; the rarest are left out."""
+    """Return the mix of the wishes of ``pods``, with their CPU, by frequency; the rarest are left out."""
     kinds = Counter(
         (pod.requested.wish if pod.requested and pod.requested.milli else None, pod.asks.get(CPU, 0)) for pod in pods
     )

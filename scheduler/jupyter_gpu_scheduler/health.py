@@ -17,18 +17,18 @@ from .metrics import CONTENT_TYPE, Metrics
 from .settings import StatusSettings
 
 Check = Callable[[], str]
-"""Why something is not so, in words; empty: it is."""
+"""Function that says what is wrong, in words; empty: nothing is."""
 
 
 class _Probe(web.RequestHandler):
-    """One check."""
+    """The handler of one check."""
 
     def initialize(self, check: Check) -> None:
-        """With what it asks."""
+        """Set the check."""
         self.check = check
 
     def get(self) -> None:
-        """200, or 503 and why."""
+        """Answer 200, or 503 and why."""
         why = self.check()
         self.set_status(503 if why else 200)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
@@ -36,20 +36,20 @@ class _Probe(web.RequestHandler):
 
 
 class _Metrics(web.RequestHandler):
-    """All of them."""
+    """The handler of the metrics."""
 
     def initialize(self, metrics: Metrics) -> None:
-        """With what it tells."""
+        """Set the metrics."""
         self.metrics = metrics
 
     def get(self) -> None:
-        """In Prometheus' text format."""
+        """Answer in Prometheus' text format."""
         self.set_header("Content-Type", CONTENT_TYPE)
         self.finish(self.metrics.text())
 
 
 class StatusServer:
-    """Serves them."""
+    """The server of probes and metrics."""
 
     def __init__(self, settings: StatusSettings, metrics: Metrics, *, alive: Check, ready: Check) -> None:
         routes: list[Any] = [
@@ -63,7 +63,7 @@ class StatusServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         port: int = self._sockets[0].getsockname()[1]
         return port
 
@@ -72,6 +72,6 @@ class StatusServer:
         self._server.add_sockets(self._sockets)
 
     async def close(self) -> None:
-        """No more."""
+        """Stop answering."""
         self._server.stop()
         await self._server.close_all_connections()

@@ -1,4 +1,4 @@
-"""Which wishes can never be served, and why, in plain words."""
+"""Wishes that can never be served, and the reasons, in plain words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .placement import fits, groups, islands
 
 
 def refuse(wish: Wish, *, limit: int | None, gpus: Sequence[Gpu]) -> GpuError | None:
-    """Why ``wish`` can't be served by a node with ``gpus``, even if all of them were free; ``None`` if it can.
+    """Return why ``wish`` can't be served by a node with ``gpus``, even if all of them were free; ``None`` if it can.
 
     ``limit`` is in milli; ``None`` means no limit. GPUs that do not work now count: they may work again.
     A wish for nothing is never refused.
@@ -47,7 +47,7 @@ def _infeasible(wish: Wish, gpus: Sequence[Gpu]) -> Infeasible:
 
 
 def _too_few(wish: Wish, count: int) -> str:
-    """Empty where the usual sentence says it."""
+    """Explain a lack of fitting GPUs; empty where the usual sentence says it."""
     if wish.each is None or wish.each == MILLI_PER_GPU:
         return ""
     return (

@@ -18,24 +18,24 @@ class Line:
         self._ranks: list[Rank] = []
 
     def add(self, rank: Rank) -> None:
-        """One that is not there."""
+        """Add a rank that is not there."""
         insort(self._ranks, rank)
 
     def remove(self, rank: Rank) -> None:
-        """One that is there."""
+        """Remove a rank that is there."""
         place = bisect_left(self._ranks, rank)
         assert self._ranks[place] == rank
         del self._ranks[place]
 
     def after(self, rank: Rank | None) -> Rank | None:
-        """The next one behind ``rank``, which need not be there; of ``None`` the first."""
+        """Return the next one behind ``rank``, which need not be there; of ``None`` the first."""
         place = bisect_right(self._ranks, rank) if rank is not None else 0
         return self._ranks[place] if place < len(self._ranks) else None
 
     def __iter__(self) -> Iterator[str]:
-        """The uids."""
+        """Yield the uids."""
         return (rank[-1] for rank in self._ranks)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of pods."""
         return len(self._ranks)

@@ -1,4 +1,4 @@
-"""What the scheduler tells Prometheus."""
+"""Metrics of the scheduler for Prometheus."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SLOW = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 
 
 class Metrics:
-    """One process's; with a registry of its own, so that several can live in one test."""
+    """The metrics of one process; with a registry of its own, so that several can live in one test."""
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         registry = self.registry = CollectorRegistry()
@@ -77,15 +77,15 @@ class Metrics:
         self._snapshot = snapshot
 
     def text(self) -> bytes:
-        """In Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self.registry) + _gpus(self._snapshot).encode()
 
 
 def _gpus(snapshot: ClusterSnapshot) -> str:
-    """Free, held and unhealthy ones of each node, as parts of GPUs.
+    """Return the free, held and unhealthy GPUs of each node, as parts of GPUs.
 
-    Written here and not by the library: of thousands of nodes that takes it a fifth of a second, in which nobody else
-    would get an answer. The lines of a node are kept until it changes.
+    Written here and not by the library: for thousands of nodes that takes it a fifth of a second, in which no request
+    would be answered. The lines of a node are kept until it changes.
     """
     kept: dict[str, str] = snapshot.memo("metrics")
     for node in snapshot.nodes():

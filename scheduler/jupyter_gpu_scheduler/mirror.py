@@ -1,6 +1,6 @@
-"""What the API server has, as one `ClusterSnapshot` that is brought up to date by each change.
+"""The state of the API server as one `ClusterSnapshot`, brought up to date by each change.
 
-Over what the watches said lies what was decided and is not confirmed yet: a write on its way counts as done where it
+Decisions that are not confirmed yet lie over what the watches reported: a write in flight counts as done where it
 takes a GPU, and as not done where it frees one. So nothing is given away twice, whatever becomes of the write.
 """
 
@@ -80,7 +80,7 @@ class Mirror:
     # --- from the watches ---------------------------------------------------------------------------------------------
 
     def pod_changed(self, change: Change) -> None:
-        """A pod came, changed or went."""
+        """Take over a pod's change from the watch."""
         uid = objects.uid(change.object)
         self._unseen.discard(uid)
         if change.kind == "removed":
@@ -92,7 +92,7 @@ class Mirror:
         self._on_change()
 
     def learn(self, pod: Mapping[str, Any]) -> None:
-        """A pod that was read, as somebody asks for it before the watch has shown it."""
+        """Take over a pod that was read directly, as a question about it came before the watch has shown it."""
         uid = objects.uid(pod)
         if uid not in self._pods and matters(pod):
             self._unseen.add(uid)
@@ -100,17 +100,17 @@ class Mirror:
             self._on_change()
 
     def unseen(self, uid: str) -> bool:
-        """Whether a pod was learned and no watch has shown it yet: no watch might ever tell that it is gone."""
+        """Tell whether a pod was learned but no watch has shown it yet: no watch might ever report that it is gone."""
         return uid in self._unseen
 
     def forget(self, uid: str) -> None:
-        """A pod that was learned is gone."""
+        """Remove a pod that was learned and is gone."""
         self._unseen.discard(uid)
         self._forget_pod(uid)
         self._on_change()
 
     def node_changed(self, change: Change) -> None:
-        """A node came, changed or went."""
+        """Take over a node's change from the watch."""
         name, uid = objects.name(change.object), objects.uid(change.object)
         if change.kind != "removed":
             self._node_uids[name] = uid
@@ -125,37 +125,37 @@ class Mirror:
     # --- what is known ------------------------------------------------------------------------------------------------
 
     def record(self, uid: str) -> PodRecord | None:
-        """A pod as the API server has it, without what is on its way."""
+        """Return a pod as the API server has it, without writes in flight; ``None`` if it is not known."""
         return self._pods.get(uid)
 
     def node(self, name: str) -> NodeRecord | None:
-        """A node."""
+        """Return a node's record; ``None`` if it is not known."""
         return self._nodes.get(name)
 
     def node_uid(self, name: str) -> str:
-        """Of its object; empty where there is none."""
+        """Return the UID of a Node object; empty where there is none."""
         return self._node_uids.get(name, "")
 
     def take_dirty(self) -> tuple[str, ...]:
-        """Nodes where something changed since the last call, longest ago first."""
+        """Return the nodes where something changed since the last call, longest ago first."""
         found = tuple(self._dirty)
         self._dirty.clear()
         return found
 
     def take_news(self) -> tuple[str, ...]:
-        """Pods that came, changed or went since the last call."""
+        """Return the pods that came, changed or went since the last call."""
         found = tuple(self._news)
         self._news.clear()
         return found
 
     def heard(self, uid: str, pod: Mapping[str, Any]) -> None:
-        """Somebody else has a pod in this version; it counts if it is newer than what the watch told."""
+        """Take over a known pod's version from another source, if it is newer than the watch's."""
         if uid in self._pods and self._is_news(uid, pod):
             self._take_pod(uid, pod)
             self._on_change()
 
     def places(self, uid: str) -> tuple[str, ...]:
-        """The node that a pod is on, or in whose line it waits."""
+        """Return the node that a pod is on, or in whose line it waits."""
         state = self.snapshot.pod(uid)
         found = (state.node, state.nominated) if state else ()
         return tuple(node for node in found if node)
@@ -166,7 +166,7 @@ class Mirror:
         self._on_change()
 
     def unmark(self, node: str) -> None:
-        """A node was just looked at."""
+        """Note that a node was just looked at."""
         self._dirty.pop(node, None)
 
     def mark_all(self) -> None:
@@ -178,7 +178,7 @@ class Mirror:
     # --- what comes with time -----------------------------------------------------------------------------------------
 
     def pause(self) -> float | None:
-        """Seconds until something changes by itself; ``None``: nothing will. See `catch_up`."""
+        """Return the seconds until something changes by itself; ``None``: nothing will. See `catch_up`."""
         pauses = [self._alarms[0][0] - self._elapsed()] if self._alarms else []
         if self._ages:
             pauses.append(self._ages[0][0] - self._now())
@@ -199,32 +199,32 @@ class Mirror:
                 self._put_pod(uid)
 
     def capped(self, state: PodState) -> PodState:
-        """A pod as far as its namespace's priority goes: of one that is not known here, too."""
+        """Return a pod, known here or not, with its namespace's highest priority as its cap."""
         return replace(state, cap=self._priorities.cap(state.namespace))
 
     # --- what is on its way -------------------------------------------------------------------------------------------
 
     def in_flight(self, uid: str) -> bool:
-        """Whether a decision about a pod is not confirmed yet."""
+        """Tell whether a decision about a pod is not confirmed yet."""
         return uid in self._flights
 
     def uncertain(self) -> tuple[tuple[str, Flight], ...]:
-        """Pods whose decision is not confirmed and of which no watch will tell more."""
+        """Return the pods with an unconfirmed decision that no watch will report on."""
         return tuple(item for item in self._flights.items() if not item[1].written)
 
     @property
     def flights(self) -> int:
-        """How many are on their way."""
+        """The number of writes in flight."""
         return len(self._flights)
 
     def assume(self, uid: str, allocated: Allocated, node: str = "") -> Flight:
-        """A write about a known pod begins; ``node``: it binds the pod there. It takes the place of an earlier one."""
+        """Begin a write about a known pod, replacing an earlier one; ``node``: it binds the pod there."""
         flight = self._flights[uid] = Flight(allocated, node or self._pods[uid].state.node)
         self._put_pod(uid)
         return flight
 
     def settle(self, uid: str, flight: Flight, found: Mapping[str, Any] | None = None) -> None:
-        """The write is done, refused or without effect; ``found`` is the pod as it is now, where that is known."""
+        """End a write: done, refused or without effect; ``found`` is the pod as it is now, where that is known."""
         if self._flights.get(uid) is flight:
             del self._flights[uid]
         if uid in self._pods:
@@ -235,21 +235,21 @@ class Mirror:
         self._on_change()
 
     def bound(self, uid: str, flight: Flight) -> None:
-        """A Binding was done: what is assumed stays so until the watch shows the pod on its node, or gone."""
+        """Note a done Binding: what is assumed stays so until the watch shows the pod on its node, or gone."""
         record = self._pods.get(uid)
         flight.written = True
         if record and record.state.node:
             self.settle(uid, flight)
 
     def block(self, uid: str, blocked: bool) -> None:
-        """Whether a waiting pod waits for something else than GPUs: then it keeps nothing back from others."""
+        """Record whether a waiting pod waits for something other than GPUs: then it keeps nothing back from others."""
         if (uid in self._blocked) != blocked and uid in self._pods:
             (self._blocked.add if blocked else self._blocked.discard)(uid)
             self._put_pod(uid)
             self._on_change()
 
     def offer(self, uid: str, offered: Offer | None) -> None:
-        """What kube-scheduler's last question said of a pod that waits; ``None``: nothing that still holds."""
+        """Record what kube-scheduler's last question said of a waiting pod; ``None``: nothing that still holds."""
         if uid not in self._pods or self._offers.get(uid) == offered:
             return
         if offered is None:
@@ -286,7 +286,7 @@ class Mirror:
             self._forget_record(uid)
 
     def _pace(self, uid: str) -> None:
-        """Which wish of a pod is answered now: its newest, unless that changes all the time."""
+        """Choose which wish of a pod is answered now: its newest, unless that changes all the time."""
         state, known = self._pods[uid].state, self._paced.get(uid)
         asked, now = Asked(state.requested, state.fault), self._elapsed()
         if known is None:
@@ -345,7 +345,7 @@ class Mirror:
             self._dirty[node] = None
 
     def _count(self, uid: str, new: Usage | None) -> None:
-        """What any pod takes of its node."""
+        """Count what any pod takes of its node; ``None``: it takes nothing any more."""
         old = self._usage.pop(uid, None)
         if new:
             self._usage[uid] = new
@@ -372,7 +372,7 @@ class Mirror:
             self._put_node(node)
 
     def _put_node(self, name: str) -> None:
-        """Inventory and facts, into the snapshot."""
+        """Put inventory and facts into the snapshot."""
         node = self._nodes.get(name)
         if node is None:
             return
@@ -385,12 +385,12 @@ class Mirror:
 
 
 def _closed(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """GPUs that nobody gets anything of, while who has them keeps them."""
+    """Return the GPUs with none of them to be given out; present holders keep theirs."""
     return tuple(replace(gpu, healthy=False, health=CLOSED) for gpu in gpus)
 
 
 def _overlay(state: PodState, flight: Flight) -> PodState:
-    """A pod whose write is on its way: what it will have, and what it had until that is confirmed."""
+    """Return a pod whose write is in flight with what it will have, and what it had until that is confirmed."""
     after = replace(state, allocated=flight.allocated, node=flight.node)
     will = after.held
     lost = {uuid: milli for uuid, milli in state.held.items() if milli > will.get(uuid, 0)}

@@ -1,4 +1,4 @@
-"""Which decisions are told to users as Events, and in which words. A plain grant is no news."""
+"""Events that tell users of decisions. A plain grant is no news."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVENTS: Final[dict[Reason, tuple[Literal["Normal", "Warning"], str]]] = {
 
 
 def announce(recorder: Recorder, pod: PodState, allocated: Allocated) -> None:
-    """Tell of ``allocated`` if it says something that ``pod`` was not told before; of faults is told elsewhere."""
+    """Publish an Event of ``allocated`` if it says something new to ``pod``; faults are published elsewhere."""
     before = (pod.allocated.reason, pod.allocated.message) if pod.allocated else (None, "")
     if allocated.reason in EVENTS and (allocated.reason, allocated.message) != before and not pod.fault:
         kind, reason = EVENTS[allocated.reason]

@@ -1,8 +1,10 @@
-"""In which node's line a new pod waits that found no room.
+"""The choice of the node in whose line a new pod without room waits.
 
 It takes a ticket and stands in the line of exactly one node: the one with the best prospect. There it keeps back what
 it could use from those behind it. It stays there while that node can serve it at all, unless another one can serve it
-now and that one can't. Ticket and nomination are in the pod's own ``allocated``, without shares.
+now and that one can't, or lacks less of what it wants without more pods before it: who was sent away while a node was
+gone goes back. Each such move leaves less to wait for, so they come to an end. Ticket and nomination are in the pod's
+own ``allocated``, without shares.
 
 It is nominated only to nodes that kube-scheduler offered for it last: it would be put onto no other. Where its node
 will not do any more and no other that was offered will, it keeps its ticket and stands in no line until kube-scheduler
@@ -29,7 +31,7 @@ from .verdict import has_room, standings, verdict, wanted
 
 
 def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> Decision | None:
-    """After no node fitted: the ``allocated`` that ``pod`` waits with, in line on one of ``names``.
+    """Put ``pod``, after no node fitted, in line on one of ``names``; return the change of its ``allocated``.
 
     ``None``: no change. ``names`` are the nodes that kube-scheduler would have taken. Where none of them will do now,
     it stands in no line and keeps its ticket; where none ever will, it loses that and its ``allocated`` says why. The
@@ -47,12 +49,12 @@ def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], pol
 
 
 def is_void(pod: PodState) -> bool:
-    """Whether no line serves ``pod``: it waits for nothing any more, or for what can't be."""
+    """Tell whether no line can serve ``pod``: it no longer waits for anything, or its wish is unacceptable."""
     return wanted(pod) is None or unacceptable(pod) is not None
 
 
 def must_leave(snapshot: ClusterSnapshot, pod: PodState) -> bool:
-    """Whether ``pod`` can't stay in line where it is: its node is gone, takes no such pod or can never serve it."""
+    """Tell whether ``pod`` can't stay in its line: the node is gone, takes no such pod or can never serve it."""
     here = pod.nominated
     if is_void(pod) or not acceptable(pod, snapshot.facts(here)):
         return True
@@ -60,9 +62,9 @@ def must_leave(snapshot: ClusterSnapshot, pod: PodState) -> bool:
 
 
 def leave(snapshot: ClusterSnapshot, pod: PodState, policy: Policy, changed: Iterable[str]) -> Decision | None:
-    """Where ``pod`` goes, which must leave its node's line: in none, if none that was offered can serve it.
+    """Move ``pod`` out of its node's line into the best other one, or into none if no offered node can serve it.
 
-    Of a pod that is in no line already only the ``changed`` nodes are looked at: the others were before.
+    For a pod that is in no line already, only the ``changed`` nodes are examined: the others were examined before.
     """
     if is_void(pod):
         return nominate(snapshot, pod, (), policy)
@@ -79,42 +81,57 @@ def _lost(snapshot: ClusterSnapshot, pod: PodState) -> bool:
 
 
 def fits_at(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
-    """Whether a node can serve ``pod`` now, as far as GPUs and slots go."""
+    """Tell whether a node can serve ``pod`` now, as far as GPUs and slots go."""
     return verdict(snapshot, pod, name, standings(snapshot, pod))[0].fits
 
 
 def may_go(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
-    """Whether kube-scheduler offered a node for ``pod``, and nothing that is known here is in the way."""
+    """Tell whether kube-scheduler offered a node for ``pod`` and nothing known here stands in the way."""
     facts = snapshot.facts(name)
     return name in (pod.offered or ()) and acceptable(pod, facts) and has_resources(pod, facts)
 
 
 def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy: Policy) -> str | None:
-    """Where ``pod`` waits best: where it fits, else where it lacks least, in the shortest line, by score.
+    """Return the best node to wait on: one where it fits, else where it lacks least, in the shortest line, by score.
 
-    Where it is nominated it stays, unless it fits elsewhere and not there.
+    From the node that it is nominated to it moves only where it fits, or lacks less behind no more pods: otherwise all
+    that wait would follow every GPU that comes free.
     """
     known = standings(snapshot, pod)
-    prospects: dict[tuple[bool, bool, int, int], list[str]] = {}
-    for name in names:
-        found, place = verdict(snapshot, pod, name, known)
-        if not found.never and snapshot.gpus(name) is not None and acceptable(pod, snapshot.facts(name)):
-            rank = (not found.fits, name != pod.nominated, found.owed, place)
-            prospects.setdefault(rank, []).append(name)
-    if not prospects:
+    found = {
+        name: verdict(snapshot, pod, name, known)
+        for name in names
+        if snapshot.gpus(name) is not None and acceptable(pod, snapshot.facts(name))
+    }
+    able = {name: (not one.fits, one.owed, place) for name, (one, place) in found.items() if not one.never}
+    if not able:
         return None
-    return min(prospects[min(prospects)], key=lambda name: (-rate(snapshot, pod, name, policy), name))
+    here = able.get(pod.nominated)
+    better = {name: rank for name, rank in able.items() if here is None or _is_better(rank, here)}
+    if here is not None and not better:
+        return pod.nominated
+    least = min(better.values())
+    return min(
+        (name for name, rank in better.items() if rank == least),
+        key=lambda name: (-rate(snapshot, pod, name, policy), name),
+    )
+
+
+def _is_better(there: tuple[bool, int, int], here: tuple[bool, int, int]) -> bool:
+    """Tell whether a pod is better off there: by whether it does not fit, what it lacks and how many come before it."""
+    (late, owed, before), (late_here, owed_here, before_here) = there, here
+    return late < late_here or (late == late_here and owed < owed_here and before <= before_here)
 
 
 def _later(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str]) -> bool:
-    """Whether some node may serve it one day, offered now or not: it may be cordoned, tainted or not known yet."""
+    """Tell whether some node may serve it one day, offered now or not: it may be cordoned, tainted or not known yet."""
     known = standings(snapshot, pod)
     others = (name for name in snapshot.nodes() if selected(pod, snapshot.facts(name)))
     return any(not verdict(snapshot, pod, name, known)[0].never for name in (*names, *others))
 
 
 def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allocated:
-    """With its ticket, in the line of ``node``; in none until kube-scheduler asks again, or a node comes back."""
+    """Return it with its ticket, in the line of ``node``; in none until asked for again, or a node comes back."""
     assert pod.requested is not None
     before = pod.allocated or Allocated(0)
     after = replace(
@@ -154,7 +171,7 @@ def _without_node(before: Allocated) -> dict[str, object]:
 
 
 def _nowhere(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> str:
-    """Why none of the nodes can ever serve the pod: what most of them lack first."""
+    """Say why none of the nodes can ever serve the pod: what most of them lack first."""
     filtered = filter_nodes(snapshot, pod, names)
     reasons = Counter((*filtered.never.values(), *filtered.failed.values()))
     text = "; ".join(f"{count}: {why}" for why, count in reasons.most_common(5))
@@ -162,7 +179,7 @@ def _nowhere(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> 
 
 
 def _step(pod: PodState, after: Allocated | None) -> Decision | None:
-    """The decision; without ``after`` the pod leaves the line."""
+    """Return the decision; without ``after`` the pod leaves the line."""
     if after is None:
         if pod.allocated is None or pod.ticket is None:
             return None

@@ -28,7 +28,7 @@ class Offer:
 
 
 def offer(names: Iterable[str]) -> Offer:
-    """Of the names in a question."""
+    """Return the offer for the node names in a question; equal offers are one object."""
     return _shared(tuple(sorted(map(sys.intern, names))))
 
 

@@ -1,6 +1,6 @@
-"""How often the wish of one pod is answered: some changes at once, then one in so many seconds. Pure.
+"""Rate limit for one pod's wishes: some changes are answered at once, then one per interval. Pure.
 
-What is given back is answered at once and costs nothing: there can be no more of that than there was granted.
+Giving back is answered at once and unlimited: there can be no more of that than there was granted.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from jupyter_gpu.model.annotations import Requested
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a pod's user wants, as it was read."""
+    """A user's wish for one pod, as it was read."""
 
     requested: Requested | None
     fault: str = ""
-    """Why it can't be read."""
+    """Reason why it can't be read; empty: it can."""
 
     def less_than(self, other: Asked) -> bool:
-        """Whether this gives something back and asks for nothing else."""
+        """Tell whether this wish gives something back and asks for nothing else."""
         if self.fault or other.requested is None:
             return False
         if self.requested is None or not self.requested.milli:
@@ -30,24 +30,24 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """What of it is answered now."""
+    """The part of a user's wish that is answered now."""
 
     asked: Asked
     left: float
-    """How many more changes may be answered at once."""
+    """Changes that may still be answered at once."""
     at: float
     """Seconds, on a clock that never goes back, when that was so."""
 
 
 def first(asked: Asked, now: float, burst: int) -> Paced:
-    """A pod that was not known."""
+    """Return the state of a pod seen for the first time."""
     return Paced(asked, float(burst), now)
 
 
 def paced(before: Paced, asked: Asked, now: float, *, burst: int, seconds: float) -> tuple[Paced, float]:
-    """What is answered at ``now``, and in how many seconds to ask again; 0: it is what is ``asked``.
+    """Return what is answered at ``now``, and in how many seconds to ask again; 0: all of ``asked`` is answered.
 
-    ``seconds``: after which one more change may be answered, up to ``burst`` of them; 0: all at once.
+    ``seconds``: time after which one more change may be answered, up to ``burst`` of them; 0: no limit.
     """
     if asked == before.asked:
         return before, 0.0

@@ -1,4 +1,4 @@
-"""Which GPUs of one node serve a wish, with the least change to what the pod has.
+"""Placement of a wish on the GPUs of one node, with the least change to what the pod has.
 
 A GPU *fits* a share if its model is one of those wished and the share of its memory is enough. A wish for an
 ``island`` or a ``switch`` is a demand: all shares on one. Else several GPUs are taken from one island, then from
@@ -12,7 +12,7 @@ What a pod has changes only where the wish says so:
   room it moves to another GPU, if no process has it open; else it waits where it is.
 * A GPU that the pod still holds because it is being closed is taken again first: a shrink that is cancelled.
 * An unhealthy GPU gets no new share. A share on one stays until it must change.
-* A GPU that a program of nobody here uses is taken only where no other one would do, and given back before others.
+* A GPU that an outside program uses is taken only where no other one would do, and given back before others.
   Nothing moves because of it.
 """
 
@@ -36,33 +36,33 @@ class Spot:
 
     gpu: Gpu
     room: int
-    """What the pod may have here now, including what it has."""
+    """Milli that the pod may have here now, including what it has."""
     held: int = 0
-    """What it holds here in any way: allocated, attached or draining."""
+    """Milli that the pod holds here in any way: allocated, attached or draining."""
     share: int = 0
-    """What is allocated to it here."""
+    """Milli that is allocated to the pod here."""
     age: int = 0
     """Place among its shares, 0 is the oldest."""
     busy: bool = False
     """Whether some process has it open."""
     used: bool = False
-    """Whether a process that was not given it uses it: it is taken last."""
+    """Whether an outside process uses it, one that was not granted the GPU: such a GPU is taken last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """What the pod should have now, and what it still waits for."""
+    """The shares a pod should have now, and what it still waits for."""
 
     shares: tuple[GpuShare, ...]
     """Oldest first."""
     owed: int = 0
     """Milli."""
     wanted: frozenset[str] = frozenset()
-    """uuids of GPUs that could serve what is owed: who comes later gets nothing more of them."""
+    """UUIDs of GPUs that could serve what is owed: pods further back get nothing more of them."""
 
 
 class Described(Protocol):
-    """What of a GPU a wish may ask for."""
+    """The properties of a GPU that a wish may ask for."""
 
     @property
     def model(self) -> str:
@@ -74,7 +74,7 @@ class Described(Protocol):
 
 
 def fits(gpu: Described, wish: Wish, milli: int) -> bool:
-    """Whether a share of ``milli`` of ``gpu`` is what ``wish`` asks for; whether it is free or healthy is not asked.
+    """Tell whether a share of ``milli`` of ``gpu`` is what ``wish`` asks for, regardless of free room or health.
 
     A wished model is met by a GPU whose name contains its words, one after the other, in any case: ``a100`` or
     ``A100 SXM4`` by "NVIDIA A100-SXM4-80GB", but ``A10`` is not.
@@ -86,13 +86,13 @@ def fits(gpu: Described, wish: Wish, milli: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def named(name: str, wished: str) -> bool:
-    """Whether the words of ``wished`` stand one after the other in ``name``, in any case."""
+    """Tell whether the words of ``wished`` stand one after the other in ``name``, in any case."""
     words, sought = (re.findall(r"\w+", text.casefold().replace("_", " ")) for text in (name, wished))
     return bool(sought) and any(words[i : i + len(sought)] == sought for i in range(len(words)))
 
 
 def islands(gpus: Iterable[Gpu], topology: str | None) -> list[list[Gpu]]:
-    """``gpus`` in groups of which one must hold a whole wish; all in one where topology is no demand."""
+    """Return ``gpus`` in groups of which one must hold a whole wish; all in one where topology is no demand."""
     found: dict[tuple[str, str], list[Gpu]] = {}
     for gpu in gpus:
         word = _topology(gpu, topology) if topology in ("island", "switch") else ("all", "")
@@ -106,7 +106,7 @@ def _topology(gpu: Gpu, level: str | None) -> tuple[str, str]:
 
 
 def groups(gpus: Iterable[Gpu], wish: Wish) -> list[list[Gpu]]:
-    """Sets of GPUs of which each could serve the whole wish if all of it were free; none: infeasible."""
+    """Return sets of GPUs of which each could serve the whole wish if all of it were free; none: infeasible."""
     pieces = wish.pieces
     fitting = [gpu for gpu in gpus if fits(gpu, wish, pieces[0])]
     return [
@@ -117,7 +117,7 @@ def groups(gpus: Iterable[Gpu], wish: Wish) -> list[list[Gpu]]:
 
 
 def settled(wish: Wish, shares: Sequence[GpuShare], gpus: Mapping[str, Gpu]) -> bool:
-    """Whether ``shares`` are just what ``wish`` asks for."""
+    """Tell whether ``shares`` are exactly what ``wish`` asks for."""
     if sorted((share.milli for share in shares), reverse=True) != list(wish.pieces):
         return False
     found = [gpus.get(share.uuid) for share in shares]
@@ -127,7 +127,7 @@ def settled(wish: Wish, shares: Sequence[GpuShare], gpus: Mapping[str, Gpu]) -> 
 
 
 def arrange(wish: Wish, spots: Sequence[Spot]) -> Arrangement:
-    """The least change that gives the pod as much of a feasible ``wish`` as there is room for now.
+    """Return the least change that gives the pod as much of a feasible ``wish`` as there is room for now.
 
     ``spots``: all GPUs of the node, by index.
     """
@@ -151,7 +151,7 @@ def arrange(wish: Wish, spots: Sequence[Spot]) -> Arrangement:
 def _option(
     inside: Sequence[Spot], outside: Sequence[Spot], wish: Wish
 ) -> tuple[tuple[int, int, _Cost, int], _Layout, Sequence[Spot]]:
-    """The best layout in one group, and how good the group is: the least is the best.
+    """Return the best layout in one group, and how good the group is: the least is the best.
 
     First, how many shares ``outside`` of it are lost that work and are in use; then how many GPUs that work it has
     too few; then what the layout costs; then how much of the group is left over.
@@ -165,7 +165,7 @@ def _option(
 
 
 def _wanted(reachable: Iterable[Spot], layout: _Layout, wish: Wish) -> Iterator[str]:
-    """GPUs that could serve what is owed if they came free."""
+    """Yield the GPUs that could serve what is owed if they came free."""
     for spot in reachable:
         has = layout.shares.get(spot.gpu.uuid, 0)
         if spot.gpu.healthy and (has < wish.pieces[0] if has else not layout.bound):
@@ -173,7 +173,7 @@ def _wanted(reachable: Iterable[Spot], layout: _Layout, wish: Wish) -> Iterator[
 
 
 class _Cost(NamedTuple):
-    """What a layout costs; the first difference decides between two."""
+    """The cost of a layout; the first difference decides between two."""
 
     missing: int
     """Milli of the pieces that are not served."""
@@ -186,11 +186,11 @@ class _Cost(NamedTuple):
     busy: int
     """Shares given back that some process has open."""
     used: int
-    """Shares on GPUs that somebody else uses."""
+    """Shares on GPUs that an outside process uses."""
     resized: int
     """Shares kept with another size."""
     resized_busy: int
-    """Of those, how many some process has open."""
+    """Resized shares that some process has open."""
     newest: tuple[int, ...]
     """Least where the shares touched are the newest."""
 
@@ -215,7 +215,7 @@ def _layouts(group: Sequence[Spot], wish: Wish) -> Iterator[_Layout]:
 
 
 def _targets(mine: Sequence[Spot], wish: Wish) -> Iterator[dict[str, int]]:
-    """Ways to say which of the pod's shares become which pieces, by uuid; who is missing is given back.
+    """Yield ways to assign the pod's shares to pieces, by uuid; shares that are missing are given back.
 
     All pieces are of one size but for one smaller *rest*: try each share as that.
     """
@@ -231,13 +231,13 @@ def _targets(mine: Sequence[Spot], wish: Wish) -> Iterator[dict[str, int]]:
 
 
 def _worth(spot: Spot, target: int) -> tuple[bool, bool, bool, bool, bool, int]:
-    """Sorts shares by which one to keep as ``target``, best first."""
+    """Return the key that sorts shares by which one to keep as ``target``, best first."""
     idle, resized = not spot.busy, spot.share != target
     return (not spot.gpu.healthy, not _in_place(spot, target), idle, spot.used, resized, spot.age)
 
 
 def _in_place(spot: Spot, target: int) -> bool:
-    """Whether the share can become ``target`` where it is, now."""
+    """Tell whether the share can become ``target`` where it is, now."""
     return target <= max(spot.share, spot.room)
 
 
@@ -290,11 +290,11 @@ def _cost(group: Sequence[Spot], mine: Sequence[Spot], shares: Mapping[str, int]
 
 
 def choose(spots: Iterable[Spot], size: int, count: int, near: Sequence[Gpu] = ()) -> list[Spot]:
-    """At most ``count`` of ``spots`` for new shares of ``size`` milli each; ``near``: the GPUs of the other shares.
+    """Choose up to ``count`` of ``spots`` for new shares of ``size`` milli; ``near``: the GPUs of the other shares.
 
-    First those that nobody else uses, and of these the ones that the pod still holds. Then whole GPUs, and several at
-    once, from as few islands and switches as possible, near the others, and so that large groups of free GPUs stay
-    whole. A single part of a GPU goes where the least is left over.
+    First those that no outside program uses, and of these the ones that the pod still holds. Then whole GPUs, and
+    several at once, from as few islands and switches as possible, near the others, and so that large groups of free
+    GPUs stay whole. A single part of a GPU goes where the least is left over.
     """
     able = [spot for spot in spots if spot.gpu.healthy and spot.room >= size]
     able.sort(key=lambda spot: (spot.room, spot.gpu.memory, spot.gpu.index, spot.gpu.uuid))
@@ -306,7 +306,7 @@ def choose(spots: Iterable[Spot], size: int, count: int, near: Sequence[Gpu] = (
 
 
 def _best(able: Sequence[Spot], size: int, count: int, near: Sequence[Gpu]) -> list[Spot]:
-    """The same, of spots that are all used by somebody else, or none of them."""
+    """Choose as `choose` does among spots that outside programs all use, or none of which they use."""
     own = [spot for spot in able if spot.held][:count]
     rest = [spot for spot in able if not spot.held]
     count -= len(own)
@@ -316,7 +316,7 @@ def _best(able: Sequence[Spot], size: int, count: int, near: Sequence[Gpu]) -> l
 
 
 def _together(spots: Sequence[Spot], count: int, near: Sequence[Gpu], levels: Sequence[str]) -> list[Spot]:
-    """``count`` of ``spots``, split over as few groups of each level as possible."""
+    """Choose ``count`` of ``spots``, split over as few groups of each level as possible."""
     if not levels or count >= len(spots):
         return list(spots[:count])
     level, *inner = levels

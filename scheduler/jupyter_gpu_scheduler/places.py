@@ -1,8 +1,8 @@
-"""Which place in line a pod is told: exact near the front, then about where it stands.
+"""The place in line that a pod is shown: exact near the front, then about where it stands.
 
-One who leaves moves everybody behind by one. So that it is not a write for each of them, places beyond the first ten
-are told as one of few numbers, each at least half as large again as the one before. A pod keeps the number that it was
-told until that is wrong by more than half: a place that goes up and down by one never changes it.
+A pod that leaves moves all behind it by one. So that it is not a write for each of them, places beyond the first ten
+are shown as one of few numbers, each at least half as large again as the one before. A pod keeps its number until that
+is wrong by more than half: a place that goes up and down by one never changes it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ ABOUT = tuple(number * 10**power // 10 for power in range(1, 6) for number in (1
 
 _EDGES = tuple(sqrt(one * other) for one, other in pairwise(ABOUT))
 _WRONG = 1.5
-"""How many times too large or too small a number may be until another is told."""
+"""Largest factor by which a shown number may be off before it is replaced."""
 
 
 def told(place: int, before: int | None = None) -> int:
-    """What a pod at ``place`` is told, whom ``before`` was told last."""
+    """Return the number to show to a pod at ``place`` that was shown ``before`` last."""
     if before is not None and before in ABOUT and place <= before * _WRONG and before <= place * _WRONG:
         return before
     return place if place <= EXACT_POSITIONS else ABOUT[bisect_left(_EDGES, place)]

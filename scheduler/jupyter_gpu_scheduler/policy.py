@@ -1,4 +1,4 @@
-"""What makes one place better than another: weights by name, validated.
+"""Policies that rate places for pods: weights by attribute, validated.
 
 A score is the weighted mean of what is good about a place, each between 0 and 1:
 
@@ -43,11 +43,11 @@ ATTRIBUTES = (
 WITHOUT_WISH = frozenset(
     ("expected", "preference", "fragmentation", "cpu_free", "memory_free", "disk_free", "network_free")
 )
-"""Those that rate a place for a pod that wants no GPU yet."""
+"""Attributes that rate a place for a pod that wants no GPU yet."""
 WITHOUT_SLOT = WITHOUT_WISH - {"expected", "preference"}
-"""Those that rate a place for one that can never have any."""
+"""Attributes that rate a place for a pod that can never have any GPU."""
 WITH_WISH = frozenset(ATTRIBUTES) - {"expected"}
-"""Those that rate a place for one that wants some."""
+"""Attributes that rate a place for a pod that wants GPUs."""
 
 _COMMON = {
     "together": 2.0, "preference": 2.0, "network_free": 0.5, "local": 5.0, "left_for_others": 1.0, "expected": 20.0,
@@ -70,7 +70,7 @@ class Kind:
     wish: Wish | None
     """``None``: a pod that wants no GPU."""
     share: float
-    """How often, beside the others."""
+    """Frequency, relative to the other kinds."""
     cpu: int = 0
     """Milli of CPU that comes with it."""
 
@@ -85,7 +85,7 @@ TYPICAL = (
 )
 """A mix of notebook wishes, used where the settings tell no other."""
 UNKNOWN = 0.5
-"""What counts for what is not known."""
+"""The rating of what is not known."""
 MAX_WEIGHT = 1000.0
 MAX_KINDS = 256
 """Kinds of wishes in a mix."""
@@ -97,19 +97,22 @@ class PolicyError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """How places are rated. Compared by identity: make one and keep it, what was computed with it is kept too."""
+    """Weights and preferences for rating places.
+
+    Compared by identity: make one and keep it, because results computed with it are cached.
+    """
 
     name: str = "fgd"
     weights: Mapping[str, float] = field(default_factory=lambda: PRESETS["fgd"])
-    """By attribute; those not named weigh nothing."""
+    """Weights by attribute; those not named weigh nothing."""
     models: Mapping[str, float] = field(default_factory=dict)
-    """How much GPUs of a model are preferred, 0 to 10, by words of its name; 5 for those not named."""
+    """Preference for GPUs by words of the model's name, 0 to 10; 5 for those not named."""
     workload: tuple[Kind, ...] = TYPICAL
     """The typical mix of wishes, against which fragmentation is measured."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Policy:
-        """From ``{"name"?, "weights"?, "models"?, "workload"?}``; raises :class:`PolicyError`.
+        """Read a policy from ``{"name"?, "weights"?, "models"?, "workload"?}``; raises :class:`PolicyError`.
 
         ``workload`` is a list of ``{"share": 0.4, "gpus": 0.5, "cpu": 2}`` (cores), with the fields of a wish:
         ``model``, ``memory``, ``topology``, ``each``; no ``gpus`` is a pod that wants none.
@@ -127,7 +130,7 @@ class Policy:
 
 
 def preferred(policy: Policy, model: str) -> float:
-    """How much GPUs of ``model`` are preferred, 0 to 1; the highest of the words that match counts."""
+    """Return the preference for GPUs of ``model``, 0 to 1; the highest of the words that match counts."""
     found = [value for words, value in policy.models.items() if named(model, words)]
     return max(found) / 10 if found else UNKNOWN
 

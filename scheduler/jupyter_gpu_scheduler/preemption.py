@@ -1,7 +1,7 @@
-"""Whether ending pods for a more important one would help it to its GPUs. Where it would not, nobody ends.
+"""Checks that ending pods would help a more important one to its GPUs; where it would not, none is ended.
 
-kube-scheduler chooses whom it would end by what it knows: CPU, memory, slots. It needs each of them for that, so what
-it chose on a node is taken as a whole or not at all.
+kube-scheduler chooses victims by what it knows: CPU, memory, slots. It needs each of them for that, so its choice on a
+node is taken as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from .verdict import standings, verdict
 
 
 def helpful(snapshot: ClusterSnapshot, pod: PodState, victims: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """The nodes where ``pod`` could start once their ``victims``, by uid, have ended and closed what they hold.
+    """Return the nodes where ``pod`` could start once their ``victims``, by uid, have ended and closed what they hold.
 
-    Who waits there before it is served first, as ever. Nodes without victims are none of them: nobody would end.
+    Pods that wait there before it are served first, as ever. Nodes without victims are left out: no pod would end.
     """
     if unacceptable(pod) is not None:
         return ()

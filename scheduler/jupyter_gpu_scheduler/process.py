@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class Process:
-    """Made and run once, on one event loop."""
+    """The scheduler's process. Made and run once, on one event loop."""
 
     def __init__(self, kube: Kube, settings: Settings, environ: Mapping[str, str] = os.environ) -> None:
         self._kube = kube
@@ -60,7 +60,7 @@ class Process:
         )
         self.extender = ExtenderServer(self._answers, settings.extender, self.metrics)
         self.status = StatusServer(settings.status, self.metrics, alive=self._silent, ready=self._unsynced)
-        # Who finished may hold GPUs that are not closed yet, so they are followed as all others.
+        # Finished pods may hold GPUs that are not closed yet, so they are followed as all others.
         self._pods = self._follow("pods", paths.pods(), trim_pod, self.mirror.pod_changed)
         self._nodes = self._follow("nodes", paths.nodes(), trim_node, self.mirror.node_changed)
         lease = settings.lease
@@ -76,7 +76,7 @@ class Process:
         self._began = time.monotonic()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop``; raises what ended it otherwise. The lease is given back in any case."""
+        """Run until ``stop``; raises what ended it otherwise. The lease is given back in any case."""
         self.status.start()
         self.extender.start()
         _log.info("Extender on port %d, status on port %d.", self.extender.port, self.status.port)
@@ -104,7 +104,7 @@ class Process:
             await self.status.close()
 
     async def _prepare(self) -> None:
-        """Once the cluster is known, and then nothing: who does not lead yet is ready, too."""
+        """Prepare answers once the cluster is known, then wait: a replica that does not lead yet is ready, too."""
         await self._pods.synced.wait()
         await self._nodes.synced.wait()
         gc.freeze()  # what is known now stays, by and large: no need to look through all of it for what may go
@@ -112,7 +112,7 @@ class Process:
         await asyncio.Event().wait()
 
     async def _lead(self) -> None:
-        """Elected: know everything, then lead."""
+        """Lead, when elected, once everything is known."""
         await self._pods.synced.wait()
         await self._nodes.synced.wait()
         name, address = self._settings.extender.endpoint_slice, self._environ.get("POD_IP", "")
@@ -137,7 +137,8 @@ class Process:
         trim: Callable[[dict[str, object]], dict[str, object]],
         on_change: Callable[[Change], None],
     ) -> Reflector:
-        """The first list is the newest there is: the cache of an API server may be behind what an earlier leader wrote.
+        """Return a reflector. Its first list is the newest: an API server's cache may lack an earlier leader's writes.
+
         It comes page by page, so that memory never holds more whole objects than one page has.
         """
         return Reflector(
@@ -175,11 +176,11 @@ class Process:
 
 
 def identity(environ: Mapping[str, str]) -> str:
-    """Of this process in the election: its pod's name, so that a container started anew goes on at once."""
+    """Return this process's name in the election: its pod's name, so that a restarted container goes on at once."""
     return environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
-    """The whole of a process."""
+    """Run the whole process until ``stop``."""
     async with Kube(credentials.load(settings.kubeconfig), user_agent="jupyter-gpu-scheduler") as kube:
         await Process(kube, settings).run(stop)

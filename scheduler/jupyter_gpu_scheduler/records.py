@@ -1,6 +1,6 @@
-"""From the JSON of Pods and Nodes to what is decided upon. Pure; odd input never raises.
+"""Records of Pods and Nodes for decisions, from their JSON. Pure; odd input never raises.
 
-What can't be read fails closed, and never takes anything from anybody:
+Anything unreadable fails closed, and never takes anything from a pod:
 
 * ``requested``: the pod keeps what it has and gets nothing, until its user writes a wish that can be read.
 * ``allocated``: the pod holds what its node says it holds; ``allocated`` is decided and written again.
@@ -46,11 +46,11 @@ class PodRecord:
     state: PodState
     resource_version: str
     problem: str = ""
-    """What its user must know of the annotations, as a sentence."""
+    """A sentence for the pod's user about a problem with the annotations; empty: none."""
     chosen: str = ""
     """The node where kube-scheduler has ended others for it."""
     opaque: bool = False
-    """What it holds can't be read: nothing may be given on its node."""
+    """Whether its holdings can't be read: then nothing may be granted on its node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ class NodeRecord:
     network: float | None = None
     """Share of its uplink that is in use; ``None``: its plugin does not tell."""
     problem: str = ""
-    """Why its inventory can't be used."""
+    """Reason why its inventory can't be used; empty: it can."""
 
     def facts(self, used: Mapping[str, int]) -> NodeFacts:
-        """With what its pods use."""
+        """Return the node's facts with what its pods use."""
         return NodeFacts(
             labels=self.labels,
             allocatable=self.allocatable,
@@ -81,14 +81,14 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a pod, any pod, takes of its node beside GPUs."""
+    """Resources that a pod, any pod, takes of its node beside GPUs."""
 
     node: str
     requests: Mapping[str, int]
 
 
 def matters(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod has, or could ever have, GPUs; of one that finished, whether some are not closed."""
+    """Tell whether a pod has, or could ever have, GPUs; if it has finished, whether some are still open."""
     if objects.finished(pod):
         attached, _ = _read(pod, ATTACHED, decode_attached)
         return attached is not None and bool(attached.shares or attached.draining)
@@ -96,19 +96,19 @@ def matters(pod: Mapping[str, Any]) -> bool:
 
 
 def usage(pod: Mapping[str, Any]) -> Usage | None:
-    """What a pod takes of its node; ``None`` while it has none."""
+    """Return the resources a pod takes of its node; ``None`` while it has no node."""
     node = objects.node_name(pod)
     return Usage(node, pod_requests(pod)) if node else None
 
 
 def read_pod(pod: Mapping[str, Any]) -> PodRecord:
-    """A Pod that matters."""
+    """Read a Pod that matters."""
     requested, problem = _read(pod, REQUESTED, decode_requested)
     allocated, _ = _read(pod, ALLOCATED, decode_allocated)
     attached, unreadable = _read(pod, ATTACHED, decode_attached)
     slots = sum(objects.slots(pod).values())
     fault = problem
-    if not slots:  # nobody could enforce what it is given; what somebody wrote there is taken back
+    if not slots:  # its grants could not be enforced; any that were written are taken back
         problem = f"No container of this pod asks for {objects.SLOT}, so it can have no GPUs." if requested else problem
         requested, fault = None, ""
     state = PodState(
@@ -146,7 +146,7 @@ def _selector(pod: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_node(node: Mapping[str, Any]) -> NodeRecord:
-    """A Node."""
+    """Read a Node."""
     gpus, problem = _read(node, INVENTORY, decode_inventory)
     status, spec = node.get("status"), node.get("spec")
     return NodeRecord(
@@ -161,7 +161,7 @@ def read_node(node: Mapping[str, Any]) -> NodeRecord:
 
 
 def seconds(time: str) -> float:
-    """Of an API time since 1970; 0 where it is none."""
+    """Return an API time as seconds since 1970; 0 where it is invalid."""
     try:
         return datetime.fromisoformat(time).timestamp()
     except (ValueError, OverflowError):
@@ -169,7 +169,7 @@ def seconds(time: str) -> float:
 
 
 def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
-    """A Pod without all that nobody here reads: some hundred bytes instead of ten thousand."""
+    """Return a Pod with only the fields read here: some hundred bytes instead of ten thousand."""
     if objects.finished(pod) and not matters(pod):
         return {"metadata": _trim_metadata(pod, ()), "status": {"phase": objects.phase(pod)}}
     spec, status = pod.get("spec"), pod.get("status")
@@ -185,7 +185,7 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def trim_node(node: dict[str, Any]) -> dict[str, Any]:
-    """A Node without images, addresses and the annotations of others."""
+    """Return a Node without images, addresses and the annotations of others."""
     spec, status = node.get("spec"), node.get("status")
     kept: dict[str, Any] = {"metadata": {**_trim_metadata(node, (INVENTORY,)), "labels": objects.labels(node)}}
     if isinstance(spec, Mapping):
@@ -210,7 +210,7 @@ def _trim_container(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(item: Mapping[str, Any], key: str, decode: Callable[[str], T]) -> tuple[T | None, str]:
-    """The value of an annotation, and why it can't be read."""
+    """Return the value of an annotation, and why it can't be read."""
     text = objects.annotation(item, key)
     if text is None:
         return None, ""

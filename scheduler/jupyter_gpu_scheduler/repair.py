@@ -1,8 +1,8 @@
-"""Records that contradict each other: one GPU, more than all of it given away. Who keeps it, and who loses it.
+"""Repair of records that contradict each other: one GPU, more than all of it given away.
 
-It happens where two schedulers wrote at once, or somebody wrote what is not theirs to write. Who has the GPU attached
-keeps it; among several the one with the lower ticket, then the older pod. Who was only promised it keeps the promise if
-all that others have open there leaves room for it: what drains is not free.
+It happens where two schedulers wrote at once, or a user or program wrote an annotation that is not theirs. A pod that
+has the GPU attached keeps it; among several the one with the lower ticket, then the older pod. A pod that was only
+promised it keeps the promise if all that others have open there leaves room for it: what drains is not free.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .snapshot import ClusterSnapshot, PodState
 
 
 def repair(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
-    """Who loses which shares on ``node`` so that everybody's ``allocated`` can be true at once; nothing where it can.
+    """Return the losses on ``node`` that let every ``allocated`` be true at once; empty where that holds already.
 
-    To be applied before `decide`, which then puts the losers in line. What a loser has attached drains as ever: nobody
-    gets it before it is closed.
+    Apply them before `decide`, which then puts the losers in line. What a loser has attached drains as usual: it is not
+    granted again before it is closed.
     """
     lost: dict[str, set[str]] = {}
     for uuid in snapshot.contested(node):
@@ -37,7 +37,7 @@ def _loses(snapshot: ClusterSnapshot, uid: str, uuids: set[str]) -> Decision:
 
 
 def _losers(snapshot: ClusterSnapshot, node: str, uuid: str) -> list[PodState]:
-    """The pods that can't keep their share of a GPU."""
+    """Return the pods that can't keep their share of a GPU."""
     pods = [pod for uid in snapshot.holders(uuid, node) if (pod := snapshot.pod(uid))]
     open_to = {pod.uid: replace(pod, allocated=None).held.get(uuid, 0) for pod in pods}
     claims = {pod.uid: _allocated(pod)[uuid] for pod in pods if uuid in _allocated(pod)}
@@ -55,7 +55,7 @@ def _losers(snapshot: ClusterSnapshot, node: str, uuid: str) -> list[PodState]:
 
 
 def _claim(pod: PodState) -> tuple[bool, int, float, str]:
-    """Sorts pods that have the same right to a GPU by who keeps it, first who does."""
+    """Return the key that sorts pods with the same right to a GPU, the one that keeps it first."""
     return (pod.ticket is None, pod.ticket or 0, pod.created, pod.uid)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from jupyter_gpu.kube.objects import SLOT
 
 RESOURCES = ("cpu", "memory", "ephemeral-storage", SLOT)
-"""What placement looks at beside GPUs; cpu in thousandths, memory and storage in bytes."""
+"""Resources that placement considers beside GPUs; cpu in thousandths, memory and storage in bytes."""
 
 _SUFFIXES = {
     "n": Decimal("1e-9"),
@@ -29,7 +29,7 @@ _MOST = 2**63 - 1
 
 @lru_cache(maxsize=4096)
 def quantity(text: str, scale: int = 1) -> int:
-    """A Kubernetes quantity (``500m``, ``2Gi``, ``1e3``) times ``scale``, rounded up; 0 where it is none."""
+    """Return a Kubernetes quantity (``500m``, ``2Gi``, ``1e3``) times ``scale``, rounded up; 0 where it is none."""
     number, factor = text, Decimal(1)
     for suffix in (text[-2:], text[-1:]):
         if suffix in _SUFFIXES:
@@ -46,7 +46,7 @@ def quantity(text: str, scale: int = 1) -> int:
 
 
 def amounts(quantities: Any) -> dict[str, int]:
-    """The resources of one ``requests``, ``limits`` or ``allocatable`` that matter here."""
+    """Return the resources of one ``requests``, ``limits`` or ``allocatable`` that matter here."""
     if not isinstance(quantities, Mapping):
         return {}
     found = {name: quantities[name] for name in RESOURCES if name in quantities}
@@ -54,7 +54,7 @@ def amounts(quantities: Any) -> dict[str, int]:
 
 
 def pod_requests(pod: Mapping[str, Any]) -> dict[str, int]:
-    """What a pod asks for, as kube-scheduler counts it.
+    """Return the resources that a pod asks for, as kube-scheduler counts them.
 
     The larger of all containers together and of the largest init container; an init container that keeps running
     (``restartPolicy: Always``) counts with both.
@@ -73,7 +73,7 @@ def pod_requests(pod: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _requests(container: Mapping[str, Any]) -> dict[str, int]:
-    """A limit is a request where there is no other."""
+    """Return a container's requests; a limit counts as a request where there is none."""
     resources = _map(container, "resources")
     return {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
 

@@ -1,9 +1,9 @@
-"""Which waiting pods must stand in another node's line: theirs can't serve them any more, or another one can now.
+"""Review of waiting pods that belong in another node's line: theirs can't serve them any more, or another one can now.
 
-Looked at are the pods of the nodes that changed, and those that could use room there, next in line first. Of pods of
-one kind (`PodState.kind`) it is enough to look until one does not fit: who comes behind it has no more room, whatever
-those do who are looked at later. So what a look costs depends on what changed and on how many kinds wait, not on how
-many pods do.
+It covers the pods of the nodes that changed, and those that could use room there, next in line first. Of pods of one
+kind (`PodState.kind`) it is enough to look until one does not fit: the pods behind it have no more room, whatever the
+pods do that are reviewed later. So the cost depends on what changed and on how many kinds wait, not on how many pods
+do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .snapshot import ClusterSnapshot, PodState
 
 
 def review(snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | None = None) -> tuple[Decision, ...]:
-    """All decisions of `reviewing`, each made as if those before it were carried out; the snapshot stays as it is.
+    """Return all decisions of `reviewing`, each made as if those before were carried out; the snapshot is unchanged.
 
     Deciding again gives nothing.
     """
@@ -44,18 +44,18 @@ def review(snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | N
 def reviewing(
     snapshot: ClusterSnapshot, policy: Policy, changed: Iterable[str] | None = None
 ) -> Iterator[Decision | None]:
-    """Nominations that must change, one step after the other, next in line first; ``None``: nothing in this step.
+    """Yield nominations that must change, step by step, next in line first; ``None``: nothing in this step.
 
     ``changed``: the nodes where anything changed, also in the pods nominated to them; ``None``: all. To be called after
-    changes and before `decide`, so that what comes free goes to who waits longest, wherever it waits. Who carries out a
-    decision before it takes the next step has it taken into account; and between two steps anything may change.
+    changes and before `decide`, so that what comes free goes to the pod that waits longest, wherever it waits. A
+    decision carried out before the next step is taken into account; and between two steps anything may change.
     """
     return _Review(snapshot, policy, changed).steps()
 
 
 @dataclass(eq=False, slots=True)
 class _Seekers:
-    """Pending pods of one kind who could use room."""
+    """Pending pods of one kind that could use room."""
 
     line: Line
     rooms: set[str]
@@ -78,7 +78,7 @@ class _Review:
         return any(cell.free for cell in shape_of(self._snapshot, node) or ())
 
     def steps(self) -> Iterator[Decision | None]:
-        """Until all are looked at."""
+        """Yield decisions until all pods are reviewed."""
         for node in self._changed:
             for line in tuple(self._snapshot.kinds(node).values()):
                 self._push_leaving(node, line)
@@ -99,7 +99,7 @@ class _Review:
             self._push(line, None)
 
     def _is_offered(self, pod: PodState) -> bool:
-        """Whether any node that changed was offered for it: one in no line goes to no other."""
+        """Tell whether any node that changed was offered for the pod: a pod in no line can go to no other node."""
         return any(name in (pod.offered or ()) for name in self._changed)
 
     def _push_seeking(self, line: Line) -> None:
@@ -113,7 +113,7 @@ class _Review:
         return self._snapshot.pod(rank[-1]) if rank else None
 
     def _push(self, source: _Seekers | Line, behind: Rank | None) -> None:
-        """The next of these pods, if any is to be looked at."""
+        """Queue the next of these pods, if any is to be reviewed."""
         if isinstance(source, _Seekers) and not source.rooms:
             return
         line = source if isinstance(source, Line) else source.line

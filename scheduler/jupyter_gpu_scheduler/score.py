@@ -1,4 +1,4 @@
-"""How good each place is for a pod. A place is a pair: the pod's node and the node of its GPUs.
+"""Scores of places for a pod. A place is a pair: the pod's node and the node of its GPUs.
 
 A pod that wants no GPU yet is rated by what it can expect there later.
 """
@@ -37,7 +37,7 @@ class Pair:
 
 
 def score(snapshot: ClusterSnapshot, pod: PodState, pair: Pair, policy: Policy) -> float:
-    """How good ``pair`` is, 0 to 1, whatever is free there now."""
+    """Return the score of ``pair``, 0 to 1, whatever is free there now."""
     found, _ = verdict(snapshot, pod, pair.gpu_node, standings(snapshot, pod))
     hopes = expectation(snapshot, pair.gpu_node, policy, _sought(pod))
     rater = _Rater(policy, pod)
@@ -51,7 +51,7 @@ def prioritize(
     policy: Policy,
     coming: Mapping[str, float] = NOBODY,
 ) -> dict[str, int]:
-    """0 to 10 for each of ``names``, GPUs on the pod's own node: 10 for the best and for all that are `NEAR` to it.
+    """Return 0 to 10 for each of ``names``, GPUs on the pod's own node: 10 for the best and for all `NEAR` to it.
 
     The others are told apart as far as they differ: a step is a tenth of what is between the best and the worst, and
     never less than `NEAR`. A node where the wish can't be had now gets 0. ``coming``: how many pods without GPUs are on
@@ -70,13 +70,13 @@ def prioritize(
 
 
 def best(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> str | None:
-    """Where ``pod`` is placed best of ``names``, the first by name of equals; ``None`` where it fits nowhere."""
+    """Return the best of ``names`` for ``pod``, the first by name of equals; ``None`` where it fits nowhere."""
     rates = dict(_rated(snapshot, pod, names, policy, NOBODY, fitting=True))
     return min(rates, key=lambda name: (-rates[name], name)) if rates else None
 
 
 def rate(snapshot: ClusterSnapshot, pod: PodState, name: str, policy: Policy) -> float:
-    """The score of a node with its own GPUs, 0 to 1, from what was computed before where it still holds."""
+    """Return the score of a node with its own GPUs, 0 to 1, from cached results where they still hold."""
     return next(found for _, found in _rated(snapshot, pod, (name,), policy, NOBODY, fitting=False))
 
 
@@ -89,7 +89,7 @@ def _rated(
     *,
     fitting: bool,
 ) -> Iterator[tuple[str, float]]:
-    """Names and scores; ``fitting``: only where the pod fits."""
+    """Yield names and scores; ``fitting``: only where the pod fits."""
     wish = pod.requested.wish if pod.requested else None
     sought = _sought(pod)
     question = (wish, pod.slots, *(pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK)))
@@ -108,12 +108,12 @@ def _rated(
 
 
 def _sought(pod: PodState) -> Wish | None:
-    """Which GPUs a pod that wants none yet would want; those of who wants some are chosen already."""
+    """Return which GPUs a pod that wants none yet may want, as a wish; ``None``: unknown, or chosen already."""
     return pod.requested.wish if pod.requested and wanted(pod) is None else None
 
 
 class _Rater:
-    """The weighted mean of all that is good about a place, for one pod; what places share is found out once."""
+    """The weighted mean of all that is good about a place, for one pod; shared parts are computed once."""
 
     def __init__(self, policy: Policy, pod: PodState) -> None:
         self._policy = policy
@@ -128,7 +128,7 @@ class _Rater:
     def rate(
         self, found: Verdict, hopes: Expectation, there: NodeFacts, here: NodeFacts, pair: Pair | None = None
     ) -> float:
-        """Of a place: GPUs on a node with the facts ``there``, the pod on one ``here``; no ``pair``: the same node."""
+        """Rate a place: GPUs on a node with the facts ``there``, the pod on one ``here``; no ``pair``: one node."""
         if not self._total:
             return UNKNOWN
         local = pair is None or pair.pod_node == pair.gpu_node
@@ -148,12 +148,12 @@ class _Rater:
         return gpus + self._mean(rates)
 
     def _mean(self, rates: Mapping[str, float]) -> float:
-        """What ``rates`` add to the mean."""
+        """Return the part of the mean that ``rates`` contribute."""
         weights = self._weights
         return sum(_part(weights[name], found) for name, found in rates.items() if name in weights) / self._total
 
     def _undamaged(self, found: Verdict, there: NodeFacts, asked: int) -> float:
-        """`undamaged`, once for all nodes with such GPUs where the same kinds of wishes have enough CPU."""
+        """Return `_undamaged`, computed once for all nodes with such GPUs and CPU for the same kinds of wishes."""
         cpu = there.allocatable[CPU] - there.used.get(CPU, 0) if CPU in there.allocatable else None
         rest = None if cpu is None else cpu - asked
         key = (found, cpu_level(self._policy, cpu), cpu_level(self._policy, rest))
@@ -164,12 +164,12 @@ class _Rater:
 
 
 def _part(weight: float, rate: float) -> float:
-    """A negative weight counts what is missing to 1."""
+    """Return a rate times its weight; a negative weight counts what is missing to 1."""
     return weight * rate if weight > 0 else -weight * (1 - rate)
 
 
 def _of_gpus(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> dict[str, float]:
-    """What depends on the GPUs alone, once ``grants`` are given."""
+    """Rate what depends on the GPUs alone, once ``grants`` are given."""
     cells = [cell for cell in after(shape, grants) if cell.healthy]
     memory = sum(cell.memory for cell in cells)
     return {
@@ -183,7 +183,7 @@ def _of_gpus(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> dict[st
 
 
 def _undamaged(policy: Policy, found: Verdict, cpu: int | None, rest: int | None) -> float:
-    """1 where nothing becomes useless by what is granted, falling towards 0 by what does; 0.5 where nothing changes.
+    """Return 1 where the grants make nothing useless, falling towards 0 by what they do; 0.5 where nothing changes.
 
     What was useless anyway and is taken now makes it more than one half.
     """
@@ -192,7 +192,7 @@ def _undamaged(policy: Policy, found: Verdict, cpu: int | None, rest: int | None
 
 
 def _together(shape: Shape, grants: tuple[Grant, ...]) -> float:
-    """How near the granted GPUs are to each other."""
+    """Rate how close the granted GPUs are to each other, 0 to 1."""
     if len(grants) < 2:
         return 1.0
     switches = {(shape[index].switch, index if shape[index].switch is None else -1) for index, _ in grants}
@@ -203,14 +203,14 @@ def _together(shape: Shape, grants: tuple[Grant, ...]) -> float:
 
 
 def _preference(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> float:
-    """How much the models of the granted GPUs are preferred, on average."""
+    """Return the mean preference for the models of the granted GPUs."""
     if not grants:
         return UNKNOWN
     return sum(preferred(policy, shape[index].model) for index, _ in grants) / len(grants)
 
 
 def _left(facts: NodeFacts, name: str, asks: Mapping[str, int]) -> float:
-    """What is left of a resource after the pod has come, 0 to 1."""
+    """Return the part of a resource that is left after the pod has come, 0 to 1."""
     there = facts.allocatable.get(name)
     if not there:
         return UNKNOWN

@@ -1,4 +1,4 @@
-"""What an administrator can choose about the scheduler: the JSON file behind ``--settings``."""
+"""Settings of the scheduler for an administrator: the JSON file behind ``--settings``."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _read_policy(value: Any, key: str) -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Which of several replicas leads."""
+    """Leader election among several replicas."""
 
     name: str = "jupyter-gpu-scheduler"
-    """Of the Lease object, in the scheduler's own namespace."""
+    """Name of the Lease object, in the scheduler's own namespace."""
     namespace: str = ""
-    """Of the Lease object; empty: the environment's ``POD_NAMESPACE``, else ``default``."""
+    """Namespace of the Lease object; empty: the environment's ``POD_NAMESPACE``, else ``default``."""
     duration_seconds: float = bounded(15.0, least=1, most=600)
-    """Until another may take over from a leader that is silent. Default 15."""
+    """Seconds until another may take over from a leader that is silent. Default 15."""
     renew_seconds: float = bounded(10.0, least=0.5, most=600)
     """A leader that could not renew for so long stops leading; less than the duration. Default 10."""
     retry_seconds: float = bounded(2.0, least=0.1, most=60)
@@ -44,25 +44,26 @@ class LeaseSettings:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderSettings:
-    """Where kube-scheduler asks."""
+    """The address at which kube-scheduler asks, and its TLS."""
 
     address: str = "127.0.0.1"
-    """To listen on; ``0.0.0.0`` or ``::`` for all, which needs certificates. Default 127.0.0.1."""
+    """Address to listen on; ``0.0.0.0`` or ``::`` for all, which needs certificates. Default 127.0.0.1."""
     port: int = bounded(8443, least=0, most=65535)
-    """To listen on; 0 takes a free one. Default 8443."""
+    """Port to listen on; 0 takes a free one. Default 8443."""
     certificate: Path | None = None
     """The server's certificate, PEM. Read again when the file changes."""
     key: Path | None = None
     """Its private key, PEM."""
     client_ca: Path | None = None
-    """Only clients with a certificate of this authority are answered, PEM."""
+    """Authority whose certificates clients must have, PEM."""
     client_names: tuple[str, ...] = ()
     """Common names of client certificates that are accepted; empty: every one of that authority."""
     endpoint_slice: str = ""
-    """Of our namespace, made by whoever leads, with its address (``POD_IP``), for the Service of that name.
-    Empty: none."""
+    """Name of an EndpointSlice in our namespace, into which the leader writes its address (``POD_IP``) for the Service
+    of that name. Empty: none.
+    """
     deadline_seconds: float = bounded(3.0, least=0.1, most=60)
-    """For one answer, bind included; stay below kube-scheduler's ``httpTimeout`` (5 s by default). Default 3."""
+    """Seconds for one answer, bind included; less than kube-scheduler's ``httpTimeout`` (5 s by default). Default 3."""
     body_bytes: int = bounded(16 * 1024**2, least=1024, most=1024**3)
     """Largest request. Names of 5,000 nodes and a pod are about 150 kB. Default 16 MiB."""
 
@@ -84,34 +85,34 @@ class ExtenderSettings:
 
 @dataclass(frozen=True, slots=True)
 class StatusSettings:
-    """Where ``/healthz``, ``/readyz`` and ``/metrics`` are served, in plain HTTP."""
+    """The address of ``/healthz``, ``/readyz`` and ``/metrics``, in plain HTTP."""
 
     address: str = "0.0.0.0"  # noqa: S104 the kubelet's probes come from the node
-    """To listen on. Default: all addresses."""
+    """Address to listen on. Default: all addresses."""
     port: int = bounded(8080, least=0, most=65535)
-    """To listen on; 0 takes a free one. Default 8080."""
+    """Port to listen on; 0 takes a free one. Default 8080."""
     metrics: bool = True
-    """Whether ``/metrics`` is served, to whoever reaches the port. The probes always are. Default true."""
+    """Whether ``/metrics`` is served, to any client that reaches the port. The probes always are. Default true."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """How hard the API server is pressed."""
+    """Limits on the load on the API server."""
 
     concurrent: int = bounded(16, least=1, most=512)
     """Writes on their way at once, one per pod. Default 16."""
     backoff_seconds: float = bounded(0.25, least=0.01, most=60)
-    """Before a failed write is tried again; doubles each time up to ``backoffMaxSeconds``. Default 0.25."""
+    """Seconds before a failed write is tried again; doubles each time up to ``backoffMaxSeconds``. Default 0.25."""
     backoff_max_seconds: float = bounded(10.0, least=0.01, most=600)
     """Default 10."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineSettings:
-    """The line of those who wait, and how often one of them is heard and told."""
+    """The line of waiting pods, and how often a waiting pod's wish is answered and its place updated."""
 
     patience_seconds: float = bounded(3600.0, least=1, most=365 * 86400)
-    """Who has waited for so long is passed over by nobody who asked later, whatever their priority. Default 3600."""
+    """Seconds after which a waiting pod is served before all later ones, whatever their priority. Default 3600."""
     place_seconds: float = bounded(10.0, least=0, most=3600)
     """A pod is told a new place in line, where nothing else is new, at most once in so many seconds. Default 10."""
     wish_burst: int = bounded(20, least=1, most=10_000)
@@ -125,35 +126,37 @@ class PrioritySettings:
     """The highest priority that wishes may use; a higher one counts as that."""
 
     default: int = bounded(9, least=0, most=9)
-    """In all namespaces that are not named. Default 9."""
+    """Highest priority in all namespaces that are not named. Default 9."""
     namespaces: Mapping[str, int] | None = bounded(None, least=0, most=9)
-    """By namespace."""
+    """Highest priority by namespace."""
 
     def cap(self, namespace: str) -> int:
-        """Of one namespace."""
+        """Return the highest priority of one namespace."""
         return (self.namespaces or {}).get(namespace, self.default)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All of them."""
+    """All settings of the scheduler."""
 
     policy: Policy = checked(_read_policy, default=Policy())  # noqa: RUF009 it is a field
-    """Where new pods go: ``{"name": "fgd" | "pack" | "spread", "weights"?, "models"?, "workload"?}``. Default fgd."""
+    """Policy for placing new pods:
+    ``{"name": "fgd" | "pack" | "spread", "weights"?, "models"?, "workload"?}``. Default fgd.
+    """
     lease: LeaseSettings = LeaseSettings()
-    """Which replica leads."""
+    """Leader election."""
     extender: ExtenderSettings = ExtenderSettings()
-    """Where kube-scheduler asks. Default: plain HTTP on 127.0.0.1:8443."""
+    """The address at which kube-scheduler asks. Default: plain HTTP on 127.0.0.1:8443."""
     status: StatusSettings = StatusSettings()
     """Probes and metrics."""
     writes: WriteSettings = WriteSettings()
     """Pressure on the API server."""
     line: LineSettings = LineSettings()
-    """Who waits."""
+    """The line of waiting pods."""
     priorities: PrioritySettings = PrioritySettings()
-    """Which priorities count. Default: all."""
+    """Highest priorities by namespace. Default: all priorities count."""
     namespaces: tuple[str, ...] = ()
-    """Whose pods get GPUs; empty: all."""
+    """Namespaces whose pods get GPUs; empty: all."""
     silence_seconds: float = bounded(300.0, least=1, most=3600)
     """Watches that heard nothing from the API server for so long, bookmarks included, are no more believed: the
     liveness probe fails. Default 300."""

@@ -1,4 +1,4 @@
-"""What a node's GPUs look like to somebody who wants some: without names, so that equal nodes are looked at once.
+"""Shapes: a node's GPUs without their names, so that equal nodes are examined once.
 
 Most nodes of a cluster are in one of a few states. Whatever depends on the shape alone is computed once per shape; and
 once for all shapes that differ only in the order of GPUs, switches and islands (`pattern`).
@@ -26,18 +26,18 @@ class Cell(NamedTuple):
     """Number of its NVLink island, counted from the node's first GPU."""
     switch: int | None
     free: int
-    """Milli that nobody holds."""
+    """Milli that no pod holds."""
 
 
 Shape = tuple[Cell, ...]
 """The GPUs of a node, by index."""
 
 Grant = tuple[int, int]
-"""Which GPU of a shape, and how much of it in milli."""
+"""Index of a GPU in a shape, and the part of it in milli."""
 
 
 def shape_of(snapshot: ClusterSnapshot, node: str) -> Shape | None:
-    """The shape of a node now; ``None`` where its inventory is not known."""
+    """Return the shape of a node now; ``None`` where its inventory is not known."""
     answers = snapshot.memo("shape")
     if node not in answers:
         gpus = snapshot.gpus(node)
@@ -55,7 +55,7 @@ class Pattern:
 
 @lru_cache(maxsize=32768)
 def pattern(shape: Shape) -> Pattern:
-    """The pattern of a shape: alike GPUs, switches and islands may change places, what is joined stays joined."""
+    """Return the pattern of a shape: equal GPUs, switches and islands may trade places, what is joined stays joined."""
     islands = _groups(shape, [cell.island for cell in shape])
     switches = _groups(shape, [cell.switch for cell in shape])
     order = sorted(range(len(shape)), key=lambda index: (islands[index], switches[index], _looks(shape[index]), index))
@@ -78,14 +78,14 @@ def _looks(cell: Cell) -> _Looks:
 
 
 def _groups(shape: Shape, numbers: list[int | None]) -> list[tuple[list[_Looks], int]]:
-    """Of each GPU: what its group looks like, and which one it is of those that look so."""
+    """Return, for each GPU, the looks of its group and the group's number, which tells equal groups apart."""
     ids = [-1 - index if number is None else number for index, number in enumerate(numbers)]
     members: dict[int, list[_Looks]] = {}
     for name, cell in zip(ids, shape, strict=True):
         members.setdefault(name, []).append(_looks(cell))
     for looks in members.values():
         looks.sort()
-    return [(members[name], max(name, -1)) for name in ids]  # who is in no group is not told apart by its place
+    return [(members[name], max(name, -1)) for name in ids]  # GPUs in no group are not distinguished by their places
 
 
 def _renamed(number: int | None, names: dict[int, int]) -> int | None:
@@ -115,7 +115,7 @@ def _shape(gpus: Iterable[Gpu], free: Iterable[int]) -> Shape:
 
 @lru_cache(maxsize=8192)
 def gpus_of(shape: Shape) -> tuple[Gpu, ...]:
-    """GPUs of this shape, named by their places in it."""
+    """Return GPUs of this shape, named by their places in it."""
     return tuple(
         Gpu(
             uuid=str(index),
@@ -131,7 +131,7 @@ def gpus_of(shape: Shape) -> tuple[Gpu, ...]:
 
 
 def after(shape: Shape, grants: Iterable[Grant]) -> Shape:
-    """The shape once ``grants`` are given."""
+    """Return the shape once ``grants`` are given."""
     cells = list(shape)
     for index, milli in grants:
         cells[index] = cells[index]._replace(free=cells[index].free - milli)

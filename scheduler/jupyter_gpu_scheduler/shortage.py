@@ -1,4 +1,4 @@
-"""What a node lacks for a wish, in a few words for the event of a pod: "only 1 of 4 GPUs is free, 2 wanted".
+"""Texts for a pod's event that say what a node lacks for a wish: "only 1 of 4 GPUs is free, 2 wanted".
 
 No node is named, so that nodes which lack the same can be counted together. Kubernetes writes their number before the
 words, so these never start with one.
@@ -16,12 +16,12 @@ from .placement import fits, islands
 from .shape import Shape, gpus_of
 
 NO_GPU = "the node has no GPU"
-"""Of a node whose inventory is empty; its driver may come up later."""
+"""Reason for a node whose inventory is empty; its driver may come up later."""
 _JOINED = {"island": "joined by NVLink", "switch": "on one PCIe switch"}
 
 
 def never(wish: Wish, gpus: Sequence[Gpu]) -> str:
-    """Why a node with ``gpus`` can never serve ``wish``, which it can't."""
+    """Say why a node with ``gpus`` can never serve ``wish``, for a wish it can't serve."""
     if not gpus:
         return NO_GPU
     models = sorted({gpu.model for gpu in gpus})
@@ -40,7 +40,7 @@ def never(wish: Wish, gpus: Sequence[Gpu]) -> str:
 
 
 def now(wish: Wish, shape: Shape) -> str:
-    """Why a node can't serve ``wish`` now, which it could if more were free."""
+    """Say why a node can't serve ``wish`` now, for a wish it could serve if more were free."""
     gpus = gpus_of(shape)
     big, pieces = wish.pieces[0], len(wish.pieces)
     able = [gpu for gpu in gpus if fits(gpu, wish, big)]
@@ -61,7 +61,7 @@ def now(wish: Wish, shape: Shape) -> str:
 
 
 def _enough(wish: Wish, shape: Shape, gpus: Iterable[Gpu], topology: str | None) -> bool:
-    """Whether what is free would do, were it for this wish alone."""
+    """Tell whether what is free would do, were it for this wish alone."""
     big, rest = wish.pieces[0], wish.pieces[-1]
     return any(
         sum(shape[gpu.index].free >= big for gpu in group) >= wish.pieces.count(big)

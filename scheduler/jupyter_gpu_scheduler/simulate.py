@@ -1,4 +1,4 @@
-"""What a policy makes of a stream of new pods, and of wishes that come later: the cluster's decisions without one."""
+"""Simulation of a policy on a stream of new pods and later wishes: the cluster's decisions without a cluster."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Job:
 
     pod: PodState
     until: int | None = None
-    """It ends before the job of this number comes, counted from 0; ``None``: it stays."""
+    """Number of the job, counted from 0, before which this one ends; ``None``: it stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the jobs; amounts in milli."""
+    """The result of a simulation; amounts in milli."""
 
     capacity: int
     """All GPUs of the nodes."""
@@ -41,16 +41,16 @@ class Outcome:
     fragmented: float
     """Free at the end, but of no use for a wish of the policy's mix, as is to be expected."""
     refused: int
-    """How many jobs found no place."""
+    """Number of jobs that found no place."""
 
     @property
     def part(self) -> float:
-        """How much of the capacity is allocated at the end, 0 to 1."""
+        """Part of the capacity that is allocated at the end, 0 to 1."""
         return self.allocated[-1] / self.capacity if self.capacity and self.allocated else 0.0
 
 
 def replay(snapshot: ClusterSnapshot, jobs: Iterable[Job], names: Sequence[str], policy: Policy) -> Outcome:
-    """Bring the jobs one after the other onto the best node that has room; who finds none is refused.
+    """Bring the jobs one after the other onto the best node that has room; a job that finds none is refused.
 
     The snapshot is changed: it holds the pods that are there at the end. Their CPU, memory and disk are counted too.
     """
@@ -86,16 +86,16 @@ def replay(snapshot: ClusterSnapshot, jobs: Iterable[Job], names: Sequence[str],
 def at_once(
     snapshot: ClusterSnapshot, pods: Iterable[PodState], wishes: Iterable[Wish], names: Sequence[str], policy: Policy
 ) -> int:
-    """How many ``pods`` that start as they are, one after the other, have all of their later wish as soon as it comes.
+    """Count the pods that, started as they are one after the other, have all of their later wish as soon as it comes.
 
-    ``wishes`` come when all have started, in the order of the pods. Nobody gives anything back.
+    ``wishes`` come when all have started, in the order of the pods. No pod gives anything back.
     """
     started = [_place(snapshot, pod, names, policy) for pod in pods]
     return sum(_resized(snapshot, pod, wish) for pod, wish in zip(started, wishes, strict=True))
 
 
 def _resized(snapshot: ClusterSnapshot, pod: PodState, wish: Wish) -> bool:
-    """Whether a pod has all of a wish at once; what it has not, it waits for."""
+    """Apply a wish, and tell whether the pod has all of it at once; it waits for the rest."""
     if pod.pending:
         return False
     generation = pod.requested.generation if pod.requested else 0
@@ -112,7 +112,7 @@ def _resized(snapshot: ClusterSnapshot, pod: PodState, wish: Wish) -> bool:
 
 
 def _place(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> PodState:
-    """The pod on the best node, noted in the snapshot; still pending where none can take it."""
+    """Return the pod on the best node, noted in the snapshot; still pending where none can take it."""
     able = [name for name in names if has_resources(pod, snapshot.facts(name))]
     fitting = filter_nodes(snapshot, pod, able).fitting
     node = best(snapshot, pod, fitting, policy)

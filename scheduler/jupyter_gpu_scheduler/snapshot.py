@@ -1,10 +1,10 @@
-"""What is known of nodes and pods, kept incrementally: a change costs what changed, however large the cluster is.
+"""The known nodes and pods, kept incrementally: a change costs what changed, however large the cluster is.
 
 Milli held on a GPU by a pod = max(allocated, attached, draining) there: a share is taken from the moment it is
 decided until its device is proven closed. What is free is the rest of 1000.
 
-A pod without a node is *pending*: it holds nothing. If it waits for GPUs it is *nominated* to one node, in whose line
-it stands; ticket and nomination are in its own ``allocated``, so they outlive this process.
+A pod without a node is *pending*: it holds nothing. If it waits for GPUs it is *nominated* to one node and stands in
+that node's line; ticket and nomination are in its own ``allocated``, so they outlive this process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOMINATED = "nominated"
 """Key in a pending pod's ``allocated``: the node in whose line it stands."""
 
 HIGHEST = 9
-"""Of all priorities."""
+"""The highest priority."""
 
 Kind = Hashable
 """Equal for pending pods that only their places in line tell apart; see `PodState.kind`."""
@@ -46,19 +46,19 @@ _MEMOS = 256  # kinds of questions whose answers are kept
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What placement may look at beside a node's GPUs; all from the API."""
+    """Facts of a node, beside its GPUs, that placement may use; all from the API."""
 
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     allocatable: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """By resource name: ``cpu`` in milli, ``memory`` and ``ephemeral-storage`` in bytes, ``jupyter-gpu.io/slot``."""
+    """Amounts by resource: ``cpu`` in milli, ``memory`` and ``ephemeral-storage`` in bytes, ``jupyter-gpu.io/slot``."""
     used: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """What the pods on it asked for, by the same names; slots of pods in the snapshot are counted there anyway."""
+    """Requests of the pods on it, by the same names; slots of pods in the snapshot are counted there anyway."""
     schedulable: bool = True
-    """False: cordoned; it takes no new pods, and those it has go on."""
+    """Whether it takes new pods; False: cordoned, and the pods it has go on."""
     network: float | None = None
     """Share of its network that is in use, 0 to 1; ``None``: not known."""
     outside: frozenset[str] = frozenset()
-    """Uuids of its GPUs that somebody uses who was not given them: they are given last."""
+    """UUIDs of its GPUs that outside processes use, which were not granted them: they are given last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +78,17 @@ class PodState:
     lacks: frozenset[str] = frozenset()
     """uuids of GPUs of its node that it can never use: they came after its containers were created."""
     gone: bool = False
-    """It is being deleted or it finished: it wants nothing and gets nothing, but holds what it has. While it is being
+    """Whether it is being deleted or finished: it wants and gets nothing, but holds what it has. While it is being
     deleted its programs run, and what was allocated to it may be opened any moment."""
     finished: bool = False
     """No program of it will ever run again, so what was allocated is void; it holds what its ``attached`` still names.
-    Who finished is ``gone`` too."""
+    A finished pod is ``gone`` too."""
     namespace: str = ""
     name: str = ""
     created: float = 0.0
-    """Seconds since the epoch; who has no ticket yet is served by age."""
+    """Seconds since the epoch; a pod without a ticket is served by age."""
     slots: int = 1
-    """How many ``jupyter-gpu.io/slot`` its containers ask for."""
+    """Number of ``jupyter-gpu.io/slot`` its containers ask for."""
     asks: Mapping[str, int] = field(default_factory=dict, hash=False)
     """CPU, memory and disk it asks for, named as in :class:`NodeFacts`: for the score; whether they fit is
     kube-scheduler's job."""
@@ -100,16 +100,16 @@ class PodState:
     """The nodes that kube-scheduler would have taken when it asked last: it is nominated to no other. ``None``: not
     known, as it was not asked for since this process began; then it stays where it is."""
     overdue: bool = False
-    """It has waited for longer than anybody should: it counts as of the highest priority, see `aging`."""
+    """Whether it has waited longer than the patience: then it counts as highest priority, see `aging`."""
     cap: int = HIGHEST
     """The highest priority that its namespace may use."""
     fault: str = ""
-    """Why its wish can't be read, in a sentence; such a pod gets no node, and a running one keeps what it has."""
+    """Sentence on why its wish can't be read; such a pod gets no node, and a running one keeps what it has."""
     rank: Rank = field(init=False, repr=False, compare=False)
     """Sorts pods into the order in which they are served: priority, then ticket, then age."""
 
     def __post_init__(self) -> None:
-        """Found out once: a pod is compared with many others."""
+        """Compute the rank once: a pod is compared with many others."""
         ticket = self.ticket
         rank = (-self.priority, ticket is None, ticket or 0, self.created, self.uid)
         object.__setattr__(self, "rank", rank)
@@ -134,7 +134,7 @@ class PodState:
 
     @property
     def wished_priority(self) -> int:
-        """As its user wrote it."""
+        """Priority as the pod's user wrote it; 0 where none was written."""
         return (self.requested.wish.priority if self.requested else None) or 0
 
     @property
@@ -144,7 +144,7 @@ class PodState:
 
     @property
     def kind(self) -> Kind:
-        """What decides, beside its rank and where it waits, which nodes can serve it while it is pending."""
+        """All that decides, beside its rank and where it waits, which nodes can serve it while it is pending."""
         wish = self.requested.wish if self.requested else None
         asks, selector = frozenset(self.asks.items()), frozenset(self.selector.items())
         return (wish, self.slots, self.limit, bool(self.fault), asks, selector, self.offered)
@@ -164,7 +164,7 @@ class PodState:
         return held(None if self.finished else self.allocated, self.attached) if self.node else {}
 
     def held_with(self, shares: tuple[GpuShare, ...]) -> dict[str, int]:
-        """What it holds if these shares are decided: nothing that it loses is free at once."""
+        """Return what it holds if these shares are decided: nothing that it loses is free at once."""
         decided = (self.allocated or Allocated(0)).with_shares(shares, self.attached)
         return replace(self, allocated=decided).held
 
@@ -176,7 +176,7 @@ class _Node:
 
 
 class ClusterSnapshot:
-    """Nodes with their GPUs, pods with their shares, and who holds what. No I/O; not thread-safe.
+    """The nodes with their GPUs, the pods with their shares, and the holders of each GPU. No I/O; not thread-safe.
 
     Nodes and pods may come in any order: a pod may be known before its node is.
     """
@@ -265,7 +265,7 @@ class ClusterSnapshot:
         self._touched(pod)
 
     def _lines(self, pod: PodState) -> Iterator[tuple[dict[Any, Line], Kind]]:
-        """The lines that a pending pod stands in: by which index and key."""
+        """Yield the lines that a pending pod stands in: by which index and key."""
         if pod.nominated:
             yield self._nominated, pod.nominated
         if pod.ticket is not None and not pod.gone:
@@ -286,70 +286,70 @@ class ClusterSnapshot:
     # --- pods -----------------------------------------------------------------------------------------------------
 
     def pod(self, uid: str) -> PodState | None:
-        """One pod."""
+        """Return one pod; ``None`` if it is not known."""
         return self._pods.get(uid)
 
     def pods(self, node: str) -> tuple[PodState, ...]:
-        """The pods of a node, by uid; without those that are only nominated to it."""
+        """Return the pods of a node, by uid; without those that are only nominated to it."""
         found = self._by_node.get(node, {})
         return tuple(found[uid] for uid in sorted(found))
 
     def pending(self) -> tuple[PodState, ...]:
-        """The pods that have no node yet, next first: in line or not."""
+        """Return the pods that have no node yet, next first: in line or not."""
         return tuple(map(self._pods.__getitem__, self._pending))
 
     def nominated(self, node: str) -> tuple[PodState, ...]:
-        """The pending pods that stand in the line of a node, next first."""
+        """Return the pending pods that stand in the line of a node, next first."""
         return tuple(map(self._pods.__getitem__, self._nominated.get(node, ())))
 
     def kinds(self, node: str | None = None) -> Mapping[Kind, Line]:
-        """The pending pods that have a ticket, by kind; with ``node`` those nominated there, with "" those nowhere."""
+        """Return pending pods with a ticket, by kind; with ``node`` those nominated there, with "" those nowhere."""
         return self._kinds if node is None else self._kinds_at.get(node, _NO_LINES)
 
     def line(self, node: str) -> tuple[PodState, ...]:
-        """Who is owed something, next first: priority, then ticket; pending pods nominated to the node too."""
+        """Return the pods that are owed something, next first: priority, then ticket; nominated pending pods too."""
         pods = (*self.pods(node), *self.nominated(node))
         waiting = (pod for pod in pods if pod.ticket is not None and not pod.gone)
         return tuple(sorted(waiting, key=lambda pod: pod.rank))
 
     @property
     def last_ticket(self) -> int:
-        """The highest ticket that anybody in the cluster has, 0 where nobody has one."""
+        """The highest ticket of any pod in the cluster, 0 where there is none."""
         return self._tickets.last
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def nodes(self) -> Iterator[str]:
-        """Names of the nodes whose inventory is known."""
+        """Return the names of the nodes whose inventory is known."""
         return iter(self._nodes)
 
     def gpus(self, node: str) -> tuple[Gpu, ...] | None:
-        """A node's inventory, by index; ``None`` where nothing is known of it, which is not the same as no GPU."""
+        """Return a node's inventory, by index; ``None`` where it is not known, which is not the same as no GPU."""
         found = self._nodes.get(node)
         return None if found is None else found.gpus
 
     def facts(self, node: str) -> NodeFacts:
-        """What else is known of a node."""
+        """Return the other facts known of a node."""
         found = self._nodes.get(node)
         return found.facts if found else NodeFacts()
 
     def slots_taken(self, node: str) -> int:
-        """How many slots of a node are taken: by the pods known here or by what its facts say, whichever is more."""
+        """Return the number of a node's taken slots: by the pods known here or by its facts, whichever is more."""
         known = sum(pod.slots for pod in self._by_node.get(node, {}).values() if not pod.gone)
         return max(known, self.facts(node).used.get(SLOT, 0))
 
     def homes(self, uuid: str) -> tuple[str, ...]:
-        """The nodes that say they have a GPU; more than one is an error of theirs."""
+        """Return the nodes that say they have a GPU; more than one is an error of theirs."""
         return tuple(sorted(self._homes.get(uuid, ())))
 
     def claimed_twice(self) -> tuple[str, ...]:
-        """GPUs that several nodes say they have."""
+        """Return the GPUs that several nodes say they have."""
         return tuple(sorted(self._claimed_twice))
 
     # --- shares ---------------------------------------------------------------------------------------------------
 
     def holders(self, uuid: str, node: str | None = None) -> Mapping[str, int]:
-        """Milli of a GPU held by each pod, by uid; with ``node`` of that node's GPU, by its own pods.
+        """Return the milli of a GPU held by each pod, by uid; with ``node`` of that node's GPU, by its own pods.
 
         A GPU belongs to its node: what a pod of another one says of it means another GPU, or is wrong.
         """
@@ -359,22 +359,22 @@ class ClusterSnapshot:
         return {uid: milli for uid, milli in found.items() if self._pods[uid].node == node}
 
     def free(self, uuid: str, node: str | None = None) -> int:
-        """Milli of a GPU that nobody holds; 0 where records contradict each other and more than all is held."""
+        """Return the free milli of a GPU; 0 where records contradict each other and more than all is held."""
         return max(0, MILLI_PER_GPU - sum(self.holders(uuid, node).values()))
 
     def contested(self, node: str) -> tuple[str, ...]:
-        """GPUs of a node of which more than all is held: records that contradict each other."""
+        """Return the GPUs of a node of which more than all is held: records that contradict each other."""
         uuids = (gpu.uuid for gpu in self.gpus(node) or ())
         return tuple(uuid for uuid in uuids if sum(self.holders(uuid, node).values()) > MILLI_PER_GPU)
 
     def version(self, node: str) -> int:
-        """Another one whenever anything changed on a node or in its line."""
+        """Return a number that changes whenever anything changed on a node or in its line."""
         return self._versions.get(node, 0)
 
     # --- answers that are kept ------------------------------------------------------------------------------------
 
     def memo(self, question: Hashable) -> dict[str, Any]:
-        """Answers to one question by node. Who asks writes them; a node's are dropped when anything there changes.
+        """Return the answers to one question by node. The caller writes them; a node's are dropped when it changes.
 
         An answer may depend on nothing but the question and that node. The questions asked least recently are
         forgotten.

@@ -1,4 +1,4 @@
-"""Which tickets are in use: places in line, counted through the whole cluster so that lines can be compared."""
+"""The tickets in use: places in line, counted through the whole cluster so that lines can be compared."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Tickets:
         self._queued: set[int] = set()
 
     def take(self, ticket: int) -> None:
-        """Somebody has it; several may, where two schedulers gave it away at once."""
+        """Note that a pod has it; several may, where two schedulers gave it away at once."""
         if ticket not in self._queued:
             heapq.heappush(self._heap, -ticket)
             self._queued.add(ticket)
         self._count[ticket] += 1
 
     def give_back(self, ticket: int) -> None:
-        """One who had it has it no more."""
+        """Note that a pod which had it has it no more."""
         self._count[ticket] -= 1
         if not self._count[ticket]:
             del self._count[ticket]

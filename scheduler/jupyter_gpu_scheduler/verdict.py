@@ -1,8 +1,8 @@
-"""How a pending pod fares on a node now: computed once for equal questions and equal nodes.
+"""Verdicts on pending pods and nodes: computed once for equal questions and equal nodes.
 
-What the node's GPUs do not allow is not asked further. Where they allow the wish and others wait, the answer depends
-on how many of them come before the pod, too. What concerns the node alone is found out once for all questions; what
-concerns the wish and the GPUs alone, once for all nodes whose GPUs are of one pattern.
+If the node's GPUs rule the wish out, nothing more is computed. If they allow it and other pods wait, the answer also
+depends on how many of them come before the pod. Facts of the node alone are computed once for all questions; those of
+the wish and the GPUs alone, once for all nodes whose GPUs are of one pattern.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .snapshot import SLOT, ClusterSnapshot, PodState
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
-    """Whether a node can serve a wish now."""
+    """The answer to whether a node can serve a wish now."""
 
     shape: Shape = ()
     """The node's GPUs in the order that ``grants`` mean: not always its own."""
     grants: tuple[Grant, ...] = ()
-    """What it would get."""
+    """Shares that the pod would get."""
     owed: int = 0
     """Milli that it lacks."""
     why: str = ""
-    """What is missing; empty: it fits."""
+    """Description of what is missing; empty: it fits."""
     never: bool = False
     """Whether that stays so, whatever comes free."""
     fits: bool = True
@@ -43,50 +43,50 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What every new pod finds on a node."""
+    """The conditions that every new pod finds on a node."""
 
     pattern: Pattern | None
     """``None``: its GPUs are not known."""
     ranks: tuple[Rank, ...]
-    """Who waits there."""
+    """Ranks of the pods that wait there."""
     left: int
     """Slots."""
     why: str
-    """Why it has none."""
+    """Reason why it has no slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Who waits on a node, and the answers already given there: by how many of them come before."""
+    """The ranks of pods that wait on a node, and the answers already given there by the number of pods ahead."""
 
     ranks: tuple[Rank, ...]
     by_place: dict[int, Verdict]
 
     def place(self, pod: PodState) -> int:
-        """How many come before ``pod``."""
+        """Return how many come before ``pod``."""
         return bisect_left(self.ranks, pod.rank)
 
 
 Known = dict[str, Verdict | Standing]
-"""Answers by node; one for all pods where nobody waits."""
+"""Answers by node; one for all pods where no pod waits."""
 
 
 def standings(snapshot: ClusterSnapshot, pod: PodState) -> Known:
-    """The answers that nodes have given to a wish like that of ``pod``, for :func:`verdict`."""
+    """Return the answers that nodes have given to a wish like that of ``pod``, for :func:`verdict`."""
     found: Known = snapshot.memo(("verdict", wanted(pod), pod.slots))
     return found
 
 
 def verdict(snapshot: ClusterSnapshot, pod: PodState, node: str, known: Known) -> tuple[Verdict, int]:
-    """How ``pod`` fares on ``node``, and its place there; ``known`` is `standings` of the pod.
+    """Return the verdict for ``pod`` on ``node``, and the pod's place there; ``known`` is `standings` of the pod.
 
-    Neither the pod's limit nor its selector is looked at: they are the same for all nodes.
+    The pod's limit and selector are ignored: they are the same for all nodes.
     """
     return next((found, place) for _, found, place in _verdicts(snapshot, pod, (node,), known))
 
 
 def verdicts(snapshot: ClusterSnapshot, pod: PodState, nodes: Iterable[str]) -> Iterator[tuple[str, Verdict, int]]:
-    """The same of many nodes."""
+    """Yield the name, verdict and place for each of many nodes."""
     return _verdicts(snapshot, pod, nodes, standings(snapshot, pod))
 
 
@@ -111,7 +111,7 @@ def _verdicts(
 
 
 def exact(snapshot: ClusterSnapshot, pod: PodState, node: str) -> tuple[Verdict, int]:
-    """The same of one node; the GPUs of what it grants are in the node's own order."""
+    """Return the verdict and place on one node, with the granted GPUs in the node's own order."""
     known, wish = standings(snapshot, pod), wanted(pod)
     found, place = verdict(snapshot, pod, node, known)
     shape = shape_of(snapshot, node)
@@ -130,7 +130,7 @@ def _place(snapshot: ClusterSnapshot, node: str) -> _Place:
 
 
 def _slots(snapshot: ClusterSnapshot, node: str) -> tuple[int, str]:
-    """How many new pods a node takes, by their slots, and why no more."""
+    """Return how many slots a node has left for new pods, and why no more; -1: it takes none."""
     facts = snapshot.facts(node)
     slots, taken = facts.allocatable.get(SLOT, 0), snapshot.slots_taken(node)
     if not facts.schedulable:
@@ -141,12 +141,12 @@ def _slots(snapshot: ClusterSnapshot, node: str) -> tuple[int, str]:
 
 
 def has_room(snapshot: ClusterSnapshot, pod: PodState) -> bool:
-    """Whether ``pod`` could start now on the node that it is nominated to."""
+    """Tell whether ``pod`` could start now on the node that it is nominated to."""
     return not pod.blocked and verdict(snapshot, pod, pod.nominated, standings(snapshot, pod))[0].fits
 
 
 def _rivals(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
-    """The ranks of those who wait on ``node`` or may wait when it is decided next, in line order."""
+    """Return the ranks of the pods that wait on ``node`` or may wait at its next decision, in line order."""
     there = {gpu.uuid for gpu in snapshot.gpus(node) or ()}
 
     def may_wait(pod: PodState) -> bool:
@@ -158,7 +158,7 @@ def _rivals(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
 
 
 def _calm(there: _Place, wish: Wish | None, slots: int, seen: dict[Pattern, Verdict]) -> Verdict:
-    """Where nobody waits; ``seen`` are the answers for other nodes."""
+    """Answer for a node with no waiting pods; ``seen`` are the answers for other nodes."""
     if there.pattern is None:
         return Verdict(why="the GPUs of the node are not known: no node plugin has reported them", fits=False)
     found = seen.get(there.pattern)
@@ -168,7 +168,7 @@ def _calm(there: _Place, wish: Wish | None, slots: int, seen: dict[Pattern, Verd
 
 
 def _queued(snapshot: ClusterSnapshot, pod: PodState, node: str, seen: dict[Pattern, Verdict]) -> Verdict:
-    """Where others wait: they leave less room, never more."""
+    """Answer for a node where other pods wait: they leave less room, never more."""
     wish, there = wanted(pod), _place(snapshot, node)
     found = _calm(there, wish, pod.slots, seen)
     if wish is None or not found.fits:
@@ -185,7 +185,7 @@ def _without_slot(found: Verdict, why: str) -> Verdict:
 
 
 def wanted(pod: PodState) -> Wish | None:
-    """What GPUs a new pod starts with; ``None``: none."""
+    """Return the GPUs that a new pod starts with, as a wish; ``None``: none."""
     wish = pod.requested.wish if pod.requested else None
     return wish if wish and wish.milli else None
 
@@ -194,7 +194,7 @@ def wanted(pod: PodState) -> Wish | None:
 def _of_pattern(wish: Wish | None, known: Pattern, slot: bool) -> Verdict:
     if wish is not None:
         return _of_shape(wish, known.shape)
-    if slot and not known.shape:  # whoever has a slot there could never have anything
+    if slot and not known.shape:  # a pod with a slot there could never have anything
         return Verdict(why=shortage.NO_GPU, never=True, fits=False)
     return Verdict(known.shape)
 

@@ -20,28 +20,28 @@ PATIENCE = 10
 """Times ``wake_seconds`` after which a pod that has room and is not asked for waits for something else."""
 
 STRANGER_SECONDS = 60.0
-"""How long the watch may take to show a pod that kube-scheduler asked for, until it is forgotten."""
+"""Seconds the watch may take to show a pod that kube-scheduler asked for, until it is forgotten."""
 
 Apply = Callable[[Iterable[Decision], str], None]
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """One of them."""
+    """The state of one waiting pod."""
 
     offered: Offer | None = None
-    """What kube-scheduler would have taken, at its last question; ``None``: there was room, or it did not ask us."""
+    """Nodes kube-scheduler would have taken, at its last question; ``None``: there was room, or it did not ask us."""
     preempts: bool = False
-    """Others may end for it on one of these."""
+    """Whether other pods may be ended for it on one of these nodes."""
     ahead: tuple[str, ...] = ()
-    """Where kube-scheduler may be putting it now; it has nothing there yet."""
+    """Nodes where kube-scheduler may be putting it now; it has nothing there yet."""
     alarm: asyncio.TimerHandle | None = None
     woken: bool = False
     stranger: asyncio.TimerHandle | None = None
     """While the watch has not shown it."""
 
     def calm(self) -> None:
-        """No alarm."""
+        """Cancel the timers."""
         for timer in (self.alarm, self.stranger):
             if timer:
                 timer.cancel()
@@ -50,7 +50,7 @@ class _Waiting:
 
 
 class WaitingPods:
-    """Those of one process. ``apply`` has decisions written, where this process leads."""
+    """The waiting pods of one process. ``apply`` has decisions written, where this process leads."""
 
     def __init__(self, mirror: Mirror, apply: Apply, policy: Policy, *, wake_seconds: float) -> None:
         self._mirror = mirror
@@ -62,11 +62,11 @@ class WaitingPods:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of waiting pods."""
         return len(self._pods)
 
     def asked(self, uid: str, nodes: tuple[str, ...], fits: bool) -> None:
-        """kube-scheduler asked for a pod: where it found no room it is put in line."""
+        """Record kube-scheduler's question for a pod, and put the pod in line where it found no room."""
         waiting = self._pods.setdefault(uid, _Waiting())
         waiting.calm()
         waiting.offered = None if fits else offer(nodes)
@@ -79,12 +79,12 @@ class WaitingPods:
         self.enqueue(uid)
 
     def scored(self, uid: str, best: tuple[str, ...]) -> None:
-        """A pod that wants no GPU yet goes to one of these nodes, if kube-scheduler follows us."""
+        """Record the nodes to one of which a pod without a GPU wish goes, if kube-scheduler follows us."""
         if uid in self._pods:
             self._pods[uid].ahead = best
 
     def coming(self, uid: str) -> dict[str, float]:
-        """How many others are on their way to a node, so that a crowd that comes at once is not sent to one.
+        """Return how many other pods are on their way to each node, so that a sudden crowd is not sent to one.
 
         The Binding of a pod may take long, as its volume is made before. Where it may go to one of several nodes, it
         counts in equal parts.
@@ -96,17 +96,17 @@ class WaitingPods:
         return found
 
     def bound(self, uid: str) -> None:
-        """It has its node: from now on it is counted there."""
+        """Note that a pod has its node: from now on it is counted there."""
         if uid in self._pods:
             self._pods[uid].ahead = ()
 
     def preempts(self, uid: str, nodes: tuple[str, ...]) -> None:
-        """kube-scheduler may end others for a pod on one of these nodes: it stands in line there for what they free."""
+        """Put a pod in line for what others free on one of these nodes, where kube-scheduler may end them for it."""
         self.asked(uid, nodes, fits=False)
         self._pods[uid].preempts = True
 
     def enqueue(self, uid: str) -> None:
-        """Into the line of one of the nodes that were asked for; who is there already stays, and nobody else comes."""
+        """Put a pod into the line of one of the nodes that were asked for; it stays where it stands already."""
         waiting, state = self._pods.get(uid), self._snapshot.pod(uid)
         if waiting and waiting.offered and state and state.pending and not state.gone:
             decision = nominate(self._snapshot, state, waiting.offered.names, self._policy)
@@ -114,7 +114,7 @@ class WaitingPods:
                 self._apply((decision,), "nominate")
 
     def hear(self, uid: str) -> None:
-        """A pod came, changed or went."""
+        """Handle a pod's change."""
         waiting, record = self._pods.get(uid), self._mirror.record(uid)
         if waiting is None:
             return
@@ -134,7 +134,7 @@ class WaitingPods:
         The change that made room woke it, as a rule. But it may have asked before we heard of that change.
         """
         full = set()
-        for pod in self._snapshot.nominated(node):  # of one kind, who comes later has no more room
+        for pod in self._snapshot.nominated(node):  # of one kind, later pods have no more room
             if pod.blocked or pod.kind in full:
                 continue
             if not self._fits(pod):
@@ -145,12 +145,12 @@ class WaitingPods:
                 waiting.alarm = self._alarm(self._wake_seconds, pod.uid)
 
     def begin(self) -> None:
-        """From now on this process leads: who went meanwhile is forgotten."""
+        """Begin to lead: pods that went meanwhile are forgotten."""
         for uid in tuple(self._pods):
             self.hear(uid)
 
     def stop(self) -> None:
-        """No more alarms."""
+        """Cancel all alarms."""
         for waiting in self._pods.values():
             waiting.calm()
 
@@ -158,7 +158,7 @@ class WaitingPods:
         return asyncio.get_running_loop().call_later(seconds, self._ring, uid)
 
     def _ring(self, uid: str) -> None:
-        """It was not asked for, though it has room."""
+        """Wake a pod that was not asked for, though it has room."""
         waiting, pod = self._pods.get(uid), self._snapshot.pod(uid)
         if waiting is None:
             return

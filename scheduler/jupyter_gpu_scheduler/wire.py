@@ -1,4 +1,4 @@
-"""What kube-scheduler asks and how it is answered, and the bodies of our writes. Pure.
+"""Questions of kube-scheduler, our answers, and the bodies of our writes. Pure.
 
 The extender's types have no JSON names: fields travel as in Go (``NodeNames``) and are read in any case.
 """
@@ -27,7 +27,7 @@ NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Of filter and prioritize: which of these nodes?"""
+    """The question of filter and prioritize: which of these nodes?"""
 
     pod: Mapping[str, Any]
     """Its JSON."""
@@ -36,7 +36,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class BindQuestion:
-    """Put this pod onto that node."""
+    """The request to put this pod onto that node."""
 
     namespace: str
     name: str
@@ -46,18 +46,18 @@ class BindQuestion:
 
 @dataclass(frozen=True, slots=True)
 class PreemptQuestion:
-    """Whom to end for this pod?"""
+    """The question which pods to end for this one."""
 
     pod: Mapping[str, Any]
     """Its JSON."""
     victims: Mapping[str, tuple[str, ...]]
-    """By node, the uids of those that kube-scheduler would end there."""
+    """UIDs of the pods that kube-scheduler would end, by node."""
     violations: Mapping[str, int]
-    """By node, how many disruption budgets that would break; said again in the answer."""
+    """Number of disruption budgets that this would break, by node; repeated in the answer."""
 
 
 def read_question(body: bytes, most: int) -> Question:
-    """Of an ``ExtenderArgs``; raises :class:`strict.FieldError`."""
+    """Read an ``ExtenderArgs``; raises :class:`strict.FieldError`."""
     fields = _fields(body, most)
     pod = _pod(fields)
     names = fields.get("nodenames")
@@ -69,7 +69,7 @@ def read_question(body: bytes, most: int) -> Question:
 
 
 def read_bind(body: bytes, most: int) -> BindQuestion:
-    """Of an ``ExtenderBindingArgs``; raises :class:`strict.FieldError`."""
+    """Read an ``ExtenderBindingArgs``; raises :class:`strict.FieldError`."""
     fields = _fields(body, most)
     read = strict.text(_MAX_NAME)
     return BindQuestion(
@@ -81,7 +81,7 @@ def read_bind(body: bytes, most: int) -> BindQuestion:
 
 
 def read_preemption(body: bytes, most: int) -> PreemptQuestion:
-    """Of an ``ExtenderPreemptionArgs``; maps and lists may be empty or missing. Raises :class:`strict.FieldError`."""
+    """Read an ``ExtenderPreemptionArgs``; maps and lists may be empty or missing. Raises :class:`strict.FieldError`."""
     fields = _fields(body, most)
     found = fields.get("nodenametometavictims") or {}
     if not found and fields.get("nodenametovictims"):
@@ -101,7 +101,7 @@ def read_preemption(body: bytes, most: int) -> PreemptQuestion:
 
 
 def _lower(found: Any) -> dict[str, Any]:
-    """An object that may be missing, by lower-case name."""
+    """Return an object that may be missing, by lower-case name."""
     return {key.lower(): value for key, value in strict.an_object(found or {}, "NodeNameToMetaVictims").items()}
 
 
@@ -121,7 +121,7 @@ def _pod(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def preemption_result(question: PreemptQuestion, nodes: Iterable[str]) -> dict[str, Any]:
-    """An ``ExtenderPreemptionResult``: what kube-scheduler chose on these nodes, and nothing on the others."""
+    """Return an ``ExtenderPreemptionResult``: kube-scheduler's choice on these nodes, and nothing on the others."""
     return {
         "NodeNameToMetaVictims": {
             node: {
@@ -136,7 +136,7 @@ def preemption_result(question: PreemptQuestion, nodes: Iterable[str]) -> dict[s
 def filter_result(
     fitting: Iterable[str], failed: Mapping[str, str] | None = None, never: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """An ``ExtenderFilterResult``: each node that does not fit has its reason, or the pod's Event would have none."""
+    """Return an ``ExtenderFilterResult``: each node that does not fit has its reason, which the pod's Event shows."""
     named = len(failed or {}) + len(never or {}) <= NAMED
     return {
         "NodeNames": list(fitting),
@@ -147,22 +147,22 @@ def filter_result(
 
 
 def filter_error(message: str) -> dict[str, Any]:
-    """The whole attempt fails and is repeated later: no node is taken, none is said not to fit."""
+    """Return an ``ExtenderFilterResult`` that fails the attempt, to be repeated: it takes and rejects no node."""
     return {"NodeNames": None, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": message}
 
 
 def host_priorities(scores: Mapping[str, int]) -> list[dict[str, Any]]:
-    """A ``HostPriorityList``."""
+    """Return a ``HostPriorityList``."""
     return [{"Host": name, "Score": score} for name, score in scores.items()]
 
 
 def bind_result(error: str) -> dict[str, Any]:
-    """An ``ExtenderBindingResult``; an empty text: it is bound."""
+    """Return an ``ExtenderBindingResult``; an empty text: it is bound."""
     return {"Error": error}
 
 
 def binding(pod: PodState, node: str, resource_version: str, allocated: Allocated) -> dict[str, Any]:
-    """Place and GPUs in one transaction, done only if the pod is still what the decision was made of."""
+    """Return a Binding with place and GPUs in one transaction, done only if the pod is unchanged since the decision."""
     return {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -178,7 +178,7 @@ def binding(pod: PodState, node: str, resource_version: str, allocated: Allocate
 
 
 def allocated_patch(uid: str, resource_version: str, allocated: Allocated) -> dict[str, Any]:
-    """Merge patch of ``pods/<name>/status``, done only if the pod is still what the decision was made of."""
+    """Return a merge patch of ``pods/<name>/status``, done only if the pod is unchanged since the decision."""
     return {
         "metadata": {
             "uid": uid,
@@ -189,7 +189,7 @@ def allocated_patch(uid: str, resource_version: str, allocated: Allocated) -> di
 
 
 def about_pod(state: PodState, resource_version: str = "") -> dict[str, Any]:
-    """A pod as Events name it."""
+    """Return a pod's reference for Events."""
     metadata = {"namespace": state.namespace, "name": state.name, "uid": state.uid}
     if resource_version:
         metadata["resourceVersion"] = resource_version
@@ -197,12 +197,12 @@ def about_pod(state: PodState, resource_version: str = "") -> dict[str, Any]:
 
 
 def about_node(name: str, uid: str) -> dict[str, Any]:
-    """A node as Events name it."""
+    """Return a node's reference for Events."""
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": uid}}
 
 
 def _fields(body: bytes, most: int) -> dict[str, Any]:
-    """By lower-case name. A pod's JSON may be nested deeper than what people write, hence no :func:`strict.loads`."""
+    """Parse an object, by lower-case name. A pod's JSON may be nested deeply, hence no :func:`strict.loads`."""
     return {key.lower(): value for key, value in strict.an_object(_loads(body, most), "The question").items()}
 
 

@@ -25,22 +25,22 @@ from .wire import allocated_patch
 _log = logging.getLogger(__name__)
 
 PASSING = (Unavailable, TooMany, Unauthorized)
-"""What goes by: a restart of the API server, too many requests, a token that is being replaced."""
+"""Failures that pass: a restart of the API server, too many requests, a token that is being replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a write."""
+    """The result of a write."""
 
     kind: Literal["done", "conflict", "gone", "refused"]
     found: Mapping[str, Any] | None = None
     """The pod as it is now, where that is known."""
     message: str = ""
-    """Why it was refused."""
+    """Reason why it was refused."""
 
 
 class Writer:
-    """``may`` is asked before each try: only who leads writes."""
+    """The writer of decisions. ``may`` is asked before each try: only the leader writes."""
 
     def __init__(self, kube: Kube, settings: WriteSettings, metrics: Metrics, may: Callable[[], bool]) -> None:
         self._kube = kube
@@ -55,14 +55,14 @@ class Writer:
         return self._may()
 
     async def write(self, record: PodRecord, allocated: Allocated) -> Outcome:
-        """Until it is done, or can't be."""
+        """Write until it is done, or can't be."""
         faults.point("scheduler:decided")
         outcome = await self._until_answered(record, allocated)
         self._metrics.writes.labels("allocated", outcome.kind).inc()
         return outcome
 
     async def read(self, namespace: str, name: str, uid: str) -> Mapping[str, Any] | None:
-        """A pod as it is now, ``None`` if it is gone; tried until the API server answers."""
+        """Return a pod as it is now, ``None`` if it is gone; tried until the API server answers."""
         pauses = self.pauses()
         while True:
             try:
@@ -76,7 +76,7 @@ class Writer:
                 return found if objects.uid(found) == uid else None
 
     def pauses(self) -> Callable[[], float]:
-        """Seconds before each next try: doubling, by chance a little less, so that not all come together."""
+        """Return a function that gives the seconds before each next try: doubling, with jitter to spread the tries."""
         tries = 0
 
         def pause() -> float:

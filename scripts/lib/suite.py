@@ -1,4 +1,4 @@
-"""Run the parts of the test suite one after another and say at the end what passed, what failed and what was not run.
+"""Run the parts of the test suite and say at the end what passed, what failed and what was not run.
 
 Started by `scripts/test`, which makes what the parts need. Every part runs even if an earlier one failed.
 """
@@ -6,12 +6,17 @@ Started by `scripts/test`, which makes what the parts need. Every part runs even
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TextIO
 from xml.etree import ElementTree as ET
 
 REPORTS = Path(".cache/reports")
@@ -73,6 +78,8 @@ class Part:
     count: Callable[[int, Path], Counts] = of_status
     folder: str = "."
     """Where it runs."""
+    beside: str = ""
+    """Name of the part that it runs at the same time as, where both are run. Each has devices of its own."""
 
     @property
     def report(self) -> Path:
@@ -103,22 +110,26 @@ PARTS = (
         of_junit,
     ),
     Part("coverage", ["coverage", "report", "--show-missing", "--skip-covered", "--fail-under=100"]),
-    Part("ui", ["jlpm", "playwright", "test", "--reporter=list,junit"], of_junit, "labextension/ui-tests"),
+    Part("ui", ["jlpm", "playwright", "test", "--reporter=list,junit"], of_junit, "labextension/ui-tests", "pytest"),
     Part("demo", ["scripts/demo", "--check"]),
     Part("cluster", ["pytest", "-m", "cluster", *SIDE_BY_SIDE, "--junitxml={report}"], of_junit),
     *([Part("cluster-demo", ["scripts/demo", "--cluster", "--check"])] if os.geteuid() == 0 else []),
 )
 
 
-def run(part: Part) -> Result:
-    """Run one part; its output goes to the terminal. A part that wrote no report counts as one failed test."""
-    print(f"\n━━ {part.name}", flush=True)
+def run(part: Part, output: TextIO | None = None) -> Result:
+    """Run one part; its output goes to the terminal, or to ``output``.
+
+    A part that wrote no report counts as one failed test.
+    """
     started = time.monotonic()
     part.report.parent.mkdir(parents=True, exist_ok=True)
     part.report.unlink(missing_ok=True)
     command = [word.replace("{report}", str(part.report)) for word in part.command]
     environment = {**os.environ, "PLAYWRIGHT_JUNIT_OUTPUT_FILE": str(part.report)}
-    status = subprocess.run(command, cwd=part.folder, env=environment, check=False).returncode
+    status = subprocess.run(
+        command, cwd=part.folder, env=environment, check=False, stdout=output, stderr=output and subprocess.STDOUT
+    ).returncode
     try:
         counts = part.count(status, part.report)
     except (OSError, ET.ParseError, ValueError):
@@ -129,8 +140,26 @@ def run(part: Part) -> Result:
     return Result(part, status == 0 and not counts.failed, counts, time.monotonic() - started)
 
 
-def summary(results: Sequence[Result]) -> str:
-    """A table of the parts; the last line counts all tests."""
+def run_together(leader: Part, others: Sequence[Part]) -> list[Result]:
+    """Run parts at the same time. What ``others`` print is shown when all have ended: lines of two would be mixed."""
+    told = f" (beside it {', '.join(other.name for other in others)})" if others else ""
+    print(f"\n━━ {leader.name}{told}", flush=True)
+    with ExitStack() as stack:
+        outputs = [stack.enter_context(TemporaryFile("w+")) for _ in others]
+        pool = stack.enter_context(ThreadPoolExecutor(len(others) or 1))
+        running = [pool.submit(run, other, output) for other, output in zip(others, outputs, strict=True)]
+        results = [run(leader)]
+        for other, output, result in zip(others, outputs, running, strict=True):
+            results.append(result.result())
+            output.seek(0)
+            print(f"\n━━ {other.name}", flush=True)
+            shutil.copyfileobj(output, sys.stdout)
+            sys.stdout.flush()
+    return results
+
+
+def summary(results: Sequence[Result], seconds: float) -> str:
+    """Return a table of the parts, and the ``seconds`` that all took; the last line counts all tests."""
     lines = ["", f"{'part':<12}{'result':<10}{'passed':>8}{'failed':>8}{'not run':>9}{'seconds':>9}"]
     for result in results:
         counts = result.counts
@@ -139,7 +168,6 @@ def summary(results: Sequence[Result]) -> str:
             f"{counts.passed:>8}{counts.failed:>8}{counts.not_run:>9}{result.seconds:>9.0f}"
         )
     total = sum((result.counts for result in results), Counts())
-    seconds = sum(result.seconds for result in results)
     lines.append(f"{'':<22}{'':>8}{'':>8}{'':>9}{seconds:>9.0f}\n")
     if total.not_run:
         lines.append(f"{total.not_run} tests were not run: what they need is not there; the reasons are above.")
@@ -158,8 +186,13 @@ def main() -> int:
     chosen = parser.parse_args().parts
     if unknown := sorted(set(chosen) - set(names)):
         parser.error(f"there is no part {', '.join(unknown)}; parts are {', '.join(names)}")
-    results = [run(part) for part in PARTS if not chosen or part.name in chosen]
-    print(summary(results))
+    started = time.monotonic()
+    parts = [part for part in PARTS if not chosen or part.name in chosen]
+    leaders = [part for part in parts if part.beside not in [other.name for other in parts]]
+    results: list[Result] = []
+    for leader in leaders:
+        results += run_together(leader, [part for part in parts if part.beside == leader.name])
+    print(summary(results, time.monotonic() - started))
     return int(not all(result.ok for result in results))
 
 

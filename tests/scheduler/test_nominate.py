@@ -160,6 +160,30 @@ def test_nobody_moves_to_where_it_would_come_after_others() -> None:
     assert reviewed(snapshot) == {"y": "m"}
 
 
+def test_asked_again_it_goes_where_it_lacks_less() -> None:
+    """Its better node was gone for a while. It does not follow a GPU that comes free behind others."""
+    pods = [
+        pod("a", wants=4, has=[0, 1, 2, 3], node="n"),
+        pod("b", wants=2, has=[10, 11], node="m"),
+        new("x", wants=4, ticket=1, on="n"),
+        new("y", wants=4, ticket=2, on="n"),
+    ]
+    snapshot = cluster({"n": 4, "m": 4}, pods)
+
+    def goes(uid: str, names: str) -> str:
+        me = snapshot.pod(uid)
+        assert me
+        waits(snapshot, me, names)
+        asked = snapshot.pod(uid)
+        assert asked
+        return asked.nominated
+
+    assert goes("x", "n") == goes("y", "n") == "n"
+    assert goes("x", "nm") == "m"
+    assert goes("y", "nm") == "n", "It is the first there now, and would be the second on m."
+    assert goes("x", "nm") == "m"
+
+
 def test_a_node_that_can_serve_no_more() -> None:
     """It is gone, lost GPUs, is cordoned or lost its labels: who waited there waits elsewhere, with its ticket."""
     wants: dict[str, Any] = {"wants": 2, "selector": {"gpu": "yes"}}

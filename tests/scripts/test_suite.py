@@ -58,6 +58,38 @@ def test_a_part_is_good_only_if_everything_says_so(part: Part, ok: bool, counts:
     assert (result.ok, result.counts) == (ok, counts)
 
 
+MEET = """
+import pathlib, sys, time
+mine, its = map(pathlib.Path, sys.argv[1:])
+mine.touch()
+end = time.monotonic() + 30
+while not its.exists():
+    assert time.monotonic() < end
+    time.sleep(0.01)
+print(mine.name)
+print(mine.name)
+"""
+
+
+def test_parts_run_at_the_same_time_and_are_shown_apart(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each waits here for the other; and each counts by itself."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    leader = Part("one", [*python(MEET), str(one), str(two)])
+    other = Part("two", [*python(f"{MEET}\nraise SystemExit(3)"), str(two), str(one)], beside="one")
+    results = suite.run_together(leader, [other])
+    assert [result.ok for result in results] == [True, False]
+    assert capfd.readouterr().out.splitlines() == [
+        "",
+        "━━ one (beside it two)",
+        "one",
+        "one",
+        "",
+        "━━ two",
+        "two",
+        "two",
+    ]
+
+
 def test_jest_counts(tmp_path: Path) -> None:
     """A file that does not compile has no tests, and is a failure all the same."""
     report = tmp_path / "jest"
@@ -69,7 +101,7 @@ def test_jest_counts(tmp_path: Path) -> None:
 def test_the_last_line_counts_everything() -> None:
     """What was not run is said, and is not among the passed."""
     part = Part("one", [])
-    text = suite.summary([Result(part, True, Counts(3, 0, 2), 1.0), Result(part, False, Counts(1, 1), 2.0)])
+    text = suite.summary([Result(part, True, Counts(3, 0, 2), 1.0), Result(part, False, Counts(1, 1), 2.0)], 2.5)
     assert text.splitlines()[-1] == "4 passed, 1 failed"
     assert "2 tests were not run" in text
     assert "FAILED" in text
@@ -87,7 +119,7 @@ def test_the_summary_names_what_failed(tmp_path: Path) -> None:
     jest.write_text(json.dumps({**counts, "numTodoTests": 0, "testResults": [{"assertionResults": tests}]}))
     assert suite.of_junit(1, junit).names == ("a.py one", "three")
     assert suite.of_jest(1, jest).names == ("four",)
-    text = suite.summary([Result(Part("ui", []), False, suite.of_junit(1, junit), 1.0)])
+    text = suite.summary([Result(Part("ui", []), False, suite.of_junit(1, junit), 1.0)], 1.0)
     assert "FAILED ui: a.py one\nFAILED ui: three\n" in text
 
 

@@ -211,7 +211,7 @@ VERBS = [verb.lower() for verb in RequestHandler.SUPPORTED_METHODS]
 
 
 def our_handlers(extension: GpuExtension) -> list[type[RequestHandler]]:
-    """Of all routes that the extension has registered; of those that are loaded later, what they stand for."""
+    """Return the handlers of all routes that the extension has registered; for a stand-in, the handler behind it."""
     return [found.meant() if issubclass(found, Later) else found for _, found in extension.handlers]
 
 

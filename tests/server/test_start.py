@@ -1,4 +1,4 @@
-"""What a server loads until it answers: every module and every class made costs all users at each start."""
+"""The modules that a server loads until it answers: every module and every class costs all users at each start."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ LATER = frozenset(
         "jupyter_gpu_scheduler",
     }
 )
-"""Loaded with the first look after the start, the first GPU, the first kernel, or by the first who asks."""
+"""Modules loaded with the first look after the start, the first GPU, the first kernel, or the first request."""
 MOST_DATACLASSES = 7
-"""A frozen one costs half a millisecond, a NamedTuple a tenth."""
+"""Dataclasses, at most: a frozen one costs half a millisecond, a NamedTuple a tenth."""
 
 
 def started(told: str) -> object:
-    """What ``told``, an expression, is in a program that has loaded what a server has at its first answer."""
+    """Evaluate ``told``, an expression, in a program that has loaded what a server has at its first answer."""
     code = f"import dataclasses, json, sys, {STARTED}; print(json.dumps({told}))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
@@ -66,7 +66,7 @@ def test_few_dataclasses_are_made() -> None:
 
 @pytest.mark.parametrize("path", ["usage", "doctor", "details", "machine"])
 async def test_a_route_that_is_loaded_late_is_as_closed_as_the_others(call: Call, path: str) -> None:
-    """Its first request is answered to whoever may ask; nobody else and no other verb gets past what stands for it."""
+    """Its first request is answered to a user who may ask; no other user and no other verb gets past the stand-in."""
     assert (await call(path)).code == 200
     assert (await call(path, headers={"Authorization": ""})).code == 403
     refused = await call(path, method="DELETE")

@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 class KubernetesBackend:
-    """Implements :class:`~jupyter_gpu.backend.Backend` for the pod that the server runs in.
+    """The :class:`~jupyter_gpu.backend.Backend` of the pod that the server runs in.
 
     ``limit``, ``fractions`` and ``priority`` are the fields of :class:`.Settings`; ``patience`` is how many seconds a
     request waits for the cluster. The rest is found in the pod.
@@ -121,10 +121,10 @@ class KubernetesBackend:
         self._publish()
 
     def await_guard(self) -> None:
-        """Nothing to wait for: the node plugin closed the pod's GPUs before its first container started."""
+        """Wait for nothing: the node plugin closed the pod's GPUs before its first container started."""
 
     def view(self) -> View:
-        """The latest view; never blocks."""
+        """Return the latest view; never blocks."""
         return self._view
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -137,7 +137,7 @@ class KubernetesBackend:
     async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
         """Record the wish; the view when cluster and node have answered. See :class:`~jupyter_gpu.backend.Backend`."""
         writer = self._ready()
-        async with self._writing:  # one after the other: who came first is recorded first
+        async with self._writing:  # one after the other: what came first is recorded first
             error = self._refusal(resolve(wish, self._records().requested), generation)
             if error is not None:
                 raise error
@@ -149,7 +149,7 @@ class KubernetesBackend:
         return self._view
 
     async def sample(self) -> Sample:
-        """Load of the pod's GPUs now, and who has them open; no loads while the node plugin is away."""
+        """Sample the load of the pod's GPUs now, and who has them open; no loads while the node plugin is away."""
         self._ready()
         assert self._node is not None
         try:
@@ -168,7 +168,7 @@ class KubernetesBackend:
         return Sample(time=now, loads=loads, shares=shares)
 
     async def details(self) -> Details:
-        """Limits, rates and memory by process of the pod's GPUs; none while the node plugin is away or older."""
+        """Return limits, rates and memory by process of the pod's GPUs; none while the node plugin is away or older."""
         from jupyter_gpu.model.details import Details
 
         self._ready()
@@ -181,7 +181,7 @@ class KubernetesBackend:
         return Details(time.time(), {uuid: one for uuid, one in found.items() if uuid in mine})
 
     async def machine(self, shown: Shown) -> Machine:  # noqa: ARG002 - who the others are, a pod is never told
-        """Sums of the node."""
+        """Return the sums of the node."""
         from jupyter_gpu.model.machine import Machine, Shown
 
         self._ready()
@@ -194,7 +194,7 @@ class KubernetesBackend:
             ) from None
 
     def _fractions(self) -> tuple[str, ...]:
-        """Uuids of the GPUs whose time is shared out to this pod; none where it is not."""
+        """List the uuids of the GPUs whose time is shared out to this pod; none where it is not."""
         attached, node = self._records().attached, self._sight.node
         if attached is None or node is None or node.unenforced:
             return ()
@@ -288,7 +288,7 @@ class KubernetesBackend:
         await events.follow(kube, namespace, objects.uid(self._sight.pod), lambda found: self._see(events=found))
 
     def _adopt(self, pod: Mapping[str, Any]) -> None:
-        """A state of the pod from the node plugin or of a write. They may come in another order than they happened."""
+        """Take a state of the pod from the node plugin or a write. They may come out of order."""
         known = self._sight.pod
         if known is None or (objects.uid(pod) == objects.uid(known) and objects.newer(pod, known)):
             self._sight = replace(self._sight, pod=pod)
@@ -303,7 +303,7 @@ class KubernetesBackend:
         self._publish()
 
     def _told(self, told: Told) -> None:
-        """By the node plugin, of our pod."""
+        """Take in what the node plugin says of our pod."""
         self._trouble.set("node", told.trouble)
         if told.gone:
             self._see(gone=True)
@@ -312,7 +312,7 @@ class KubernetesBackend:
 
     def _heard(self) -> None:
         assert self._node is not None
-        if self._node.trouble:  # nobody tells when that is over
+        if self._node.trouble:  # nothing tells when that is over
             self._trouble.set("node", "")
         self._see(node=self._node.node, node_trouble=self._node.trouble)
 

@@ -1,4 +1,4 @@
-"""What a user in a pod should know beyond the GPUs themselves, in plain words; pure."""
+"""The conditions that a user in a pod should know beyond the GPUs themselves, in plain words; pure."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ MAX_MESSAGE = 1024
 
 
 def simulated(count: int) -> Condition:
-    """The GPUs are not real."""
+    """Say that the GPUs are not real."""
     what = "The GPU of this node is" if count == 1 else f"All {count} GPUs of this node are"
     return _condition("Simulated", f"{what} simulated: they can be opened and show load, but compute nothing.")
 
 
 def looking() -> Condition:
-    """The node has not answered yet."""
+    """Say that the node has not answered yet."""
     return _condition("LookingForGpus", "Looking for the GPUs of this pod's node.")
 
 
 def no_gpu() -> Condition:
-    """The node has none."""
+    """Say that the node has no GPU."""
     return _condition("NoGpu", "The node of this pod has no GPU that can be used. Start on another node.")
 
 
 def share_not_enforced(why: str) -> Condition:
-    """A fraction is held, and time is not shared out."""
+    """Say that a fraction is held, and its time is not shared out."""
     return _condition(
         "ShareNotEnforced",
         "This server has a share of a GPU. Shares are counted, so that a GPU is never promised to more users than it "
@@ -34,12 +34,12 @@ def share_not_enforced(why: str) -> Condition:
 
 
 def share_taken(why: str) -> Condition:
-    """A share was taken away by the node."""
+    """Say that a share was taken away by the node."""
     return _condition("ShareTaken", f"A share of a GPU is not yours any more. {why}")
 
 
 def node_unreachable(why: str) -> Condition:
-    """The node plugin does not answer."""
+    """Say that the node plugin does not answer."""
     return _condition(
         "NodePluginUnreachable",
         f"The GPU program of this node does not answer ({why}), so what you see may be old. You keep the GPUs you "
@@ -48,7 +48,7 @@ def node_unreachable(why: str) -> Condition:
 
 
 def cluster_unreachable(why: str) -> Condition:
-    """The API server cannot be heard."""
+    """Say that the API server cannot be heard."""
     return _condition(
         "ClusterUnreachable",
         f"The cluster can't be heard now, so what you see may be old and requests can't be recorded ({why}). You keep "
@@ -57,22 +57,22 @@ def cluster_unreachable(why: str) -> Condition:
 
 
 def request_unreadable(why: str) -> Condition:
-    """Somebody wrote nonsense."""
+    """Say that the request is not valid."""
     return _condition("InvalidRequest", f"The request that is recorded in this pod is not understood. Ask anew. {why}")
 
 
 def state_unreadable(why: str) -> Condition:
-    """The cluster's own records are damaged."""
+    """Say that the cluster's own records are damaged."""
     return _condition("StateDamaged", f"What the cluster recorded of your GPUs is not understood: {why}")
 
 
 def ending() -> Condition:
-    """The pod is being deleted."""
+    """Say that the pod is being deleted."""
     return _condition("PodEnding", "This pod is being deleted. Its GPUs are given back when its programs have ended.")
 
 
 def gone() -> Condition:
-    """The pod was deleted."""
+    """Say that the pod was deleted."""
     return _condition("PodGone", "The cluster does not know this pod any more: nothing can be changed.")
 
 

@@ -1,6 +1,6 @@
-"""Say at once what can never be granted; pure.
+"""The refusal, at once, of what can never be granted; pure.
 
-It is a courtesy: who decides is the scheduler, and whatever passes here it may still refuse. So where the two could
+It is a courtesy: the scheduler decides, and whatever passes here it may still refuse. So where the two could
 differ, this one lets pass.
 """
 
@@ -16,7 +16,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes
 
 
 def refuse(wish: Wish, *, limit: int | None, gpus: Sequence[Gpu] | None) -> GpuError | None:
-    """Why ``wish`` can't be served, even if every GPU were free; ``None`` if it may be.
+    """Return the error for a ``wish`` that can't be served even if every GPU were free; ``None`` if it may be.
 
     ``gpus``: of the pod's node; ``None`` while they are not known.
     """
@@ -57,7 +57,7 @@ def _fits(gpu: Gpu, wish: Wish, milli: int) -> bool:
 
 
 def _named(name: str, wished: str) -> bool:
-    """Each word of the wish is somewhere in the name."""
+    """Tell whether each word of the wish is somewhere in the name."""
     whole = name.casefold()
     return all(word in whole for word in re.findall(r"[^\W_]+", wished.casefold()))
 

@@ -1,4 +1,4 @@
-"""Follow what the cluster tells about our pod, where the pod may read it."""
+"""The events that the cluster has about our pod, where the pod may read them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Events = tuple[Mapping[str, Any], ...]
 
 
 async def follow(kube: Kube, namespace: str, uid: str, saw: Callable[[Events], None]) -> None:
-    """Until cancelled, or at once over where this pod may not read events: they are a help, no more."""
+    """Follow the pod's events until cancelled; end at once where it may not read them: they are a help, no more."""
     path, fields = paths.events(namespace), f"involvedObject.uid={uid}"
     try:
         await kube.list(path, fields=fields, resource_version="0")

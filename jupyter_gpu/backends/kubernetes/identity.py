@@ -1,4 +1,4 @@
-"""Which pod this is; pure but for :func:`here`.
+"""The identity of our own pod; pure but for :func:`here`.
 
 The downward API says it best. Without it a token that is bound to the pod names it too: only the API server can tell
 whether a token is genuine, but this one is our own.
@@ -26,7 +26,7 @@ env:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One pod; ``uid`` is empty where nobody says it."""
+    """One pod; ``uid`` is empty where it is not known."""
 
     namespace: str
     name: str
@@ -34,7 +34,7 @@ class Identity:
 
 
 def here(credentials: Credentials) -> Identity:
-    """Of the pod that this process runs in. Raises :class:`~jupyter_gpu.model.errors.BackendUnavailable`."""
+    """Identify the pod that this process runs in. Raises :class:`~jupyter_gpu.model.errors.BackendUnavailable`."""
     try:
         token = credentials.token.read_text(encoding="ascii") if credentials.token else ""
     except (OSError, UnicodeError):
@@ -43,7 +43,7 @@ def here(credentials: Credentials) -> Identity:
 
 
 def identify(environ: Mapping[str, str], token: str, namespace: str, hostname: str) -> Identity:
-    """From the environment, else from the token, else by the host name, which is the pod's unless the spec sets one."""
+    """Identify the pod: by environment, else token, else host name, which is the pod's unless the spec sets one."""
     said = _claims(token)
     pod = said.get("pod")
     bound = pod if isinstance(pod, Mapping) else {}
@@ -56,14 +56,14 @@ def identify(environ: Mapping[str, str], token: str, namespace: str, hostname: s
 
 
 def mistaken(identity: Identity, why: str) -> BackendUnavailable:
-    """The cluster knows no such pod."""
+    """Return the error for a pod that the cluster does not know."""
     return BackendUnavailable(
         f"This server was not found as pod {identity.name!r} of namespace {identity.namespace!r}: {why}. {_HINT}"
     )
 
 
 def _claims(token: str) -> Mapping[str, Any]:
-    """What a service account token says of its pod; nothing where it is no such token."""
+    """Read what a service account token says of its pod; nothing where it is no such token."""
     parts = token.strip().split(".")
     if len(parts) != 3:
         return {}

@@ -1,4 +1,4 @@
-"""What Kubernetes tells of the pod, in plain words with its own after them; pure."""
+"""Kubernetes's events about the pod, in plain words with its own after them; pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import Condition
 
 MAX_NEWS = 4
-"""That are told of at a time, the latest."""
+"""Most events shown at a time, the latest."""
 MAX_MESSAGE = 1024
 
 
@@ -19,7 +19,7 @@ MAX_MESSAGE = 1024
 class _Meaning:
     words: str
     phases: frozenset[Phase] | None = None
-    """When it matters; ``None``: for as long as the cluster remembers it, which is an hour."""
+    """Phases in which it matters; ``None``: for as long as the cluster remembers it, which is an hour."""
 
 
 _WAITING = frozenset({Phase.WAITING})
@@ -49,7 +49,7 @@ _MEANINGS: Mapping[str, _Meaning] = {
 
 
 def conditions(events: Iterable[Mapping[str, Any]], phase: Phase) -> tuple[Condition, ...]:
-    """Of the events about this pod those that matter now, the latest of each kind, the latest first."""
+    """Select the events about this pod that matter now, the latest of each kind, the latest first."""
     latest: dict[str, Mapping[str, Any]] = {}
     for event in sorted(events, key=_when):
         latest[str(event.get("reason") or "")] = event
@@ -73,7 +73,7 @@ def _told(reason: str, event: Mapping[str, Any]) -> tuple[str, Condition]:
 
 
 def _when(event: Mapping[str, Any]) -> str:
-    """Times of the API sort as text, but for those with a fraction of a second, which is what it cuts off."""
+    """Return the time of an event. Times of the API sort as text once a fraction of a second is cut off."""
     series = event.get("series")
     last = series.get("lastObservedTime") if isinstance(series, Mapping) else None
     found = event.get("lastTimestamp") or last or event.get("eventTime") or event.get("firstTimestamp")

@@ -1,4 +1,4 @@
-"""Ask the node plugin over the pod's socket: which GPUs the node has, who uses the pod's own, and how the pod stands.
+"""Questions to the node plugin over the pod's socket: the node's GPUs, the users of the pod's own, and the pod's state.
 
 A connection stays open, over which each new state of the pod comes. When the plugin dies it ends, and that is known at
 once without asking again and again.
@@ -46,16 +46,16 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Of the pod's GPUs at one moment, by uuid."""
+    """The loads and holders of the pod's GPUs at one moment, by uuid."""
 
     loads: Mapping[str, GpuLoad]
     holders: Mapping[str, tuple[Holder, ...]]
 
 
 class NodeSocket:
-    """What the plugin says of its node, kept up to date by :meth:`run`; ``changed`` is called when that changes.
+    """The plugin's account of its node, kept up to date by :meth:`run`; ``changed`` is called when that changes.
 
-    ``told`` hears of each state of the pod that the plugin tells of.
+    ``told`` is called with each state of the pod that the plugin reports.
     """
 
     def __init__(self, path: Path, changed: Callable[[], None], told: Callable[[Told], None] = lambda _: None) -> None:
@@ -66,7 +66,7 @@ class NodeSocket:
         self.node: Node | None = None
         """The last answer; stays when the plugin is away."""
         self.trouble = ""
-        """Why the plugin cannot be asked now."""
+        """Reason the plugin cannot be asked now."""
         self.known = asyncio.Event()
         """Set when it has answered for the first time, or could not."""
 
@@ -75,7 +75,7 @@ class NodeSocket:
         self._again.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keep the account of the node up to date, until cancelled."""
         pause = FIRST_PAUSE
         while True:
             try:
@@ -93,17 +93,17 @@ class NodeSocket:
                 pause = min(pause * 2, LAST_PAUSE)
 
     async def sample(self) -> Use:
-        """Load and holders now. Raises :class:`Unreachable`."""
+        """Ask for load and holders now. Raises :class:`Unreachable`."""
         async with self._connected() as (reader, writer):
             return _read(read_use, await _ask(reader, writer, "sample"))
 
     async def details(self) -> Mapping[str, GpuDetails]:
-        """Limits, rates and memory by process of the pod's GPUs. Raises :class:`Unreachable`."""
+        """Ask for limits, rates and memory by process of the pod's GPUs. Raises :class:`Unreachable`."""
         async with self._connected() as (reader, writer):
             return _read(_read_details, await _ask(reader, writer, "details"))
 
     async def totals(self) -> Totals:
-        """What of the node is free, and how many wait for it. Raises :class:`Unreachable`."""
+        """Ask for the part of the node that is free, and the number of waiting pods. Raises :class:`Unreachable`."""
         from jupyter_gpu.model.machine import Totals
 
         async with self._connected() as (reader, writer):
@@ -114,7 +114,7 @@ class NodeSocket:
         self._tell(_read(read_node, await _ask(reader, writer, "node")), "")
 
     async def _stay(self, reader: asyncio.StreamReader) -> None:
-        """Until the connection ends. What is asked meanwhile goes another way, so that this one only listens."""
+        """Listen until the connection ends. Questions in between go over another one, so that this one only listens."""
         listening = asyncio.ensure_future(self._listen(reader))
         try:
             while not listening.done():
@@ -133,7 +133,7 @@ class NodeSocket:
                 await listening
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        """Each state that comes. Raises :class:`Unreachable` at the end."""
+        """Pass on each state that comes. Raises :class:`Unreachable` at the end."""
         while True:
             self._told(_read(read_told, await _line(reader)))
 
@@ -174,7 +174,7 @@ async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, what:
 
 
 async def _asked_for_pod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Any:
-    """The first state of the pod; more follow on this connection."""
+    """Ask for the first state of the pod; more follow on this connection."""
     answer = await _ask(reader, writer, "pod")
     if isinstance(answer, Mapping) and "error" in answer:
         raise Unreachable(SILENT)
@@ -216,7 +216,7 @@ def read_node(answer: Any) -> Node:
 
 
 def _read_shares(value: Any) -> dict[str, Any]:
-    """What the node says of the pod's time shares. One that says nothing does not enforce them."""
+    """Read the node's words about the pod's time shares. A node that says nothing does not enforce them."""
     if value is None:
         return {"unenforced": OLDER}
     body = strict.an_object(value, "shares")

@@ -21,7 +21,7 @@ from .identity import Identity
 FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
 """Seconds between attempts while the API server is away."""
 ANSWERS = (Conflict, Forbidden, Invalid, NotFound, Unauthorized)
-"""What shows that the API server is there."""
+"""Errors that show that the API server is there."""
 
 Pod = Mapping[str, Any]
 
@@ -39,7 +39,7 @@ class OwnPod:
         self.uid = who.uid
 
     async def look(self) -> Pod:
-        """The pod now. Raises :class:`KubeError`; :class:`NotFound` also where another pod has its name by now."""
+        """Read the pod now. Raises :class:`KubeError`; :class:`NotFound` also where another pod has its name by now."""
         try:
             return await self.patch({})
         except Conflict as error:
@@ -63,7 +63,7 @@ class OwnPod:
         return pod
 
     async def find(self) -> Pod | None:
-        """At the start; ``None`` while the cluster cannot be asked.
+        """Find the pod at the start; ``None`` while the cluster cannot be asked.
 
         Raises :class:`~jupyter_gpu.model.errors.BackendUnavailable` where waiting would not help.
         """
@@ -85,7 +85,7 @@ class OwnPod:
             return None
 
     async def stay_in_touch(self, adopt: Callable[[Pod], None]) -> None:
-        """Until cancelled: find out by attempts when the API server is back, each time it was lost."""
+        """Find out by attempts when the API server is back, each time it was lost, until cancelled."""
         while True:
             await self._lost.wait()
             pause = FIRST_PAUSE

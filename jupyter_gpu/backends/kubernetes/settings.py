@@ -1,4 +1,4 @@
-"""What can be configured about this backend."""
+"""The configuration of this backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the node plugin tells of our pod, as it comes over the pod's socket; pure."""
+"""The state of our pod as the node plugin sends it over the pod's socket; pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Told:
     gone: bool
     """Whether the cluster said that there is no such pod any more."""
     trouble: str
-    """Why the node plugin cannot hear the cluster; empty: it can."""
+    """Reason the node plugin cannot hear the cluster; empty: it can."""
 
 
 def read_told(answer: Any) -> Told:

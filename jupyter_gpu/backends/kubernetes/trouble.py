@@ -1,4 +1,4 @@
-"""Why the cluster cannot be heard, by whom it should be: told when it lasts."""
+"""The reasons the cluster cannot be heard, by the part that should hear it: told when one lasts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Trouble:
         self._alarm: asyncio.TimerHandle | None = None
 
     def set(self, whose: str, why: str) -> None:
-        """``why`` is empty where there is none."""
+        """Set the reason of ``whose``; ``why`` is empty where there is none."""
         before = self._reasons.get(whose, "")
         self._reasons[whose] = why
         if why == before:
@@ -30,7 +30,7 @@ class Trouble:
             self._alarm = asyncio.get_running_loop().call_later(GRACE, self._told)
 
     def silence(self) -> None:
-        """Nothing is told any more."""
+        """Tell nothing any more."""
         if self._alarm:
             self._alarm.cancel()
             self._alarm = None

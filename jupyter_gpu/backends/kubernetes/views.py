@@ -1,4 +1,4 @@
-"""From the pod's JSON, its node's GPUs and who uses them to the view that its user sees; pure."""
+"""The view that a pod's user sees, made from the pod's JSON, its node's GPUs and their holders; pure."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What the node plugin says of its node."""
+    """The node as its plugin describes it."""
 
     name: str
     simulated: bool
     gpus: tuple[Gpu, ...]
     unenforced: str = ""
-    """Why time shares of this pod are only counted; empty: they are enforced."""
+    """Reason time shares of this pod are only counted; empty: they are enforced."""
     taken: Mapping[str, str] = field(default_factory=dict)
-    """By uuid, why the pod's share of that GPU was taken away."""
+    """Reason the pod's share of a GPU was taken away, by uuid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Records:
 
     @property
     def generation(self) -> int:
-        """Of the wish as it is recorded; 0 where it was written by hand."""
+        """Generation of the recorded wish; 0 where it was written by hand."""
         return self.requested.generation if self.requested else 0
 
     @property
@@ -68,7 +68,7 @@ class Records:
 
 
 def read(pod: Mapping[str, Any] | None) -> Records:
-    """The annotations of ``pod``. One that cannot be read counts as absent and is told of."""
+    """Read the annotations of ``pod``. One that cannot be read counts as absent and gives a condition."""
     problems: list[Condition] = []
 
     def one(key: str, decode: Callable[[str], T], problem: Callable[[str], Condition]) -> T | None:
@@ -90,7 +90,7 @@ def read(pod: Mapping[str, Any] | None) -> Records:
 
 
 def advance(records: Records, wish: Wish, highest: int = 0, *, anew: bool = False) -> Requested:
-    """``wish`` as the next generation; the very same one again changes nothing, unless it is asked ``anew``.
+    """Return ``wish`` as the next generation; the very same one again changes nothing, unless it is asked ``anew``.
 
     After one that was written by hand (generation 0) the count goes on from the ``highest`` that was ever seen.
     """
@@ -102,9 +102,9 @@ def advance(records: Records, wish: Wish, highest: int = 0, *, anew: bool = Fals
 
 
 def answered(records: Records, generation: int) -> bool:
-    """Whether cluster and node have done what can be done now about the wish of this generation."""
+    """Tell whether cluster and node have done what can be done now about the wish of this generation."""
     if records.generation != generation:
-        return records.generation > generation  # somebody else's wish came after it
+        return records.generation > generation  # another wish came after it
     allocated, attached = records.allocated, records.attached
     given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
     usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
@@ -114,7 +114,7 @@ def answered(records: Records, generation: int) -> bool:
         return not (wanted or given or usable or (attached and attached.draining))
     if given != usable:
         return False
-    # A GPU on its way out is waited for until it is closed, or until it is known who has it open.
+    # A GPU on its way out is waited for until it is closed, or until its holders are known.
     return all(item.holders for item in attached.draining) if attached else True
 
 
@@ -129,14 +129,14 @@ class Sight:
     """Whether the cluster said that there is no such pod any more."""
     node: Node | None = None
     holders: Mapping[str, tuple[Holder, ...]] | None = None
-    """At the last look; ``None`` before the first."""
+    """Holders at the last look; ``None`` before the first."""
     events: tuple[Mapping[str, Any], ...] = ()
     node_trouble: str = ""
     cluster_trouble: str = ""
 
 
 def compose(version: int, sight: Sight, settings: Settings) -> View:
-    """Everything at this moment."""
+    """Compose the view of this moment."""
     records = read(sight.pod)
     gpus = sight.node.gpus if sight.node else ()
     total = len(gpus) * MILLI_PER_GPU

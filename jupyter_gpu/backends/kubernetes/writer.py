@@ -1,4 +1,4 @@
-"""Write the wish into the pod: exactly once, on top of what was really there."""
+"""The writing of the wish into the pod: exactly once, on top of what was really there."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Writer:
     async def record(
         self, wish: Callable[[Requested | None], Wish], generation: int | None, *, anew: bool = False
     ) -> Requested:
-        """What is recorded in the end, ``anew`` also if it is the same as before. One call at a time.
+        """Record a wish, ``anew`` also if it is the same; return what is recorded in the end. One call at a time.
 
         ``wish`` makes it of what is recorded now, whatever that is at each attempt.
 
@@ -92,7 +92,7 @@ class Writer:
         self._adopt(await self._own.patch({"resourceVersion": version, "annotations": annotations}))
 
     async def _look_if_possible(self) -> None:
-        """Before the next attempt; where it is not possible, the next attempt finds out."""
+        """Look at the pod before the next attempt; where that is not possible, the next attempt finds out."""
         try:
             self._adopt(await self._own.look())
         except NotFound as error:
@@ -102,7 +102,7 @@ class Writer:
 
 
 def _raise_if_final(error: KubeError) -> None:
-    """What does not get better by trying again."""
+    """Raise for an error that does not get better by trying again."""
     if isinstance(error, NotFound):
         raise BackendUnavailable(
             "This pod is being removed from the cluster: nothing can be changed any more."

@@ -1,4 +1,4 @@
-"""Whether other servers of the machine see the same state directory, told from inside; pure.
+"""A check, from inside, whether other servers of the machine see the same state directory; pure.
 
 Two servers with a directory each would hand out the same GPUs. So it is compared with what the machine's first process
 sees, which everybody may read in its table of mounts (`proc_pid_mountinfo(5)`). In another pid namespace there is no
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _PRIVATE = "systemd-private-"
-"""In the names of the directories that systemd's ``PrivateTmp`` puts in the place of ``/tmp``."""
+"""Prefix of the directories that systemd's ``PrivateTmp`` puts in the place of ``/tmp``."""
 
 
 class Apart(Enum):
-    """Why others do not see the directory; the value is for people."""
+    """The reason other servers do not see the directory; the value is for people."""
 
     PRIVATE = "systemd gives this service a /tmp of its own (PrivateTmp)"
     MOUNTS = "this server runs with mounts of its own, as in a container"
@@ -37,12 +37,12 @@ class Mount(NamedTuple):
     point: Parts
 
     def inner(self, path: Parts) -> Parts:
-        """Where ``path``, which lies below its point, is in its file system."""
+        """Return the place of ``path``, which lies below the mount point, in the mounted file system."""
         return self.root + path[len(self.point) :]
 
 
 class Surroundings(NamedTuple):
-    """What a server can see of where it runs."""
+    """The surroundings that a server can see of itself."""
 
     path: str
     """The state directory, without links."""
@@ -51,13 +51,13 @@ class Surroundings(NamedTuple):
     mounts: str
     """Our own table."""
     first: str | None
-    """That of the machine's first process; ``None`` where that cannot be read, or the first process is another one."""
+    """Table of the machine's first process; ``None`` where it cannot be read, or the first process is another one."""
     contained: bool
     """Whether the pid namespace is not the machine's."""
 
 
 def apart(here: Surroundings) -> Apart | None:
-    """Why others do not see the directory; ``None``: they do, as far as is known."""
+    """Return the reason other servers do not see the directory; ``None``: they do, as far as is known."""
     path = parts(here.path)
     ours = behind(table(here.mounts), path)
     if ours is None:
@@ -80,7 +80,7 @@ def apart(here: Surroundings) -> Apart | None:
 
 
 def table(text: str) -> tuple[Mount, ...]:
-    """The mounts, oldest first; a line that is none is left out."""
+    """Read the mounts, oldest first; a line that is none is left out."""
     found = []
     for line in text.splitlines():
         fields = line.split(" ")
@@ -90,13 +90,13 @@ def table(text: str) -> tuple[Mount, ...]:
 
 
 def behind(mounts: tuple[Mount, ...], path: Parts) -> Mount | None:
-    """The mount that ``path`` leads to: the latest of those with the longest point."""
+    """Return the mount that ``path`` leads to: the latest of those with the longest point."""
     above = [mount for mount in mounts if _below(path, mount.point)]
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)
 
 
 def parts(path: str) -> Parts:
-    """Of an absolute path."""
+    """Split an absolute path into its names."""
     return tuple(filter(None, path.split("/")))
 
 

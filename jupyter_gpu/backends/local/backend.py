@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class LocalBackend:
-    """Implements :class:`~jupyter_gpu.backend.Backend` for the machine that the server runs on.
+    """The :class:`~jupyter_gpu.backend.Backend` of the machine that the server runs on.
 
     The arguments are the fields of :class:`.Settings`.
     """
@@ -86,11 +86,11 @@ class LocalBackend:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What kernels of this pod must have in their environment; also set in this process's own."""
+        """Variables that kernels of this pod must have; also set in this process's own environment."""
         return self._pod.environment
 
     async def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
-        """What a kernel with this environment must have in its search path of libraries, where it has one."""
+        """Return the search path of libraries that a kernel with this environment must have, where it has one."""
         return await asyncio.to_thread(self._pod.search_path, dict(environ))
 
     async def start(self) -> None:
@@ -111,7 +111,7 @@ class LocalBackend:
             self._guarded.set()
 
     def view(self) -> View:
-        """The latest view; never blocks."""
+        """Return the latest view; never blocks."""
         return self._view
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -127,22 +127,22 @@ class LocalBackend:
         return self._view
 
     async def sample(self) -> Sample:
-        """Load of the pod's GPUs now, and who has them open."""
+        """Sample the load of the pod's GPUs now, and who has them open."""
         loads, shares = await self._do(self._pod.sample)
         return Sample(time=time.time(), loads=loads, shares=shares)  # a time to show in charts; no decision sees it
 
     async def details(self) -> Details:
-        """Limits, rates and memory by process of the pod's GPUs."""
+        """Return limits, rates and memory by process of the pod's GPUs."""
         from jupyter_gpu.model.details import Details
 
         return Details(time.time(), await self._do(self._pod.details))
 
     async def machine(self, shown: Shown) -> Machine:
-        """All GPUs of this machine, as far as ``shown`` goes."""
+        """Return all GPUs of this machine, as far as ``shown`` goes."""
         return await self._do(lambda: self._pod.machine(shown))
 
     async def stop(self) -> None:
-        """Give back what nobody has open any more; the rest when its last process ends. Safe to call twice."""
+        """Give back what no process has open any more; the rest when its last process ends. Safe to call twice."""
         if self._loop is None:
             return
         done = self._submit(self._pod.give_back)
@@ -172,7 +172,7 @@ class LocalBackend:
             finally:
                 outcome = self._pod.outcome()
                 if loop is not None:
-                    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody is left to tell
+                    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nothing is left to tell
                         loop.call_soon_threadsafe(self._settle, outcome)
 
         return self._worker.submit(run)
@@ -195,7 +195,7 @@ class LocalBackend:
             _log.exception("GPUs could not be looked after; it is tried again.")
 
     def _settle(self, outcome: Outcome) -> None:
-        """On the event loop, after each job: tell the listeners and arrange for the next look."""
+        """Tell the listeners and arrange for the next look, on the event loop, after each job."""
         if self._loop is None:
             return
         if self._timer:
@@ -229,7 +229,7 @@ class LocalBackend:
 
 
 def load() -> None:
-    """Load what the first GPU needs, once: a start does not wait for it, nor does whoever asks for that GPU."""
+    """Load what the first GPU needs, once: neither a start nor the request for that GPU waits for it."""
     from jupyter_gpu_node import plan  # noqa: F401
 
     from . import look  # noqa: F401

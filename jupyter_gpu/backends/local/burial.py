@@ -1,4 +1,4 @@
-"""What is left of pods whose server was killed, and the removal of those of which nothing is."""
+"""The remains of pods whose server was killed, and the removal of pods of which nothing is left."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ def reap(
     excuses: Excuses,
     groups: Path | None,
 ) -> tuple[frozenset[str], frozenset[int]]:
-    """Uids of the dead pods of which nothing is left, their files removed where that is allowed; and what is left.
+    """Bury the dead pods of which nothing is left, with their files where that is allowed.
 
-    That is pids of the others, see :func:`remains`, whose end is a reason to try again.
-
+    Returns their uids, and what is left: pids of the others, see :func:`remains`, whose end is a reason to try again.
     ``groups``: where the group of a pod is that was killed before it could tell; beside our own.
     """
     gone = []
@@ -66,9 +65,9 @@ def _remove_group(pod: Neighbour, groups: Path | None) -> bool:
 def remains(
     dead: Neighbour, gpus: Mapping[str, Gpu], sharing: Mapping[str, Sequence[Place]], excuses: Excuses
 ) -> frozenset[int]:
-    """Pids of what is left of a dead pod: processes of it, and those who may have a GPU from it.
+    """Return the pids of what is left of a dead pod: its processes, and others that may have a GPU from it.
 
-    ``gpus``: all that were ever seen. ``sharing``: by uuid, where other pods that have it are. ``excuses``: those of
+    ``gpus``: all that were ever seen. ``sharing``: by uuid, places of other pods that have it. ``excuses``: those of
     the machine; the record tells its own.
     """
     if left := dead.place.processes():

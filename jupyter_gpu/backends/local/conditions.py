@@ -1,4 +1,4 @@
-"""What a user should know about this server beyond the GPUs themselves, in plain words; pure."""
+"""The conditions that a user should know of this server beyond the GPUs themselves, in plain words; pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ MAX_MESSAGE = 1024
 
 
 def soft(why: str, *, simulated: bool) -> Condition:
-    """Nothing stops a process from opening a GPU that it was not granted. CUDA is not told of simulated ones."""
+    """Say that nothing stops a process from opening a GPU that it was not granted.
+
+    CUDA is not told of simulated ones.
+    """
     told = (
         " Programs are told which GPUs are yours (CUDA_VISIBLE_DEVICES). That is not enforced: a program that finds "
         "the driver in a way of its own sees all of them."
@@ -20,29 +23,29 @@ def soft(why: str, *, simulated: bool) -> Condition:
 
 
 def nested(why: str) -> Condition:
-    """GPUs are guarded, but not by this server alone."""
+    """Say that GPUs are guarded, but not by this server alone."""
     return _condition("Nested", why)
 
 
 def simulated(count: int) -> Condition:
-    """The GPUs are not real."""
+    """Say that the GPUs are not real."""
     one = "The GPU is simulated: it can be opened and shows load, but computes nothing."
     all_of = f"All {count} GPUs are simulated: they can be opened and show load, but compute nothing."
     return _condition("Simulated", one if count == 1 else all_of)
 
 
 def looking() -> Condition:
-    """The inventory is not there yet."""
+    """Say that the inventory is not there yet."""
     return _condition("LookingForGpus", "Looking for GPUs on this machine.")
 
 
 def no_gpu(why: str) -> Condition:
-    """There is none here."""
+    """Say that there is no GPU here."""
     return _condition("NoGpu", f"This machine has no GPU that can be used. {why}".rstrip())
 
 
 def site_limit(value: str, what: str) -> Condition:
-    """The environment hides GPUs from this server."""
+    """Say that the environment hides GPUs from this server."""
     return _condition(
         "SiteLimit",
         f"This server was started with CUDA_VISIBLE_DEVICES={value[:128]!r}, as sites and SLURM set it: {what} To use "
@@ -51,12 +54,12 @@ def site_limit(value: str, what: str) -> Condition:
 
 
 def inventory_failed(why: str) -> Condition:
-    """There may be GPUs, but they cannot be asked."""
+    """Say that there may be GPUs, but they cannot be asked."""
     return _condition("GpusNotReadable", f"The GPUs of this machine can't be read now. {why}".rstrip())
 
 
 def share_not_enforced(why: str) -> Condition:
-    """A fraction is held, and its time cannot be shared out."""
+    """Say that a fraction is held, and its time cannot be shared out."""
     return _condition(
         "ShareNotEnforced",
         "This server has a share of a GPU. Shares are counted, so that a GPU is never promised to more users than it "
@@ -65,7 +68,7 @@ def share_not_enforced(why: str) -> Condition:
 
 
 def nobody_shares_out(why: str) -> Condition:
-    """There is no arbiter, or one that does not answer."""
+    """Say that there is no arbiter, or one that does not answer."""
     return _condition(
         "ShareServerMissing",
         "Programs that start to use a GPU wait: the process that shares out GPU time on this machine does not work. "
@@ -74,17 +77,17 @@ def nobody_shares_out(why: str) -> Condition:
 
 
 def about_shares(why: str) -> Condition:
-    """Something for whoever administers this machine: what is wrong with the rules of shares, or who hands them out."""
+    """Tell the administrator of this machine about the rules of shares, or about the arbiter, if something is wrong."""
     return _condition("ShareNotice", why)
 
 
 def taken_away(gpu: str, why: str) -> Condition:
-    """A share was lost by what its programs did."""
+    """Say that a share was lost by what its programs did."""
     return _condition("ShareTakenAway", f"Your share of {gpu} is lost, and the programs that used it were ended. {why}")
 
 
 def held_by_server(indices: Sequence[int], command: str, pid: int) -> Condition:
-    """GPUs that are given back are open in the process that guards all of them: nobody ends that."""
+    """Say that GPUs that are given back are open in the process that guards all of them, which is never ended."""
     *most, last = map(str, sorted(indices))
     gpus, it = (f"GPUs {', '.join(most)} and {last} are", "them") if most else (f"GPU {last} is", "it")
     return _condition(
@@ -96,12 +99,12 @@ def held_by_server(indices: Sequence[int], command: str, pid: int) -> Condition:
 
 
 def repaired(what: str) -> Condition:
-    """Something in the state directory was damaged and was put right."""
+    """Say that something in the state directory was damaged and was put right."""
     return _condition("StateRepaired", what)
 
 
 def waiting_for_repair(count: int) -> Condition:
-    """Somebody's record cannot be read, so nobody knows what they hold."""
+    """Say that a record cannot be read, so it is not known what its pod holds."""
     whose = "A record" if count == 1 else f"{count} records"
     return _condition(
         "StateDamaged",
@@ -111,12 +114,12 @@ def waiting_for_repair(count: int) -> Condition:
 
 
 def state_unavailable(why: str) -> Condition:
-    """The state directory cannot be used now."""
+    """Say that the state directory cannot be used now."""
     return _condition("StateUnavailable", why)
 
 
 def untold(gpus: str) -> Condition:
-    """Neither open files nor the driver say who uses a GPU."""
+    """Say that neither open files nor the driver tell who uses a GPU."""
     return _condition(
         "UsersUnknown",
         f"It can't be known which programs use {gpus}: there is no device of its own for each GPU, and the driver does "
@@ -128,7 +131,7 @@ _SHARED = "a directory that all servers of the machine share"
 
 
 def apart(path: str, why: str) -> Condition:
-    """Others do not see our records, or we not theirs."""
+    """Say that others do not see our records, or we not theirs."""
     return _condition(
         "StateApart",
         f"The records of who has which GPU, {path}, may be this server's alone: {why}. Others that can open the same "
@@ -138,7 +141,7 @@ def apart(path: str, why: str) -> Condition:
 
 
 def elsewhere(path: str, gpus: str) -> Condition:
-    """A server that we know nothing of gave a GPU of ours away."""
+    """Say that a server that we know nothing of gave a GPU of ours away."""
     return _condition(
         "StateApart",
         f"{gpus} in use by a Jupyter server that keeps its records of who has which GPU in another place than {path}: "
@@ -147,7 +150,7 @@ def elsewhere(path: str, gpus: str) -> Condition:
 
 
 def contained() -> Condition:
-    """The records may be shared, but processes outside cannot be seen."""
+    """Say that the records may be shared, but processes outside cannot be seen."""
     return _condition(
         "Contained",
         "This server runs in a container: it sees no process outside it, so neither who else uses its GPUs nor that "
@@ -156,7 +159,7 @@ def contained() -> Condition:
 
 
 def rules_failed(why: str) -> Condition:
-    """The operating system refused new device rules; the old ones stay."""
+    """Say that the operating system refused new device rules; the old ones stay."""
     return _condition("RulesNotApplied", f"The device rules could not be changed ({why}). It is tried again.")
 
 

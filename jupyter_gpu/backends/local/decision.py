@@ -1,4 +1,4 @@
-"""What the pod of this server gets: the scheduler's own rules, over everybody's records.
+"""The decision about the pod of this server: the scheduler's own rules, over the records of all servers.
 
 Loaded with the first decision, which is made while the server serves already: its start must not wait for it.
 """
@@ -35,13 +35,13 @@ def decision(
 ) -> Allocated | None:
     """Decide what pod ``uid`` is allocated now that it wants ``requested``; ``None``: it never wanted anything.
 
-    ``busy``: uuids that it has open; ``used_outside``: uuids that programs of no pod use; ``unreadable``: somebody
+    ``busy``: uuids that it has open; ``used_outside``: uuids that programs of no pod use; ``unreadable``: a pod
     lives whose record cannot be read, so nothing more is handed out; ``patience`` and ``now`` in seconds since boot.
     """
     overdue = partial(is_overdue, patience=patience, now=now)
     me = PodState(uid, NODE, requested, record.allocated, record.attached, record.limit, busy)
     me = replace(me, overdue=overdue(record.allocated))
-    # What we only have not closed yet is no claim against anybody.
+    # A GPU that we only have not closed yet is no claim against other pods.
     mine = {share.uuid: share.milli for share in (record.allocated.shares if record.allocated else ())}
     others = states(neighbours, mine, overdue)
     snapshot = ClusterSnapshot()

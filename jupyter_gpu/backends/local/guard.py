@@ -19,7 +19,10 @@ class Guard:
     def __init__(
         self, uid: str, pid: int, managed: frozenset[Device], preference: enforcement.Preference, bare: str = ""
     ) -> None:
-        """``bare``: why no single GPU here can be guarded; then the mode is soft, or the server is refused."""
+        """Deny all managed devices.
+
+        ``bare``: why no single GPU here can be guarded; then the mode is soft, or the server is refused.
+        """
         self._uid = uid
         self._pid = pid
         if bare and preference == "required":
@@ -32,26 +35,26 @@ class Guard:
         self.allowed: frozenset[str] = frozenset()
         """Uuids that the rules in force allow."""
         self.problem = ""
-        """Why the rules could not be changed last time; empty if they were."""
+        """Reason the rules could not be changed last time; empty if they were."""
 
     @property
     def mode(self) -> Mode:
-        """Whether the kernel enforces the rules."""
+        """Mode of enforcement: by the kernel, or soft."""
         return self._enforcement.mode
 
     @property
     def why(self) -> str:
-        """What a user should know about the mode."""
+        """Note for the user about the mode."""
         return self._enforcement.why
 
     @property
     def recorded(self) -> str | None:
-        """Where the pod is, as its record tells."""
+        """Place of the pod, as its record names it."""
         return self._enforcement.place or None
 
     @property
     def place(self) -> Place:
-        """Where the pod's processes are."""
+        """Place of the pod's processes."""
         if self._enforcement.place:
             return Place.at(self._uid, self._enforcement.place)
         return Place(self._uid, server=self._pid)

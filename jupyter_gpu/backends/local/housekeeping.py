@@ -20,7 +20,7 @@ class World(NamedTuple):
     unreadable: frozenset[str]
     """Uids of pods that live and whose records cannot be read."""
     repairs: tuple[str, ...]
-    """What was put right, in plain words."""
+    """Repairs that were made, in plain words."""
 
     @property
     def dead(self) -> tuple[Neighbour, ...]:
@@ -40,7 +40,7 @@ def tidy(store: Store, session: Session, found: Contents, own: str) -> World:
 
 
 def _damaged(store: Store, session: Session, found: Contents, own: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Pods that have a socket but no readable record, or a record that is none."""
+    """Find pods that have a socket but no readable record, or a record that is none."""
     suspects = (found.damaged.keys() | found.sockets - found.entries.keys()) - {own}
     if not suspects:
         return frozenset(), ()

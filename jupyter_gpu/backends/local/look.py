@@ -1,4 +1,4 @@
-"""A look at who has GPUs open, told for one pod: its own processes and those that it must have given them to."""
+"""A search for the processes that have GPUs open, for one pod: its own, and those it must have given them to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Excuses:
     """Processes of no pod that may have GPUs open for ever."""
 
     names: frozenset[str] = frozenset()
-    """Of programs, as the administrator listed them and :func:`~.strangers.commands` cut them off."""
+    """Program names that the administrator listed, as :func:`~.strangers.commands` cut them off."""
     outside: frozenset[Process] = frozenset()
     """Those that had a GPU open before it was granted."""
     helpers: frozenset[int] = frozenset()
@@ -33,13 +33,13 @@ class Excuses:
         return self.listed(process) or Process.of(process) in self.outside
 
     def listed(self, process: proc.Process) -> bool:
-        """Whether it is one by its name or number: it may have GPUs open, and use none."""
+        """Tell whether its name or pid excuses a process: it may have GPUs open, and uses none."""
         return process.command in self.names or process.pid in self.helpers
 
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """Which processes that may not be inspected could hold a GPU of a pod: those that are younger than its server.
+    """The processes that may not be inspected and could hold a GPU of a pod: those younger than its server.
 
     Older ones are part of the machine (the first process of a container, say): they would keep every GPU for ever.
     """
@@ -54,13 +54,13 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a pod's processes have in common that everybody may see."""
+    """The traits of a pod's processes that everybody may see."""
 
     server: Process
     user: int
 
     def has(self, process: proc.Process, *, hidden: bool) -> bool:
-        """Whether it is one of them: it descends from the server. Of a ``hidden`` one, the user must do."""
+        """Tell whether a process descends from the server. Of a ``hidden`` one, the same user is enough."""
         if hidden and process.user == self.user:
             return True
         return (self.server.pid, self.server.started) in proc.line(process.pid, process.start)
@@ -68,7 +68,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose processes count as holders."""
+    """The rules by which processes count as holders."""
 
     pod: Place
     neighbours: Mapping[str, Sequence[Place]] = field(default_factory=dict)
@@ -93,13 +93,13 @@ def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: boo
     # A program of the pod can hide a descriptor in a socket or in io_uring: for a proof these are searched too.
     pod = scope.pod.processes() if proof and wanted else ()
     seen: proc.Scan[str] = proc.scan(wanted, mappings=proof or mappings, pod=pod) if wanted else proc.Scan({}, ())
-    # Of a GPU that has no device the driver alone knows.
+    # Only the driver knows the users of a GPU that has no device.
     bare = {gpu.uuid: _described(scope.told[gpu.uuid]) for gpu in asked if gpu.uuid in scope.told.keys() - wanted}
     found = {**seen.holders, **bare}
     if not found:
         return Sight()
     pods = _Pods.of(scope, {process.pid for processes in found.values() for process in processes})
-    # Whoever cannot be looked into may have every one of them.
+    # A process that cannot be inspected may have every one of them open.
     suspects = scope.suspects or ()
     hidden = tuple(one for one in seen.uninspectable if one in suspects and one not in scope.excuses)
     guilty = {uuid: pods.guilty(uuid, processes) for uuid, processes in found.items()}
@@ -115,7 +115,7 @@ def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: boo
 
 
 def families(neighbours: Iterable[Neighbour], gpus: Iterable[str], own: Record) -> dict[str, tuple[Family, ...]]:
-    """By uuid of ``gpus``, the pods that may rightfully have it open: this one every one of them."""
+    """Return by uuid of ``gpus`` the pods that may rightfully have it open: this one every one of them."""
     me = Family(own.server, os.geteuid())
     found: dict[str, tuple[Family, ...]] = dict.fromkeys(gpus, (me,))
     for neighbour in neighbours:
@@ -126,7 +126,7 @@ def families(neighbours: Iterable[Neighbour], gpus: Iterable[str], own: Record) 
 
 @dataclass(frozen=True, slots=True)
 class _Pods:
-    """Whose each process of a look is."""
+    """The pods to which the processes of a look belong."""
 
     scope: Scope
     own: frozenset[int]
@@ -140,22 +140,22 @@ class _Pods:
         return cls(scope, own, members(others, frozenset(pids) - own))
 
     def knows(self, process: proc.Process) -> bool:
-        """Whether it is of any of them."""
+        """Tell whether a process belongs to any of them."""
         return any(process.pid in pids for pids in (self.own, *self.others.values()))
 
     def _rightful(self, uuid: str) -> frozenset[int]:
-        """Pids of the other pods that share the GPU."""
+        """Return the pids of the other pods that share the GPU."""
         return frozenset[int]().union(*(self.others[place.uid] for place in self.scope.neighbours.get(uuid, ())))
 
     def guilty(self, uuid: str, processes: Iterable[proc.Process]) -> tuple[proc.Process, ...]:
-        """Who keeps the GPU from being free: the pod itself, and who has it without any right."""
+        """Return the processes that keep the GPU from being free: the pod's own, and those without any right to it."""
         rightful, excuses = self._rightful(uuid), self.scope.excuses
         return tuple(p for p in processes if p.pid in self.own or not (p.pid in rightful or p in excuses))
 
     def beside(
         self, uuid: str, processes: Iterable[proc.Process], hidden: Iterable[proc.Process]
     ) -> tuple[proc.Process, ...]:
-        """Who uses the GPU without having been given it; of the ``hidden`` ones those that the driver tells of."""
+        """Return the processes that use the GPU without a grant; of ``hidden`` ones, those that the driver names."""
         ours = self.own | self._rightful(uuid)
         told = self.scope.told.get(uuid, frozenset())
         families = self.scope.families.get(uuid, ())

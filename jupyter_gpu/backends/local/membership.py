@@ -1,4 +1,4 @@
-"""To which pod a process belongs."""
+"""The pod that a process belongs to."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from jupyter_gpu_node.enforcement import MARK
 
 
 class Place(NamedTuple):
-    """Where a pod's processes are."""
+    """The place of a pod's processes."""
 
     uid: str
     group: Path | None = None
-    """Its control group. With one the mark says nothing: anybody can set a variable, nobody leaves a group unasked."""
+    """Its control group. With one the mark says nothing: any program sets variables, none leaves a group at will."""
     server: int | None = None
     """Without one: the process that stands for the pod; all others have the pod's mark in their environment."""
 
     @classmethod
     def at(cls, uid: str, place: str) -> Place:
-        """From an enforcement's ``place``, which may come from a record: only a group of that very pod is taken."""
+        """Read an enforcement's ``place``, which may come from a record: only a group of that very pod is taken."""
         group = Path(place.partition(":")[2])
         believable = group.is_absolute() and ".." not in group.parts and group.name == cgroup.group_name(uid)
         return cls(uid, group if believable else None)
 
     def processes(self) -> frozenset[int]:
-        """Pids of all processes of the pod that can be found."""
+        """Return the pids of all processes of the pod that can be found."""
         if self.group is not None:
             return frozenset(cgroup.processes(self.group))
         return self._marked(proc.marked(MARK, self.uid))
 
     def among(self, pids: Iterable[int]) -> frozenset[int]:
-        """Those of ``pids`` that belong to the pod: cheaper than to find all."""
+        """Return those of ``pids`` that belong to the pod: cheaper than to find all."""
         asked = frozenset(pids)
         if self.group is not None:
             return asked & frozenset(cgroup.processes(self.group))
@@ -44,6 +44,6 @@ class Place(NamedTuple):
 
 
 def members(places: Iterable[Place], pids: Iterable[int]) -> Mapping[str, frozenset[int]]:
-    """By uid, those of ``pids`` that belong to each pod."""
+    """Return by uid those of ``pids`` that belong to each pod."""
     asked = frozenset(pids)
     return {place.uid: place.among(asked) if asked else frozenset() for place in places}

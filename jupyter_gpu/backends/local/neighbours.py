@@ -21,18 +21,18 @@ class Neighbour(NamedTuple):
 
     record: Record
     owner: int
-    """User id of whoever owns the record."""
+    """User id of the record's owner."""
     dead: bool
     """Its server is gone; what it held is free once nothing of it is left."""
 
     @property
     def uid(self) -> str:
-        """Of the pod."""
+        """Uid of the pod."""
         return self.record.uid
 
     @property
     def place(self) -> Place:
-        """Where its processes are. Only root makes groups, so only root is believed about them."""
+        """Place of its processes. Only root makes groups, so only root is believed about them."""
         record = self.record
         return Place.at(self.uid, record.place) if self.owner == 0 and record.place else Place(self.uid)
 
@@ -43,7 +43,7 @@ class Neighbour(NamedTuple):
 
 
 def survey(entries: Mapping[str, Entry], own: str) -> tuple[Neighbour, ...]:
-    """All other pods, by uid; without those of another boot, which hold nothing."""
+    """Return all other pods, by uid; without those of another boot, which hold nothing."""
     return tuple(
         Neighbour(entry.record, entry.owner, _dead(entry))
         for uid, entry in sorted(entries.items())
@@ -52,7 +52,7 @@ def survey(entries: Mapping[str, Entry], own: str) -> tuple[Neighbour, ...]:
 
 
 def void(record: Record) -> bool:
-    """Whether all of it ended with an earlier boot."""
+    """Tell whether all of it ended with an earlier boot."""
     return record.boot != boot()
 
 
@@ -64,13 +64,13 @@ def _dead(entry: Entry) -> bool:
 
 
 def _forged(entry: Entry) -> bool:
-    """Whether it names a server of another user: nobody keeps GPUs with a process that is not theirs."""
+    """Tell whether it names a server of another user: no pod keeps GPUs with a process that is not its owner's."""
     found = users(entry.record.server.pid)
     return entry.owner != 0 and bool(found) and entry.owner not in found
 
 
 def sharers(neighbours: Iterable[Neighbour]) -> dict[str, tuple[Place, ...]]:
-    """By uuid, where the pods are that may rightfully have it open."""
+    """Return by uuid the places of the pods that may rightfully have it open."""
     found: dict[str, tuple[Place, ...]] = {}
     for neighbour in neighbours:
         for uuid in neighbour.held:

@@ -59,17 +59,17 @@ LAST_RETRY = 60.0
 FAREWELL = 1.0
 """Seconds that a server that ends waits for the last of its processes, before it leaves the rest to others."""
 MAX_TURNS = 8
-"""Of one reconcile; each turn but the last has released something that was waited for."""
+"""Most turns of one reconcile; each but the last has released something that was waited for."""
 
 
 class Outcome(NamedTuple):
-    """What the event loop has to know after a job."""
+    """The result of a job, for the event loop."""
 
     view: View
     socket: socket.socket | None
-    """Where the others poke this pod."""
+    """Socket by which other servers poke this pod."""
     due: float | None
-    """When to look again, on the clock of `time.monotonic`; ``None``: only when something happens."""
+    """Time of the next look, on the clock of `time.monotonic`; ``None``: only when something happens."""
     watch: frozenset[Process]
     """Processes whose end is a reason to look again."""
 
@@ -95,12 +95,12 @@ class Pod:
         self._remains: frozenset[Process] = frozenset()  # of dead pods
         self._world = World((), frozenset(), ())
         self._empty: frozenset[str] = frozenset()  # dead pods whose records we may not remove
-        self._used = Sight()  # who has what is ours open: to show
-        self._drained = Sight()  # who has what we gave back open: the proof
+        self._used = Sight()  # holders of our GPUs: to show
+        self._drained = Sight()  # holders of GPUs that we gave back: the proof
         self._strangers = Strangers()
         self._around = surroundings.surroundings(self._store.path, chosen=settings.state_dir is not None)
-        self._told: Mapping[str, frozenset[int]] = {}  # by uuid, who uses what, where the driver must be asked
-        self._untold: tuple[int, ...] = ()  # GPUs of which nobody can tell
+        self._told: Mapping[str, frozenset[int]] = {}  # pids of users by uuid, where the driver must be asked
+        self._untold: tuple[int, ...] = ()  # GPUs whose users cannot be found out
         self._pause = FIRST_PAUSE
         self._due: float | None = None
         self._problem = ""
@@ -112,7 +112,7 @@ class Pod:
 
     @property
     def uid(self) -> str:
-        """Of the pod; another one at each start of the server."""
+        """Identity of the pod; a new one at each start of the server."""
         return self._record.uid
 
     @property
@@ -126,7 +126,7 @@ class Pod:
         return {MARK: self.uid, **simulated, **limit, **self._seat.environment}
 
     def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
-        """What makes programs with this environment take turns on GPUs. Blocks; any thread may ask."""
+        """Return the variables by which programs with this environment take turns. Blocks; any thread may ask."""
         return self._seat.search_path(environ)
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
@@ -136,10 +136,10 @@ class Pod:
         settings = self._settings
         with self._may_fail():
             with self._store.locked() as session:
-                self._join(session)  # first of all: if we are killed, somebody knows what to look for
+                self._join(session)  # first of all: if we are killed, others know what to look for
             faults.point("start:recorded")
         with self._may_fail():
-            self._stock.open()  # before the group is entered: whoever asks the driver must see all GPUs
+            self._stock.open()  # before the group is entered: what asks the driver must see all GPUs
             if settings.simulated_gpus:
                 self._stock.take()
         pid = settings.pid or os.getpid()
@@ -147,7 +147,7 @@ class Pod:
         self._guard = Guard(self.uid, pid, self._stock.devices, settings.enforcement, bare)
         faults.point("start:guarded")
         if pid == os.getpid():
-            os.environ.update(self.environment)  # what it starts by itself, such as terminals, has it too
+            os.environ.update(self.environment)  # what it starts by itself, such as terminals, inherits it
         self._record = self._record._replace(place=self._guard.recorded)
         self._recorded = False
         with self._may_fail(), self._store.locked() as session:
@@ -192,7 +192,7 @@ class Pod:
             self._obey()
 
     def sample(self) -> tuple[Mapping[str, GpuLoad], Mapping[str, ShareUse]]:
-        """Load of the pod's GPUs and use of its shares, and a fresh look at who uses them."""
+        """Return the load of the pod's GPUs and the use of its shares, after a fresh look at their holders."""
         with self._may_fail():
             if self._stock.take():
                 self._advance(None)
@@ -203,7 +203,7 @@ class Pod:
         return self._stock.loads(mine), self._seat.sample(share.uuid for share in shares if not share.exclusive)
 
     def details(self) -> Mapping[str, GpuDetails]:
-        """What is known of the pod's GPUs beside their load, for its user; by uuid."""
+        """Return the details of the pod's GPUs beyond their load, for its user; by uuid."""
         from jupyter_gpu.model.details import named
 
         known = {
@@ -212,7 +212,7 @@ class Pod:
         return {uuid: named(found, known.get(uuid, {})) for uuid, found in self._stock.details(self._held()).items()}
 
     def machine(self, shown: Shown) -> Machine:
-        """All GPUs, with who has them and who waits, as far as ``shown`` goes."""
+        """Return all GPUs with their owners and the waiting pods, as far as ``shown`` goes."""
         from jupyter_gpu.model.overview import overview
 
         from .servers import claims
@@ -231,7 +231,7 @@ class Pod:
     def give_back(self) -> None:
         """End the pod: everything that is closed is free at once, the rest when its last process is gone."""
         with self._may_fail():
-            # Nobody else may come for a long time: what a dead server has left is removed now, too.
+            # No other server may come for a long time: what a dead server has left is removed now, too.
             self._advance(Wish(0) if self._held() else None, thorough=True)
         faults.point("stop:released")
         left = not self._leave() or bool(self._draining())
@@ -256,7 +256,7 @@ class Pod:
             poke.poke(self._store.pods, [f"{self.uid}.sock"])
 
     def _move_out(self, pid: int) -> None:
-        """A helper that was started later belongs beside the pod, not into it."""
+        """Move a helper that was started later out of the pod's group, into the one above."""
         group = self._guard.place.group if self._guard else None
         if group is not None:
             cgroup.enter(group.parent, pid)
@@ -279,7 +279,7 @@ class Pod:
             return False
 
     def outcome(self) -> Outcome:
-        """After each job, failed or not."""
+        """Return the result of a job, failed or not."""
         seat = self._seat
         damaged = len(self._world.unreadable)
         place = (self._around, self._strangers.elsewhere, self._untold, self._site)
@@ -334,7 +334,7 @@ class Pod:
         self._retry = RETRY
 
     def _turn(self, session: Session, wish: Wish | None, busy: frozenset[str], sight: Sight, judged: str) -> None:
-        """Under the lock: read, record the wish, decide, apply, record."""
+        """Read, record the wish, decide, apply, and record, all under the lock."""
         self._join(session)
         self._strangers.alone = {}  # a look is good for one decision
         requested = self._record.requested
@@ -343,14 +343,14 @@ class Pod:
         if not self._stock.known:
             self._save(session, requested=requested)
             return
-        # The wish and its answer in one write: nobody ever sees one without the other.
+        # The wish and its answer in one write: no other server sees one without the other.
         done = (*self._record.judged, judged)[-MAX_JUDGED:] if judged else self._record.judged
         self._save(session, requested=requested, allocated=self._decide(requested, busy), judged=done)
         faults.point("decide:recorded")
         self._carry_out(session, sight)
 
     def _join(self, session: Session) -> None:
-        """See who else is there, and see to it that our own record is what we know."""
+        """See which other pods are there, and see to it that our own record is what we know."""
         found = session.read()
         self._world = tidy(self._store, session, found, self.uid)
         self._repairs += self._world.repairs
@@ -364,7 +364,7 @@ class Pod:
             self._socket = poke.listen(self._store.pods, f"{self.uid}.sock")
 
     def _yield(self, why: str) -> None:
-        """Our record was gone for a while: what others were granted meanwhile is theirs now."""
+        """Give up what others were granted while our record was gone: that is theirs now."""
         self._repairs += (f"This server's record was damaged and was written again: {why}.",)
         _log.warning("%s", self._repairs[-1])
         allocated = self._record.allocated
@@ -378,7 +378,7 @@ class Pod:
         self._record = self._record._replace(allocated=replace(allocated, shares=kept))
 
     def _decide(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
-        """What the pod gets. Before it gets another GPU that is real, once with a look at who uses those there are."""
+        """Decide what the pod gets. Before it gets another real GPU, survey all GPUs and decide once more."""
         decided = self._decision(requested, busy)
         new = {share.uuid for share in decided.shares} - self._held() if decided else set()
         if not any(not self._stock.seen[uuid].simulated for uuid in new):
@@ -403,7 +403,7 @@ class Pod:
         )
 
     def _carry_out(self, session: Session, sight: Sight) -> None:
-        """From `allocated` to rules in force and `attached`; only what ``sight`` has looked at can be released."""
+        """Turn `allocated` into rules in force and `attached`; only what ``sight`` has looked at can be released."""
         record = self._record
         if record.allocated is None:
             return
@@ -412,7 +412,7 @@ class Pod:
         assert self._guard is not None
         unproven = self._held() - sight.looked
         # A GPU that others than pods use (a display) is used by them after we gave it back as well. What drains has
-        # been ours: whoever has it open may have it from us.
+        # been ours: what has it open may have it from us.
         added = {share.uuid for share in record.allocated.shares} - self._guard.allowed - self._draining()
         real = {gpu for gpu in added if not self._stock.seen[gpu].simulated}
         if real:
@@ -468,7 +468,7 @@ class Pod:
             if wish is not None:
                 gpu = self._stock.seen.get(verdict.gpu)
                 self._taken += ((f"GPU {gpu.index}" if gpu else verdict.gpu, verdict.reason),)
-            from .sharing.ending import end  # only whoever breaks the rules needs it
+            from .sharing.ending import end  # needed only where a rule was broken
 
             end(guilty - {self._record.server})
 
@@ -499,7 +499,7 @@ class Pod:
         return Excuses(commands(self._settings.system_holders), helpers=self._stock.helpers())
 
     def _ask_driver(self) -> None:
-        """Who uses what, where `/proc` does not tell us. Its pids are the machine's own."""
+        """Ask the driver for users of GPUs that `/proc` does not show us. Its pids are the machine's own."""
         blind = os.geteuid() != 0
         asked = [gpu.uuid for gpu in self._stock.gpus if not gpu.simulated and (blind or gpu.device is None)]
         self._told = self._stock.users(asked) if namespace() == FIRST_NAMESPACE else {}
@@ -507,7 +507,7 @@ class Pod:
         self._untold = tuple(gpu.index for gpu in bare if gpu.uuid not in self._told)
 
     def _survey(self) -> None:
-        """Look at who uses any of the GPUs."""
+        """Look at the users of all GPUs."""
         gpus = self._stock.gpus
         real = not all(gpu.simulated for gpu in gpus)
         found = self._look(frozenset(gpu.uuid for gpu in gpus), proof=False, mappings=real)
@@ -536,7 +536,7 @@ class Pod:
     # -- what comes next ----------------------------------------------------------------------------------------------
 
     def _plan_ahead(self, before: Record) -> None:
-        """When to look again by ourselves. An idle pod: never."""
+        """Plan the next look that no event causes. An idle pod plans none."""
         record = self._record
         if record.attached != before.attached:
             self._pause = FIRST_PAUSE
@@ -554,19 +554,19 @@ class Pod:
             pauses.append(RETRY)
         if self._held():
             pauses += [INTERVAL, self._strangers.pause(time.monotonic())]
-        if (ahead := self._overdue_in()) > 0:  # from then on it may have what is kept back for who came later
+        if (ahead := self._overdue_in()) > 0:  # from then on it may have what is kept back for pods that came later
             pauses.append(ahead)
         self._due = time.monotonic() + min(pauses) if pauses else None
 
     def _overdue_in(self) -> float:
-        """Seconds until it has waited for too long; 0: it has, or does not wait."""
+        """Return the seconds until it has waited for too long; 0: it has, or does not wait."""
         from jupyter_gpu_scheduler.aging import overdue_at  # as in _decision
 
         when = overdue_at(self._record.allocated, self._settings.patience)
         return 0.0 if when is None else max(0.0, when - since_boot())
 
     def _watch(self) -> frozenset[Process]:
-        """Whoever has what we wait for: if a server is killed, nobody pokes us."""
+        """Return the processes whose end may free what we wait for: a killed server does not poke us."""
         servers = (pod.record.server for pod in self._world.neighbours if not pod.dead and pod.held)
         waited_for = frozenset(servers) | self._remains if self._owed() else frozenset()
         draining = self._drained.processes if self._draining() else frozenset()
@@ -577,7 +577,7 @@ class Pod:
 
     @contextlib.contextmanager
     def _may_fail(self) -> Any:
-        """What goes on by itself and fails is told in the view and tried again."""
+        """Show the failure of background work in the view, and try again later."""
         try:
             with plain_errors(self._store):
                 yield

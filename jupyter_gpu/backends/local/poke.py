@@ -15,7 +15,7 @@ MODE = 0o666
 
 @contextlib.contextmanager
 def _short(folder: Path) -> Iterator[str]:
-    """A path to ``folder`` that fits in a socket's address, which has 108 bytes however deep the folder is."""
+    """Yield a path to ``folder`` that fits in a socket's address, which has 108 bytes however deep the folder is."""
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{descriptor}"
@@ -24,7 +24,7 @@ def _short(folder: Path) -> Iterator[str]:
 
 
 def listen(folder: Path, name: str) -> socket.socket:
-    """A socket under that name; it never blocks. Whatever has the name already is replaced."""
+    """Make a socket under that name; it never blocks. Whatever has the name already is replaced."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with _short(folder) as short:
@@ -46,7 +46,7 @@ def drain(listener: socket.socket) -> None:
 
 
 def poke(folder: Path, names: Iterable[str]) -> frozenset[str]:
-    """Send one to each of these sockets; the names that nobody listens to."""
+    """Send one to each of these sockets; return the names without a listener."""
     deaf = set()
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as sender,

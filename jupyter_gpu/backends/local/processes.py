@@ -1,4 +1,4 @@
-"""Which process is meant: pid and start time together, so that a reused pid is never taken for the old process."""
+"""The identity of a process: pid and start time, so that a reused pid is never taken for the old process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Process(NamedTuple):
 
     @classmethod
     def of(cls, found: proc.Process) -> Process:
-        """Of what a look at `/proc` found."""
+        """Identify a process that a look at `/proc` found."""
         return cls(found.pid, found.start)
 
     def to_json(self) -> dict[str, Any]:
@@ -41,18 +41,18 @@ class Process(NamedTuple):
 
 
 def identify(pid: int) -> Process | None:
-    """The process that has this pid now; ``None`` where none is to be seen."""
+    """Identify the process that has this pid now; ``None`` where none is to be seen."""
     started = proc.process_start_time(pid)
     return None if started is None else Process(pid, started)
 
 
 def alive(process: Process) -> bool:
-    """Whether it still runs. Where `/proc` hides other users' processes, whether its pid does."""
+    """Tell whether it still runs. Where `/proc` hides other users' processes, whether its pid does."""
     return proc.alive(process.pid, process.started) or _hidden(process.pid)
 
 
 def users(pid: int) -> frozenset[int]:
-    """User ids that the process has or can take again; empty where none is to be seen.
+    """Return the user ids that the process has or can take again; empty where none is to be seen.
 
     Not the owner of its entry in `/proc`: that is root for every process that changed its user.
     """
@@ -79,13 +79,13 @@ def _hidden(pid: int) -> bool:
 
 @cache
 def boot() -> str:
-    """Changes with each start of the machine: a record of another boot holds nothing."""
+    """Return the id of this boot, another one at each start of the machine: a record of another boot holds nothing."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 @cache
 def namespace() -> int:
-    """Number of the pid namespace: pids of another one mean nothing here."""
+    """Return the number of the pid namespace: pids of another one mean nothing here."""
     return Path("/proc/self/ns/pid").stat().st_ino
 
 

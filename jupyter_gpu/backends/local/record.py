@@ -1,4 +1,4 @@
-"""What the state directory holds of one pod, and its text."""
+"""The record of one pod in the state directory, and its text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jupyter_gpu.model.quantity import MAX_MILLI
 from .processes import Process
 
 MAX_BYTES = 256 * 1024
-"""Of one record: three annotations of 64 KiB and some."""
+"""Limit of one record: three annotations of 64 KiB and some."""
 
 FORMAT = 1
 
@@ -30,9 +30,9 @@ class Record(NamedTuple):
     boot: str
     namespace: int
     place: str | None = None
-    """Of its enforcement: which control group; ``None`` in soft mode. Believed only of root, who alone makes groups."""
+    """Control group of its enforcement; ``None`` in soft mode. Believed only of root, who alone makes groups."""
     ended: bool = False
-    """Whether its server has said goodbye; only what is still open is left of it."""
+    """Whether its server has ended; only what is still open is left of it."""
     limit: int | None = None
     """Milli."""
     requested: Requested | None = None
@@ -62,7 +62,7 @@ class Record(NamedTuple):
         }
 
     def encode(self) -> bytes:
-        """Text of the file; reading it gives the same record again."""
+        """Return the text of the file; reading it gives the same record again."""
         return strict.dumps(self.to_json()).encode()
 
     @classmethod
@@ -87,7 +87,7 @@ class Record(NamedTuple):
 
 
 def without(record: Record, gpu: str) -> Wish | None:
-    """The wish of a pod that does not want its share of ``gpu`` any more; None if it has none."""
+    """Return the wish of a pod that does not want its share of ``gpu`` any more; None if it has none."""
     share = next((one for one in record.allocated.shares if one.uuid == gpu), None) if record.allocated else None
     if share is None or record.requested is None:
         return None

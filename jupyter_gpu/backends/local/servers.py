@@ -26,7 +26,7 @@ _DELETED = re.compile(r" \(deleted\)$")
 
 
 def claims(own: Record, neighbours: Iterable[Neighbour]) -> Iterator[Claim]:
-    """Of this server and of all others; of those of this user, with the folder and the port."""
+    """Yield the claims of this server and of all others; of those of this user, with the folder and the port."""
     yield _claim(own, os.geteuid(), here=True, ended=False)
     for other in neighbours:
         if not other.dead or other.held:
@@ -62,7 +62,7 @@ def _user(number: int) -> str:
 
 
 def _place(pid: int) -> tuple[str, int | None]:
-    """The folder of a server of this user and its port, as Jupyter notes them; else the folder it was started in."""
+    """Find the folder and port of a server of this user, as Jupyter notes them; else the folder it was started in."""
     folder, port = _noted(runtime_dir(os.environ) / f"jpserver-{pid}.json")
     if not folder:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What an administrator can choose about a backend of one machine."""
+"""The settings that an administrator can choose for a backend of one machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jupyter_gpu_node.enforcement import Preference
 
 
 class Settings(NamedTuple):
-    """One server's."""
+    """The settings of one server."""
 
     state_dir: Path | None = None
     """Shared by all servers of the machine; ``None`` chooses it."""
@@ -24,7 +24,7 @@ class Settings(NamedTuple):
     system_holders: tuple[str, ...] = ()
     """Names of programs outside every pod that may have GPUs open for ever, such as ``Xorg``."""
     priority: int = 0
-    """Of a wish that does not say its own: 0–9, higher is served first."""
+    """Priority of a wish that does not name its own: 0–9, higher is served first."""
     patience: float = 3600.0
     """Seconds after which a wish in line is passed over by no later one, whatever its priority."""
     follow_visible_devices: bool = True

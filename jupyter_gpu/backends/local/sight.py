@@ -1,4 +1,4 @@
-"""What was seen of the GPUs of a pod. To look is :mod:`.look`, which a server needs only when it has, or had, a GPU."""
+"""The findings of a look for processes that have GPUs open. A server needs :mod:`.look` itself only later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .processes import Process
 
 
 class Sight(NamedTuple):
-    """What a look found."""
+    """The findings of a look."""
 
     holders: Mapping[str, tuple[Holder, ...]] = MappingProxyType({})
     """By uuid."""
@@ -22,9 +22,9 @@ class Sight(NamedTuple):
     looked: frozenset[str] = frozenset()
     """The uuids that were looked for: of any other nothing is proven."""
     beside: Mapping[str, tuple[proc.Process, ...]] = MappingProxyType({})
-    """By uuid who uses it and was not given it."""
+    """By uuid, processes that use it without having been given it."""
     alone: Mapping[str, tuple[proc.Process, ...]] = MappingProxyType({})
-    """By uuid who has it open and is of no pod, listed or not."""
+    """By uuid, processes of no pod that have it open, listed or not."""
 
     @property
     def busy(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Which GPUs the site lets a server use, from the `CUDA_VISIBLE_DEVICES` that it was started with; pure.
+"""The GPUs that the site lets a server use, from the `CUDA_VISIBLE_DEVICES` that it was started with; pure.
 
 CUDA's rules (CUDA guide, environment variables): a list of indices, or of uuids of which the first digits do. What
 follows an entry that names no GPU is hidden, and all is hidden where a GPU is named twice. A number may be followed by
@@ -20,18 +20,18 @@ _UUID = "GPU-"
 
 
 class Visible(NamedTuple):
-    """What a value means on one machine."""
+    """The GPUs that a value makes visible on one machine."""
 
     uuids: tuple[str, ...]
     """In the order of the list."""
     stopped: str | None = None
     """The first entry that names no GPU; ``None`` if each names one."""
     twice: bool = False
-    """Whether one is named twice."""
+    """Whether a GPU is named twice."""
 
 
 def visible(value: str, gpus: Sequence[Gpu]) -> Visible:
-    """Which of ``gpus``, all that there are, CUDA would show."""
+    """Return those of ``gpus``, all that there are, that CUDA would show."""
     found: list[str] = []
     if not value.strip():
         return Visible(())
@@ -53,7 +53,7 @@ def _by_index(entry: str, gpus: Sequence[Gpu]) -> str | None:
 
 
 def _by_uuid(entry: str, gpus: Sequence[Gpu]) -> str | None:
-    """The only one that begins so; more than the word that all begin with must be there."""
+    """Return the only uuid that begins so; more than the prefix that all share must be there."""
     if not entry.startswith(_UUID) or entry == _UUID:
         return None
     named = [gpu.uuid for gpu in gpus if gpu.uuid.startswith(entry)]
@@ -61,7 +61,7 @@ def _by_uuid(entry: str, gpus: Sequence[Gpu]) -> str | None:
 
 
 class SiteLimit:
-    """Of one server: once a GPU is visible it stays so, whatever becomes of it and of those before it in the list."""
+    """The limit of one server: a GPU once visible stays so, whatever becomes of it or of those before it."""
 
     def __init__(self, value: str | None) -> None:
         self.value = value
@@ -71,7 +71,7 @@ class SiteLimit:
         self._uuids: frozenset[str] = frozenset()
 
     def choose(self, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-        """Those of all ``gpus`` that may be used."""
+        """Return those of all ``gpus`` that may be used."""
         if self.value is None:
             return tuple(gpus)
         if gpus and not self._whole:  # a GPU that does not answer yet hides those after it, until it does
@@ -81,7 +81,7 @@ class SiteLimit:
         return tuple(gpu for gpu in gpus if gpu.uuid in self._uuids)
 
     def told(self, gpus: Collection[Gpu]) -> str:
-        """What a user should know, of all GPUs that there are; empty where nothing is hidden."""
+        """Describe the limit for the user, by all GPUs that there are; empty where nothing is hidden."""
         used = sorted(gpu.index for gpu in gpus if gpu.uuid in self._uuids)
         if self.value is None or (len(used) == len(gpus) and not self._meant.stopped):
             return ""

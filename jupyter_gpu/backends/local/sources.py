@@ -1,4 +1,4 @@
-"""Which GPUs a server of this machine uses."""
+"""The source of the GPUs that a server of this machine uses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .store import Store
 
 
 def simulated_folder(store: Store) -> Path:
-    """Where simulated GPUs lie."""
+    """Return the folder where simulated GPUs lie."""
     return store.path / "simulated"
 
 
 def open_source(
     settings: Settings, store: Store, leave: Callable[[int], None], unguarded: Callable[[], bool]
 ) -> GpuSource:
-    """The GPUs; ``leave`` moves a helper process out of the pod, ``unguarded`` says whether the mode is soft."""
+    """Open the GPUs; ``leave`` moves a helper process out of the pod, ``unguarded`` says whether the mode is soft."""
     if settings.simulated_gpus:
         return fakes.SimulatedGpus(simulated_folder(store), settings.simulated_gpus)
     from jupyter_gpu_node.nvml import NvmlSource

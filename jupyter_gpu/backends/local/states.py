@@ -16,10 +16,10 @@ from .neighbours import NODE, Neighbour
 def states(
     neighbours: Iterable[Neighbour], own: Mapping[str, int], overdue: Callable[[Allocated | None], bool]
 ) -> tuple[PodState, ...]:
-    """The others as the scheduler sees them, beside a pod that holds ``own`` milli by uuid.
+    """Return the others as the scheduler sees them, beside a pod that holds ``own`` milli by uuid.
 
     What they were promised counts as in their hands already: a decision may take it away again, but only their own
-    server can carry that out, and until that is written nobody else gets it. What is claimed beyond the whole of a
+    server can carry that out, and until that is written no other pod gets it. What is claimed beyond the whole of a
     GPU is not believed, so a false record cannot take a GPU from a pod that has it. ``overdue``: whether a pod with
     that place in line has waited for too long. Its word for it counts as much as its priority, which it chooses too.
     """
@@ -58,7 +58,7 @@ def _state(neighbour: Neighbour, own: Mapping[str, int], left: dict[str, int]) -
 
 
 def unknown(gpus: Iterable[Gpu], others: Iterable[PodState], own: Mapping[str, int]) -> PodState:
-    """A stand-in for pods whose records are damaged: nobody knows what they hold, so it is all that is left."""
+    """Return a stand-in for pods with damaged records: what they hold is unknown, so it is all that is left."""
     rest = {gpu.uuid: MILLI_PER_GPU - own.get(gpu.uuid, 0) for gpu in gpus}
     for other in others:
         for uuid, milli in other.held.items():

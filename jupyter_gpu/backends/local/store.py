@@ -41,7 +41,7 @@ _LAST_PLACE = Path("/tmp")  # noqa: S108 - the same
 
 
 def default_path() -> Path:
-    """The same folder for every user and service of the machine."""
+    """Return the same folder for every user and service of the machine."""
     for place in _PLACES:
         with contextlib.suppress(OSError):
             if stat.S_IMODE(place.lstat().st_mode) & _SHARED == _SHARED:
@@ -78,7 +78,7 @@ class Store:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[Session]:
-        """The directory, nobody else in it. Raises BackendUnavailable if it cannot be had; then nothing was changed."""
+        """Lock the directory against all others. Raises BackendUnavailable if that fails; then nothing was changed."""
         folder = self._locked_folder()
         try:
             yield Session(folder)
@@ -109,7 +109,7 @@ class Store:
                 )
 
     def _open(self) -> int:
-        """The folder of the records; made, with the one around it, where it is missing."""
+        """Open the folder of the records; made, with the one around it, where it is missing."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         outer = open_shared(str(self.path), None)
         try:
@@ -118,7 +118,7 @@ class Store:
             os.close(outer)
 
     def _current(self, folder: int) -> bool:
-        """Whether the locked folder is still the one under that name: somebody may have removed it meanwhile."""
+        """Tell whether the locked folder is still the one under that name: it may have been removed meanwhile."""
         try:
             return os.path.samestat(os.fstat(folder), os.lstat(self.pods))
         except FileNotFoundError:
@@ -140,7 +140,7 @@ class Session:
         self._folder = folder
 
     def read(self) -> Contents:
-        """Everything that is there. A file that cannot be read is told of, never an error."""
+        """Read everything that is there. A file that cannot be read is told of, never an error."""
         entries: dict[str, Entry] = {}
         damaged: dict[str, str] = {}
         leftovers = []
@@ -175,7 +175,7 @@ class Session:
         return Entry(record, about.st_uid)
 
     def write(self, record: Record) -> None:
-        """Replace the record in one step: who is killed or out of space meanwhile leaves the old one whole."""
+        """Replace the record in one step: a server killed or out of space meanwhile leaves the old one whole."""
         name = f"{record.uid}.json"
         temporary = f".{record.uid}.{secrets.token_hex(8)}.new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -220,7 +220,7 @@ class Session:
 
 
 def open_shared(name: str, parent: int | None) -> int:
-    """Descriptor of a folder in which every user can make files and remove their own; no link is followed."""
+    """Open a folder in which every user can make files and remove their own; no link is followed."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=parent)
         made = os.open(name, _DIRECTORY, dir_fd=parent)
@@ -251,7 +251,7 @@ def _lock(folder: int, deadline: float) -> bool:
 
 @contextlib.contextmanager
 def plain_errors(store: Store) -> Any:
-    """An error of the operating system, in words for people."""
+    """Put an error of the operating system in words for people."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Where this server runs, and servers whose records lie elsewhere."""
+"""The surroundings of this server, and servers whose records lie elsewhere."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _log = logging.getLogger(__name__)
 DXG = Path("/dev/dxg")
 """The one device of all GPUs in WSL 2."""
 SITE = "JUPYTER_GPU_SITE_DEVICES"
-"""Environment variable of programs of a server that a site limits: to what."""
+"""Environment variable with the site's limit, for programs of a server that has one."""
 _UID = re.compile(r"[0-9a-f]{32}")
 _OF_ONE_GPU = "nvidia[0-9]*"
 
 
 def surroundings(path: Path, *, chosen: bool) -> Surroundings:
-    """As they are now."""
+    """Look at the surroundings as they are now."""
     contained = namespace() != FIRST_NAMESPACE and not DXG.exists()  # a distribution of WSL has a namespace of its own
     return Surroundings(
         path=os.path.realpath(path),
@@ -41,14 +41,14 @@ def surroundings(path: Path, *, chosen: bool) -> Surroundings:
 
 
 def one_for_all() -> str:
-    """Why no single GPU of this machine can be guarded, for people; empty if each has a device of its own."""
+    """Return the reason no single GPU here can be guarded, for people; empty if each has a device of its own."""
     if not DXG.exists() or any(DXG.parent.glob(_OF_ONE_GPU)):
         return ""
     return f"All GPUs here are one device, {DXG}, as in WSL 2: nothing can keep a program from one of them alone."
 
 
 def site_limit(environ: Mapping[str, str], pods: Path) -> str | None:
-    """The `CUDA_VISIBLE_DEVICES` that the site gave this server; None where it gave none.
+    """Return the `CUDA_VISIBLE_DEVICES` that the site gave this server; None where it gave none.
 
     A server that was started in a notebook's terminal has inherited one that tells which GPUs that notebook's server
     had then. That is no limit: the two share out GPUs as any two servers do. What limits the outer one limits both.
@@ -58,7 +58,7 @@ def site_limit(environ: Mapping[str, str], pods: Path) -> str | None:
 
 
 def _inside(uid: str, pods: Path) -> bool:
-    """Whether this process descends from that pod's server: anything else may have copied its environment."""
+    """Tell whether this process descends from that pod's server: anything else may have copied its environment."""
     started = proc.process_start_time(os.getpid())
     if not _UID.fullmatch(uid):
         return False
@@ -71,12 +71,12 @@ def _inside(uid: str, pods: Path) -> bool:
 
 
 def elsewhere(processes: Iterable[proc.Process], known: Collection[str]) -> bool:
-    """Whether one of them belongs to a pod that is not ``known``: by its control group, or its mark."""
+    """Tell whether one of them belongs to a pod that is not ``known``: by its control group, or its mark."""
     return any((uid := pod_of(process.pid)) is not None and uid not in known for process in processes)
 
 
 def pod_of(pid: int) -> str | None:
-    """Uid of the pod that a process says it is of; None where it says none."""
+    """Return the uid of the pod that a process says it is of; None where it says none."""
     groups = re.findall(rf"/{cgroup.PREFIX}([0-9a-f]{{32}})\b", _text(f"/proc/{pid}/cgroup") or "")
     marks = re.findall(rf"(?:^|\0){MARK}=([0-9a-f]{{32}})(?=\0|$)", _text(f"/proc/{pid}/environ") or "")
     found: list[str] = [*marks, *groups]

@@ -1,4 +1,4 @@
-"""From the state of a pod to the view that its user sees; pure."""
+"""The view that a pod's user sees, made from the state of the pod; pure."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from .sight import Sight
 from .site_limit import SiteLimit
 
 MAX_REPAIRS = 4
-"""That are told of at a time."""
+"""Most repairs shown at a time."""
 
 
 class Troubles(NamedTuple):
-    """What is not as it should be."""
+    """The problems of a server that its view shows."""
 
     problem: str = ""
-    """Why the state directory cannot be used now."""
+    """Reason the state directory cannot be used now."""
     unreadable: int = 0
-    """Records of living pods that cannot be read."""
+    """Number of records of living pods that cannot be read."""
     repairs: tuple[str, ...] = ()
-    """What was put right since the last wish."""
+    """Repairs since the last wish, in words."""
     ungated: str = ""
-    """Why GPU time cannot be shared out by this server."""
+    """Reason this server cannot share GPU time."""
     unserved: str = ""
-    """Why programs wait for GPUs that the pod has."""
+    """Reason programs wait for GPUs that the pod has."""
     rules: str = ""
-    """Why the rules of shares that were set for this machine are not used."""
+    """Reason the sharing rules that were set for this machine are not used."""
     taken: tuple[tuple[str, str], ...] = ()
     """GPU and reason of each share that was taken away since the last wish."""
     around: Surroundings | None = None
-    """Where the server runs."""
+    """Surroundings that the server runs in."""
     elsewhere: frozenset[str] = frozenset()
     """Uuids of GPUs that are used by servers with records of their own."""
     untold: tuple[int, ...] = ()
-    """GPUs of which nobody can tell who uses them."""
+    """Indices of the GPUs whose users cannot be found out."""
     site: SiteLimit | None = None
-    """Which GPUs the site lets the server use."""
+    """The site's limit on the GPUs that the server may use."""
 
 
 def compose(
@@ -60,9 +60,9 @@ def compose(
     used: Sight,
     strangers: Mapping[str, Sequence[Stranger]],
 ) -> View:
-    """Everything at this moment. ``guard``: ``None`` before the start.
+    """Compose the view of this moment. ``guard``: ``None`` before the start.
 
-    ``used``: who had what open at the last look; ``strangers``: who uses what without having been given it.
+    ``used``: holders at the last look; ``strangers``: processes that use GPUs without having been given them, by uuid.
     """
     total = len(stock.gpus) * MILLI_PER_GPU
     limit = total if settings.limit is None else min(settings.limit, total)
@@ -116,7 +116,7 @@ def _of_gpus(stock: Stock, settings: Settings, troubles: Troubles) -> Iterator[C
 
 
 def _of_place(stock: Stock, troubles: Troubles) -> Iterator[Condition]:
-    """Whether others might hand out the same GPUs: simulated ones that are plain files lie beside the records."""
+    """Yield a condition if other servers might hand out the same GPUs, except plain files beside the records."""
     around = troubles.around
     if around is None or not any(gpu.device or not gpu.simulated for gpu in stock.gpus):
         return
@@ -147,7 +147,7 @@ def _of_shares(record: Record, troubles: Troubles) -> Iterator[Condition]:
 
 
 def _of_server(record: Record, stock: Stock) -> Iterator[Condition]:
-    """What the server's own process keeps from being given back."""
+    """Yield a condition if the server's own process keeps GPUs from being given back."""
     held = {
         stock.seen[item.uuid].index: holder
         for item in (record.attached.draining if record.attached else ())

@@ -1,4 +1,4 @@
-"""Hear of the end of a process of this machine's pods."""
+"""The ends of processes of this machine's pods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .processes import Process, alive
 
 
 class Watch(Endings[Process]):
-    """Calls back on the event loop when one of the watched processes ends."""
+    """A watch that calls back on the event loop when one of the watched processes ends."""
 
     def __init__(self, ended: Callable[[], None]) -> None:
         super().__init__(ended, alive)

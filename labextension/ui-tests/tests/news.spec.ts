@@ -1,5 +1,5 @@
 /** Messages when a wait is over: one for all tabs, and none of what is seen anyway. */
-import { writeFileSync } from 'fs';
+import { rmSync, writeFileSync } from 'fs';
 import { join } from 'path';
 import { Page } from '@playwright/test';
 import { command, expect, Panel, test } from './fixtures';
@@ -161,7 +161,8 @@ test('on the desktop only while hidden, and the browser is asked only by a comma
 
   // One that stops working is told at once.
   const { gpus } = await server.view();
-  writeFileSync(join(server.state, 'simulated', 'health', gpus[1].uuid), 'fell off the bus');
+  const sick = join(server.state, 'simulated', 'health', gpus[1].uuid);
+  writeFileSync(sick, 'fell off the bus');
   await expect
     .poll(async () => (await desktop(page)).shown.at(-1))
     .toContain('GPU 1 stopped working');
@@ -169,7 +170,7 @@ test('on the desktop only while hidden, and the browser is asked only by a comma
   await expect(toasts(page).getByText('GPU 1 stopped working')).toBeVisible();
   await panel.shot('news-lost', true);
   expect((await desktop(page)).asked).toBe(1);
-  writeFileSync(join(server.state, 'simulated', 'health', gpus[1].uuid), '');
+  rmSync(sick);
   const id = encodeURIComponent('jupyter-gpu:plugin');
   await server.fetch(`lab/api/settings/${id}`, 'PUT', { raw: '{}' });
 });

@@ -93,6 +93,9 @@ test('the panel is turned around, nothing sticks out, and no number is taken apa
   expect(await middle(value)).toBeLessThan(await middle(load.locator('span').first()));
   const digits = (await value.textContent())!.split(' ');
   expect(await painted(value, digits[0])).toBeLessThan(await painted(value, '%'));
+  const brief = panel.cards.first().locator('.jp-gpu-Closer summary span').last();
+  await expect(brief).toHaveText(/^\d+ °C · \d+ W$/);
+  expect(await painted(brief, '°')).toBeLessThan(await painted(brief, 'W'));
   // Charts are not: now is at the right edge.
   await expect(panel.root.locator('.jp-gpu-Chart').first()).toHaveCSS('direction', 'ltr');
   expect(await overflowing(panel.root)).toEqual([]);

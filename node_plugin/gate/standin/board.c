@@ -44,7 +44,7 @@ void board_wait(uint64_t until) {
     }
 }
 
-/* Whoever had the lock and was killed left a log without a half entry: there is nothing to repair. */
+/* A process that had the lock and was killed left a log without a half entry: there is nothing to repair. */
 static void lock(struct sheet *sheet) {
     if (pthread_mutex_lock(&sheet->lock) == EOWNERDEAD) pthread_mutex_consistent(&sheet->lock);
 }
@@ -53,7 +53,7 @@ static void unlock(struct sheet *sheet) { pthread_mutex_unlock(&sheet->lock); }
 
 static size_t size_for(uint32_t entries) { return sizeof(struct sheet) + (size_t)entries * sizeof(struct work); }
 
-/* Makes the file under a name of its own and links it: it is there wholly, or not at all, whoever else tries too. */
+/* Makes the file under a name of its own and links it: it is there wholly, or not at all, whichever process tries too. */
 static int make(const char *path, const char *uuid, uint64_t memory, uint32_t entries) {
     char name[4096];
     snprintf(name, sizeof name, "%s.%d.new", path, (int)getpid());

@@ -63,7 +63,7 @@ struct board {
     char owner[BOARD_OWNER];
 };
 
-/* Opens the board of a GPU, made on demand; `entries` and `memory` count for who makes it. 0, or an errno. */
+/* Opens the board of a GPU, made on demand; `entries` and `memory` count for the process that makes it. 0, or an errno. */
 int board_open(struct board *board, const char *folder, const char *uuid, uint64_t memory, uint32_t entries,
                const char *owner);
 

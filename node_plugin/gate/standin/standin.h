@@ -98,7 +98,7 @@ extern uint64_t standin_default_us;
 
 CUresult known_device(CUdevice device);
 
-/* The context of the calling thread, or an error for whoever asks. */
+/* The context of the calling thread, or an error for the caller. */
 CUresult current(struct context **context);
 struct context *primary_context(struct device *device);
 

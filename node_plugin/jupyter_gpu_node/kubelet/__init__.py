@@ -1,1 +1,1 @@
-"""What the kubelet and the node plugin say to each other: device plugin v1beta1 and pod resources v1."""
+"""The interface between kubelet and node plugin: device plugin v1beta1 and pod resources v1."""

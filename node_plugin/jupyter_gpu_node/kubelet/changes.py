@@ -1,4 +1,4 @@
-"""Tells at once when a file of a directory comes or goes, such as the kubelet's socket; within a second at worst.
+"""A watch for files of a directory that come or go, such as the kubelet's socket: at once, within a second at worst.
 
 inotify(7) is asked where there is one. It is only a hint to look: the caller compares what is there with what was.
 """
@@ -32,7 +32,7 @@ class Changes:
             asyncio.get_running_loop().add_reader(self._descriptor, self._read)
 
     async def wait(self) -> None:
-        """Until something may have changed since the last call."""
+        """Wait until something may have changed since the last call."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._poll):
                 await self._changed.wait()

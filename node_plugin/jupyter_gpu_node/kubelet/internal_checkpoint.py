@@ -1,4 +1,4 @@
-"""The kubelet's own record of who has which device. Pure.
+"""The kubelet's own record of devices and their owners. Pure.
 
 The only place on a node, before Kubernetes 1.36, that joins a device with the uid of its pod. The format is the
 kubelet's private matter, without a version: whatever looks different is left out, and what is no such record at all
@@ -23,7 +23,7 @@ MAX_BYTES = 16 * 2**20
 
 
 def parse(text: bytes, resource: str) -> tuple[Held, ...] | None:
-    """Who has devices of ``resource``; None where this is not the kubelet's checkpoint as we know it."""
+    """Return the holders of ``resource``'s devices; None where this is not the kubelet's checkpoint as we know it."""
     try:
         body = strict.loads(text, MAX_BYTES)
     except strict.FieldError:
@@ -50,7 +50,7 @@ def _entry(entry: Any, resource: str) -> Held | None:
 
 
 def _paths(text: Any) -> frozenset[str] | None:
-    """Where the container has devices, of what the plugin answered when it was admitted; None: it does not tell."""
+    """Return the container's device paths from the plugin's answer at admission; None: they are not recorded."""
     try:
         answer = api.ContainerAllocateResponse.FromString(base64.b64decode(text, validate=True))
     except (TypeError, ValueError, DecodeError):
@@ -59,6 +59,6 @@ def _paths(text: Any) -> frozenset[str] | None:
 
 
 def _devices(ids: Any) -> list[str]:
-    """By NUMA node since Kubernetes 1.20, a plain list before."""
+    """Return the ids, which are by NUMA node since Kubernetes 1.20, a plain list before."""
     groups = list(ids.values()) if isinstance(ids, Mapping) else [ids]
     return [item for group in groups if isinstance(group, list) for item in group if isinstance(item, str)]

@@ -38,16 +38,16 @@ SETTLE_SECONDS = 0.5
 LISTEN_SECONDS = 10.0
 """A kubelet that took the plugin begins to listen at once, or something went wrong."""
 LOCK_SECONDS, LOCK_PAUSE = 60.0, 0.2
-"""For the plugin that ran before us to end."""
+"""Seconds for the plugin that ran before us to end, and between two tries."""
 TRY_SECONDS, TRIES = 10.0, 3
-"""How often we call ourselves, and how often in a row that may fail."""
+"""Seconds between two calls of ourselves, and how many in a row may fail."""
 STOP_SECONDS = 1.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
 _log = logging.getLogger(__name__)
 
 
 class DevicePlugin:
-    """Serves the kubelet until cancelled; registers anew whenever the kubelet comes back."""
+    """The device plugin: serves the kubelet until cancelled; registers anew whenever the kubelet comes back."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class DevicePlugin:
         self._why = "It has not started yet."
 
     async def run(self) -> None:
-        """Until cancelled, as the only one of this node. Raises what must end the process."""
+        """Run until cancelled, as the only one of this node. Raises what must end the process."""
         async with alone(self._settings.lock):
             await self.serve()
 
     async def serve(self) -> None:
-        """The same, by somebody who has the lock already."""
+        """Run as :meth:`run` does, for a caller that has the lock already."""
         changes = Changes(self._settings.plugins)
         self._service.on_stream = changes.poke
         try:
@@ -79,7 +79,7 @@ class DevicePlugin:
             self._why = "It has ended."
 
     def not_ready(self) -> str:
-        """Why the kubelet can't reach this plugin now, in plain words; empty if it can (readiness)."""
+        """Return why the kubelet can't reach this plugin now, in plain words; empty if it can (readiness)."""
         return "" if self._service.streams else self._why or "The kubelet has not taken the plugin yet."
 
     def set_problem(self, problem: str) -> None:
@@ -126,7 +126,7 @@ class DevicePlugin:
             await asyncio.gather(registering, return_exceptions=True)
 
     def _lost(self, kubelet: _Socket, own: _Socket, ever: bool, waiting: float) -> str:
-        """Why the plugin has to register again, in plain words; empty if it has not."""
+        """Return why the plugin has to register again, in plain words; empty if it has not."""
         if _Socket.at(self._settings.kubelet_socket) != kubelet:
             return "The kubelet has restarted."
         if _Socket.at(self._settings.plugin_socket) != own:
@@ -154,7 +154,7 @@ class DevicePlugin:
 
 
 async def answers(path: Path) -> bool:
-    """Whether the plugin behind ``path`` answers within some seconds."""
+    """Tell whether the plugin behind ``path`` answers within some seconds."""
     try:
         async with grpc.aio.insecure_channel(f"unix:{path}", options=OPTIONS) as channel:
             call = channel.unary_unary(
@@ -170,7 +170,7 @@ async def answers(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Socket:
-    """Which socket it is: one that is made again at the same path is another."""
+    """The identity of a socket: one that is made again at the same path is another."""
 
     device: int
     inode: int
@@ -188,7 +188,7 @@ class _Socket:
 
 @contextlib.asynccontextmanager
 async def _serving(service: Service, path: Path) -> AsyncIterator[_Socket]:
-    """A server on the socket ``path``. At the end every stream has ended, and the path is free."""
+    """Run a server on the socket ``path``. At the end every stream has ended, and the path is free."""
     _remove(path)
     server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
     server.add_generic_rpc_handlers((service.handler(),))

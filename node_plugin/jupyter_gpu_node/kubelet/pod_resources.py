@@ -26,22 +26,22 @@ class PodResourcesError(Exception):
 
 
 class PodResources:
-    """Asks the kubelet behind ``socket``. Every question makes its own connection: the kubelet may have come anew."""
+    """The client of the kubelet behind ``socket``. Each question makes a connection: the kubelet may have restarted."""
 
     def __init__(self, socket: Path, *, timeout: float = 5.0) -> None:
         self._socket = socket
         self._timeout = timeout
 
     async def list(self, resource: str) -> tuple[Listed, ...]:
-        """All containers that have devices of ``resource``; raises :class:`PodResourcesError`."""
+        """Return all containers that have devices of ``resource``; raises :class:`PodResourcesError`."""
         return listed(await self._answer(), resource)
 
     async def others(self, resource: str) -> tuple[Given, ...]:
-        """What containers have of all other resources and of DRA drivers; raises :class:`PodResourcesError`."""
+        """Return what containers have of all other resources and of DRA drivers; raises :class:`PodResourcesError`."""
         return others(await self._answer(), resource)
 
     async def _answer(self) -> api.ListPodResourcesResponse:
-        """Of the kubelet; raises :class:`PodResourcesError`.
+        """Return the kubelet's answer; raises :class:`PodResourcesError`.
 
         The kubelet refuses more than 100 questions a second, and is away while it restarts: asked again until the
         time is over.
@@ -74,7 +74,7 @@ class PodResources:
 
 
 def listed(answer: api.ListPodResourcesResponse, resource: str) -> tuple[Listed, ...]:
-    """Of an answer what is about ``resource``."""
+    """Return the parts of an answer that are about ``resource``."""
     return tuple(
         Listed(pod.namespace, pod.name, container.name, ids)
         for pod in answer.pod_resources
@@ -84,7 +84,7 @@ def listed(answer: api.ListPodResourcesResponse, resource: str) -> tuple[Listed,
 
 
 def others(answer: api.ListPodResourcesResponse, resource: str) -> tuple[Given, ...]:
-    """Of an answer what is not about ``resource``: devices of device plugins and of DRA drivers."""
+    """Return the other parts of an answer, not about ``resource``: devices of device plugins and of DRA drivers."""
     containers = [
         (f"{pod.namespace}/{pod.name}", container) for pod in answer.pod_resources for container in pod.containers
     ]

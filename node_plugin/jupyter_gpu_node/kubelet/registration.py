@@ -1,4 +1,4 @@
-"""Tells the kubelet that there is a plugin for slots."""
+"""Registration of the plugin for slots with the kubelet."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ async def register(kubelet: Path, endpoint: str, resource: str) -> None:
 
 
 def options() -> api.DevicePluginOptions:
-    """What the kubelet has to do for us."""
+    """Return the options that tell the kubelet which calls to make."""
     return api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)

@@ -1,4 +1,4 @@
-"""What the kubelet calls. Every call is answered within a deadline of its own, well below the kubelet's.
+"""The calls of the kubelet. Every call is answered within a deadline of its own, well below the kubelet's.
 
 A call that can't be served is refused in words: the kubelet shows them in the events of the pod.
 """
@@ -27,9 +27,9 @@ from .registration import options
 NAME = "v1beta1.DevicePlugin"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 QUICK_SECONDS = 5.0
-"""For what looks only at this machine."""
+"""Deadline of calls that look only at this machine."""
 START_SECONDS = 20.0
-"""For what asks others before a container starts; the kubelet gives up after 30 s and tries again later."""
+"""Deadline of calls that ask others before a container starts; the kubelet gives up after 30 s and retries later."""
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class PodGuard(Protocol):
-    """Closes pods."""
+    """The guard that closes pods."""
 
     async def before_start(self, pod: PodRef, container: str, slot: str) -> None:
         """Have the pod's cgroup closed when this returns. If it raises, the container does not start.
@@ -48,7 +48,7 @@ class PodGuard(Protocol):
 
 
 class Service:
-    """Answers the kubelet. One for the life of the process; sockets come and go."""
+    """The answers to the kubelet. One for the life of the process; sockets come and go."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Service:
         """Called when a stream begins or ends."""
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """For a gRPC server."""
+        """Return the handler for a gRPC server."""
         unary: dict[str, tuple[Callable[[Any], Awaitable[Any]], Any, float]] = {
             "GetDevicePluginOptions": (self.options, api.Empty, QUICK_SECONDS),
             "GetPreferredAllocation": (self.prefer, api.PreferredAllocationRequest, QUICK_SECONDS),
@@ -95,22 +95,22 @@ class Service:
         return grpc.method_handlers_generic_handler(NAME, methods)
 
     def set_problem(self, problem: str) -> None:
-        """Why no pod may get a slot now, in plain words; empty if all is well. Pods that run are not touched."""
+        """Set why no pod may get a slot now, in plain words; empty if all is well. Running pods are not affected."""
         if problem != self._problem:
             self._problem = problem
             self._tell()
 
     def listen(self) -> None:
-        """From now on kubelets may listen."""
+        """Let kubelets listen from now on."""
         self._ending = False
 
     def end_streams(self) -> None:
-        """Nobody listens any more; whoever tries is turned away."""
+        """End all streams; new ones are turned away."""
         self._ending = True
         self._tell()
 
     async def list_and_watch(self, _request: api.Empty, _context: Context) -> AsyncIterator[api.ListAndWatchResponse]:
-        """All slots, at once and after each change, until the kubelet or the server goes."""
+        """Yield all slots, at once and after each change, until the kubelet or the server goes."""
         self.streams += 1
         self.on_stream()
         try:
@@ -123,11 +123,11 @@ class Service:
             self.on_stream()
 
     async def options(self, _request: api.Empty) -> api.DevicePluginOptions:
-        """The kubelet asks this before it takes the plugin."""
+        """Return the options, which the kubelet asks for before it takes the plugin."""
         return options()
 
     async def prefer(self, request: api.PreferredAllocationRequest) -> api.PreferredAllocationResponse:
-        """Which of the free slots to take."""
+        """Answer which of the free slots to take."""
         known, used = self._claims.known, self._claims.allocated
         chosen = [
             slots.prefer(asked.available_deviceIDs, asked.must_include_deviceIDs, asked.allocation_size, known, used)
@@ -137,10 +137,10 @@ class Service:
         return api.PreferredAllocationResponse(container_responses=answers)
 
     async def allocate(self, request: api.AllocateRequest) -> api.AllocateResponse:
-        """What the containers get. No right comes with it: whoever names a node himself gets here too.
+        """Return what the containers get. No right comes with it: a pod that names its node itself gets here too.
 
-        Refused is only what can never be: the pod fails for good by it. What may pass is refused before the start of
-        the container, which the kubelet tries again.
+        Only what can never work is refused here: that fails the pod for good. What may pass is refused before the start
+        of the container, which the kubelet tries again.
         """
         names = frozenset(self._settings.slot_names)
         wanted = [allocation.one_slot(asked.devices_ids, names) for asked in request.container_requests]
@@ -157,7 +157,7 @@ class Service:
         return api.AllocateResponse(container_responses=answers)
 
     async def before_start(self, request: api.PreStartContainerRequest) -> api.PreStartContainerResponse:
-        """Before each start of a container with a slot: find out whose it is, and have that pod closed."""
+        """Find the owner of a slot, before each start of a container with one, and have that pod closed."""
         slot = allocation.one_slot(request.devices_ids, frozenset(self._settings.slot_names))
         if missing := await asyncio.to_thread(self._absent, slot):
             raise Refused(missing)
@@ -184,7 +184,7 @@ class Service:
 def _answering(
     name: str, call: Callable[[Request], Awaitable[Answer]], seconds: float
 ) -> Callable[[Request, Context], Awaitable[Answer]]:
-    """``call`` with a deadline and with errors in words. Nothing that it raises is fatal: it fails closed."""
+    """Return ``call`` with a deadline and with errors in words. Nothing that it raises is fatal: it fails closed."""
 
     async def answer(request: Request, context: Context) -> Answer:
         try:
@@ -206,7 +206,7 @@ def _answering(
 
 
 def _look(hosts: Iterable[str], settings: Settings, gate: Gate | None) -> tuple[frozenset[str], tuple[Mount, ...]]:
-    """Which of the device nodes exist, and the driver's files, the gate before them. Blocks."""
+    """Find which device nodes exist, and the driver's files, the gate before them. Blocks."""
     present = device_nodes.present(hosts, settings.driver)
     driver = driver_files.find(settings)
     if gate and gate.file and settings.shares.enforce:

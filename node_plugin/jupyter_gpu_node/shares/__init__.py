@@ -1,1 +1,1 @@
-"""Time shares of one GPU: who runs when, what is saved, and how shares follow use."""
+"""Time shares of one GPU: the order of turns, the savings, and the adjustment of shares to their use."""

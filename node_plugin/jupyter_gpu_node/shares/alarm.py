@@ -29,7 +29,7 @@ class _Setting(ctypes.Structure):
 
 
 class Alarm:
-    """Calls ``ring`` in the running loop, once for each :meth:`set`; set again before it rings, the last counts."""
+    """An alarm: calls ``ring`` in the running loop, once for each :meth:`set`; if set again before, the last counts."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ class Alarm:
         self._loop.add_reader(self._descriptor, self._rings)
 
     def set(self, after: int) -> None:
-        """Ring in so many microseconds, at least one."""
+        """Ring in ``after`` microseconds, at least one."""
         seconds, rest = divmod(max(1, after), 1_000_000)
         value = self._setting.value
         value.seconds, value.nanoseconds = seconds, rest * 1000
@@ -50,7 +50,7 @@ class Alarm:
             raise OSError(ctypes.get_errno(), "The timer cannot be set")
 
     def close(self) -> None:
-        """It does not ring any more."""
+        """Stop ringing for good."""
         self._loop.remove_reader(self._descriptor)
         os.close(self._descriptor)
 

@@ -1,16 +1,17 @@
-"""Whose turn it is on one GPU, for how long, and when it is asked back. Pure: the clock comes in as ``now``.
+"""The order and length of turns on one GPU, and when a turn is revoked. Pure: the clock comes in as ``now``.
 
 Nothing here waits: each event returns the orders that follow from it, and :attr:`Arbiter.wake` says when to call
 :meth:`Arbiter.tick` if nothing else happens. At most one share has the GPU at any moment.
 
-Order of turns. Who has demand and a claim (quantum or bank) comes before who has demand alone. Of those with a claim
-who has saved time comes first, and of these who had least of the GPU since its demand began: a burst is served before a
-hog that has savings, too (least attained service). Of those without savings: who is furthest behind its quantum, then
-who waits longest. Least-recent-use alone serves a bursty share badly when its use is close to its part of the GPU; that
-it has saved time is exactly what tells it from a hog.
+Order of turns. A share with demand and a claim (quantum or bank) comes before a share with demand alone. Among those
+with a claim, a share with saved time comes first, and of these the one that had least of the GPU since its demand
+began: a burst is served before a hog that has savings, too (least attained service). Among those without savings: the
+one furthest behind its quantum, then the one that has waited longest. Least-recent-use alone serves a bursty share
+badly when its use is close to its part of the GPU; its saved time is exactly what tells it from a hog.
 
-Whoever saved for long can spend for long, and longest where it keeps a small share from its part. So a burst that goes
-on leaves a quarter of the time to the others with a claim, in turn: they wait for some leases, not until it has ended.
+A share that saved for long can spend for long, and longest where it keeps a small share from its part. So a burst that
+goes on leaves a quarter of the time to the others with a claim, in turn: they wait for some leases, not until it has
+ended.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from .timing import Timing
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """``share`` may run until ``until``. Sent again with a later time while nobody else wants the GPU.
+    """Permission for ``share`` to run until ``until``. Sent again with a later time while no other share wants the GPU.
 
-    ``turn`` tells turns apart: who has given this one back already must not take an order about it for a new one.
+    ``turn`` tells turns apart: a share that gave this one back already must not take an order about it for a new one.
     """
 
     share: str
     until: int
     turn: int
     once: bool = False
-    """It may start one thing only (:class:`Rule`)."""
+    """Whether it may start one launch only (:class:`Rule`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """``share`` must give the GPU back as soon as what it let through has ended."""
+    """An order to ``share`` to give the GPU back as soon as what it let through has ended."""
 
     share: str
     turn: int
@@ -49,7 +50,7 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """``share`` was asked for the GPU at ``since`` and has not given it back within the grace. Said once a turn."""
+    """Notice that ``share``, asked for the GPU at ``since``, did not give it back within the grace. Once a turn."""
 
     share: str
     since: int
@@ -60,17 +61,18 @@ Order = Grant | Revoke | Overdue
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What programs that wait for each other across GPUs make of the order on one of them (:mod:`~.gangs`)."""
+    """Changes to the order on one GPU for programs that wait for each other across GPUs (:mod:`~.gangs`)."""
 
     first: str | None = None
-    """It comes before all others, whatever they have saved: it has other GPUs already."""
+    """Share that comes before all others, whatever they have saved: it has other GPUs already."""
     once: bool = False
-    """A turn is for one launch, and may last until that has ended: what runs on another GPU waits for it."""
+    """Whether a turn is for one launch, and may last until that has ended: what runs on another GPU waits for it."""
     barred: frozenset[str] = frozenset()
-    """They have no turns."""
+    """Shares that get no turns."""
     contesting: frozenset[str] = frozenset()
-    """Of these, who could have turns if ``first`` had none, here or elsewhere: it pays against them. Without ``first``,
-    who has a right to the GPUs for which it waits: all that have turns here meanwhile pay."""
+    """Barred shares that could have turns if ``first`` had none, here or elsewhere: it pays against them. Without
+    ``first``: the shares with a right to the GPUs for which it waits; all that have turns here meanwhile pay.
+    """
 
 
 LONG = 5
@@ -92,37 +94,37 @@ class _Share:
     want: int | None = None
     """Microseconds that it asked for, 0 for as many as it gets; None: no demand."""
     since: int = 0
-    """Since when it waits."""
+    """Time since when it waits."""
     had: int = 0
-    """Of the GPU since its demand began."""
+    """GPU time since its demand began."""
     ended: int = 0
-    """When its demand ended."""
+    """Time when its demand ended."""
 
 
 @dataclass(slots=True)
 class _Turn:
-    """Who has the GPU."""
+    """The turn of the share that has the GPU."""
 
     share: _Share
     number: int
     began: int
     until: int = 0
     extend: int = 0
-    """When that is moved on if nobody else wants the GPU: before the end, so that the program does not notice."""
+    """Time to extend ``until`` if no other share wants the GPU: before the end, so that the program does not notice."""
     asked: int | None = None
-    """When it was asked for the GPU."""
+    """Time when it was asked to give the GPU back."""
     told: bool = False
-    """That it is overdue."""
+    """Whether its being overdue was reported."""
     grace: int = 0
-    """More than the usual one: what it has on the GPU was not limited when it was put there."""
+    """Grace beyond the usual: what it has on the GPU was not limited when it was put there."""
     once: bool = False
-    """It is for one launch."""
+    """Whether it is for one launch."""
     left: bool = False
-    """To it by a long burst."""
+    """Whether a long burst left this turn to the share."""
 
 
 class Arbiter:
-    """Of one GPU. Every method that takes ``now`` wants it never to be before the last one."""
+    """The arbiter of one GPU. The ``now`` of any method must never be before the last one."""
 
     def __init__(self, timing: Timing, now: int) -> None:
         self.timing = timing
@@ -132,32 +134,32 @@ class Arbiter:
         self._turn: _Turn | None = None
         self._turns = 0
         self._opens = now
-        """Nobody is given the GPU before."""
+        """Time before which no share is given the GPU."""
         self._rule = Rule()
         self._burst = 0
-        """What long bursts had while others with a claim waited, less what these had since."""
+        """GPU time of long bursts while others with a claim waited, less what these had since."""
         self._due = False
-        """That these are served now, in turn."""
+        """Whether these others are served now, in turn."""
         self.unpaid = 0
-        """What changes of hands cost in this period: nobody has paid it yet."""
+        """Cost of the switches in this period, not yet charged to any share."""
 
     @property
     def holder(self) -> str | None:
-        """Who has the GPU."""
+        """Name of the share that has the GPU."""
         return self._turn.share.name if self._turn else None
 
     @property
     def milli(self) -> int:
-        """Of all shares together."""
+        """Milli of all shares together."""
         return sum(share.ledger.milli for share in self._shares.values())
 
     def account(self, share: str, now: int) -> Account:
-        """What ``share`` used, waited and has."""
+        """Return what ``share`` used, waited and has."""
         self._pass(now)
         return self._shares[share].ledger.account(now)
 
     def deposits(self, share: str) -> tuple[Deposit, ...]:
-        """To be kept where the next process finds them."""
+        """Return the deposits, to be kept where the next process finds them."""
         return self._shares[share].ledger.bank.deposits
 
     # --- shares -------------------------------------------------------------------------------------------------------
@@ -190,7 +192,7 @@ class Arbiter:
         return self._decide()
 
     def remove(self, share: str, now: int) -> tuple[Order, ...]:
-        """Take a share away. If it has the GPU, it is asked for it, and nobody else gets it before it is given back."""
+        """Remove a share. If it has the GPU, it is revoked, and no other share gets the GPU before it is given back."""
         self._pass(now)
         gone = self._shares.pop(share, None)
         if gone is None:
@@ -201,15 +203,15 @@ class Arbiter:
     # --- turns --------------------------------------------------------------------------------------------------------
 
     def rest(self, until: int) -> None:
-        """Give the GPU to nobody before then: somebody may have it of whom nothing is known yet."""
+        """Give the GPU to no share before then: one that is not known yet may have it."""
         self._opens = until
 
     def rests(self, now: int) -> bool:
-        """Whether it still does."""
+        """Tell whether the GPU still rests."""
         return now < self._opens
 
     def hold(self, share: str, now: int) -> tuple[Order, ...]:
-        """``share`` has the GPU already, from before: where the GPU rests and is nobody's, its turn begins.
+        """Begin the turn of ``share``, which has the GPU already, from before, if the GPU rests and is free.
 
         It may have put more on it than is done within a grace.
         """
@@ -223,12 +225,12 @@ class Arbiter:
         return orders
 
     def drains(self, grace: int = DRAIN) -> None:
-        """Who has the GPU has put more on it than is done within the usual grace, rightly: it has this one at least."""
+        """Grant the holder, which rightly queued more on the GPU than fits the usual grace, at least this grace."""
         if self._turn:
             self._turn.grace = max(self._turn.grace, grace)
 
     def ask(self, share: str, now: int, want: int = 0) -> tuple[Order, ...]:
-        """``share`` has demand, for ``want`` microseconds if it knows. Asked again, the last word counts."""
+        """Record that ``share`` has demand, for ``want`` microseconds if known. Asked again, the last word counts."""
         self._pass(now)
         one = self._shares[share]
         if one.want is None:
@@ -238,14 +240,14 @@ class Arbiter:
         return self._decide()
 
     def _rest_of(self, one: _Share) -> int:
-        """Without demand for so long, its next one is another: for what it had, from a lease up to a period.
+        """Return the pause after which a share's demand counts as a new one: what it had, from a lease to a period.
 
         Training that waits for its results now and then is what it was, and no burst.
         """
         return max(self.timing.lease, min(one.had, self.timing.period))
 
     def release(self, share: str, now: int, want: int | None = None, work: int | None = None) -> tuple[Order, ...]:
-        """``share`` gives the GPU back, or wants it no more; ``want``: it has demand all the same.
+        """Return the GPU from ``share``, or withdraw its demand; ``want``: it has demand all the same.
 
         ``work``: for how long its programs say that the GPU worked. The rest was the change of hands, which all pay; as
         this is their word, only a small part of a turn can be.
@@ -266,13 +268,13 @@ class Arbiter:
     # --- programs that need other GPUs at the same time ---------------------------------------------------------------
 
     def obey(self, rule: Rule, now: int) -> tuple[Order, ...]:
-        """``rule`` holds from now on."""
+        """Apply ``rule`` from now on."""
         self._pass(now)
         self._rule = rule
         return self._decide()
 
     def fits(self, share: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
-        """Whether ``share``, which waits, comes before all but ``members``: now, or ``strictly`` also in order."""
+        """Tell whether a waiting ``share`` comes before all but ``members``: now, or ``strictly`` also in order."""
         self._pass(now)
         one, holder = self._shares[share], self._turn.share if self._turn else None
         others = [other for other in self._waiting() if other.name not in members]
@@ -287,13 +289,13 @@ class Arbiter:
         return min((one, *others), key=self._rank) is one
 
     def tick(self, now: int) -> tuple[Order, ...]:
-        """Nothing happened but time."""
+        """Handle the passing of time alone."""
         self._pass(now)
         return self._decide()
 
     @property
     def wake(self) -> int | None:
-        """When something changes by itself; None: never. The GPU is at rest while nobody wants it."""
+        """Time when something changes by itself; None: never. The GPU is at rest while no share wants it."""
         turn = self._turn
         if turn is None:
             return self._opens if self._rivals() else None
@@ -338,7 +340,7 @@ class Arbiter:
         return (self._begin(first, first.want or 0, waiting),)
 
     def _preferred(self, waiting: list[_Share]) -> _Share | None:
-        """Who comes before all others because it has other GPUs already."""
+        """Return the share that comes before all others because it has other GPUs already."""
         name = self._rule.first
         return next((one for one in waiting if one.name == name), None) if name is not None else None
 
@@ -374,7 +376,7 @@ class Arbiter:
         return min(self._rank(one)[:2] for one in waiting) <= self._rank(holder)[:2]  # equals take turns of a lease
 
     def _rank(self, one: _Share) -> tuple[int, int, int]:
-        """Least is first. Finer steps would be changes of hands for nothing."""
+        """Return the sort key of a waiting share, least first. Finer steps would be switches for nothing."""
         ledger = one.ledger
         standing = ledger.standing(self._now)
         if standing == NEITHER:
@@ -387,11 +389,11 @@ class Arbiter:
         return (1, had, one.since) if standing == SAVER else (2, -ledger.left(), one.since)
 
     def _had(self, one: _Share) -> int:
-        """What it had since its demand began, in powers of two."""
+        """Return what it had since its demand began, in powers of two."""
         return (4 * one.had // self.timing.lease).bit_length()
 
     def _until(self, one: _Share, want: int, waiting: list[_Share]) -> int:
-        """When its turn ends if others wait: after what it wants, if it knows, what it may claim, or a lease."""
+        """Return when its turn ends if others wait: after what it wants, if known, what it may claim, or a lease."""
         slices = [self.timing.lease]
         if waiting and one.ledger.claims(self._now):
             slices.append(one.ledger.claim(self._now))
@@ -400,17 +402,17 @@ class Arbiter:
         return self._now + min(slices)
 
     def _waiting(self) -> list[_Share]:
-        """Who has demand and not the GPU."""
+        """Return the shares that have demand and not the GPU."""
         holder = self._turn.share if self._turn else None
         return [one for one in self._shares.values() if one.want is not None and one is not holder]
 
     def _rivals(self) -> list[_Share]:
-        """Of these, who may be given it."""
+        """Return the waiting shares that may be given the GPU."""
         waiting, barred = self._waiting(), self._rule.barred
         return [one for one in waiting if one.name not in barred] if barred else waiting
 
     def _presses(self, holder: _Share, waiting: list[_Share]) -> bool:
-        """Whether somebody waits who has saved time and comes before the holder, whose lease has not ended yet."""
+        """Tell whether a share with saved time waits and comes before the holder, whose lease has not ended yet."""
         there = self._rank(holder)[:2]
         return any(one.ledger.saved(self._now) and self._rank(one)[:2] < there for one in waiting)
 
@@ -457,7 +459,7 @@ class Arbiter:
                 one.ledger.wait(start, end)
 
     def _leave(self, turn: _Turn, start: int, end: int, *, claimed: bool) -> None:
-        """Keep count of what a long burst leaves to others, where they have a claim."""
+        """Count what a long burst leaves to others, where they have a claim."""
         if not claimed:
             self._burst = 0
         elif turn.left and self._due:
@@ -467,7 +469,7 @@ class Arbiter:
         self._due = self._burst >= LEAVES * self.timing.lease or (self._due and self._burst > 0)
 
     def _deprived(self, waiting: list[_Share]) -> tuple[list[_Share], list[_Share]]:
-        """Who waits, also elsewhere for a turn of its group, and against whom of these the one with the turn pays."""
+        """Return the shares that wait, also elsewhere for their group's turn, and those the holder pays against."""
         rule = self._rule
         if rule.first is None:
             return waiting, [one for one in waiting if one.name not in rule.barred or one.name in rule.contesting]

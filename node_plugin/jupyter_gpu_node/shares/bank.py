@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """``amount`` microseconds of GPU time that were saved at the moment ``at``."""
+    """A deposit of ``amount`` microseconds of GPU time, saved at the moment ``at``."""
 
     amount: int
     at: int
 
 
 class Bank:
-    """Never holds more than ``cap``. A deposit can be spent before ``at + expiry``, not at that moment any more."""
+    """The savings of one share, at most ``cap``. A deposit can be spent before ``at + expiry``, not at that moment."""
 
     def __init__(self, cap: int, expiry: int, deposits: Iterable[Deposit] = ()) -> None:
         self.cap = cap
@@ -38,13 +38,13 @@ class Bank:
         return tuple(self._deposits)
 
     def balance(self, now: int) -> int:
-        """What has not expired."""
+        """Return what has not expired."""
         if self._deposits and self._deposits[0].at + self.expiry <= now:
             self._expire(now)
         return self._total
 
     def expires(self, now: int) -> int | None:
-        """When the oldest deposit will be lost."""
+        """Return when the oldest deposit will be lost; None: there is none."""
         self._expire(now)
         return self._deposits[0].at + self.expiry if self._deposits else None
 
@@ -56,12 +56,12 @@ class Bank:
             self._make_room()
 
     def resize(self, cap: int) -> None:
-        """Another cap; what is above it is lost, oldest first."""
+        """Set another cap; what is above it is lost, oldest first."""
         self.cap = cap
         self._make_room()
 
     def reach(self, start: int) -> int:
-        """For how long it can pay from ``start`` on without a gap: some may expire before they are reached."""
+        """Return for how long it can pay from ``start`` on without a gap: some may expire before they are reached."""
         if not self._deposits or self._deposits[0].at + self.expiry >= start + self._total:
             return self._total  # nothing expires before it is reached: the oldest would be the first
         moment = start
@@ -83,7 +83,7 @@ class Bank:
         return moment - start
 
     def withdraw(self, most: int, now: int) -> int:
-        """Up to ``most`` at one moment; return how much."""
+        """Withdraw up to ``most`` at one moment; return how much."""
         left = min(most, self.balance(now))
         taken = left
         while left:
@@ -101,7 +101,7 @@ class Bank:
             self.lost += self._take(self._total - self.cap)
 
     def _take(self, most: int) -> int:
-        """Up to ``most`` of the oldest deposit."""
+        """Take up to ``most`` from the oldest deposit; return how much."""
         oldest = self._deposits.popleft()
         if oldest.amount > most:
             self._deposits.appendleft(Deposit(oldest.amount - most, oldest.at))

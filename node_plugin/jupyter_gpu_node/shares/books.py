@@ -1,4 +1,4 @@
-"""What is looked at once a period: how each share of a GPU used what it earns, and so what it earns next. Pure.
+"""Books of one GPU, updated once a period: each share's use of what it earns, and so what it earns next. Pure.
 
 Joins the accounts of the arbiter with co-adjustment, and makes the contents of the files.
 """
@@ -17,36 +17,36 @@ from .ledger import Account
 from .share_file import ShareFile
 
 MAX_BYTES = 2**53 - 1
-"""What is told of memory at most: a program may claim more, and its file can still be read."""
+"""Largest reported memory size: a program may claim more, and its file can still be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is known of one share at one moment."""
+    """The known figures of one share at one moment."""
 
     account: Account
     allocated: int
     effective: int
     use: float
-    """Of what it earns, the part that it used lately."""
+    """Part of its earnings that it used lately."""
     reason: str
-    """Why the effective milli is what it is."""
+    """Reason for the effective milli."""
     sharing: int
-    """How many shares the GPU has."""
+    """Number of shares on the GPU."""
     running: bool
     """Whether it has the GPU now."""
     memory: int
     """Bytes in use by all its processes."""
     limit: int | None
-    """Of them; None: none."""
+    """Limit on these bytes; None: none."""
     clients: int
-    """How many processes are connected."""
+    """Number of connected processes."""
     busy: float | None
     """The part of the last period in which the GPU worked, for whichever share; None: there was none yet."""
 
 
 class Books:
-    """Of one GPU. ``rules`` None: shares keep what they were given."""
+    """The books of one GPU. ``rules`` None: shares keep what they were given."""
 
     def __init__(self, rules: Elastic | None, now: int) -> None:
         self._rules = rules
@@ -57,7 +57,7 @@ class Books:
         self._busy: float | None = None
 
     def look(self, desk: Desk, now: int) -> dict[str, int]:
-        """A period is over: what each share that shares should earn from now on."""
+        """Return, at the end of a period, what each time share should earn from now on."""
         passed, self._looked = now - self._looked, now
         if passed <= 0:
             return {}
@@ -83,11 +83,11 @@ class Books:
         return outcome.effective
 
     def reset(self) -> None:
-        """Shares came, went or were given another amount: what was lent is back with its owners."""
+        """Forget the past, as shares came, went or were resized: what was lent is back with its owners."""
         self._standings = {}
 
     def resume(self, desk: Desk, left: Mapping[str, elastic.Left]) -> dict[str, int]:
-        """After :meth:`reset`: an earlier server ``left`` some of the shares; what each should earn."""
+        """Return what each share should earn after :meth:`reset`, given the shares that an earlier server ``left``."""
         shared = {name: share.terms.milli for name, share in desk.shares.items() if not share.exclusive}
         if self._rules is None or not any(name in shared for name in left):
             return {}
@@ -95,7 +95,7 @@ class Books:
         return {name: one.effective for name, one in self._standings.items()}
 
     def usage(self, desk: Desk, name: str, now: int) -> Usage:
-        """Of one share; :class:`KeyError` if there is none."""
+        """Return the figures of one share; :class:`KeyError` if there is none."""
         share = desk.shares[name]
         standing = self._standings.get(name)
         return Usage(
@@ -113,7 +113,7 @@ class Books:
         )
 
     def share(self, desk: Desk, gpu: str, name: str, now: int) -> ShareUse:
-        """What its user sees of one share of ``gpu``; :class:`KeyError` if there is none."""
+        """Return what one share's user sees of it on ``gpu``; :class:`KeyError` if there is none."""
         known = self.usage(desk, name, now)
         account, timing = known.account, desk.arbiter.timing
         return ShareUse(
@@ -140,11 +140,11 @@ class Books:
         )
 
     def file(self, desk: Desk, gpu: str, name: str, now: int, wall: int) -> ShareFile:
-        """What its file should say; the deposits come apart."""
+        """Return the contents of the share's file, without the deposits."""
         use = round(self._uses.get(name, 0.0), 3)
         return ShareFile(self.share(desk, gpu, name, now), use, wall)
 
 
 def _worked(account: Account | None) -> int:
-    """For how long the GPU was at work for that share, whoever paid for it."""
+    """Return for how long the GPU worked for that share, whichever account paid."""
     return account.guaranteed + account.borrowed + account.idle + account.overrun if account else 0

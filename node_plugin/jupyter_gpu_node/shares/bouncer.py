@@ -1,8 +1,9 @@
 """Carries out what :mod:`~.offences` orders: stops and continues processes, and has shares taken away.
 
-It hears from the server who does not give a GPU back (:meth:`Bouncer.late`), and looks now and then who uses one in
-turns of others. One event after the other is decided, kept in the file, and carried out; what blocks is done in a
-thread. While processes of a share are stopped, a :class:`~.proxy.Proxy` asks for its next turn, and says when it ends.
+It hears from the server which shares do not give a GPU back (:meth:`Bouncer.late`), and looks now and then for
+processes that use one in turns of others. One event after the other is decided, kept in the file, and carried out;
+what blocks is done in a thread. While processes of a share are stopped, a :class:`~.proxy.Proxy` asks for its next
+turn, and says when it ends.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .watchdog import Watchdog
 POLL = 0.01
 """Seconds between two looks whether a share that is late has given the GPU back."""
 BETWEEN = 0.25
-"""Seconds that who is kept to its turns rests after each: what it had queued runs on in the turns of others."""
+"""Seconds for which processes kept to their turns rest after each: their queued work runs on in others' turns."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,30 +44,32 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Watched:
-    """What is known of one GPU."""
+    """The state of one GPU."""
 
     penalties: Penalties
     pods: frozenset[str] = frozenset()
     state: State = field(default_factory=dict)
     users: dict[str, Processes] = field(default_factory=dict)
-    """Who used it at the last look, by share."""
+    """Processes that used it at the last look, by share."""
     turns: dict[str, int] = field(default_factory=dict)
-    """By share what it had of the GPU until the last look."""
+    """GPU time until the last look, by share."""
     looked: int = 0
     timer: asyncio.TimerHandle | None = None
 
     @property
     def stopped(self) -> dict[str, Processes]:
-        """By share."""
+        """The stopped processes by share."""
         return {share: one.stopped for share, one in self.state.items() if one.stopped}
 
 
 class Bouncer:
-    """Of one node. ``path``: its file. ``take_away`` is called with GPU, pod and reason, ``tell`` so when it stops.
+    """The enforcement of turns on one node.
 
-    ``pod_of`` says, in a thread, whose process that pid is; ``spare`` which processes are not stopped, such as the
-    Jupyter server, unless they have a GPU open themselves, which ``opens`` says in a thread. Without ``reader`` nobody
-    is seen who avoids the gate. ``pause`` seconds are between two looks.
+    ``path``: its file. ``take_away`` is called with GPU, pod and reason, ``tell`` with the same when it stops a share.
+
+    ``pod_of`` says, in a thread, which pod that pid belongs to; ``spare`` which processes are not stopped, such as the
+    Jupyter server, unless they have a GPU open themselves, which ``opens`` says in a thread. Without ``reader``,
+    processes that avoid the gate go unseen. ``pause`` seconds are between two looks.
     """
 
     def __init__(
@@ -102,10 +105,10 @@ class Bouncer:
         self._hurry = asyncio.Event()
         self._server: ArbiterServer | None = None
         self._told = False
-        """Whether it is known which shares there are."""
+        """Whether the set of shares is known."""
 
     async def start(self, server: ArbiterServer) -> None:
-        """Continue whom an earlier one had stopped, and begin. ``server`` has been given :meth:`late`."""
+        """Continue the processes that an earlier one had stopped, and begin. ``server`` has been given :meth:`late`."""
         self._server = server
         for gpu, state in (await self._in_thread(stopping.load, self._path)).items():
             self._watched(gpu).state = state
@@ -113,7 +116,7 @@ class Bouncer:
         self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._look_for_ever())]
 
     async def set(self, shares: Mapping[str, Collection[str]]) -> None:
-        """By GPU the pods that have shares of it; call it after the server's. Whoever is gone runs when this ends."""
+        """Set the pods with shares, by GPU; call it after the server's. Processes of gone shares run when this ends."""
         self._told = True
         for gpu in {*self._gpus, *shares}:
             watched = self._watched(gpu)
@@ -126,11 +129,11 @@ class Bouncer:
             await self._events.join()
 
     def late(self, overdue: Overdue) -> None:
-        """For :class:`~.server.ArbiterServer`: that share keeps the GPU."""
+        """Record that a share keeps the GPU, as :class:`~.server.ArbiterServer` reports it."""
         self._events.put_nowait((overdue.gpu, offences.Late(overdue.pod, overdue.since)))
 
     async def close(self) -> None:
-        """End; everybody runs again. What they did is kept, and counts for the next one."""
+        """End; all processes run again. Their offences are kept, and count for the next one."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -161,7 +164,7 @@ class Bouncer:
                 self._events.task_done()
 
     async def _handle(self, gpu: str, event: Event) -> None:
-        """Whoever runs again does so before that is kept, whoever is stopped is so after that: none is forgotten."""
+        """Carry out what follows from an event: resume before saving and stop after it, so that none is forgotten."""
         watched = self._watched(gpu)
         if isinstance(event, offences.TurnEnded) and (one := watched.state.get(event.share)):
             event = replace(event, there=await self._in_thread(signals.there, one.avoiders))
@@ -187,14 +190,14 @@ class Bouncer:
         self._arm(gpu)
 
     def _forget(self, gpu: str) -> None:
-        """A share that is gone may have the GPU still, and be late with it: that is over when it has given it back."""
+        """Forget removed shares. One may still have the GPU, and be late: that is over when it has given it back."""
         watched, holder = self._gpus[gpu], self._server.holder(gpu) if self._server else None
         for share in watched.state.keys() - watched.pods - {holder} if self._told else ():
             if watched.state[share].late is None and not watched.state[share].stopped:
                 self._events.put_nowait((gpu, offences.Removed(share)))
 
     def _insist(self, gpu: str, late: Collection[str]) -> None:
-        """The server tells once who keeps the GPU. Where that had no effect, others must not wait for ever."""
+        """Insist on the GPU: the server reports a share that keeps it only once, and others must not wait for ever."""
         watched = self._gpus[gpu]
         holder = self._server.holder(gpu) if self._server else None
         one = watched.state.get(holder) if holder is not None and holder in late else None
@@ -208,7 +211,7 @@ class Bouncer:
     async def _stop(self, gpu: str, order: offences.Stop, *, kept: bool) -> None:
         watched = self._gpus[gpu]
         record = watched.state[order.share]
-        if not kept:  # nobody would let them run again if this process ended
+        if not kept:  # nothing would let them run again if this process ended
             runs_on = replace(record, stopped=record.stopped - order.processes, kept=0)
             watched.state = {**watched.state, order.share: runs_on}
             return
@@ -221,7 +224,7 @@ class Bouncer:
             self._hurry.set()
 
     def _speak_for(self, gpu: str, share: str, after: float) -> None:
-        """For as long as its processes are stopped."""
+        """Ask and give back in the share's name for as long as its processes are stopped."""
         if self._server is None:
             return
         self._dismiss(gpu, share)
@@ -233,7 +236,7 @@ class Bouncer:
             _log.warning("The share of pod %s on %s cannot be asked for: %s", share, gpu, error)
 
     async def _continue(self, gpu: str, order: offences.Continue) -> None:
-        """Unless they are stopped for another GPU as well."""
+        """Continue the processes, unless they are stopped for another GPU as well."""
         others = (one.stopped for other, one in self._gpus.items() if other != gpu)
         held = frozenset[Process]().union(*(processes for by_share in others for processes in by_share.values()))
         await self._in_thread(self._watchdog.resume, order.processes - held)
@@ -259,7 +262,7 @@ class Bouncer:
         return Present({pod: frozenset(processes) for pod, processes in found.items()}, never)
 
     def _without_gpus(self, processes: Processes) -> Processes:
-        """Whoever has a GPU open can keep it, whatever else it is; and who cannot be looked into may have one."""
+        """Return the processes that have no GPU open: one that has can keep it, and so may one that can't be read."""
 
         def opens(one: Process) -> bool:
             try:
@@ -274,7 +277,7 @@ class Bouncer:
         return [(one.pod, Process(one.process.pid, one.process.start)) for one in members if one.gpu == gpu]
 
     def _arm(self, gpu: str) -> None:
-        """The next moment at which something is to be decided there."""
+        """Set the timer to the next moment at which something is to be decided there."""
         watched = self._gpus[gpu]
         if watched.timer:
             watched.timer.cancel()
@@ -287,7 +290,7 @@ class Bouncer:
             watched.timer = asyncio.get_running_loop().call_later(delay, self._ring, gpu)
 
     def _ring(self, gpu: str) -> None:
-        """Has a late one given the GPU back? Is it time?"""
+        """Check whether a late share has given the GPU back, and whether it is time."""
         watched = self._gpus[gpu]
         holder = self._server.holder(gpu) if self._server else None
         for share, one in watched.state.items():
@@ -302,7 +305,7 @@ class Bouncer:
     # --- looks --------------------------------------------------------------------------------------------------------
 
     async def _look_for_ever(self) -> None:
-        """More often while somebody is stopped: others wait for the end of his work."""
+        """Look for ever, more often while processes are stopped: others wait for the end of their work."""
         while True:
             stopped = any(watched.stopped for watched in self._gpus.values())
             self._hurry.clear()
@@ -317,7 +320,7 @@ class Bouncer:
                     _log.exception("Who uses %s could not be looked at", gpu)
 
     async def _look(self, gpu: str) -> None:
-        """Who used it since the last look, in whose turns? Nobody is asked while the GPU rests."""
+        """Find the processes that used it since the last look, in which turns. Nothing is read while the GPU rests."""
         watched, now = self._watched(gpu), self._clock()
         begin, watched.looked = watched.looked, now
         turns = self._turns(gpu)
@@ -337,13 +340,13 @@ class Bouncer:
             used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
             quiet = used * 1000 <= watched.penalties.tolerance * (now - begin)
             at = watched.state[share].since if share in watched.state else now
-            if quiet and begin >= at and uses is not None:  # where nobody can tell, its work may not have ended
+            if quiet and begin >= at and uses is not None:  # without a reading, its work may not have ended
                 self._give_back(gpu, share, processes)
 
     def _attributed(
         self, gpu: str, uses: Mapping[int, int], members: list[tuple[str, Process]]
     ) -> dict[str, dict[Process, int]]:
-        """By share and process; what is not of a share of this GPU is not ours to judge."""
+        """Return the uses by share and process; processes outside this GPU's shares are not ours to judge."""
         known = {process: pod for pod, process in members}
         found: dict[str, dict[Process, int]] = {}
         for pid, used in uses.items():
@@ -354,7 +357,7 @@ class Bouncer:
         return found
 
     def _turns(self, gpu: str) -> dict[str, int]:
-        """By share the microseconds of turns that it had so far."""
+        """Return the microseconds of turns so far, by share."""
         found = {}
         server = self._server
         if server is None:
@@ -366,7 +369,7 @@ class Bouncer:
         return found
 
     def _give_back(self, gpu: str, share: str, processes: Processes | None = None) -> None:
-        """In the name of those that cannot do it; without, of all of the share, who do not want to."""
+        """Give back for those processes that cannot; without ``processes``, for all of the share, which refuse to."""
         if self._server:
             every = frozenset(process for pod, process in self._members(gpu) if pod == share)
             give_back(self._server, gpu, share, every if processes is None else processes)
@@ -387,5 +390,5 @@ class Bouncer:
         return True
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-        """In the order of the calls."""
+        """Run work in the thread, in the order of the calls."""
         return asyncio.get_running_loop().run_in_executor(self._thread, functools.partial(work, *args, **kwargs))

@@ -26,7 +26,7 @@ REST = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What one share was given."""
+    """The terms of one share."""
 
     milli: int
     limit: int | None = None
@@ -47,11 +47,11 @@ class Client:
     want: int | None = None
     """Microseconds, 0 for not known; None: no demand."""
     number: int = 0
-    """Of the last lease that it was given."""
+    """Number of the last lease that it was given."""
     holds: bool = False
-    """Whether it has not given that back."""
+    """Whether it has not given that lease back."""
     old: bool = False
-    """Whether its gate is one that does not know a lease for one launch: it would take that for no message."""
+    """Whether its gate does not know a lease for one launch: it would reject that as no message."""
     ahead: bool = False
     """Whether its gate knows a lease in which it may be far ahead of the GPU."""
 
@@ -62,13 +62,13 @@ class Share:
 
     name: str
     key: str
-    """With the arbiter: another one for a share that comes again while the old one drains."""
+    """Name with the arbiter: another one for a share that comes again while the old one drains."""
     terms: Terms
     effective: int
     pool: Pool
     clients: dict[Client, None] = field(default_factory=dict)
     holding: int = 0
-    """How many clients have the lease."""
+    """Number of clients that have the lease."""
     revoked: bool = False
     gone: bool = False
     told: int | None = None
@@ -78,7 +78,7 @@ class Share:
 
     @property
     def exclusive(self) -> bool:
-        """Whether it has the GPU for itself: its programs are let run as they like."""
+        """Whether it has the GPU for itself: its programs run as they like."""
         return self.terms.milli == MILLI_PER_GPU
 
     @property
@@ -87,7 +87,7 @@ class Share:
         return not any(one.old for one in self.clients)
 
     def demand(self) -> int | None:
-        """Of all clients together: they may run one after the other."""
+        """Return the demand of all clients together: they may run one after the other."""
         wants = [one.want for one in self.clients if one.want is not None]
         if not wants:
             return None
@@ -95,35 +95,35 @@ class Share:
 
 
 class Seat(NamedTuple):
-    """What one pod has of one GPU that it shares."""
+    """The state of one pod on one GPU that it shares."""
 
     wants: bool
-    """It waits."""
+    """Whether it waits."""
     holds: bool
     asked: bool
-    """It was asked to give it back."""
+    """Whether it was asked to give the GPU back."""
     once: bool
-    """It has it for one launch."""
+    """Whether it has the GPU for one launch."""
     milli: int
     steps: bool = True
     """Whether all its clients can be given it for one launch."""
 
 
 class Send(NamedTuple):
-    """``message`` is for that client."""
+    """A message for that client."""
 
     client: Client
     message: FromServer
 
 
 class Close(NamedTuple):
-    """Nothing more is for that client; it has left already."""
+    """The end of messages for that client; it has left already."""
 
     client: Client
 
 
 class Late(NamedTuple):
-    """These clients were asked for the GPU at ``since``, and the grace is over."""
+    """Notice that these clients were asked for the GPU at ``since``, and the grace is over."""
 
     share: str
     since: int
@@ -134,7 +134,7 @@ Out = Send | Close | Late
 
 
 class Desk:
-    """Of one GPU. As with its ``arbiter``, ``now`` never goes back."""
+    """The desk of one GPU, between its clients and its arbiter. As with ``arbiter``, ``now`` never goes back."""
 
     def __init__(self, arbiter: Arbiter, now: int) -> None:
         self.arbiter = arbiter
@@ -143,37 +143,37 @@ class Desk:
         self._holder: Share | None = None
         self._until = 0
         self._rule: Rule | None = None
-        """By pods."""
+        """The rule by pods."""
         self._once = False
-        """Whether the lease of now is for one launch."""
+        """Whether the present lease is for one launch."""
         self._looked = now
         self._made = 0
         self._out: list[Out] = []
 
     @property
     def shares(self) -> Mapping[str, Share]:
-        """By name; those that are gone and only drain are not among them."""
+        """The shares by name; those that are gone and only drain are not among them."""
         return self._shares
 
     @property
     def holder(self) -> Share | None:
-        """Whose clients have the GPU."""
+        """The share whose clients have the GPU."""
         return self._holder
 
     @property
     def wake(self) -> int | None:
-        """When to call :meth:`tick` if nothing else happens; None: never."""
+        """Time to call :meth:`tick` if nothing else happens; None: never."""
         time = self.arbiter.wake
         if time is not None and self._holder is not None and self._holder.exclusive and not self._holder.revoked:
             return self._looked + REST
         return time
 
     def account(self, name: str, now: int) -> Account:
-        """What the share used, waited and has."""
+        """Return what the share used, waited and has."""
         return self.arbiter.account(self._shares[name].key, now)
 
     def deposits(self, name: str) -> tuple[Deposit, ...]:
-        """Of its bank."""
+        """Return the deposits of its bank."""
         return self.arbiter.deposits(self._shares[name].key)
 
     # --- shares -------------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Desk:
     def set(
         self, terms: Mapping[str, Terms], now: int, deposits: Mapping[str, Iterable[Deposit]] | None = None
     ) -> list[Out]:
-        """These are the shares from now on; new ones begin with ``deposits``. Who is not among them drains and goes.
+        """Set the shares from now on; new ones begin with ``deposits``. A share not among them drains and goes.
 
         What was lent between shares is back with its owners. Raises :class:`ValueError` if it is more than the GPU;
         nothing is changed then.
@@ -205,7 +205,7 @@ class Desk:
         return self._sent()
 
     def adjust(self, effective: Mapping[str, int], now: int) -> list[Out]:
-        """Lend between shares: what each earns, while its bank stays that of its own milli. :class:`ValueError`."""
+        """Lend between shares by what each earns; its bank stays that of its own milli. Raises :class:`ValueError`."""
         found = {self._shares[name]: milli for name, milli in effective.items() if name in self._shares}
         known = {share: milli for share, milli in found.items() if not share.exclusive}
         savings = {share.key: share.terms.milli for share in known}
@@ -231,7 +231,7 @@ class Desk:
             self._keys.pop(share.key, None)
 
     def _change(self, share: Share, old: Terms, whole: bool, now: int) -> None:
-        """What its clients must know of new terms."""
+        """Apply new terms to the clients of a share."""
         if old.limit != share.terms.limit:
             share.pool.limit = share.terms.limit
             for client in share.clients:
@@ -252,11 +252,11 @@ class Desk:
 
     @property
     def lease(self) -> int:
-        """Longest turn while others wait."""
+        """Longest turn while others wait, in microseconds."""
         return self.arbiter.timing.lease
 
     def seat(self, pod: str) -> Seat | None:
-        """What that pod has of this GPU; None: nothing, or all of it."""
+        """Return that pod's state on this GPU; None: it has nothing, or all of it."""
         share, holder = self._shares.get(pod), self._holder
         if holder is not None and holder.name == pod and not holder.exclusive:
             asked = holder.revoked or holder.gone
@@ -266,7 +266,7 @@ class Desk:
         return Seat(share.told is not None, False, False, False, share.terms.milli, share.steps)
 
     def obey(self, rule: Rule, now: int) -> list[Out]:
-        """``rule``, by pods, holds from now on."""
+        """Apply ``rule``, by pods, from now on."""
         self._rule = rule
         self._obey(rule, now)
         return self._sent()
@@ -280,34 +280,34 @@ class Desk:
         self._follow(self.arbiter.obey(Rule(first, rule.once, barred, contesting), now), now)
 
     def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
-        """Whether that pod, which waits, could have this GPU now, as far as who is no member of its group goes."""
+        """Tell whether that pod, which waits, could have this GPU now, as far as pods outside its group go."""
         keys = [self._shares[name].key for name in members if name in self._shares]
         return self.arbiter.fits(self._shares[pod].key, keys, now, strictly=strictly)
 
     # --- the server before this one -----------------------------------------------------------------------------------
 
     def rest(self, until: int) -> None:
-        """Who had the GPU by the server before this one is believed until then, and nobody else gets it."""
+        """Give the GPU to no other share until then: the share that had it by the previous server may still have it."""
         self.arbiter.rest(until)
 
     # --- clients ------------------------------------------------------------------------------------------------------
 
     def join(self, name: str, now: int) -> tuple[Client, list[Out]]:
-        """A process connected to that share; :class:`KeyError` if there is none."""
+        """Add a process that connected to that share; :class:`KeyError` if there is none."""
         share = self._shares[name]
         holder = self._holder if self._holder is not share else None
         far = holder and any(one.holds and self._may_be_ahead(one) for one in holder.clients)
         client = Client(share)
         share.clients[client] = None
         if holder and far and not holder.revoked:
-            self._extend(holder, now)  # from now on somebody would wait for what is queued
+            self._extend(holder, now)  # from now on another share would wait for what is queued
         if share.exclusive:
             client.want = 0
             self._wanted(client, now)
         return client, self._sent()
 
     def leave(self, client: Client, now: int) -> list[Out]:
-        """Its connection ended, at either end: the same as giving everything back. Again: nothing."""
+        """Remove a client whose connection ended, at either end: it gives everything back. Again: nothing."""
         share = client.share
         if client in share.clients:
             self._forget(client)
@@ -315,7 +315,7 @@ class Desk:
         return self._sent()
 
     def receive(self, client: Client, message: FromClient, now: int) -> list[Out]:
-        """What a client sent. :class:`~.protocol.Malformed` if that cannot be: the caller lets it leave then."""
+        """Handle a client's message. Raises :class:`~.protocol.Malformed` if impossible: the caller removes it then."""
         if client not in client.share.clients:
             return []
         if isinstance(message, Ask):
@@ -335,15 +335,15 @@ class Desk:
         return self._sent()
 
     def tick(self, now: int) -> list[Out]:
-        """Nothing happened but time."""
+        """Handle the passing of time alone."""
         self._looked = now
         self._follow(self.arbiter.tick(now), now)
         return self._sent()
 
     def _kept(self, client: Client, now: int) -> None:
-        """It has the GPU by the server before: the whole of it, with which it goes on, or work that has not ended.
+        """Continue the turn of a client that has the GPU by the previous server: all of it, or work that has not ended.
 
-        Where it has a share now, all of that drains first. Only one can have it: others that say so have a wish.
+        Where it has a share now, all of that drains first. Only one can have it: others that claim it have a wish.
         """
         share = client.share
         if self._holder is None:
@@ -377,14 +377,14 @@ class Desk:
             self._hand(client, now)
 
     def _settle(self, share: Share, now: int) -> None:
-        """Some client of ``share`` wants or has something else than before."""
+        """Settle a change in what some client of ``share`` wants or has."""
         if self._holder is not share:
             self._tell(share, now)
         elif not share.holding:
             self._give_back(share, now)
 
     def _tell(self, share: Share, now: int) -> None:
-        """Have the arbiter know what a share wants that has not the GPU."""
+        """Tell the arbiter what a share without the GPU wants."""
         demand = share.demand()
         if share.gone or demand == share.told:
             return
@@ -432,7 +432,7 @@ class Desk:
             self._extend(share, now)
 
     def _extend(self, share: Share, now: int) -> None:
-        """Tell who has the lease how long it lasts now, and give it to all others with work."""
+        """Tell the lease's clients how long it lasts now, and give it to all others with work."""
         time = self._time(share, now)
         for client in share.clients:
             if client.holds:
@@ -454,7 +454,7 @@ class Desk:
         self._out.append(Send(client, Grant(time, client.number, once, not once and self._may_be_ahead(client))))
 
     def _may_be_ahead(self, client: Client) -> bool:
-        """Nobody of another share is there: what is queued costs nobody time."""
+        """Tell whether no client of another share is there: then what is queued costs others no time."""
         share = client.share
         if not client.ahead or share.exclusive:
             return False

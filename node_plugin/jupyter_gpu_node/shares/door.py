@@ -1,4 +1,4 @@
-"""One share's socket and the connections that came by it: bytes in, messages out. Who runs is decided elsewhere.
+"""One share's socket and the connections that came by it: bytes in, messages out. Turns are decided elsewhere.
 
 Nothing here waits. What a client does not read fills the kernel's buffer of its connection, and when that is full the
 connection is closed: there is no other queue. A client that sends much is read a little at a time, so that others come
@@ -29,26 +29,26 @@ MESSAGES, SLICE = 64, 0.01
 """So many messages of one share in so many seconds are heard; more wait in the kernel's buffers meanwhile. A lease
 takes two or three of each process."""
 QUIET = 1.0
-"""Seconds between two lines in the log about one share: a flood is told of once."""
+"""Seconds between two lines in the log about one share: a flood is reported once."""
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = logging.getLogger(__name__)
 
 
 class Behind(Protocol):
-    """Who is told of the connections."""
+    """The receiver of connections and their messages."""
 
     def listens(self) -> None:
-        """They can be made from now on."""
+        """Note that connections can be made from now on."""
 
     def came(self, line: Line) -> None:
-        """It is there."""
+        """Note a new connection."""
 
     def received(self, line: Line, messages: Sequence[FromClient]) -> None:
-        """It sent these."""
+        """Handle the messages of a connection."""
 
     def left(self, line: Line) -> None:
-        """It is closed."""
+        """Note that a connection is closed."""
 
 
 class Line:
@@ -65,15 +65,15 @@ class Line:
             self.listen()
 
     def listen(self) -> None:
-        """Hear what it sends."""
+        """Receive what it sends."""
         self.door.loop.add_reader(self._number, self.read)
 
     def stop_listening(self) -> None:
-        """It waits in the kernel's buffer."""
+        """Stop receiving: what it sends waits in the kernel's buffer."""
         self.door.loop.remove_reader(self._number)
 
     def send(self, message: FromServer) -> bool:
-        """Whether it could be sent; if not, the connection is of no use any more."""
+        """Send a message, and tell whether it could be sent; if not, the connection is of no use any more."""
         try:
             if self._socket.send(encode(message)) == SIZE:
                 return True
@@ -85,7 +85,7 @@ class Line:
         return False
 
     def close(self) -> None:
-        """At this end; again: nothing."""
+        """Close it at this end; again: nothing."""
         if not self.closed:
             self.closed = True
             self.stop_listening()
@@ -93,7 +93,7 @@ class Line:
             self._socket.close()
 
     def read(self) -> None:
-        """What has come by now."""
+        """Read what has come by now."""
         try:
             data = self._socket.recv(READ)
         except (BlockingIOError, InterruptedError):
@@ -129,7 +129,7 @@ class Door:
         self._listening: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.deaf = False
-        """Whether it has heard too much lately."""
+        """Whether it received too much lately."""
         self._heard, self._since = 0, -SLICE
         self._told = -QUIET
         self._untold = 0
@@ -141,7 +141,7 @@ class Door:
         self._resume()
 
     def shut(self) -> None:
-        """No more connections; those that are there stay."""
+        """Take no more connections; those that are there stay."""
         if self._timer:
             self._timer.cancel()
         if self._listening:
@@ -150,7 +150,7 @@ class Door:
             self._listening = None
 
     def lost(self, line: Line, reason: str) -> None:
-        """``line`` is of no use: close it, and have everything that it had given back."""
+        """Close a useless ``line``, and have everything that it had given back."""
         if line.closed:
             return
         line.close()
@@ -159,7 +159,7 @@ class Door:
         self.behind.left(line)
 
     def heard(self, messages: int) -> None:
-        """So many: who sends without end has the whole share wait a little, so that others of the node do not."""
+        """Count ``messages``: a client that floods makes its whole share wait a little, so that others do not."""
         now = self.loop.time()
         if now >= self._since + SLICE:
             self._heard, self._since = 0, now
@@ -176,7 +176,7 @@ class Door:
             line.listen()
 
     def complain(self, what: str) -> None:
-        """One line in the log, at most one a second."""
+        """Log one line, at most one a second."""
         now = time.monotonic()
         if now < self._told + QUIET:
             self._untold += 1
@@ -209,7 +209,7 @@ class Door:
                 self.complain(refusal)
 
     def _admit(self, connection: socket.socket) -> str | None:
-        """Why that connection is refused; None if it is not."""
+        """Admit a connection; return why it is refused, None if it is not."""
         if len(self.lines) >= self.most:
             return f"a connection is refused: it has {self.most} already, which is all that one share can have"
         connection.setblocking(False)
@@ -223,5 +223,5 @@ class Door:
         self.lines.add(line)
         self.behind.came(line)
         if not self.deaf:
-            line.read()  # who comes asks at once: the loop may have much else to do before its next look
+            line.read()  # a new client asks at once: the loop may have much else to do before its next look
         return None

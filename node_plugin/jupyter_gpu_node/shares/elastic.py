@@ -1,8 +1,8 @@
-"""Co-adjustment: the shares of one GPU are one whole; who uses its share up grows by what others do not use. Pure.
+"""Co-adjustment: the shares of one GPU are one whole; one that is used up grows by what others do not use. Pure.
 
 One pass a period looks at all shares of a GPU and moves them together, so that their sum is at most 1000 at every
 instant. Only the effective milli moves. The allocated milli is what a share has a right to: as soon as it wants it, it
-has it back in the same pass, before anybody keeps more than its own.
+has it back in the same pass, before any other keeps more than its own.
 
 Slow to give, quick to get back: a share gives by the *peak* of its use, which fades over seconds, so that short bursts
 with pauses between them do not make it give and take in turns; it gets its own back by what it did in the last period
@@ -25,13 +25,13 @@ _NOTHING_FREE = "Wants more, and nothing is free."
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one share did in the last period."""
+    """The activity of one share in the last period."""
 
     allocated: int
     used: int
     """GPU time that it had, in thousandths of the period."""
     short: bool = False
-    """It had demand, and neither quantum nor bank for it."""
+    """Whether it had demand, and neither quantum nor bank for it."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.allocated <= MILLI_PER_GPU or self.used < 0:
@@ -41,7 +41,7 @@ class Seen:
 
     @classmethod
     def between(cls, allocated: int, before: Account | None, after: Account, passed: int) -> Seen:
-        """From two accounts of one share, ``passed`` microseconds apart; ``before`` is None for a new one."""
+        """Compare two accounts of one share, ``passed`` microseconds apart; ``before`` is None for a new one."""
         used, throttled = _totals(after)
         if before is not None:
             earlier = _totals(before)
@@ -50,46 +50,46 @@ class Seen:
 
 
 def _totals(account: Account) -> tuple[int, int]:
-    """What it used, whoever paid for it, and how long it had nothing left to pay with."""
+    """Return what it used, whichever account paid, and how long it had nothing left to pay with."""
     used = account.guaranteed + account.borrowed + account.idle + account.overrun + account.switching
     return used, account.throttled
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is remembered of one share from pass to pass."""
+    """The memory of one share from pass to pass."""
 
     allocated: int
     effective: int
-    """What it earns now."""
+    """Milli that it earns now."""
     peak: float
     """The most that it used lately, in milli; fades."""
     mean: float = 0.0
-    """What it used lately on average, in milli."""
+    """Milli that it used lately on average."""
     high: int = 0
-    """For how many passes its use was at least ``grow``; this and the next two count up to ``patience``."""
+    """Number of passes for which its use was at least ``grow``; this and the next two count up to ``patience``."""
     low: int = 0
     """The same for its peak below ``give``."""
     lowest: int = 0
     """The same for its peak below ``shrink``."""
     reason: str = ""
-    """Why it has what it has, in words for its user."""
+    """Reason for its milli, in words for its user."""
 
     @property
     def use(self) -> float:
-        """What it used of its effective milli; above 1: also idle time of others."""
+        """Part of its effective milli that it used; above 1: also idle time of others."""
         return self.mean / self.effective
 
     @classmethod
     def first(cls, allocated: int, effective: int | None = None) -> Standing:
-        """Of a share that is new or known from its file only. It is taken to use all that it has, until it is seen."""
+        """Return the standing of a share that is new or known from its file only: assumed to use all it has."""
         now = min(max(1, effective or allocated), MILLI_PER_GPU)
         return cls(allocated, now, max(allocated, now))
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What an earlier server left of one share."""
+    """The state of one share as an earlier server left it."""
 
     allocated: int
     effective: int
@@ -97,10 +97,10 @@ class Left:
 
 
 def resume(allocated: Mapping[str, int], left: Mapping[str, Left], rules: Elastic) -> dict[str, Standing]:
-    """Where the shares of a GPU begin: as an earlier server ``left`` them, if they were given as much then.
+    """Return the first standings of a GPU's shares: as an earlier server ``left`` them, if they had as much then.
 
-    What it wrote of one share may be newer than of another. If it is more than the GPU, those that have more than their
-    own have less of that, in proportion to it.
+    Its record of one share may be newer than of another. If the sum is more than the GPU, those that have more than
+    their own have less of that, in proportion to it.
     """
     kept = {name: one for name, one in left.items() if allocated.get(name) == one.allocated}
     least = {name: max(1, ceil(rules.floor * amount)) for name, amount in allocated.items()}
@@ -119,7 +119,7 @@ def resume(allocated: Mapping[str, int], left: Mapping[str, Left], rules: Elasti
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a pass did to one share, or told it."""
+    """A pass's effect on one share, or its message to the share's user."""
 
     before: int
     after: int
@@ -128,19 +128,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one pass: all shares of the GPU, and what is new. The effective milli are to be put into force at once."""
+    """The result of one pass: all shares of the GPU, and what is new. The effective milli must take effect at once."""
 
     standings: Mapping[str, Standing]
     changes: Mapping[str, Change]
 
     @property
     def effective(self) -> dict[str, int]:
-        """By share; their sum is at most 1000."""
+        """The effective milli by share; their sum is at most 1000."""
         return {name: one.effective for name, one in self.standings.items()}
 
 
 def adjust(standings: Mapping[str, Standing], seen: Mapping[str, Seen], rules: Elastic) -> Outcome:
-    """One pass over the shares in ``seen``, which are all of this GPU; of others nothing is remembered.
+    """Make one pass over the shares in ``seen``, which are all of this GPU; others are forgotten.
 
     A share that is new, or was allocated another amount, begins with what is allocated to it. Raises
     :class:`ValueError` if more than the GPU is allocated.
@@ -156,7 +156,7 @@ def adjust(standings: Mapping[str, Standing], seen: Mapping[str, Seen], rules: E
 
 
 def _look(before: Standing | None, now: Seen, rules: Elastic) -> Standing:
-    """What is known of a share after the last period; its effective milli is as it was."""
+    """Return the standing of a share after the last period; its effective milli is as it was."""
     if before is None:
         return Standing.first(now.allocated)
     if before.allocated != now.allocated:
@@ -180,12 +180,12 @@ def _look(before: Standing | None, now: Seen, rules: Elastic) -> Standing:
 
 
 def _wants_its_own(one: Standing, now: Seen, rules: Elastic) -> bool:
-    """Whether it has less than is allocated to it, and demand for more than it has."""
+    """Tell whether it has less than is allocated to it, and demand for more than it has."""
     return one.effective < one.allocated and (now.short or one.high > 0 or now.used >= rules.grow * one.effective)
 
 
 class _Pass:
-    """First who wants its own back, then who wants more, then who shrinks by itself. Nobody is moved twice."""
+    """One pass: first shares that want their own back, then those that want more, then those that shrink; each once."""
 
     def __init__(self, standings: Mapping[str, Standing], rules: Elastic) -> None:
         self._standings = dict(standings)
@@ -199,14 +199,14 @@ class _Pass:
         return MILLI_PER_GPU - sum(self._now.values())
 
     def give_back(self, names: Collection[str]) -> None:
-        """These have their own again; what is missing comes from those that have more than theirs, in proportion to it.
+        """Give these shares their own back, in proportion from those that have more than theirs.
 
         As no more than the GPU is allocated, that is always enough: also where a new share came.
         """
         for name in names:
             one = self._standings[name]
             self._now[name] = one.allocated
-            # who was asked for its own back is not a donor again at once
+            # a share that has just got its own back is not a donor again at once
             self._standings[name] = replace(one, peak=max(one.peak, float(one.allocated)))
             self._reasons[name] = "Has its own back."
         extra = {name: self._now[name] - one.allocated for name, one in self._standings.items()}
@@ -214,7 +214,7 @@ class _Pass:
         self._take(_split(max(0, -self._free), lent), "Gave back what was only lent.")
 
     def grow(self) -> None:
-        """Who uses up what it has grows by a step, all alike: from what is free, and then from donors."""
+        """Grow shares that use up what they have by a step, all alike: from what is free, and then from donors."""
         wishes = {
             name: min(self._rules.step, MILLI_PER_GPU - self._now[name])
             for name, one in self._standings.items()
@@ -231,7 +231,7 @@ class _Pass:
         self._short = wishes.keys() - self._reasons.keys()
 
     def _level(self, wanting: Collection[str]) -> None:
-        """Nothing is left to give: who got more than its own first does not keep it from who comes later.
+        """Level the shares when nothing is left to give: the first above its own must not keep it from later ones.
 
         All that have more than their own, or want it, approach the same multiple of what is allocated to them.
         """
@@ -247,13 +247,13 @@ class _Pass:
         self._put(_split(amount, wishes), "Grew by what others had beyond their own.")
 
     def shrink(self) -> None:
-        """Who uses hardly anything shrinks by itself, towards its use."""
+        """Shrink shares that use hardly any of what they have, towards their use."""
         for name, one in self._standings.items():
             if self._patient(one.lowest) and (spare := min(self._rules.step, self._spare(name))):
                 self._take({name: spare}, "Shrank: it uses little of it.")
 
     def outcome(self, before: Mapping[str, Standing]) -> Outcome:
-        """What came of it. A reason stays until there is another; that nothing is free is said as long as it is so."""
+        """Return the result. A reason stays until there is another; "nothing is free" is said as long as it is so."""
         after, changes = {}, {}
         for name, one in self._standings.items():
             reason = self._reasons.get(name, one.reason.removesuffix(_NOTHING_FREE).rstrip())
@@ -268,7 +268,7 @@ class _Pass:
         return passes >= self._rules.patience
 
     def _spare(self, name: str) -> int:
-        """What a share can do without: its use is below ``give`` of what it has, and at most that of what it keeps."""
+        """Return what a share can spare: its use is below ``give`` of what it has, and at most that of the rest."""
         if name in self._reasons:
             return 0
         one = self._standings[name]
@@ -286,7 +286,7 @@ class _Pass:
 
 
 def _split(amount: int, parts: Mapping[str, int]) -> dict[str, int]:
-    """``amount`` in proportion to ``parts``, to the unit; nobody's is above its part if ``amount`` is not above all."""
+    """Split ``amount`` in proportion to ``parts``, to the unit; none exceeds its part unless ``amount`` exceeds all."""
     whole = sum(parts.values())
     if not whole or not amount:
         return {}

@@ -7,7 +7,7 @@ any GPU in common, also by way of third ones, are a group, of which one at a tim
 - It begins when it could have every GPU that it wants, as far as shares outside the group go: they come first where
   they have a better right. If it has waited for long, a right to each is enough.
 - Of several that could begin, that one does which had least for its milli; after a lease it gives way to such a one.
-- While none has turns, who uses a GPU that a member waits for pays, if that has a right to all that it waits for.
+- While none has turns, a share using a GPU that a member waits for pays, if that member has a right to all it awaits.
 - From then on it comes first on all its GPUs: what it has on one would wait for another otherwise, at its cost.
 - Where it has no work, shares outside the group have their turns.
 - Asked for one of its GPUs, it gives all of them back. What it has on one may wait for a launch on another that it has
@@ -27,12 +27,12 @@ PATIENCE = 200_000
 PAUSE = 2_000
 """Microseconds in which what was asked back is given back if it waits for nothing."""
 SAVED = 200_000
-"""By so much one that comes back from rest is ahead of the others: microseconds of whole GPUs."""
+"""Lead over the others of a pod that comes back from rest: microseconds of whole GPUs."""
 LOOK = 1_000
-"""Microseconds between two looks where time alone changes who may begin."""
+"""Microseconds between two looks where time alone changes which pod may begin."""
 
 Seats = Mapping[str, Mapping[str, Seat]]
-"""By pod and GPU."""
+"""Seats by pod and GPU."""
 
 
 class Place(Protocol):
@@ -43,32 +43,32 @@ class Place(Protocol):
         """Longest turn while others wait."""
 
     def seat(self, pod: str) -> Seat | None:
-        """What that pod has of it; None: nothing that it shares."""
+        """Return that pod's state on this GPU; None: it shares nothing here."""
 
     def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
-        """Whether it comes before all that are no members: by right, or ``strictly`` in the order of now."""
+        """Tell whether it comes before all non-members: by right, or ``strictly`` in the present order."""
 
 
 class Gangs:
-    """Of one node."""
+    """The gangs of one node: programs that use several of its GPUs at once."""
 
     def __init__(self) -> None:
         self.wake: int | None = None
-        """When to look again if nothing else happens; None: never."""
+        """Time to look again if nothing else happens; None: never."""
         self._open: dict[str, int] = {}
-        """Pods that have turns, and since when: one of each group."""
+        """Start times of the pods that have turns: one of each group."""
         self._since: dict[str, int] = {}
-        """When those began to wait that wait for all their turns."""
+        """Times when pods that wait for all their turns began to wait."""
         self._seen: dict[str, tuple[Mapping[str, Seat], int]] = {}
-        """What each pod had, and since when."""
+        """Each pod's state, and since when it is so."""
         self._had: dict[str, int] = {}
-        """For how long each had its turns, as if it had all milli: who had least comes first."""
+        """GPU time of each pod in its turns, as if it had all milli: the one with least comes first."""
         self._now = 0
         self._active: set[str] = set()
         """Pods that had or wanted turns at the last look."""
 
     def look(self, places: Mapping[str, Place], pods: Iterable[str], now: int) -> Mapping[str, Rule]:
-        """By GPU the rule from now on; others have none. ``pods``: those with a program that uses several GPUs."""
+        """Return the rules from now on, by GPU; others have none. ``pods``: those with a program on several GPUs."""
         all_seats = {pod: {gpu: seat for gpu, place in places.items() if (seat := place.seat(pod))} for pod in pods}
         seats = {pod: found for pod, found in all_seats.items() if len(found) > 1 and steps(found)}
         self._open = {pod: when for pod, when in self._open.items() if pod in seats}
@@ -85,7 +85,7 @@ class Gangs:
         return rules
 
     def _rule(self, group: Seats, places: Mapping[str, Place], now: int) -> Rule:
-        """For all GPUs of one group."""
+        """Return the rule for all GPUs of one group."""
         everybody = frozenset(group)
         fit = [pod for pod in sorted(group.keys() & self._since) if self._comes_first(pod, group, places, now)]
         first = min(fit, key=lambda pod: self._had[pod], default=None)
@@ -105,7 +105,7 @@ class Gangs:
         return Rule(barred=everybody, contesting=frozenset(entitled))
 
     def _ends(self, pod: str, other: str | None, group: Seats, places: Mapping[str, Place], now: int) -> bool:
-        """Whether that one, which has turns, is to have no more: for ``other``, or as it was asked for one."""
+        """Tell whether ``pod``, which has turns, gets no more: ``other`` is due, or a GPU was asked back from it."""
         if not goes_on(group[pod]):
             return True
         if other is None or now < self._open[pod] + max(places[gpu].lease for gpu in group[pod]):
@@ -113,7 +113,7 @@ class Gangs:
         return self._had[other] < self._had[pod]
 
     def _steps(self, group: Seats, now: int) -> Mapping[str, Rule]:
-        """For those GPUs on which one that gives back has a launch to make, or makes it."""
+        """Return the rules of GPUs on which a pod that gives back has a launch to make, or is making it."""
         everybody = frozenset(group)
         rules: dict[str, Rule] = {}
         for pod in sorted(group.keys() - self._open.keys()):
@@ -134,7 +134,7 @@ class Gangs:
         return all(places[gpu].fits(pod, group, now, strictly=order) for gpu, order in there)
 
     def _charge(self, seats: Seats, now: int) -> None:
-        """What passed since the last look, to those that had turns. Who was at rest has saved ``SAVED`` at most."""
+        """Charge the time since the last look to the pods that had turns. A pod at rest has saved ``SAVED`` at most."""
         for group in groups(seats):
             for pod, found in group.items():
                 if pod in self._active and (pod in self._open or holds(found)):
@@ -152,7 +152,7 @@ class Gangs:
 
 
 def groups(seats: Seats) -> list[Seats]:
-    """Who has any GPU in common, also by way of third ones."""
+    """Group the pods that have any GPU in common, directly or through others."""
     found: list[dict[str, Mapping[str, Seat]]] = []
     for pod, gpus in seats.items():
         joined = {pod: gpus}
@@ -167,20 +167,20 @@ def groups(seats: Seats) -> list[Seats]:
 
 
 def wants(found: Mapping[str, Seat]) -> bool:
-    """Whether it waits for any GPU."""
+    """Tell whether it waits for any GPU."""
     return any(seat.wants for seat in found.values())
 
 
 def holds(found: Mapping[str, Seat]) -> bool:
-    """Whether it has any GPU."""
+    """Tell whether it has any GPU."""
     return any(seat.holds for seat in found.values())
 
 
 def steps(found: Mapping[str, Seat]) -> bool:
-    """Whether all its gates know a lease for one launch: without, what waits elsewhere could not be ended."""
+    """Tell whether all its gates know a lease for one launch: without, what waits elsewhere could not be ended."""
     return all(seat.steps for seat in found.values())
 
 
 def goes_on(found: Mapping[str, Seat]) -> bool:
-    """Whether it has work, and was not asked for any GPU."""
+    """Tell whether it has work, and no GPU was asked back from it."""
     return (holds(found) or wants(found)) and not any(seat.asked for seat in found.values())

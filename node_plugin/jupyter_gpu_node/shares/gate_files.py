@@ -1,4 +1,4 @@
-"""Where this installation has the gate, the small library that makes programs of a time share ask for their turns.
+"""Paths of this installation's gate, the small library that makes programs of a time share ask for their turns.
 
 It is compiled when the package is built, for one platform; a package that was built without a C compiler has none.
 """
@@ -11,17 +11,17 @@ _LIBRARIES = Path(__file__).parents[1] / "lib"
 
 
 def local() -> Path | None:
-    """The form for LD_LIBRARY_PATH, on one machine; None: there is none here."""
+    """Return the form for LD_LIBRARY_PATH, on one machine; None: there is none here."""
     return _found(_LIBRARIES / "local" / "libcuda.so.1")
 
 
 def shim() -> Path | None:
-    """The form that stands at the path of ``libcuda.so.1`` in a pod; None: there is none here."""
+    """Return the form that stands at the path of ``libcuda.so.1`` in a pod; None: there is none here."""
     return _found(_LIBRARIES / "shim" / "libcuda.so.1")
 
 
 def _found(path: Path) -> Path | None:
-    """None too where this user may not read it: no program of this user could open the driver."""
+    """Return the path of a readable file, else None: if unreadable, no program of this user could open the driver."""
     try:
         with path.open("rb"):  # access(2) asks for the real user, and leaves out capabilities
             return path

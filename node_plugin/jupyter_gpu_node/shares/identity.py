@@ -1,7 +1,7 @@
-"""Who is at the other end of a connection: what the kernel says of it, never what it says of itself.
+"""Identity of the process at the other end of a connection: from the kernel, never from the process itself.
 
 The process that connected is looked up in ``/proc``. In a pod it must be in that pod's control group, on one machine in
-the group of the server. What ended meanwhile is nobody.
+the group of the server. A process that has ended meanwhile has no identity.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Peer:
     """The process that made the connection."""
 
     pid: int
-    """As this process sees it; 0: it is in a pid namespace that we cannot see."""
+    """PID as this process sees it; 0: it is in a pid namespace that we cannot see."""
     user: int
     start: int
     """Clock ticks after boot at which it started: with the pid, a process that cannot be mistaken for a later one."""
@@ -35,11 +35,11 @@ class Peer:
 
 
 Check = Callable[[Peer, str], str]
-"""Of a process and the pod whose share it wants: empty, or why it may not have it."""
+"""Check of a process for the pod whose share it wants: empty, or why it may not have the share."""
 
 
 def peer(connection: socket.socket) -> Peer:
-    """Who made it; raises :class:`ProcessLookupError` if that has ended, and :class:`OSError`."""
+    """Return the process that connected; raises :class:`ProcessLookupError` if it has ended, and :class:`OSError`."""
     pid, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     start = proc.process_start_time(pid) if pid > 0 else None
     if start is None:
@@ -48,7 +48,7 @@ def peer(connection: socket.socket) -> Peer:
 
 
 def in_its_pod(peer: Peer, pod: str) -> str:
-    """Check for nodes of a cluster: the process is in the control group of that very pod."""
+    """Check, on nodes of a cluster, that the process is in the control group of that very pod."""
     found = pod_of(peer.pid)
     if found == pod and peer.alive:
         return ""
@@ -56,7 +56,7 @@ def in_its_pod(peer: Peer, pod: str) -> str:
 
 
 def beside_us(peer: Peer, pod: str) -> str:
-    """Check for one machine: the process is in our own control group or below it."""
+    """Check, on one machine, that the process is in our own control group or below it."""
     try:
         ours, theirs = (PurePosixPath(cgroup.membership(pid).get("", "/")) for pid in (None, peer.pid))
     except OSError:

@@ -1,4 +1,4 @@
-"""Which process of a container is its Jupyter server: by its place among the processes, not by what came first. Pure.
+"""Detection of a container's Jupyter server: by its place among the processes, not by what came first. Pure.
 
 The server is what a container was started for: its first process, or a descendant of that (behind ``tini``, a shell, or
 the supervisor of the image). All that users run, it has started later: kernels, terminals, and what these left behind.
@@ -36,7 +36,7 @@ class Ancestor:
 
 
 def top(line: Sequence[Ancestor], most: int) -> Ancestor | None:
-    """The oldest of ``line`` (a process, its parent, …) in the container; None if the line was cut off after ``most``.
+    """Return the oldest of ``line`` (a process, its parent, …) in the container; None if cut off after ``most``.
 
     A process can have as many parents as it likes in namespaces of its own, so a line that was cut off tells nothing.
     """
@@ -49,22 +49,23 @@ def top(line: Sequence[Ancestor], most: int) -> Ancestor | None:
 
 
 def is_first(top: Ancestor, started: Iterable[int] | None) -> bool:
-    """Whether it is the container's first process; ``started``: when all of its control group did, None: not known.
+    """Tell whether it is the container's first process.
 
-    Where containers of a pod share their processes the number tells nothing, and only the oldest is the first.
+    ``started``: the start times of all in its control group, None: not known. Where containers of a pod share their
+    processes the number tells nothing, and only the oldest is the first.
     """
     return top.first or (started is not None and all(top.started <= other for other in started))
 
 
 def server(connected: Iterable[P]) -> P | None:
-    """Of those that come from the container's first process: the one that is the Jupyter server."""
+    """Return the Jupyter server among those from the container's first process: the oldest; None: none connected."""
     return min(connected, key=lambda one: one.started, default=None)
 
 
 def makes_room(connected: Iterable[P], newcomer: P) -> P | None:
-    """Whose connection ends for ``newcomer`` where no more are allowed; None: the newcomer's own.
+    """Return the one whose connection ends for ``newcomer`` at the limit; None: the newcomer's own.
 
-    So nobody whom the server has started can keep it from its socket.
+    So no process that the server has started can keep the server from its socket.
     """
     youngest = max(connected, key=lambda one: one.started, default=None)
     return youngest if youngest is not None and newcomer.started < youngest.started else None

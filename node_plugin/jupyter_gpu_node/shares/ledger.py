@@ -1,8 +1,8 @@
-"""What one share has: its quantum of this period, its bank, and what it used and waited so far. Pure.
+"""Ledger of one share: its quantum of this period, its bank, and what it used and waited so far. Pure.
 
-Everything is charged by the wall clock, from the moment a turn begins to the moment it is given back. What changes of
-hands cost is then taken out and paid by all that had demand, in proportion to their milli: short turns cost a share no
-more than long ones, and all that passes is charged to somebody.
+Everything is charged by the wall clock, from the moment a turn begins to the moment it is given back. The cost of
+switches is then taken out and paid by all that had demand, in proportion to their milli: short turns cost a share no
+more than long ones, and all that passes is charged to some share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .timing import Timing
 MOST_BEHIND = 6
 """Quarters of a quantum."""
 SAVER, CLAIMANT, NEITHER = 0, 1, 2
-"""How a share stands: it has saved time and may spend it; it has some of its quantum; or nothing worth a turn."""
+"""Standings of a share: it has saved time and may spend it; it has some of its quantum; or nothing worth a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class Account:
     borrowed: int
     """Used from the bank."""
     idle: int
-    """Used while nobody with a claim wanted the GPU: free."""
+    """Used while no share with a claim wanted the GPU: free."""
     overrun: int
     """Used beyond its claim while others had one: owed."""
     switching: int
     """Its part of what changes of hands cost."""
     waited: int
-    """With demand and without the GPU."""
+    """Time with demand and without the GPU."""
     throttled: int
     """The part of it in which neither quantum nor bank was left."""
     lost: int
@@ -43,7 +43,7 @@ class Account:
     """Left of this period; below zero: owed."""
     balance: int
     expires: int | None
-    """When the next deposit is lost."""
+    """Time when the next deposit is lost."""
 
 
 class Ledger:
@@ -57,10 +57,10 @@ class Ledger:
         self.freely = 0
         """Idle time used lately: halved each period."""
         self._unserved = self._ran = 0
-        """Waited in this period, and had the GPU."""
+        """Time that it waited in this period, and had the GPU."""
         self._guaranteed = self._borrowed = self._idle = self._overrun = self._switching = 0
         self._turn = (0, 0)
-        """What this turn took from the quantum, rightfully and as overrun."""
+        """Time that this turn took from the quantum, rightfully and as overrun."""
         self._waited = self._throttled = 0
 
     @property
@@ -69,11 +69,11 @@ class Ledger:
         return self._unserved + self._ran > 0
 
     def claim(self, now: int) -> int:
-        """For how long it has a right to run from ``now`` on. What it owes comes first."""
+        """Return for how long it has a right to run from ``now`` on. What it owes comes first."""
         return self.quantum + self.bank.reach(now) if self.quantum >= 0 else 0
 
     def standing(self, now: int) -> int:
-        """What right it has to a turn that is worth the change of hands. Savings come first: it left time unused.
+        """Return its right to a turn that is worth the switch. Savings come first: it left time unused.
 
         Crumbs of a quantum wait until there is more, savings never.
         """
@@ -85,17 +85,17 @@ class Ledger:
         return SAVER if self.quantum >= least or self.claim(now) >= least else NEITHER
 
     def claims(self, now: int) -> bool:
-        """Whether it has any."""
+        """Tell whether it has any right to a turn."""
         return self.standing(now) < NEITHER
 
     def saved(self, now: int) -> bool:
-        """Whether it has left time unused that it can still spend."""
+        """Tell whether it has left time unused that it can still spend."""
         return self.quantum >= 0 and self.bank.balance(now) > 0
 
     def left(self) -> int:
-        """How far behind its quantum it is, in quarters of it: finer steps would be changes of hands for nothing.
+        """Return how far behind its quantum it is, in quarters of it: finer steps would be switches for nothing.
 
-        Who was kept from its time for long, as others spent what they had saved, is not further ahead for that: it gets
+        A share kept from its time for long, as others spent what they had saved, is not further ahead for that: it gets
         it back when they rest. Else each burst would be followed by a pause as long.
         """
         return min(4 * self.quantum // max(1, self._earns), MOST_BEHIND)
@@ -106,9 +106,9 @@ class Ledger:
         self._worth = max(self._timing.least, min(self._timing.lease, self._earns) // 4)
 
     def resize(self, milli: int, savings: int) -> None:
-        """It earns ``milli`` from the next period on, and may save as one of ``savings``.
+        """Set what it earns from the next period on, ``milli``, and the milli whose cap its bank has, ``savings``.
 
-        What was earned with milli that it had only on loan goes with them: else it would keep who lent them waiting.
+        What was earned with milli on loan goes with them: else it would keep the lender waiting.
         """
         if self.quantum > 0 and milli < self.milli:
             self.quantum = self.quantum * milli // self.milli
@@ -116,10 +116,10 @@ class Ledger:
         self.bank.resize(self._timing.cap(savings))
 
     def run(self, start: int, end: int, *, contested: bool, claimed: bool) -> None:
-        """It had the GPU while others wanted it (``contested``), one of them with a claim (``claimed``).
+        """Charge time with the GPU; ``contested``: others wanted it; ``claimed``: one of them with a claim.
 
         First its quantum pays. Against others its bank does, and what is left where others have a claim is owed: a
-        kernel cannot be interrupted. Time that nobody else has a claim to is free.
+        kernel cannot be interrupted. Time that no other share has a claim to is free.
         """
         self._ran += end - start
         paid = max(0, min(self.quantum, end - start))
@@ -141,7 +141,7 @@ class Ledger:
         self._turn = (self._turn[0] + quantum, self._turn[1] + late)
 
     def refund(self, most: int) -> int:
-        """At the end of a turn: up to ``most`` of it was the change of hands. Return how much of that it had paid."""
+        """Refund up to ``most`` of a turn at its end, the cost of the switch. Return how much it had paid of that."""
         (paid, late), self._turn = self._turn, (0, 0)
         first = min(most, late)
         second = min(most - first, paid)
@@ -151,21 +151,21 @@ class Ledger:
         return first + second
 
     def switch(self, part: int, now: int) -> None:
-        """Pay a part of all changes of hands; the bank helps, so that who has saved does not lose its right over it."""
+        """Pay a part of all switches; the bank helps, so that a share with savings does not lose its right over it."""
         self.quantum -= part
         self._switching += part
         if self.quantum < 0:
             self.quantum += self.bank.withdraw(-self.quantum, now)
 
     def wait(self, start: int, end: int) -> None:
-        """It wanted the GPU and did not have it."""
+        """Count time in which it wanted the GPU and did not have it."""
         self._unserved += end - start
         self._waited += end - start
         if self.quantum <= 0 and not self.claim(start):
             self._throttled += end - start
 
     def turn(self, moment: int) -> None:
-        """A period ends at ``moment`` and the next begins.
+        """End a period at ``moment`` and begin the next.
 
         What it did not want is saved: at most the time in which it had no demand, and nothing that it was kept from
         while it waited. The rest stays its own as quantum: it is owed, and does not expire.
@@ -178,16 +178,16 @@ class Ledger:
         self.freely //= 2
 
     def forgo(self) -> None:
-        """It needs several GPUs at once, and another one kept it from its time here: what this one owes has a limit."""
+        """Limit what this GPU owes a share that needs several at once and was kept from its time here by another."""
         lost = max(0, self.quantum - MOST_BEHIND * self._earns // 4)
         self.quantum -= lost
         self.bank.lost += lost
 
     def sleep(self, moment: int, periods: int) -> None:
-        """So many periods without demand have passed, the last of them at ``moment``.
+        """Pass ``periods`` without demand, the last of them ending at ``moment``.
 
         Only as many are looked at as leave something behind: what was saved before them would be above the cap or
-        expired by now. So a GPU that nobody wanted for a month costs nothing.
+        expired by now. So a GPU that no share wanted for a month costs nothing.
         """
         quantum = self._earns
         remembered = 2 + min(self._timing.expiry // self._timing.period, self.bank.cap // max(quantum, 1))
@@ -201,7 +201,7 @@ class Ledger:
             self.turn(moment - (number - 1) * self._timing.period)
 
     def account(self, now: int) -> Account:
-        """What users see."""
+        """Return the account that users see."""
         balance = self.bank.balance(now)  # first: it knows then what has expired
         return Account(
             self._guaranteed,

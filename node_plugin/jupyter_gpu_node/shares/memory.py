@@ -11,20 +11,20 @@ from collections.abc import Hashable
 
 
 class Pool:
-    """Of one share. ``limit`` None: as much as there is."""
+    """The memory of one share. ``limit`` None: as much as there is."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
         self.used = 0
-        """By all processes."""
+        """Bytes used by all processes."""
         self._sizes: dict[Hashable, int] = {}
 
     def size(self, process: Hashable) -> int:
-        """Bytes that ``process`` may have."""
+        """Return the bytes that ``process`` may have."""
         return self._sizes.get(process, 0)
 
     def need(self, process: Hashable, size: int) -> int:
-        """``process`` wants ``size`` bytes in all: how many it may have.
+        """Return how many bytes ``process`` may have, which wants ``size`` in all.
 
         The first time it says what it has, which is so whatever the limit is. Less is always granted.
         """
@@ -35,9 +35,9 @@ class Pool:
         return self._sizes[process]
 
     def leave(self, process: Hashable) -> None:
-        """It ended, or its connection did: what it had is free."""
+        """Free what a process had, as it or its connection ended."""
         self.used -= self._sizes.pop(process, 0)
 
     def __contains__(self, process: Hashable) -> bool:
-        """Whether it has said what it needs."""
+        """Tell whether it has said what it needs."""
         return process in self._sizes

@@ -1,17 +1,17 @@
-"""What becomes of programs that do not keep to their turns on one GPU: stopped, continued, the share taken away. Pure.
+"""Penalties for programs that break the order of turns on one GPU: stop, continue, take the share away. Pure.
 
 Two offences: to keep the GPU after being asked for it (:class:`Late`), and to use it in turns of others
 (:class:`Looked`), as a program does that avoids the gate. Either has its processes stopped until their share's next
-turn. Who never asks is seen at once, and kept to the turns of its share for a while: stopped at the end of each,
-continued in the next. Of one that asks, and launches on another way as well, only the sum tells, over so long that it
-cannot be an error of the driver's few samples (a sequential test, Page 1954). A stop for an offence counts as a strike,
-strikes are forgotten with time, and too many of them cost the share.
+turn. A process that never asks is detected at once, and kept to the turns of its share for a while: stopped at the end
+of each, continued in the next. Of one that asks, and launches on another way as well, only the sum tells, over so long
+that it cannot be an error of the driver's few samples (a sequential test, Page 1954). A stop for an offence counts as a
+strike, strikes are forgotten with time, and too many of them cost the share.
 
-For whoever carries out the orders:
+For the code that carries out the orders:
 
 - Keep the state before doing what is ordered, so that what is stopped is known after a restart (:class:`Began`).
 - A stopped process can neither ask nor give back: do both for it, the latter when its queued work has ended.
-- A process is one by its pid *and* its start. To continue one that has ended is nothing.
+- A process is identified by its pid *and* its start. To continue one that has ended has no effect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ which five samples a second are wrong by a fifth of a GPU, is accused once in ye
 PROOF = 3_000_000
 """Microseconds beyond that which prove it. A program that has twice its half of a GPU is seen after nine seconds."""
 RESTS = 10
-"""Looks in a row at which nothing is seen of who is kept to its turns: it is let be."""
+"""Looks in a row that see nothing of processes kept to their turns, after which they are let be."""
 
 
 # --- what happens -----------------------------------------------------------------------------------------------------
@@ -38,12 +38,12 @@ RESTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The node plugin is here again; nothing of what was stopped stays so."""
+    """The start of the node plugin; nothing of what was stopped stays so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """``share`` was asked for the GPU at ``since`` and has it still."""
+    """A share that was asked for the GPU at ``since`` and still has it."""
 
     share: str
     since: int
@@ -51,25 +51,25 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class GaveBack:
-    """``share`` has no turn any more."""
+    """The end of a share's turn."""
 
     share: str
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn of ``share`` begins."""
+    """The beginning of a share's turn."""
 
     share: str
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """A turn of ``share`` is over that was asked for in the name of who was stopped."""
+    """The end of a share's turn that was asked for in the name of its stopped processes."""
 
     share: str
     there: Processes
-    """Which processes of :attr:`Record.avoiders` have not ended."""
+    """Processes of :attr:`Record.avoiders` that have not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +77,22 @@ class Looked:
     """GPU time in turns of others, by share, in the last ``passed`` microseconds."""
 
     foreign: Mapping[str, Mapping[Process, int]]
-    """Of processes that never ask."""
+    """Use by processes that never ask."""
     passed: int
     beyond: Mapping[str, int] = field(default_factory=dict)
-    """Of those that ask: what they used beyond the turns of their share, below zero if that was less."""
+    """Use by processes that ask, beyond the turns of their share; below zero if they used less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """``share`` is not there any more, for whatever reason."""
+    """The removal of a share, for whatever reason."""
 
     share: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Nothing but time."""
+    """The passing of time alone."""
 
 
 Event = Began | Late | GaveBack | Turn | TurnEnded | Looked | Removed | Tick
@@ -103,7 +103,7 @@ Event = Began | Late | GaveBack | Turn | TurnEnded | Looked | Removed | Tick
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop these, and tell the share's user why."""
+    """An order to stop these processes, and to tell the share's user why."""
 
     share: str
     processes: Processes
@@ -113,7 +113,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Let these run again."""
+    """An order to let these processes run again."""
 
     share: str
     processes: Processes
@@ -121,7 +121,7 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class TakeAway:
-    """Take the share away, and tell its user why."""
+    """An order to take the share away, and to tell its user why."""
 
     share: str
     reason: str
@@ -135,33 +135,33 @@ Order = Stop | Continue | TakeAway
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Of one share."""
+    """The record of one share."""
 
     strikes: float = 0.0
-    """As they counted at ``struck``."""
+    """Strikes, as they counted at ``struck``."""
     struck: int = 0
     late: int | None = None
-    """Since when it keeps the GPU."""
+    """Time since when it keeps the GPU."""
     looks: int = 0
-    """How often in a row it was seen in turns of others."""
+    """Number of looks in a row that saw it in turns of others."""
     beyond: int = 0
-    """What its members used beyond its turns and :data:`DOUBT`, since that was zero."""
+    """Use by its members beyond its turns and :data:`DOUBT`, since that was zero."""
     stopped: Processes = frozenset()
     since: int = 0
-    """When they were stopped."""
+    """Time when they were stopped."""
     avoiders: Processes = frozenset()
-    """Those of the processes seen that never ask."""
+    """Observed processes that never ask."""
     kept: int = 0
-    """Until when these run in its turns only; 0: they run as they like."""
+    """Time until when these run in its turns only; 0: they run as they like."""
     between: bool = False
-    """Whether who is stopped is so between two turns, not for an offence: then it is only the avoiders."""
+    """Whether the processes are stopped between two turns, not for an offence: then it is only the avoiders."""
     rests: int = 0
-    """How often in a row nothing was seen of them since they are kept so."""
+    """Number of looks in a row that saw nothing of them since they are kept so."""
     taken: str = ""
-    """Why it was taken away."""
+    """Reason why it was taken away; empty: it was not."""
 
     def counts(self, now: int, penalties: Penalties) -> float:
-        """What its strikes are worth now."""
+        """Return the present weight of its strikes."""
         return self.strikes * float(0.5 ** (max(0, now - self.struck) / penalties.forget))
 
 
@@ -178,14 +178,14 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is remembered from now on, and what is to be done, in this order."""
+    """The state to remember from now on, and the orders to carry out, in this sequence."""
 
     state: State
     orders: tuple[Order, ...]
 
 
 def decide(state: State, event: Event, now: int, present: Present, penalties: Penalties) -> Outcome:
-    """One event. ``now`` is a monotonic clock in microseconds."""
+    """Return the outcome of one event. ``now`` is a monotonic clock in microseconds."""
     records, orders = dict(state), list[Order]()
     match event:
         case Began():
@@ -218,7 +218,7 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
 
 
 def wake(state: State, penalties: Penalties) -> int | None:
-    """When a :class:`Tick` is due if nothing else happens; None: never."""
+    """Return when a :class:`Tick` is due if nothing else happens; None: never."""
     moments = [
         one.late + penalties.grace
         for one in state.values()
@@ -239,12 +239,12 @@ def _continued(share: str, one: Record, orders: list[Order]) -> Record:
 
 
 def _let_be(one: Record) -> Record:
-    """Nobody is kept to its turns any more, nor was anybody seen."""
+    """Return the record with no process kept to its turns any more, and none seen."""
     return replace(one, avoiders=frozenset(), kept=0, looks=0)
 
 
 def _between_turns(share: str, one: Record, there: Processes, now: int, orders: list[Order]) -> Record:
-    """Its avoiders have had their turn."""
+    """Stop its avoiders, which have had their turn."""
     if one.stopped or one.taken or not one.kept:
         return one
     avoiders = one.avoiders & there
@@ -255,7 +255,7 @@ def _between_turns(share: str, one: Record, there: Processes, now: int, orders: 
 
 
 def _looked(one: Record, foreign: Mapping[Process, int], beyond: int, passed: int, penalties: Penalties) -> Record:
-    """Work that was queued before a stop runs on: what is seen of it is no new offence."""
+    """Count what a look saw. Work that was queued before a stop runs on: it is no new offence."""
     if one.stopped and not one.between:
         return replace(one, looks=0, beyond=0)
     used = sum(foreign.values())
@@ -270,7 +270,7 @@ def _looked(one: Record, foreign: Mapping[Process, int], beyond: int, passed: in
 
 
 def _judged(share: str, one: Record, now: int, present: Present, penalties: Penalties, orders: list[Order]) -> Record:
-    """What follows for one share."""
+    """Judge one share: add the orders that follow, and return its record."""
     if one.taken:
         return one
     if one.stopped and now >= one.since + penalties.longest:
@@ -298,7 +298,7 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
 
 
 def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, orders: list[Order]) -> Record:
-    """Processes that came after the others were stopped are stopped too; what must not be stopped runs again."""
+    """Stop the processes that came after the others were stopped, and continue those that must not be stopped."""
     wanted, reason = stoppable, "Stopped until its next turn, as the others of this share."
     if one.between:
         wanted, reason = one.avoiders - never, ""
@@ -310,7 +310,7 @@ def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, 
 
 
 def _forgotten(one: Record, now: int, penalties: Penalties) -> bool:
-    """Whether nothing is left to remember."""
+    """Tell whether nothing is left to remember."""
     idle = one.late is None and not (one.looks or one.beyond or one.stopped or one.kept or one.taken)
     return idle and one.counts(now, penalties) < 0.05
 
@@ -319,7 +319,7 @@ def _forgotten(one: Record, now: int, penalties: Penalties) -> bool:
 
 
 def to_plain(state: State) -> dict[str, Any]:
-    """For a file. How late somebody is now, and was seen, is not kept: it is seen again."""
+    """Return a state for a file. Present lateness and uses are left out: they are observed again."""
     return {
         share: {
             "strikes": one.strikes,
@@ -332,7 +332,7 @@ def to_plain(state: State) -> dict[str, Any]:
 
 
 def from_plain(plain: Any) -> State:
-    """What :func:`to_plain` gave. Raises :class:`ValueError` for anything else."""
+    """Return the state from what :func:`to_plain` gave. Raises :class:`ValueError` for anything else."""
     try:
         found = {}
         for share, one in plain.items():

@@ -21,20 +21,20 @@ class Penalties:
     """The settings of one GPU. Microseconds; raises :class:`ValueError` in words for the administrator."""
 
     grace: int = 500_000
-    """From being asked for the GPU to being stopped. Longer than that of the arbiter, after which it speaks of it: a
-    kernel cannot be interrupted, and whoever is late by one long kernel pays with its own time, and is no offender."""
+    """Time from being asked for the GPU to being stopped. Longer than the arbiter's, after which it reports it: a
+    kernel cannot be interrupted, and a share late by one long kernel pays with its own time, and is no offender."""
     tolerance: int = 50
-    """GPU time of who never asks that may be an error of measurement, in thousandths of the time looked at."""
+    """GPU time of processes that never ask that may be a measurement error, in thousandths of the time looked at."""
     looks: int = 3
-    """How often in a row more than that must be seen."""
+    """Number of looks in a row that must show more than that."""
     longest: int = 10_000_000
-    """A stop ends after that even if its share has had no turn."""
+    """Time after which a stop ends even if its share has had no turn."""
     strikes: int = 5
-    """So many cost the share."""
+    """Number of strikes that cost the share."""
     forget: int = 600_000_000
-    """A strike counts half after that."""
+    """Time after which a strike counts half."""
     kept: int = 60_000_000
-    """For so long after a strike who never asks runs in turns of its share only. 0: nobody is kept so."""
+    """Time after a strike in which processes that never ask run in turns of their share only. 0: no such time."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -1,7 +1,8 @@
-"""Where the files and the socket of a share are: in ``shares`` below a directory that one pod sees, or the node alone.
+"""Places of a share's files and socket: ``shares`` below a directory that one pod sees, or the node alone.
 
-Directories are opened once and everything in them is done through the descriptor: no link is followed, so that nobody
-who can write there (no pod should) makes us write elsewhere, and a path may be longer than an address of a socket.
+Directories are opened once and everything in them is done through the descriptor: no link is followed, so that no
+process that can write there (no pod should) makes us write elsewhere, and a path may be longer than an address of a
+socket.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def is_name(text: str) -> bool:
-    """Whether it can be part of a path."""
+    """Tell whether it can be part of a path."""
     return _NAME.fullmatch(text) is not None
 
 
 def checked(name: str) -> str:
-    """``name``, if it can be part of a path; else :class:`ValueError`."""
+    """Return ``name``, if it can be part of a path; else raise :class:`ValueError`."""
     if not is_name(name):
         raise ValueError(f"{name[:80]!r} is no uuid: letters, digits, '_' and '-', at most 64.")
     return name
@@ -34,7 +35,7 @@ def checked(name: str) -> str:
 
 @contextlib.contextmanager
 def opened(directory: Path, *inner: str) -> Iterator[int]:
-    """Descriptor of the folder ``shares/…`` in ``directory``, made where it is missing. Raises :class:`OSError`."""
+    """Yield a descriptor of the folder ``shares/…`` in ``directory``, made if missing. Raises :class:`OSError`."""
     directory.mkdir(parents=True, exist_ok=True)
     folder = os.open(directory, _DIRECTORY)
     try:
@@ -52,7 +53,7 @@ def opened(directory: Path, *inner: str) -> Iterator[int]:
 
 
 def replace(folder: int, name: str, text: bytes) -> None:
-    """Write a file anew and move it over the old one: who reads it finds either."""
+    """Write a file anew and move it over the old one: a reader finds either."""
     draft = f".{name}.new"
     discard(folder, draft)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -67,7 +68,7 @@ def replace(folder: int, name: str, text: bytes) -> None:
 
 
 def read(folder: int, name: str, most: int) -> bytes:
-    """Up to ``most`` + 1 bytes of a regular file; raises :class:`OSError`."""
+    """Return up to ``most`` + 1 bytes of a regular file; raises :class:`OSError`."""
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -84,12 +85,12 @@ def discard(folder: int, name: str) -> None:
 
 
 def socket_name(gpu: str) -> str:
-    """Of the socket by which programs use their share of that GPU."""
+    """Return the name of the socket by which programs use their share of that GPU."""
     return f"{checked(gpu)}.sock"
 
 
 def listen(directory: Path, gpu: str) -> socket.socket:
-    """That socket, which every user of the pod may use; what an earlier share left is gone. Raises :class:`OSError`."""
+    """Listen on that socket, open to every user of the pod; removes an earlier share's. Raises :class:`OSError`."""
     name = socket_name(gpu)
     with opened(directory) as folder:
         for old in (name, file_name(gpu)):
@@ -97,7 +98,7 @@ def listen(directory: Path, gpu: str) -> socket.socket:
         found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             found.bind(f"/proc/self/fd/{folder}/{name}")
-            os.chmod(name, 0o666, dir_fd=folder)  # noqa: S103 - who may use it is checked for each connection
+            os.chmod(name, 0o666, dir_fd=folder)  # noqa: S103 - each connection is checked
             found.listen(BACKLOG)
         except BaseException:
             found.close()
@@ -115,5 +116,5 @@ def forget(directory: Path, gpu: str) -> None:
 
 
 def file_name(name: str) -> str:
-    """Of the file of a share."""
+    """Return the name of a share's file."""
     return f"{checked(name)}.json"

@@ -1,4 +1,4 @@
-"""Which process is meant: what a Jupyter server needs of this package before the first share exists. Pure."""
+"""Identity of a process: all that a Jupyter server needs of this package before the first share exists. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Process(NamedTuple):
 
     pid: int
     started: int
-    """When, as the kernel counts it."""
+    """Start time, as the kernel counts it."""
 
 
 Processes = frozenset[Process]

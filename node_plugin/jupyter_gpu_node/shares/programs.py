@@ -1,4 +1,4 @@
-"""Which processes of one pod are one program: a notebook's or a terminal's, with all that they started. Pure.
+"""Programs of one pod, by their processes: a notebook's or a terminal's, with all that they started. Pure.
 
 Training with one process for each GPU (``torchrun``, ``mpirun``) has a parent that started them. A kernel and a
 terminal are children of the Jupyter server, and what is below one of these belongs together. Sessions and process
@@ -16,7 +16,7 @@ Process = tuple[int, int]
 
 
 def program(line: Sequence[Process], servers: Collection[Process]) -> Process | None:
-    """Of the first of ``line``, which is followed by its parent, the parent of that, and so on: who stands for all.
+    """Return the process that stands for the first of ``line``, which is followed by its parent, grandparent and so on.
 
     That is the last one below a server, or a server itself; None: it is below none.
     """
@@ -26,7 +26,7 @@ def program(line: Sequence[Process], servers: Collection[Process]) -> Process | 
 
 
 def is_on_several(members: Iterable[tuple[Process | None, Collection[str]]]) -> bool:
-    """Whether any program is on several GPUs: ``members`` are the processes of a pod, by program, and their GPUs."""
+    """Tell whether any program is on several GPUs: ``members`` are a pod's processes, by program, and their GPUs."""
     found: dict[Process | None, set[str]] = {}
     for one, gpus in members:
         found.setdefault(one, set()).update(gpus)

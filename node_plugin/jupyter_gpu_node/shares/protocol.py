@@ -4,8 +4,8 @@
 not use is 0 and must be. ``gate/protocol.h`` is the twin of this file.
 
 Messages of the two ends cross. So that a grant that extends is never taken for a new lease, nor an old answer for a new
-one, each lease that one connection is given has a number, counted from 1: whoever has given number n back ignores what
-else comes of n.
+one, each lease that one connection is given has a number, counted from 1: an end that has given number n back ignores
+whatever else comes of n.
 """
 
 from __future__ import annotations
@@ -30,67 +30,67 @@ M = TypeVar("M")
 
 
 class Malformed(ValueError):
-    """What came is no message; says why. Nothing more is read from that connection."""
+    """An error for bytes that are no message; says why. Nothing more is read from that connection."""
 
 
 class Ask(NamedTuple):
-    """The process has work."""
+    """The message that the process has work."""
 
     want: int = 0
     """Microseconds that it will take as measured; 0: not known."""
     keeps: bool = False
-    """Whether it has the GPU still: by the server before this one, or it was asked for it and its work takes longer."""
+    """Whether it still has the GPU: from the previous server, or asked back while its work takes longer."""
 
 
 class Done(NamedTuple):
-    """Everything let through has ended. Gives the lease back, or says the demand alone."""
+    """The message that everything let through has ended. It gives the lease back, or says the demand alone."""
 
     want: int | None = None
     """Microseconds still wanted, 0 for not known; None: no demand."""
     measured: int = 0
     """Microseconds of GPU work in this lease."""
     number: int = 0
-    """Of the lease that is given back; 0: none in hand."""
+    """Number of the lease that is given back; 0: none in hand."""
 
 
 class Need(NamedTuple):
-    """What the process has in all; the first one of a connection says what it has already."""
+    """The memory that the process needs in all; the first one of a connection says what it has already."""
 
     size: int
     """Bytes, now and wanted."""
     steps: bool = False
-    """Whether this gate knows a lease for one launch (:class:`Grant`): older ones take it for no message."""
+    """Whether this gate knows a lease for one launch (:class:`Grant`): older ones reject it as no message."""
     ahead: bool = False
-    """Whether it knows one in which it may be far ahead of the GPU."""
+    """Whether it knows a lease in which it may be far ahead of the GPU."""
 
 
 class Grant(NamedTuple):
-    """May launch; the same number again extends."""
+    """Permission to launch; the same number again extends."""
 
     time: int
     """Microseconds from the receipt; :data:`FOREVER` for a whole GPU."""
     number: int
     once: bool = False
-    """For one launch: the gate lets no more through in this lease."""
+    """Whether it is for one launch: the gate lets no more through in this lease."""
     ahead: bool = False
-    """Nobody else is there who would wait for what is queued: as much as the gate likes. Not with ``once``."""
+    """Whether no other share would wait for what is queued: then as much as the gate likes. Not with ``once``."""
 
 
 class Revoke(NamedTuple):
-    """Drain, then send :class:`Done`."""
+    """The request to drain, then send :class:`Done`."""
 
     number: int
 
 
 class Memory(NamedTuple):
-    """Answer to :class:`Need`; comes also when the limit changes."""
+    """The answer to :class:`Need`; comes also when the limit changes."""
 
     size: int
     """Bytes that this process may have in all."""
     limit: int
-    """Of the share; :data:`NO_LIMIT`."""
+    """Limit of the share in bytes; :data:`NO_LIMIT`: none."""
     used: int
-    """By all processes of the share."""
+    """Bytes used by all processes of the share."""
 
 
 FromClient = Ask | Done | Need
@@ -98,7 +98,7 @@ FromServer = Grant | Revoke | Memory
 
 
 def encode(message: FromClient | FromServer) -> bytes:
-    """32 bytes; :class:`struct.error` for a number that does not fit."""
+    """Encode a message as 32 bytes; :class:`struct.error` for a number that does not fit."""
     match message:
         case Grant(time, number, once, ahead):
             return _FORM.pack(VERSION, GRANT, 0, 0, time, number, 1 if once else 2 * ahead)
@@ -153,7 +153,7 @@ _FROM_SERVER: Mapping[int, Callable[[int, int, int], FromServer]] = {GRANT: _gra
 
 
 class Stream(Generic[M]):
-    """Cuts what comes from one end into messages."""
+    """A parser that cuts the bytes from one end into messages."""
 
     def __init__(self, readers: Mapping[int, Callable[[int, int, int], M]]) -> None:
         self._readers = readers
@@ -161,7 +161,7 @@ class Stream(Generic[M]):
         """The part of a message that has not come wholly."""
 
     def feed(self, data: bytes) -> list[M]:
-        """All that is complete now; raises :class:`Malformed`."""
+        """Return all messages that are complete now; raises :class:`Malformed`."""
         if self.rest:
             data = self.rest + data
         extra = len(data) % SIZE
@@ -179,10 +179,10 @@ class Stream(Generic[M]):
 
 
 def from_client() -> Stream[FromClient]:
-    """What one client sends."""
+    """Return a stream of the messages of one client."""
     return Stream(_FROM_CLIENT)
 
 
 def from_server() -> Stream[FromServer]:
-    """What the server sends to one client."""
+    """Return a stream of the server's messages to one client."""
     return Stream(_FROM_SERVER)

@@ -33,7 +33,7 @@ from .server import ArbiterServer, microseconds
 
 
 def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[Process]) -> None:
-    """In the name of those of ``processes`` that have the GPU: all the time that they had it counts as use."""
+    """Give back for those of ``processes`` that have the GPU: all the time that they had it counts as use."""
     station = server.station(gpu)
     for client, line in list(station.processes.items()) if station else ():
         who = Process(line.peer.pid, line.peer.start)
@@ -42,8 +42,10 @@ def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[P
 
 
 class Proxy:
-    """For one share; it asks ``after`` so many seconds. ``turn`` is called when it gets the GPU, ``over`` when it has
-    had it, but not after a :meth:`close` or :meth:`release`. Raises :class:`LookupError` if there is no such share.
+    """A stand-in that asks for one turn of a share whose processes are stopped.
+
+    It asks after ``after`` seconds. ``turn`` is called when it gets the GPU, ``over`` when it has had it, but not after
+    a :meth:`close` or :meth:`release`. Raises :class:`LookupError` if there is no such share.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class Proxy:
         self._over = self._loop.call_later(after, self._send, Ask(0))
 
     def release(self) -> None:
-        """It is not needed any more: the turn that it has is the last."""
+        """End the proxy, which is not needed any more, after the turn that it has."""
         if not self._holds:
             self.close()
 
@@ -125,14 +127,14 @@ class Proxy:
                 pass
 
     def _done(self) -> None:
-        """One turn is what it was there for."""
+        """Give its one turn back, and end."""
         if self._holds and not self.ended:
             self._holds = False
             self._send(Done(None, max(0, microseconds() - self._since), self._number))
             self._end()
 
     def _end(self) -> None:
-        """By the server's word, or as there is none any more."""
+        """End by the server's word, or as there is no server any more."""
         if not self.ended:
             self.close()
             self._ends()

@@ -1,6 +1,6 @@
 """The arbiter's server of one node: a :class:`~.station.Station` for each GPU, a socket and two files for each share.
 
-Who runs when is decided by what is pure: :mod:`~.arbiter`, :mod:`~.desk`, :mod:`~.books`. Here shares come and go.
+Turns are decided by pure modules: :mod:`~.arbiter`, :mod:`~.desk`, :mod:`~.books`. Here shares come and go.
 """
 
 from __future__ import annotations
@@ -56,21 +56,22 @@ class Member:
 
 
 def microseconds() -> int:
-    """The clock by which GPUs are shared: it never goes back, whatever is done to the time of day."""
+    """Return the time by which GPUs are shared: it never goes back, whatever is done to the time of day."""
     return time.monotonic_ns() // 1000
 
 
 def milliseconds() -> int:
-    """The time of day."""
+    """Return the time of day."""
     return time.time_ns() // 1_000_000
 
 
 class ArbiterServer:
-    """Everything of one node. ``check`` says who may use a socket; ``overdue`` is told who does not give a GPU back.
+    """The arbiter's server of one node.
 
+    ``check`` says which processes may use a socket; ``overdue`` is called when a share does not give a GPU back.
     ``timing`` and ``elastic`` are asked once for each GPU; without ``elastic``, shares keep what they were given.
-    ``servers``: the Jupyter servers, whose children are programs of their own. ``arbiter``: who decides; another one is
-    for comparisons.
+    ``servers``: the Jupyter servers, whose children are programs of their own. ``arbiter``: makes the arbiters;
+    another one is for comparisons.
     """
 
     def __init__(
@@ -103,12 +104,12 @@ class ArbiterServer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shares")
         self._loop = asyncio.get_running_loop()
         self._left: dict[Place, Savings] | None = None
-        """What an earlier server kept of shares that have not come yet; None: not looked for yet."""
+        """Savings that an earlier server kept of shares that have not come yet; None: not read yet."""
 
     # --- what the node asks -------------------------------------------------------------------------------------------
 
     async def set(self, wanted: Mapping[str, Mapping[str, Placed]]) -> None:
-        """By GPU and pod, the shares from now on. Again with the same: nothing.
+        """Set the shares from now on, by GPU and pod. Again with the same: nothing.
 
         Raises :class:`ValueError` if a GPU would be given away more than once or a name cannot be one, with nothing
         changed, and :class:`OSError` if a socket cannot be made: all else is so then, and the next call tries again.
@@ -136,28 +137,28 @@ class ArbiterServer:
                 raise problem
 
     def usage(self, gpu: str, pod: str) -> Usage:
-        """Of one share; :class:`KeyError` if there is none."""
+        """Return the figures of one share; :class:`KeyError` if there is none."""
         return self._stations[gpu].usage(pod)
 
     def share(self, gpu: str, pod: str) -> ShareUse:
-        """Of one share, what its user sees; :class:`KeyError` if there is none."""
+        """Return what one share's user sees of it; :class:`KeyError` if there is none."""
         return self._stations[gpu].share(pod)
 
     def holder(self, gpu: str) -> str | None:
-        """The pod whose share of that GPU has it now."""
+        """Return the pod whose share of that GPU has it now; None: no pod's."""
         share = self._stations[gpu].desk.holder if gpu in self._stations else None
         return share.name if share else None
 
     def station(self, gpu: str) -> Station | None:
-        """Where the turns of that GPU are handed out, if it was ever shared here."""
+        """Return the station that hands out that GPU's turns, if it was ever shared here."""
         return self._stations.get(gpu)
 
     def door(self, gpu: str, pod: str) -> Door:
-        """Of one share; :class:`KeyError` if there is none."""
+        """Return the door of one share; :class:`KeyError` if there is none."""
         return self._doors[gpu, pod]
 
     def members(self) -> tuple[Member, ...]:
-        """All processes that are connected. Whoever uses a shared GPU and is not among them avoids the gate."""
+        """Return all connected processes. One that uses a shared GPU and is not among them avoids the gate."""
         return tuple(
             Member(gpu, client.share.name, line.peer)
             for gpu, station in self._stations.items()
@@ -186,7 +187,7 @@ class ArbiterServer:
         return self._stations[gpu]
 
     def _shut(self, before: Mapping[Place, Placed]) -> list[asyncio.Future[None]]:
-        """Shares that are gone, or for another directory than before, are not to be had any more; nor their files."""
+        """Shut the doors of shares that are gone, or moved to another directory, and remove their files."""
         gone = []
         new = {(gpu, placed.directory) for (gpu, _), placed in self._shares.items()}
         for place, placed in before.items():
@@ -241,7 +242,7 @@ class ArbiterServer:
         return Entry(station.gpu, pod, self._shares[station.gpu, pod].directory, file, deposits, now)
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-        """In the order of the calls."""
+        """Run work in the thread, in the order of the calls."""
         return self._loop.run_in_executor(self._thread, functools.partial(work, *args, **kwargs))
 
 

@@ -2,7 +2,7 @@
 
 There are two copies. The node's own has the deposits of the bank, and is where the next server begins; the pod's is
 for showing: a :class:`~jupyter_gpu.model.share.ShareUse` with the moment of writing. Times are microseconds before or
-after that moment, which alone is told by the wall clock: a monotonic clock means nothing to the next boot, nor to
+after that moment, which alone is by the wall clock: a monotonic clock means nothing to the next boot, nor to
 another machine.
 """
 
@@ -29,12 +29,12 @@ KEEP = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ShareFile:
-    """Its contents."""
+    """The contents of a share's file."""
 
     share: ShareUse
     """``expires`` counts from the moment of writing."""
     use: float = 0.0
-    """Of what it earns, the part that it used lately; above 1 with its bank or idle time."""
+    """Part of its earnings that it used lately; above 1 with its bank or idle time."""
     written: int = 0
     """Milliseconds since 1970."""
     deposits: tuple[tuple[int, int], ...] | None = None
@@ -48,16 +48,16 @@ class ShareFile:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What the next server takes from the own copy."""
+    """The part of the own copy that the next server takes over."""
 
     written: int
     deposits: tuple[tuple[int, int], ...]
     left: Left | None = None
-    """What it earned; None: not told."""
+    """Its earnings; None: not recorded."""
 
 
 def is_due(file: ShareFile, now: int, kept: ShareFile | None, at: int) -> bool:
-    """Whether the own copy should be written again: ``kept`` is what it says since ``at``; both files are steady.
+    """Tell whether the own copy is to be rewritten: ``kept`` is its content since ``at``; both files are steady.
 
     At once if savings were spent: the server after this one must not give them a second time. Later if anything is
     new, or there are savings: those of an older copy may have expired by the time of the next server.
@@ -68,7 +68,7 @@ def is_due(file: ShareFile, now: int, kept: ShareFile | None, at: int) -> bool:
 
 
 def saved(deposits: Iterable[Deposit], now: int) -> tuple[tuple[int, int], ...]:
-    """Amounts and ages at ``now``, at most :data:`MAX_DEPOSITS`: of neighbours that are merged the age is the older."""
+    """Return amounts and ages at ``now``, at most :data:`MAX_DEPOSITS`: merged neighbours have the older one's age."""
     found = [(one.amount, max(0, now - one.at)) for one in deposits]
     while len(found) > MAX_DEPOSITS:
         pairs = zip(found[::2], found[1::2], strict=False)
@@ -77,7 +77,7 @@ def saved(deposits: Iterable[Deposit], now: int) -> tuple[tuple[int, int], ...]:
 
 
 def restored(savings: Savings, now: int, wall: int) -> tuple[Deposit, ...]:
-    """The deposits as they are at ``now``, which is ``wall`` milliseconds since 1970.
+    """Return the deposits as they are at ``now``, which is ``wall`` milliseconds since 1970.
 
     A wall clock that went back does not tell how old they are: then nothing is left, for nothing may become younger.
     """
@@ -88,7 +88,7 @@ def restored(savings: Savings, now: int, wall: int) -> tuple[Deposit, ...]:
 
 
 def encode(file: ShareFile, *, public: bool) -> bytes:
-    """Text of the file; ``public``: without the deposits."""
+    """Return the text of the file; ``public``: without the deposits."""
     body: dict[str, Any] = {**file.share.to_json(), "use": round(file.use, 3), "written": file.written}
     if not public and file.deposits is not None:
         body["deposits"] = file.deposits
@@ -96,7 +96,7 @@ def encode(file: ShareFile, *, public: bool) -> bytes:
 
 
 def decode(text: bytes) -> ShareFile:
-    """From the text of either copy; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    """Parse the text of either copy; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
     body = strict.an_object(strict.loads(text, MAX_BYTES), "The file of a share")
     return ShareFile(
         share=ShareUse.from_json(body),
@@ -107,7 +107,7 @@ def decode(text: bytes) -> ShareFile:
 
 
 def decode_savings(text: bytes) -> Savings:
-    """From the text of an own copy; raises :class:`~jupyter_gpu.model.strict.FieldError`.
+    """Parse the text of an own copy; raises :class:`~jupyter_gpu.model.strict.FieldError`.
 
     Servers of other versions tell users more or less, or name it otherwise: no bank may be lost by that.
     """

@@ -1,4 +1,4 @@
-"""Stops processes, lets them run again, and ends them. It blocks: for a thread.
+"""Signals that stop processes, let them run again, and end them. It blocks: for a thread.
 
 A pid that was given to another process is never signalled (:func:`jupyter_gpu_node.proc.meant`).
 """
@@ -16,30 +16,30 @@ _log = logging.getLogger(__name__)
 
 
 def stop(processes: Iterable[Process]) -> frozenset[Process]:
-    """Those of them that got the signal."""
+    """Stop processes; return those that got the signal."""
     return frozenset(process for process in sorted(processes) if _send(process, signal.SIGSTOP))
 
 
 def resume(processes: Iterable[Process]) -> None:
-    """Let them run again; whoever has ended, or runs, is left alone."""
+    """Let them run again; a process that has ended, or runs, is left alone."""
     for process in sorted(processes):
         _send(process, signal.SIGCONT)
 
 
 def end(processes: Iterable[Process]) -> None:
-    """For ever: stopped ones, too."""
+    """End them for ever: stopped ones, too."""
     for process in sorted(processes):
         _send(process, signal.SIGKILL)
 
 
 def identified(pid: int) -> Process | None:
-    """The process that has this pid now."""
+    """Return the process that has this pid now; None if there is none."""
     start = proc.process_start_time(pid)
     return None if start is None else Process(pid, start)
 
 
 def there(processes: Iterable[Process]) -> frozenset[Process]:
-    """Those of them that have not ended."""
+    """Return those of them that have not ended."""
     return frozenset(process for process in processes if identified(process.pid) == process)
 
 

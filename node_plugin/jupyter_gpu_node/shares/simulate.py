@@ -20,7 +20,7 @@ from .timing import Timing
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``jobs`` are (moment, GPU time), by moment; microseconds."""
+    """A simulated program. ``jobs`` are (moment, GPU time), by moment; microseconds."""
 
     milli: int
     jobs: Sequence[tuple[int, int]]
@@ -28,21 +28,21 @@ class Program:
     depth: int = 2
     """Kernels in flight: what is in flight cannot be taken back."""
     silent: bool = False
-    """It does not say for how long it will need the GPU."""
+    """Whether it does not say for how long it will need the GPU."""
     again: int | None = None
     """Whenever it has nothing left to do, its last job comes again so much later: training that waits for results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What became of one program."""
+    """The result of one program."""
 
     turns: tuple[tuple[int, int], ...]
-    """When it had the GPU."""
+    """Start and end of each time it had the GPU."""
     waits: tuple[int, ...]
-    """Of each job that began: from its moment until its first kernel runs."""
+    """Wait of each job that began: from its moment until its first kernel runs."""
     times: tuple[int, ...]
-    """Of each job that ended: from its moment until its last kernel ended."""
+    """Duration of each job that ended: from its moment until its last kernel ended."""
     work: int
     """GPU time in kernels."""
     account: Account
@@ -56,9 +56,9 @@ class _State:
     begun: bool = False
     """Whether the first of them has run."""
     start: int = 0
-    """When it could run its next kernel."""
+    """Time when it could run its next kernel."""
     plan: int = 0
-    """Only the last plan of when it gives back holds."""
+    """Number of the last plan of when it gives back; only that one holds."""
     turns: list[tuple[int, int]] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
@@ -72,7 +72,7 @@ class _State:
 
 
 class Simulation:
-    """``handover``: from an order of the arbiter until the program acts on it."""
+    """The simulation of programs on one GPU. ``handover``: time from an arbiter's order until a program acts on it."""
 
     def __init__(
         self,
@@ -90,14 +90,14 @@ class Simulation:
         self._holder: str | None = None
         self._until = 0
         self._current = self._ended = 0
-        """Numbers of the turn now and of the last one that was given back: what is told of that is late."""
+        """Numbers of the present turn and of the last one that was given back: an order about that one is late."""
         self._wake: int | None = None
         self.arbiter.put({name: program.milli for name, program in programs.items()}, 0)
         for name, program in programs.items():
             self._arrive(name, iter(program.jobs))
 
     def run(self, end: int) -> Mapping[str, Use]:
-        """Everything up to ``end``."""
+        """Run everything up to ``end``; return what became of each program."""
         while self._events and self._events[0][0] <= end:
             now, _, act = heapq.heappop(self._events)
             act(now)
@@ -179,7 +179,7 @@ class Simulation:
             self._give_back_at(order.share, max(now, one.start + min(one.backlog, in_flight)))
 
     def _last(self, one: _State) -> int:
-        """When what fits into the turn has run out: whole kernels, one at least."""
+        """Return when what fits into the turn has run out: whole kernels, one at least."""
         kernel = one.program.kernel
         fits = max(1, (self._until - one.start) // kernel) * kernel
         return one.start + min(one.backlog, fits)
@@ -224,12 +224,12 @@ class Simulation:
 
 
 def hog(milli: int, seconds: float, kernel: int = 1_000, depth: int = 2) -> Program:
-    """It always has work."""
+    """Return a program that always has work."""
     return Program(milli, ((0, round(seconds * 2_000_000)),), kernel, depth, silent=True)
 
 
 def bursty(
     milli: int, moments: Iterable[int], work: int, kernel: int = 1_000, depth: int = 2, *, silent: bool = True
 ) -> Program:
-    """It wants ``work`` at each of these moments."""
+    """Return a program that wants ``work`` at each of these moments."""
     return Program(milli, tuple((moment, work) for moment in moments), kernel, depth, silent)

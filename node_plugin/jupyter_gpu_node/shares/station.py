@@ -27,8 +27,8 @@ from .together import Together
 FASTEST = 0.1
 """Seconds between two looks at the books, if a period is shorter."""
 SETTLE = (200_000, 1_000_000)
-"""Microseconds for which a GPU rests at first, least and most: who had it by the server before this one is draining, or
-has the whole of it and goes on, at most for half of the least without having connected (``gate/lease.c``: ALONE)."""
+"""Microseconds for which a GPU rests at first, least and most: a share that had it by the previous server is draining,
+or has the whole of it and goes on, at most for half of the least without having connected (``gate/lease.c``: ALONE)."""
 
 
 HEARD = 0.02
@@ -47,9 +47,10 @@ class Overdue:
 
 
 class Station:
-    """``write``: called with the pods that are to see a new file, and with those whose own copy is to be written.
+    """The turns of one GPU, with its clients, books and files.
 
-    ``overdue``: who does not give the GPU back.
+    ``write``: called with the pods that are to see a new file, and with those whose own copy is to be written.
+    ``overdue``: called when a share does not give the GPU back.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Station:
         self.desk = Desk(arbiter(timing, now), now)
         self._books = Books(rules, now)
         self._opens: asyncio.TimerHandle | None = None
-        """When it may be given to anybody."""
+        """Timer for the moment when the GPU may be given out."""
         self._rested = False
         self._clock = clock
         self._write = write
@@ -79,36 +80,36 @@ class Station:
         self._clients: dict[Line, Client] = {}
         self._written: dict[str, ShareFile] = {}
         self._kept: dict[str, tuple[ShareFile, int]] = {}
-        """Of the own copies, and when they were written."""
+        """The own copies, and when they were written."""
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._ring)
         self._rings: int | None = None
-        """When the alarm is set for."""
+        """Time that the alarm is set for."""
         self._looker: asyncio.TimerHandle | None = None
         self._rests = False
 
     @property
     def processes(self) -> Mapping[Client, Line]:
-        """Who is connected."""
+        """The connected processes."""
         return self._lines
 
     def usage(self, pod: str) -> Usage:
-        """Of one share; :class:`KeyError` if there is none."""
+        """Return the figures of one share; :class:`KeyError` if there is none."""
         return self._books.usage(self.desk, pod, self._clock())
 
     def share(self, pod: str) -> ShareUse:
-        """Of one share, what its user sees; :class:`KeyError` if there is none."""
+        """Return what one share's user sees of it; :class:`KeyError` if there is none."""
         return self._books.share(self.desk, self.gpu, pod, self._clock())
 
     def file(self, pod: str, wall: int) -> tuple[ShareFile, tuple[Deposit, ...], int]:
-        """What its file should say, its deposits, and the time now by their clock."""
+        """Return the contents of the share's file, its deposits, and the present time by their clock."""
         now = self._clock()
         return self._books.file(self.desk, self.gpu, pod, now, wall), self.desk.deposits(pod), now
 
     def set(
         self, terms: Mapping[str, Terms], deposits: Mapping[str, Iterable[Deposit]], left: Mapping[str, Left]
     ) -> None:
-        """These are the shares from now on. ``left``: how new ones stood when an earlier server ended."""
+        """Set the shares from now on. ``left``: the state of new ones when an earlier server ended."""
         self._books.reset()
         now = self._clock()
         orders = self.desk.set(terms, now, deposits)
@@ -117,7 +118,7 @@ class Station:
         self._act(orders)
 
     def obey(self, rule: Rule) -> None:
-        """What programs that use other GPUs at the same time make of the order here."""
+        """Apply the rule that programs on several GPUs impose on the order here."""
         self._act(self.desk.obey(rule, self._clock()))
 
     def forget_written(self, pods: Iterable[str]) -> None:
@@ -127,7 +128,7 @@ class Station:
             self._kept.pop(pod, None)
 
     def stop(self) -> None:
-        """No more turns, no more connections."""
+        """End all turns and connections."""
         self._alarm.close()
         for timer in (self._looker, self._opens):
             if timer:
@@ -139,7 +140,7 @@ class Station:
     # --- what clients do ----------------------------------------------------------------------------------------------
 
     def listens(self) -> None:
-        """The socket of a share is there. It counts from the last of those with which the GPU is seen at first."""
+        """Note that a share's socket is there. The first rest counts from the last of the first sockets."""
         if not self._rested:
             least, most = SETTLE
             self.desk.rest(self._clock() + _LONG)
@@ -160,7 +161,7 @@ class Station:
         self._act(self.desk.tick(now))
 
     def came(self, line: Line) -> None:
-        """A process connected to the share of that door."""
+        """Add a process that connected to the share of that door."""
         client, out = self.desk.join(line.door.pod, self._clock())
         self._lines[client] = line
         self._clients[line] = client
@@ -168,7 +169,7 @@ class Station:
         self._act(out)
 
     def received(self, line: Line, messages: Sequence[FromClient]) -> None:
-        """What it sent. A message that cannot be ends the connection."""
+        """Handle the messages of a connection. An impossible message ends it."""
         client = self._clients.get(line)
         if client is None:
             return
@@ -185,7 +186,7 @@ class Station:
             line.door.lost(line, reason)
 
     def left(self, line: Line) -> None:
-        """The connection is closed: what it had is given back."""
+        """Give back what a closed connection had."""
         client = self._clients.pop(line, None)
         if client is not None:
             del self._lines[client]
@@ -193,7 +194,7 @@ class Station:
             self._act(self.desk.leave(client, self._clock()))
 
     def _act(self, outs: Iterable[Out]) -> None:
-        """Send it all. Whoever cannot be sent to leaves, and what follows from that is sent as well."""
+        """Send everything. A client that can't be sent to leaves, and what follows from that is sent as well."""
         queue = deque(outs)
         while queue:
             match queue.popleft():
@@ -237,7 +238,7 @@ class Station:
             self._arm()
 
     def _look_later(self, *, rests: bool) -> None:
-        """Look at the books after a period; at rest, when nobody shares the GPU now, only now and then."""
+        """Look at the books after a period; at rest, when no pod shares the GPU now, only now and then."""
         if self._looker is not None:
             self._looker.cancel()
         pause = max(FASTEST, self.timing.period / 1e6)
@@ -245,7 +246,7 @@ class Station:
         self._looker = self._loop.call_later(max(pause, self.timing.expiry / 4e6) if rests else pause, self._look)
 
     def _look(self) -> None:
-        """Once a period: adjust shares to their use, and have written what is new."""
+        """Adjust shares to their use, once a period, and have written what is new."""
         rested, self._rests, self._looker = self._rests, False, None
         now, holder = self._clock(), self.desk.holder
         effective = self._books.look(self.desk, now)

@@ -1,4 +1,4 @@
-"""Keeps in a file who is stopped (:mod:`.signals` stops them). It blocks: for a thread."""
+"""The file of the stopped processes (:mod:`.signals` stops them). It blocks: for a thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def load(path: Path) -> dict[str, State]:
-    """By GPU what was kept; nothing where there is no file, or none that can be used, which is put aside."""
+    """Return the kept states by GPU; nothing where there is no file, or none that can be used, which is put aside."""
     try:
         with path.open("rb") as file:
             body = strict.an_object(strict.loads(file.read(MAX_BYTES + 1), MAX_BYTES), "what was kept of offences")
@@ -32,7 +32,7 @@ def load(path: Path) -> dict[str, State]:
         with contextlib.suppress(OSError):
             path.replace(path.with_suffix(".broken"))
         return {}
-    if body.get("boot") != proc.boot():  # nobody of then is there any more, and others may have their pids and starts
+    if body.get("boot") != proc.boot():  # those processes are gone, and others may have their pids and starts
         return {gpu: _let_go(state) for gpu, state in found.items()}
     return found
 

@@ -26,30 +26,30 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is to be written of one share."""
+    """The contents to be written for one share."""
 
     gpu: str
     pod: str
     directory: Path
-    """That the pod sees."""
+    """The directory that the pod sees."""
     file: ShareFile
     deposits: tuple[Deposit, ...]
     now: int
-    """By the clock of the deposits."""
+    """Present time, by the clock of the deposits."""
     public: bool = True
-    """Whether what the pod sees is to be written."""
+    """Whether the copy that the pod sees is to be written."""
     own: bool = True
-    """Whether the own copy is."""
+    """Whether the own copy is to be written."""
 
 
 class Store:
-    """``state``: a directory of the node that no pod sees; the own copies are below ``shares`` there, by GPU."""
+    """The files of shares. ``state``: a directory that no pod sees, with the own copies below ``shares``, by GPU."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
 
     def load(self, gpu: str, pod: str) -> Savings | None:
-        """What the own copy says of the bank; None where there is none, or none that can be used."""
+        """Return the bank from the own copy; None where there is none, or none that can be used."""
         name = places.file_name(pod)
         try:
             with places.opened(self._state, places.checked(gpu)) as folder:
@@ -61,7 +61,7 @@ class Store:
             return None
 
     def write(self, entries: Iterable[Entry]) -> bool:
-        """The copies of each that are wanted; whether all could be written."""
+        """Write the wanted copies of each; return whether all could be written."""
         written = [self._write(entry) for entry in entries]
         return all(written)
 
@@ -81,10 +81,10 @@ class Store:
             _log.warning("What pod %s sees of its share of %s cannot be removed: %s", pod, gpu, error)
 
     def begin(self, known: Collection[Place]) -> dict[Place, Savings]:
-        """What the own copies say that an earlier server left.
+        """Return the savings in the own copies that an earlier server left.
 
-        Those of shares that ended while no server ran go, if they are so old that nothing in them can be spent: a share
-        may be known a little later than others. ``known`` are those that are by now.
+        Copies of shares that ended while no server ran are removed, if they are so old that nothing in them can be
+        spent: a share may be known a little later than others. ``known`` are the shares known by now.
         """
         old = time.time() - LIMITS["expiry"][1] / 1e6
         found = {}
@@ -96,7 +96,7 @@ class Store:
         return found
 
     def _copies(self) -> list[tuple[Place, float]]:
-        """All own ones that can be looked at, with the times at which they were written."""
+        """Return all readable own copies, with the times at which they were written."""
         found = []
         for gpu in filter(places.is_name, self._names()):
             for name in self._names(gpu):

@@ -18,7 +18,7 @@ LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Of one GPU. Raises :class:`ValueError` for what cannot work, in words for the administrator."""
+    """The timing of one GPU's turns. Raises :class:`ValueError` for impossible ones, in words for the administrator."""
 
     period: int = 100_000
     """A share earns ``milli / 1000 * period`` in each, its quantum."""
@@ -27,13 +27,13 @@ class Timing:
     least: int = 2_000
     """Shortest turn that a share with saved time leaves to one without: each change of hands costs some 0.4 ms."""
     switch: int = 1_000
-    """What a change of hands costs at most; it is paid by all, in proportion."""
+    """Cost of a switch at most; it is paid by all, in proportion."""
     grace: int = 50_000
-    """From being asked for the GPU to being an offender."""
+    """Time from being asked for the GPU to being an offender."""
     savings: int = 20
-    """What a bank holds at most, in quanta of its share."""
+    """Capacity of a bank, in quanta of its share."""
     expiry: int = 30_000_000
-    """For how long a deposit can be spent."""
+    """Time for which a deposit can be spent."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -44,9 +44,9 @@ class Timing:
             raise ValueError("least, lease and period must not be shorter than the one before.")
 
     def quantum(self, milli: int) -> int:
-        """What a share of ``milli`` earns in a period."""
+        """Return what a share of ``milli`` earns in a period."""
         return milli * self.period // 1000
 
     def cap(self, milli: int) -> int:
-        """What its bank holds at most."""
+        """Return what its bank holds at most."""
         return self.savings * self.quantum(milli)

@@ -31,7 +31,7 @@ class Obeying(Protocol):
         """Its shares."""
 
     def obey(self, rule: Rule) -> None:
-        """That rule holds from now on."""
+        """Apply that rule from now on."""
 
 
 class Server(Protocol):
@@ -39,7 +39,7 @@ class Server(Protocol):
 
     @property
     def pid(self) -> int:
-        """As this process sees it."""
+        """PID as this process sees it."""
 
     @property
     def started(self) -> int:
@@ -47,7 +47,7 @@ class Server(Protocol):
 
 
 class Together:
-    """Of one node, whose GPUs may become more. Where no pod is on several of them, it does nothing.
+    """The coordination of one node's GPUs, which may become more. Where no pod is on several of them, it does nothing.
 
     ``servers``: those that start notebooks and terminals.
     """
@@ -61,11 +61,11 @@ class Together:
         self._loop = asyncio.get_running_loop()
         self._gangs = Gangs()
         self._connected: dict[str, dict[Peer, Counter[str]]] = {}
-        """Of each pod and process, its connections by GPU."""
+        """Connections of each pod and process, by GPU."""
         self._wide: set[str] = set()
         """Pods whose processes are on several GPUs, each of them or not."""
         self._lines: dict[Peer, tuple[programs.Process, ...]] = {}
-        """Of their processes, the parents as they were when that was asked first: who loses them stays what it is."""
+        """Parents of their processes, as first read: a process that loses them later stays what it is."""
         self._known: frozenset[programs.Process] = frozenset()
         """The servers at that moment."""
         self._several: tuple[str, ...] = ()
@@ -76,12 +76,12 @@ class Together:
         self._again = False
 
     def came(self, gpu: str, pod: str, process: Peer) -> None:
-        """It connected."""
+        """Note that a process connected."""
         self._connected.setdefault(pod, {}).setdefault(process, Counter())[gpu] += 1
         self._count(pod)
 
     def left(self, gpu: str, pod: str, process: Peer) -> None:
-        """One of its connections ended."""
+        """Note that one of a process's connections ended."""
         processes = self._connected[pod]
         there = processes[process]
         there[gpu] -= 1
@@ -123,14 +123,14 @@ class Together:
         return self._lines[process]
 
     def changed(self) -> None:
-        """Something happened on one of the GPUs."""
+        """Note that something happened on one of the GPUs."""
         if self._looks:
             self._again = True
         elif self._rules or self._several:
             self._look()
 
     def stop(self) -> None:
-        """No more rules."""
+        """Stop: apply no more rules."""
         self._looks = True
         if self._timer:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""How much of a GPU each process used, from NVML; and what of it was in turns of others, which is pure.
+"""GPU use by process, from NVML; and the part of it that was in turns of others, which is pure.
 
 As everywhere (:mod:`jupyter_gpu_node.nvml`), NVML lives in a process of its own, as a question can hang for ever:
 ``python -P -m jupyter_gpu_node.shares.usage_by_process``. One JSON object a line: ``{"gpu": uuid, "since": time}``,
@@ -24,23 +24,23 @@ from .process import Process
 COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.usage_by_process")
 MAX_ANSWER = 64 * 1024
 Uses = Mapping[int, int]
-"""By pid, microseconds of GPU time."""
+"""Microseconds of GPU time by pid."""
 
 
 class Reader(Protocol):
-    """Says how much of a GPU each process used."""
+    """The interface for reading how much of a GPU each process used."""
 
     async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
-        """Between these two moments of the monotonic clock, in microseconds. None: that is not known now."""
+        """Return the uses between two moments of the monotonic clock, in microseconds. None: not known now."""
 
     async def close(self) -> None:
-        """Nothing more is asked."""
+        """End: nothing more will be asked."""
 
 
 def foreign(
     uses: Mapping[str, Mapping[Process, int]], turns: Mapping[str, int], members: Collection[Process]
 ) -> dict[str, dict[Process, int]]:
-    """By share what processes that are no members used, at most what others had turns: they launch whenever they like.
+    """Return, by share, what non-member processes used, at most what others had turns: they launch whenever they like.
 
     ``uses`` and ``turns`` are of the same time, in microseconds.
     """
@@ -57,7 +57,7 @@ def foreign(
 def beyond(
     uses: Mapping[str, Mapping[Process, int]], turns: Mapping[str, int], members: Collection[Process]
 ) -> dict[str, int]:
-    """By share what its members used beyond its turns; below zero: less. At most what others had turns."""
+    """Return, by share, what its members used beyond its turns; below zero: less. At most what others had turns."""
     found = {}
     for share, had in turns.items():
         used = sum(use for process, use in uses.get(share, {}).items() if process in members)
@@ -70,7 +70,9 @@ def _of_others(share: str, turns: Mapping[str, int]) -> int:
 
 
 class NvmlReader:
-    """Of real GPUs. ``leave`` is called with the pid of each helper and moves it out of the pod, as for the other one.
+    """The reader of real GPUs.
+
+    ``leave`` is called with the pid of each helper and moves it out of the pod, as for the other one.
 
     A helper that does not answer within ``deadline`` seconds, or ends, is killed, and a new one asked after ``retry``.
     """
@@ -84,7 +86,7 @@ class NvmlReader:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.note = ""
-        """Why nothing is known, if so."""
+        """Reason why nothing is known, if so."""
         self._leave = leave
         self._deadline = deadline
         self._retry = retry
@@ -94,7 +96,7 @@ class NvmlReader:
         self._one = asyncio.Lock()
 
     async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
-        """By the driver's samples: five a second, each of the one process that ran (an H100, driver 580).
+        """Return each process's use, by the driver's samples: five a second, each of one process (an H100, driver 580).
 
         Right on average, and off by a fifth of a GPU for a look of a second.
         """
@@ -145,7 +147,7 @@ class NvmlReader:
         return helper
 
     async def _drop(self) -> None:
-        """One that hangs in the driver cannot even be killed: it is left to the kernel."""
+        """Drop the helper. One that hangs in the driver cannot even be killed: it is left to the kernel."""
         helper, self._helper = self._helper, None
         if helper is None:
             return
@@ -170,11 +172,11 @@ def _use(value: Any, key: str) -> tuple[int, int]:
 
 
 def _uses(api: Any, gpu: str, since: int) -> list[list[int]]:
-    """The mean of what the driver has of each process."""
+    """Return the mean of what the driver has of each process."""
     try:
         samples = api.nvmlDeviceGetProcessUtilization(api.nvmlDeviceGetHandleByUUID(gpu.encode()), since)
     except api.NVMLError as error:
-        if getattr(error, "value", None) == api.NVML_ERROR_NOT_FOUND:  # nobody used it
+        if getattr(error, "value", None) == api.NVML_ERROR_NOT_FOUND:  # no process used it
             return []
         raise
     found: dict[int, list[int]] = {}

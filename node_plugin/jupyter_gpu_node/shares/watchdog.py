@@ -1,11 +1,11 @@
-"""Nobody stays stopped because whoever stopped him was killed, and never comes back.
+"""The watchdog of stopped processes: none stays stopped because this process was killed and never comes back.
 
-Before a process is stopped, a :class:`~jupyter_gpu_node.deputy.Deputy` is told of it, by pid and start. It learns that
-from messages, not from the file of who is stopped: whoever comes after this process writes that file too, and those
-whom *he* stops must stay so. To continue the others at once frees no offender: a successor begins with just that, and
-while there is none nobody has a turn that could be disturbed.
+Before a process is stopped, a :class:`~jupyter_gpu_node.deputy.Deputy` learns its pid and start. It learns them from
+messages, not from the file of stopped processes: a successor of this process writes that file too, and the processes
+that the successor stops must stay so. To continue the others at once frees no offender: a successor begins with just
+that, and while there is none no share has a turn that could be disturbed.
 
-One who is killed together with this process, with its whole container, can do nothing: then the next start does.
+A deputy that is killed together with this process, with its whole container, can do nothing: then the next start does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..deputy import Deputy
 from . import signals
 from .process import Process
 
-# pidfd first, then the look who that is: as proc.meant does it
+# pidfd first, then the look which process that is: as proc.meant does it
 _ACT = """
 import os, signal
 def act(process):
@@ -32,17 +32,17 @@ _log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """Stops processes and continues them, as :mod:`.signals` does, under such watch. It blocks: for one thread."""
+    """The watchdog: stops and continues processes as :mod:`.signals` does, watched. It blocks: for one thread."""
 
     def __init__(self, python: str = sys.executable) -> None:
         self.deputy = Deputy(_ACT, python)
         self._warned = False
 
     def stop(self, processes: Iterable[Process]) -> None:
-        """Also where nobody can be found to watch.
+        """Stop processes, even if no deputy can be started.
 
-        Else who uses up the processes or the memory of his user could not be stopped any more. The file says whom the
-        next start is to continue.
+        Else a process that uses up its user's processes or memory could not be stopped any more. The file says which
+        processes the next start is to continue.
         """
         wanted = sorted(processes)
         try:
@@ -54,13 +54,13 @@ class Watchdog:
         signals.stop(wanted)
 
     def resume(self, processes: Iterable[Process]) -> None:
-        """Let them run again, whoever had stopped them."""
+        """Let them run again, whichever process had stopped them."""
         wanted = sorted(processes)
         signals.resume(wanted)
         self.deputy.release(*map(_named, wanted))
 
     def close(self) -> None:
-        """End the watch. Whoever is stopped still runs again."""
+        """End the watch. Processes that are still stopped run again."""
         self.deputy.close()
 
 

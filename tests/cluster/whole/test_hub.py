@@ -13,9 +13,15 @@ from tests.hub import Person
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
+RESIZE = "from jupyter_gpu import gpu; print(gpu.resize(2).attached)"
+"""Code of a notebook."""
+
 
 def test_a_hubs_users_have_gpus_that_change(product: Product, tmp_path: Path) -> None:
-    """Through the hub's proxy from 0 to 2 and down to 1; another's server starts with one that the hub asked for."""
+    """Through the hub's proxy from 0 to 2 and down to 1, and by code in a kernel to 2 again.
+
+    Another's server starts with one that the hub asked for.
+    """
     with world(product, NOTEBOOKS[0]) as found:
         found.kubectl("delete", "--ignore-not-found", "serviceaccount", "notebook")  # of an earlier attempt
         found.kubectl("create", "serviceaccount", "notebook")
@@ -31,6 +37,8 @@ def test_a_hubs_users_have_gpus_that_change(product: Product, tmp_path: Path) ->
             assert mounts == {"home", "jupyter-gpu-token"}, "The hub's own volumes stay."
             resize(found, alice, 2)
             resize(found, alice, 1)
+            assert alice.run(RESIZE) == "2"
+            assert opened(found, "alice") == set(found.has(pod("alice"), 2000).usable)
             eager = Person(address, hub.EAGER)
             eager.log_in()
             assert opened(found, hub.EAGER) == set(found.has(pod(hub.EAGER), 1000).usable)

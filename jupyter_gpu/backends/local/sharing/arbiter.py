@@ -1,4 +1,4 @@
-"""The process that hands out the turns on the GPUs of a state directory, to whom their records say.
+"""The process that hands out the turns on the GPUs of a state directory, to the pods in its records.
 
 It is started by a server (:mod:`~.keeper`) and belongs to none: it goes on when that one ends, and ends itself when no
 server has a GPU any more, or the state directory is gone. Everything that it knows it can read again.
@@ -38,9 +38,9 @@ from .rules import Rules
 from .sentencing import Accusation, Sentencing
 
 LOOK = 1.0
-"""Seconds between two looks at the records, if nobody pokes."""
+"""Seconds between two looks at the records without a poke."""
 LEAST = 0.02
-"""Seconds between two looks, whoever pokes."""
+"""Seconds between two looks, however many pokes come."""
 LINGER = 2.0
 """Seconds without a server that has a GPU, after which there is nothing to do any more."""
 DRIVER = Path("/dev/nvidiactl")
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class Users:
-    """Asks the driver who uses a GPU, and remembers the answer."""
+    """The users of GPUs, as the driver told them when it was asked last."""
 
     def __init__(self, reader: NvmlReader) -> None:
         self._reader = reader
@@ -61,7 +61,7 @@ class Users:
         return found
 
     async def close(self) -> None:
-        """Nothing more is asked."""
+        """Ask nothing more."""
         await self._reader.close()
 
 
@@ -113,7 +113,7 @@ class Arbiter:
         """Whether it was told to end."""
 
     async def run(self) -> bool:
-        """Until nothing is left to do, or other rules are to hold; whether another one is to begin with those."""
+        """Serve until nothing is left to do, or other rules hold; return whether another one is to begin with those."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.stop)
         await self._bouncer.start(self._server)
         try:
@@ -123,7 +123,7 @@ class Arbiter:
                 await self._serve(found)
                 await self._follow()
         finally:
-            await self._bouncer.close()  # whoever is stopped runs again
+            await self._bouncer.close()  # stopped processes run again
             await self._server.close()
             self._clients.close()
         return self._outdated and not self.over
@@ -134,7 +134,7 @@ class Arbiter:
         self._awake.set()
 
     def _begin(self, found: dict[str, Neighbour]) -> None:
-        """In a thread: put right what an earlier arbiter left."""
+        """Put right what an earlier arbiter left. To be called in a thread."""
         self._learn(found)
         claimed = {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)}
         records.sweep(self._folder, claimed - self._sentencing.taken)
@@ -150,7 +150,7 @@ class Arbiter:
         self._awake.set()
 
     async def _follow(self) -> None:
-        """Be poked from now on, as every share is served: servers lead their programs to who can be poked."""
+        """Be poked from now on, as every share is served: servers lead programs to an arbiter that can be poked."""
         loop = asyncio.get_running_loop()
         with poke.listen(self._own, places.POKED) as poked, Removal(self._state) as removal:
             places.beat(self._own)
@@ -177,20 +177,20 @@ class Arbiter:
             elif time.monotonic() > busy + self._linger:
                 _log.info("No server has a GPU any more.")
                 return
-            await asyncio.sleep(LEAST)  # whoever pokes all the time gets no more than that
+            await asyncio.sleep(LEAST)  # constant pokes get no more than that
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await self._awake.wait()
 
     async def _look(self) -> dict[str, Neighbour] | None:
-        """All pods; None if the state directory is not what it was."""
+        """Return all pods; None if the state directory is not what it was."""
         found = await asyncio.to_thread(self._read_records)
         if found is None:
             _log.info("The state directory is gone or another one now.")
         return found
 
     def _read_records(self) -> dict[str, Neighbour] | None:
-        """In a thread: the records, and what earlier arbiters of this user decided about their pods."""
+        """Read the records, and earlier verdicts of this user's arbiters on their pods. To be called in a thread."""
         if not places.is_current(self._state, self._lock):
             return None
         self._serving.keep()
@@ -210,12 +210,12 @@ class Arbiter:
         return found
 
     def _learn(self, found: Mapping[str, Neighbour]) -> None:
-        """In a thread: what the parts of their GPUs' memory are, if that is a rule."""
+        """Learn the memory of their GPUs, if it is parted by the rules. To be called in a thread."""
         if self._parted:
             self._memories.learn({claim.gpu for pod in found.values() for claim in claims(pod.record)})
 
     def _read_rules(self) -> None:
-        """In a thread: whether others hold than those with which this arbiter began; servers are told what is wrong."""
+        """Look whether other rules hold than at the start; servers are told what is wrong. To be called in a thread."""
         if self._rules.look():
             _log.info("The rules of time shares have changed: everybody is served anew.")
             self._outdated = True
@@ -249,7 +249,7 @@ class Arbiter:
         await self._bouncer.set({gpu: tuple(pods) for gpu, pods in self._shares.items()})
 
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
-        """The bouncer wants it. Who used the GPU for that share is remembered now: soon nobody can tell."""
+        """Accuse a share for the bouncer, with the processes that used the GPU for it: they cannot be found later."""
         members = frozenset(
             Process(one.process.pid, one.process.start)
             for one in self._server.members()
@@ -264,7 +264,7 @@ class Arbiter:
 
 
 def _shorten_log() -> None:
-    """Any user can make a running arbiter write a line a second, in a directory that may be small."""
+    """Cut a long log: any user can make a running arbiter write a line a second, in a directory that may be small."""
     about = os.fstat(2)
     if stat.S_ISREG(about.st_mode) and about.st_size > places.MAX_LOG:
         os.ftruncate(2, 0)
@@ -285,14 +285,14 @@ def leave_pods() -> None:
 
 
 def begin() -> None:
-    """What a process does before it becomes one."""
+    """Prepare a process to become one."""
     os.umask(0o022)  # programs of other users must reach their sockets, and read their files
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     leave_pods()
 
 
 def serve(state: Path, lock: int, *, stays: bool = False) -> bool:
-    """Until nothing is left to do, or a signal says so, which is the answer; ``stays``: until the signal alone."""
+    """Serve until nothing is left to do, or a signal says so, which is the answer; ``stays``: until a signal."""
     try:
         folder = places.open_home(state)
     except FileNotFoundError:
@@ -317,7 +317,7 @@ def serve(state: Path, lock: int, *, stays: bool = False) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """``STATE LOCK``: the state directory, and the number of the locked descriptor that was inherited."""
+    """Run with ``STATE LOCK``: the state directory, and the number of the locked descriptor that was inherited."""
     begin()
     serve(Path(arguments[0]), int(arguments[1]))
     return 0

@@ -1,4 +1,4 @@
-"""Whose arbiter is believed, and what is read of it: nothing that another user can have made or changed.
+"""The arbiter that is believed, and readers of its files: nothing that another user can have made or changed.
 
 Everybody may listen in a folder of their own and say to hand out GPU time. Believed are, in this order, the arbiters of
 root, of the owner of the state directory (who can remove everything in it anyhow), and of our own user. Of all others
@@ -38,7 +38,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def opened(state: Path, user: int, *inner: str) -> Iterator[int]:
-    """Descriptor of a folder of that user's arbiters; see :func:`within`. Raises :class:`OSError`."""
+    """Open a folder of that user's arbiters; see :func:`within`. Raises :class:`OSError`."""
     arbiters = os.open(state / places.ARBITERS, _FOLDER)
     with within(arbiters, user, str(user), *inner) as folder:
         yield folder
@@ -46,7 +46,7 @@ def opened(state: Path, user: int, *inner: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def within(outer: int, user: int, *inner: str) -> Iterator[int]:
-    """Descriptor of a folder in ``outer``, which is closed: of that user alone, as each one on the way to it.
+    """Open a folder in ``outer``, which is closed: of that user alone, as each one on the way to it.
 
     No link is followed. Raises :class:`PermissionError` if others can change one of them, and :class:`OSError`.
     """
@@ -63,7 +63,7 @@ def within(outer: int, user: int, *inner: str) -> Iterator[int]:
 
 
 def read(folder: int, name: str, user: int, most: int) -> bytes:
-    """A regular file of that user alone, of at most so many bytes; no link is followed.
+    """Read a regular file of that user alone, of at most so many bytes; no link is followed.
 
     Raises :class:`PermissionError` if others can change it, and :class:`OSError`.
     """
@@ -92,25 +92,25 @@ def _check(descriptor: int, name: str, user: int, kind: Callable[[int], bool]) -
 
 
 def trusted(state: Path) -> tuple[int, ...]:
-    """Users whose arbiter may decide about our shares, the first that has one before the others."""
+    """Return the users whose arbiter may decide about our shares, the first that has one before the others."""
     with contextlib.suppress(OSError):
         return 0, state.stat().st_uid, os.geteuid()
     return 0, os.geteuid()
 
 
 def choose(listening: Collection[int], above: Collection[int], serving: Collection[int]) -> int | None:
-    """Which of those who listen is believed: the first of those ``above`` all others, else who has the lock. Pure."""
+    """Choose the listening user to believe: the first of those ``above`` all others, else the lock's holder. Pure."""
     first = next((user for user in above if user in listening), None)
     return first if first is not None else min(set(listening) & set(serving), default=None)
 
 
 def living(state: Path) -> int | None:
-    """User of the arbiter that is believed, which is poked as well; None where there is none."""
+    """Return the user of the arbiter that is believed, which is poked as well; None where there is none."""
     return choose(listening(state), trusted(state), serving(state))
 
 
 def listening(state: Path) -> frozenset[int]:
-    """Users who listen where their arbiter would; each of them is poked."""
+    """Return the users who listen where their arbiter would; each of them is poked."""
     with contextlib.suppress(OSError):
         arbiters = os.open(state / places.ARBITERS, _FOLDER)
         try:
@@ -130,13 +130,13 @@ def _listens(state: Path, user: int) -> bool:
 
 
 def serving(state: Path) -> frozenset[int]:
-    """User of the process that has :data:`SERVING` locked, as far as that can be told."""
+    """Return the user of the process that has :data:`SERVING` locked, as far as that can be told."""
     pid = server(state)
     return users(pid) if pid else frozenset()
 
 
 def server(state: Path) -> int:
-    """Pid of that process, which lives as long as it has the lock; 0: nobody has it, or nobody that we see."""
+    """Return the pid of that process, which lives as long as it has the lock; 0: none has it, or none that we see."""
     with contextlib.suppress(OSError, struct.error):
         descriptor = os.open(state / SERVING, _FILE)
         try:
@@ -156,7 +156,7 @@ class Serving:
         self._descriptor = -1
 
     def keep(self) -> bool:
-        """In a thread, now and then: whether this process has the lock. Who has it not is believed by fewer users."""
+        """Try, in a thread, now and then, to have the lock. An arbiter without it is believed by fewer users."""
         try:
             if not self._is_current():  # somebody has removed it
                 self.close()
@@ -172,7 +172,7 @@ class Serving:
         return False
 
     def close(self) -> None:
-        """The lock is free."""
+        """Free the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
@@ -182,7 +182,7 @@ def _open_serving(path: Path) -> int:
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with contextlib.suppress(FileExistsError):
         made = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-        os.fchmod(made, 0o666)  # whoever is the next arbiter has to lock it, which takes the right to write
+        os.fchmod(made, 0o666)  # the next arbiter has to lock it, which takes the right to write
         return made
     found = os.open(path, flags)
     if stat.S_ISREG(os.fstat(found).st_mode):
@@ -195,7 +195,7 @@ def _open_serving(path: Path) -> int:
 
 
 def silence(state: Path, user: int) -> float:
-    """Seconds since the last sign of life of that user's arbiter."""
+    """Return the seconds since the last sign of life of that user's arbiter."""
     try:
         with opened(state, user, places.OWN) as own:
             last = os.stat(places.POKED, dir_fd=own, follow_symlinks=False).st_mtime_ns
@@ -205,7 +205,7 @@ def silence(state: Path, user: int) -> float:
 
 
 def sees_us(state: Path, user: int) -> bool:
-    """Whether that user's arbiter sees our pids; one that does not say it does."""
+    """Tell whether that user's arbiter sees our pids; one that does not say counts as one that does."""
     try:
         with opened(state, user, places.OWN) as own:
             return read(own, places.NAMESPACE, user, 32) == str(namespace()).encode()
@@ -214,7 +214,7 @@ def sees_us(state: Path, user: int) -> bool:
 
 
 def problem(state: Path, user: int) -> str:
-    """What that user's arbiter says of the rules that were set; empty: nothing is wrong."""
+    """Return the problem that user's arbiter reports about the rules that were set; empty: nothing is wrong."""
     try:
         with opened(state, user, places.OWN) as own:
             text = read(own, places.PROBLEM, user, 4 * places.MAX_PROBLEM)

@@ -1,4 +1,4 @@
-"""What each pod has of each GPU, as the records say it, and how far that is believed. Pure."""
+"""The claims of pods on GPUs, as the records say them, and how far they are believed. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Claim:
 
 
 def claims(record: Record) -> tuple[Claim, ...]:
-    """All that the pod may use: what is attached, and what it gave back and its programs still have open.
+    """List all that the pod may use: what is attached, and what it gave back and its programs still have open.
 
     The latter go on in their turns until they end. The memory in the wish is meant for each share.
     """
@@ -46,7 +46,7 @@ def claims(record: Record) -> tuple[Claim, ...]:
 
 
 def _is_name(name: str) -> bool:
-    """Whether it can be part of a path."""
+    """Tell whether it can be part of a path."""
     try:
         places.checked(name)
     except ValueError:
@@ -55,10 +55,10 @@ def _is_name(name: str) -> bool:
 
 
 def apportion(wanted: Iterable[Claim], before: Shares) -> dict[str, dict[str, Terms]]:
-    """The shares from now on; those of a GPU are together never above the whole of it.
+    """Return the shares from now on; those of a GPU are together never above the whole of it.
 
-    Honest records never claim more. Of false ones nobody suffers who was there before: what is served already stays,
-    and only what is left of the GPU goes to those who are new or claim more than ``before``.
+    Honest records never claim more. False ones harm no pod that was there before: what is served already stays,
+    and only what is left of the GPU goes to pods that are new or claim more than ``before``.
     """
     by_gpu: dict[str, dict[str, Claim]] = {}
     for claim in wanted:
@@ -80,7 +80,7 @@ def _of_one(pods: Mapping[str, Claim], before: Mapping[str, Terms]) -> dict[str,
 
 
 def parted(shares: Shares, memory: Mapping[str, int]) -> dict[str, dict[str, Terms]]:
-    """The same shares, none with more of its GPU's ``memory`` (bytes by uuid) than of its time, where that is known."""
+    """Return the shares, none with more of its GPU's ``memory`` (bytes by uuid) than of its time, where known."""
     return {
         gpu: {
             pod: replace(terms, limit=sharing_rules.limit(terms.milli, terms.limit, memory.get(gpu), parted=True))

@@ -1,4 +1,4 @@
-"""Whose process is it that wants a pod's share: by what the kernel says of it, and the record of the pod."""
+"""The check of processes that want a pod's share, by what the kernel says of them and the record of the pod."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Clients:
 
     @property
     def pods(self) -> Mapping[str, Neighbour]:
-        """By uid."""
+        """Pods by uid."""
         return self._pods
 
     @pods.setter
@@ -33,11 +33,11 @@ class Clients:
             self._looks.pop(user).close()
 
     def servers(self) -> Iterable[Process]:
-        """The Jupyter servers."""
+        """Return the Jupyter servers."""
         return tuple(pod.record.server for pod in self._pods.values())
 
     def check(self, peer: Peer, pod: str) -> str:
-        """Why that process may not have the share of ``pod``; empty if it may.
+        """Return the reason that process may not have the share of ``pod``; empty if it may.
 
         The event loop calls it. What needs a look at the process is done in a thread for the pod's user, for which it
         waits at most 5 ms, and at most once a second if that is not enough (:mod:`~.looks`).
@@ -53,31 +53,32 @@ class Clients:
         return refusal and f"process {peer.pid} {refusal}"
 
     def pod_of(self, pid: int) -> str | None:
-        """In a thread: whose that process is, as far as it can be told."""
+        """Return the pod of that process, as far as it can be told. To be called in a thread."""
         return next((uid for uid, pod in self._pods.items() if pid in pod.place.among((pid,))), None)
 
     def offender(self, pid: int, since: int | None) -> str | None:
-        """In a thread: whose process that is which uses a GPU in turns of others, and has no gate.
+        """Return the pod of a process that uses a GPU in turns of others and has no gate. To be called in a thread.
 
-        Nobody's that may rightfully have none: from before ``since`` (clock ticks after boot), or all, if that is None.
+        None for one that may rightfully lack it: from before ``since`` (clock ticks after boot), or any without
+        ``since``.
         """
         found = identify(pid)
         return self.pod_of(pid) if since is not None and found and found.started >= since else None
 
     def close(self) -> None:
-        """Nothing more is asked."""
+        """Ask nothing more."""
         self.pods = {}
 
 
 def _of_another_user(peer: Peer, pod: Neighbour) -> str:
-    """Where there is no control group: anybody can set a variable, so the user counts as well."""
+    """Refuse a process of another user where there is no control group: any program can set a variable."""
     if pod.place.group or peer.user in (pod.owner, 0):
         return ""
     return f"process {peer.pid} is of user {peer.user}, and pod {pod.uid} is of user {pod.owner}"
 
 
 def _look(peer: Peer, pod: Neighbour) -> str:
-    """In a thread: what is wrong with that process."""
+    """Return the reason to refuse that process; empty if there is none. To be called in a thread."""
     try:
         refusal = _in_its_group(peer, pod) if pod.place.group else _with_its_mark(peer, pod)
     except OSError as error:
@@ -90,7 +91,7 @@ def _in_its_group(peer: Peer, pod: Neighbour) -> str:
 
 
 def _with_its_mark(peer: Peer, pod: Neighbour) -> str:
-    """A process that cannot be read is told by its user alone."""
+    """Refuse a process without the pod's mark; one that cannot be read is told by its user alone."""
     server = Process(peer.pid, peer.start) == pod.record.server
     if server or peer.pid in pod.place.among((peer.pid,)) or _hidden(peer.pid):
         return ""

@@ -1,4 +1,4 @@
-"""Ends processes and lets stopped ones run again: those that were found, not others that have their pids by now."""
+"""Signals that end processes or let stopped ones run again: those found, not others with their pids by now."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..processes import Process
 
 
 def end(processes: Iterable[Process]) -> None:
-    """All of them but this one. Whoever is not ours to end is left to its own server."""
+    """End all of them but this one. Those that are not ours to end are left to their own server."""
     signals.end(meant(one for one in processes if one.pid != os.getpid()))
 
 
 def resume(processes: Iterable[Process]) -> None:
-    """Let them run again; whoever has ended, or runs, is left alone."""
+    """Let them run again; one that has ended, or runs, is left alone."""
     signals.resume(meant(processes))
 
 
 def meant(processes: Iterable[Process]) -> frozenset[Meant]:
-    """The same processes as the node plugin names them."""
+    """Return the processes as the node plugin names them."""
     return frozenset(Meant(one.pid, one.started) for one in processes)

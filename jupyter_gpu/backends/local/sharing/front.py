@@ -40,9 +40,9 @@ _temporary: list[Path] = []
 
 
 def folder(environ: Mapping[str, str]) -> str | None:
-    """For programs with this environment; None if they find no driver, and so use no GPU. Blocks; any thread may ask.
+    """Return the folder for programs with this environment; None if they find no driver, and so use no GPU.
 
-    Raises :class:`OSError` if it cannot be made.
+    Blocks; any thread may ask. Raises :class:`OSError` if it cannot be made.
     """
     gate, driver = gate_files.local(), driver_of(environ)
     if gate is None or driver is None:
@@ -51,7 +51,7 @@ def folder(environ: Mapping[str, str]) -> str | None:
 
 
 def driver_of(environ: Mapping[str, str]) -> Path | None:
-    """The driver that programs with this environment find, whatever stands in front of it."""
+    """Find the driver for programs with this environment, whatever stands in front of it."""
     search = ":".join(one for one in entries(environ.get(VARIABLE)) if not (Path(one) / BEHIND).is_symlink())
     known = _asked.get(search)
     if known is None or not known.exists():
@@ -62,7 +62,7 @@ def driver_of(environ: Mapping[str, str]) -> Path | None:
 
 
 def _ask(search: str) -> Path | None:
-    """The loader's own answer, which has a cache and rules of its own: by a small process, in which no CUDA starts."""
+    """Ask the loader, which has a cache and rules of its own, by a small process in which no CUDA starts."""
     try:
         done = subprocess.run(  # noqa: S603 - this Python
             [sys.executable, "-I", "-S", "-c", _ASK], env={VARIABLE: search} if search else {}, check=True,
@@ -91,13 +91,13 @@ def _made(links: Mapping[str, Path]) -> Path:
 
 
 def _home() -> Path | None:
-    """Below the user's cache; None where that has no usable name."""
+    """Return a folder below the user's cache; None where that has no usable name."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path raises without a home
     return Path(home) / "jupyter-gpu" / "driver" if os.path.isabs(home) and can_be_named(home) else None  # noqa: PTH117
 
 
 def _filled(folder: Path, links: Mapping[str, Path]) -> Path:
-    """The folder with these links. Raises :class:`OSError`, also if another user could change it."""
+    """Fill the folder with these links. Raises :class:`OSError`, also if another user could change it."""
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     for part in (folder, folder.parent):

@@ -1,6 +1,6 @@
-"""Sees to it that an arbiter runs while this server has or wants a GPU: in a thread that waits, and never in the way.
+"""The keeper of an arbiter: one runs while this server has or wants a GPU. It waits in a thread, and never in the way.
 
-Whoever gets the lock starts the process and hands the locked descriptor over, so the lock is free at the very moment at
+The lock's holder starts the process and hands the locked descriptor over, so the lock is free at the very moment at
 which that process ends, whatever ended it; and the next server that waits starts another one.
 """
 
@@ -26,14 +26,14 @@ GATE = "JUPYTER_GPU_GATE"
 BOOT = "JUPYTER_GPU_GATE_BOOT"
 """Variable with the machine's boot, for which the other one is meant: an environment may get to another machine."""
 NOT_YET = 0.2
-"""Seconds before one is started: who gives a GPU back at once needs none, and no program asks for a turn so soon."""
+"""Seconds before one is started: a GPU given back at once needs none, and no program asks for a turn so soon."""
 YOUNG = 10.0
 """Seconds that one has to run for its end to be no failure of its start."""
 FIRST_PAUSE, KILLED_PAUSE, LAST_PAUSE = 0.05, 1.0, 30.0
 """Seconds after a failure, doubled with each; at most so long if it was killed, and for a failure of its own."""
 _HIDDEN = (GATE, BOOT, MARK)
 _waiting: set[int] = set()
-"""Descriptors of locks in this process. A copy in a child that is only forked would keep the lock from everybody."""
+"""Descriptors of locks in this process. A copy in a child that is only forked would keep the lock from all others."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,12 +48,15 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def pause(failures: int, why: str) -> float:
-    """Seconds after so many failures in a row, the last of them ``why``; empty: it was killed."""
+    """Return the pause in seconds after so many failures in a row, the last of them ``why``; empty: it was killed."""
     return float(min(FIRST_PAUSE * 2 ** min(failures, 20), LAST_PAUSE if why else KILLED_PAUSE))
 
 
 class Keeper:
-    """Of one server. ``leave`` moves a process out of the pod; ``changed`` is called in the thread of a new problem."""
+    """The keeper of an arbiter for one server. ``leave`` moves a process out of the pod.
+
+    ``changed`` is called in the keeper's thread when there is a new problem.
+    """
 
     def __init__(self, state: Path, leave: Callable[[int], None], changed: Callable[[], None]) -> None:
         self._state = state
@@ -65,10 +68,10 @@ class Keeper:
         self._needed = False
         self._stopped = threading.Event()
         self.problem = ""
-        """Why none could be started, if so."""
+        """Reason no arbiter could be started; empty if one could."""
 
     def need(self, needed: bool) -> None:
-        """Whether this server has or wants a GPU; it never waits."""
+        """Note whether this server has or wants a GPU; never waits."""
         with self._guard:
             self._needed = needed and not self._stopped.is_set()
             if self._needed and self._thread is None:
@@ -117,7 +120,7 @@ class Keeper:
         return True, f"It ended with status {status}; {places.home(self._state) / places.LOG} says why."
 
     def _thaw(self) -> None:
-        """Let run again whom it had stopped: the next one may be of another user, who cannot."""
+        """Let processes run again that it had stopped: the next one may be of another user, who cannot."""
         with contextlib.suppress(OSError, ValueError):
             from .ending import resume
             from .stopped import stopped_by  # of the arbiter's own modules, which are many: only where one failed

@@ -22,12 +22,12 @@ from . import belief, places
 
 NAME = "rules.json"
 MAX_BYTES = 8 * settings_file.MAX_BYTES
-"""What was short in the file may be longer here."""
+"""Limit of the kept file: what was short in the administrator's may be longer here."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class LastRules(NamedTuple):
-    """What was read."""
+    """The rules that were read last."""
 
     text: bytes
     since: int = 0
@@ -35,7 +35,7 @@ class LastRules(NamedTuple):
 
 
 def now(more: int = 0) -> int:
-    """Clock ticks after boot, as the starts of processes are told; so many seconds later."""
+    """Return clock ticks after boot, as the starts of processes are told; so many seconds later."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 10**9 + more * _TICKS
 
 
@@ -50,7 +50,7 @@ def keep(own: Path, last: LastRules) -> None:
 
 
 def recall(state: Path) -> Iterator[LastRules]:
-    """Those that can be read, the newest first."""
+    """Return the kept rules that can be read, the newest first."""
     found = []
     for user in dict.fromkeys(belief.trusted(state)):
         with contextlib.suppress(OSError, ValueError), belief.opened(state, user, places.OWN) as own:

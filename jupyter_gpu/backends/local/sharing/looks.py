@@ -1,7 +1,7 @@
-"""Looks at processes that could hold up whoever looks at them: in a thread, and the event loop waits for a moment only.
+"""Looks at processes that could hold up their observer: in a thread, and the event loop waits for a moment only.
 
 To read the environment of a process takes its memory's lock, which it can keep for seconds, and while it replaces its
-program there is nothing to read. Whoever could not be looked at in time is refused, and finds the answer when it
+program there is nothing to read. One that could not be looked at in time is refused, and finds the answer when it
 connects again: a gate does so after some milliseconds.
 """
 
@@ -16,12 +16,12 @@ PATIENCE = 0.005
 REST = 1.0
 """… but not at all for so long after one that took longer."""
 MOST = 256
-"""Looks that are under way, or whose answer nobody has asked for."""
+"""Looks that are under way, or whose answer was not fetched."""
 NOT_YET = "it could not be looked at in time, and is looked at again when it connects again"
 
 
 class Looks:
-    """Of the processes of one user: none of another user waits for them."""
+    """Looks at the processes of one user: none of another user waits for them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -30,7 +30,7 @@ class Looks:
         self._slow = float("-inf")
 
     def ask(self, key: Hashable, look: Callable[[], str]) -> str:
-        """The answer of ``look``, or that there is none yet: then it goes on, for whoever asks with the same key."""
+        """Return the answer of ``look``, or that there is none yet: then a later call with that key goes on with it."""
         future = self._asked.pop(key, None)
         if future is None:
             if len(self._asked) >= MOST and not self._forget():
@@ -44,11 +44,11 @@ class Looks:
             return NOT_YET
 
     def close(self) -> None:
-        """What is under way ends by itself."""
+        """Ask nothing more; what is under way ends by itself."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _forget(self) -> bool:
-        """The answers that nobody has fetched; whether there were any."""
+        """Forget the answers that were not fetched; tell whether there were any."""
         done = [key for key, future in self._asked.items() if future.done()]
         for key in done:
             del self._asked[key]

@@ -1,4 +1,4 @@
-"""How much memory the GPUs of this machine have: it takes a process that asks the driver, so only where it matters."""
+"""The memory of this machine's GPUs: it takes a process that asks the driver, so only where it matters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ DEADLINE = 5.0
 
 
 class Memories:
-    """Bytes by uuid. ``real``: whether this machine has a driver; simulated GPUs are all alike."""
+    """The memory of GPUs, in bytes by uuid.
+
+    ``real``: whether this machine has a driver; simulated GPUs are all alike.
+    """
 
     def __init__(self, real: bool, ask: Callable[[], Mapping[str, int]] | None = None) -> None:
         self._ask = ask or (_ask if real else dict)
@@ -23,7 +26,7 @@ class Memories:
         self.known: Mapping[str, int] = {}
 
     def learn(self, gpus: Collection[str], now: float | None = None) -> None:
-        """In a thread: of these as well; what cannot be told now is asked for again later."""
+        """Learn the memory of these as well, in a thread; what cannot be told now is asked for again later."""
         now = time.monotonic() if now is None else now
         if all(gpu in self.known for gpu in gpus) or now < self._asked + AGAIN:
             return

@@ -1,8 +1,7 @@
-"""What time shares have in the state directory; who is believed about it is told by :mod:`~.belief`.
+"""The files of time shares in the state directory; :mod:`~.belief` says which of them are believed.
 
 The directory belongs to all users of the machine. What an arbiter makes is in a folder that has the name of its user
-id and belongs to that user: whatever says otherwise is nobody's. No link is followed but those that a pod's own server
-made.
+id and belongs to that user: any other folder is ignored. No link is followed but those that a pod's own server made.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ GATES = "gates"
 SHORT = 16
 """Letters of a pod's uid in the name of its link."""
 OWN = "own"
-"""Of an arbiter's folder, the part that no pod needs."""
+"""Part of an arbiter's folder that no pod needs."""
 POKED = "poked.sock"
 LOG = "log"
 MAX_LOG = 256 * 1024
 """Bytes: the directory is small on many machines."""
 NAMESPACE = "namespace"
-"""Of the pids that an arbiter sees: a file of its own."""
+"""File that names the namespace of the pids that an arbiter sees."""
 PROBLEM = "problem"
-"""Why the rules that were set cannot be used; empty if they can."""
+"""File with the reason the rules that were set cannot be used; empty if they can."""
 MAX_PROBLEM = 1000
 SILENCE = 10.0
 """Seconds after which an arbiter that shows no sign of life counts as one that hangs."""
@@ -44,7 +43,7 @@ _ADDRESS = 107 - len("/GPU-00000000-0000-0000-0000-000000000000.sock")
 
 
 def open_lock(state: Path) -> int:
-    """Descriptor of the lock file, made where it is missing: to be locked, never to be written."""
+    """Return a descriptor of the lock file, made where it is missing: to be locked, never to be written."""
     path = state / LOCK
     while True:
         with contextlib.suppress(FileNotFoundError):
@@ -56,7 +55,7 @@ def open_lock(state: Path) -> int:
 
 
 def is_current(state: Path, lock: int) -> bool:
-    """Whether that is the lock file still: somebody may have removed it, or everything."""
+    """Tell whether that is the lock file still: a user may have removed it, or everything."""
     try:
         return os.path.samestat(os.fstat(lock), os.lstat(state / LOCK))
     except OSError:
@@ -74,12 +73,12 @@ def _regular(descriptor: int) -> int:
 
 
 def home(state: Path, user: int | None = None) -> Path:
-    """Of the arbiters of that user, or of ours."""
+    """Return the folder of that user's arbiters, or of ours."""
     return state / ARBITERS / str(os.geteuid() if user is None else user)
 
 
 def make_home(state: Path) -> None:
-    """Ours, with the folder for what no pod needs. Raises :class:`OSError`; the state directory is never made anew."""
+    """Make our folder and the part that no pod needs; never the state directory. Raises :class:`OSError`."""
     outer = os.open(state, _FOLDER)
     try:
         os.close(open_shared(GATES, outer))
@@ -103,7 +102,7 @@ def make_home(state: Path) -> None:
 
 
 def open_home(state: Path) -> int:
-    """Descriptor of ours. Raises :class:`PermissionError` if others can change it, and :class:`OSError`."""
+    """Open our folder. Raises :class:`PermissionError` if others can change it, and :class:`OSError`."""
     folder = os.open(home(state), _FOLDER)
     about = os.fstat(folder)
     if about.st_uid == os.geteuid() and not about.st_mode & 0o022:
@@ -114,7 +113,7 @@ def open_home(state: Path) -> int:
 
 
 def open_log(state: Path) -> int:
-    """Descriptor for the words of the next arbiter; a long log begins anew."""
+    """Open the log for the next arbiter; a long log begins anew."""
     folder = open_home(state)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -136,7 +135,7 @@ def beat(own: Path) -> None:
 
 
 def tell(own: Path, problem: str) -> None:
-    """Servers find that there, at once or never a part of it. Raises :class:`OSError`."""
+    """Write the problem for servers, which never see a part of it. Raises :class:`OSError`."""
     folder = os.open(own, _FOLDER)
     try:
         share_places.replace(folder, PROBLEM, problem.encode())
@@ -148,7 +147,7 @@ def tell(own: Path, problem: str) -> None:
 
 
 def gate(state: Path, pod: str) -> Path:
-    """The link for that pod: short enough for an address, which has 108 bytes, wherever the state directory is."""
+    """Return the link for that pod: short enough for an address of 108 bytes, wherever the state directory is."""
     inside = state / GATES / pod[:SHORT]
     if len(os.fsencode(inside)) <= _ADDRESS:
         return inside
@@ -158,7 +157,7 @@ def gate(state: Path, pod: str) -> Path:
 
 
 def sockets(state: Path, user: int, pod: str) -> Path:
-    """Where the arbiter of that user has the sockets and files of a pod."""
+    """Return the folder where that user's arbiter has the sockets and files of a pod."""
     return home(state, user) / pod / "shares"
 
 
@@ -184,5 +183,5 @@ def part(link: Path) -> None:
 
 
 def is_our_link(about: os.stat_result) -> bool:
-    """Whether it is a link, and this user's."""
+    """Tell whether it is a link, and this user's."""
     return stat.S_ISLNK(about.st_mode) and about.st_uid == os.geteuid()

@@ -1,4 +1,4 @@
-"""What the arbiter reads of the records, without their lock: one is replaced in one step, and nothing is written."""
+"""The arbiter's reading of the records, without their lock: each is replaced in one step, and nothing is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def look(pods: Path, before: Mapping[str, Neighbour]) -> dict[str, Neighbour] | None:
-    """All pods of this boot by uid, as they are now; None if the folder of their records is gone.
+    """Return all pods of this boot by uid, as they are now; None if the folder of their records is gone.
 
     What was known ``before`` stands for a record that is damaged: its server writes it again, or its last process ends.
     """
@@ -38,14 +38,14 @@ def look(pods: Path, before: Mapping[str, Neighbour]) -> dict[str, Neighbour] | 
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What there is of pods: names of folders of ours, and of links to where sockets are."""
+    """The traces of pods: names of folders of ours, and of links to the folders of sockets."""
 
     folders: frozenset[str] = frozenset()
     links: frozenset[str] = frozenset()
 
 
 def traces(state: Path, home: Path) -> Traces:
-    """As it is now; nothing of what cannot be read."""
+    """Find the traces as they are now; none of what cannot be read."""
     return Traces(names(home / places.OWN / "..", _POD), names(state / places.GATES, _LINK))
 
 
@@ -72,7 +72,7 @@ def tidy(state: Path, home: Path, found: Traces, known: Collection[str]) -> None
 def sweep(home: Path, served: Collection[tuple[str, str]]) -> None:
     """Remove the sockets that an earlier arbiter left, but for those of ``served`` pods and GPUs.
 
-    A program that had a whole GPU goes on while nobody listens at that very socket: not beside the GPU's next owner.
+    A program that had a whole GPU goes on while nothing listens at that very socket: not beside the GPU's next owner.
     """
     keep = {(pod, f"{gpu}.sock") for pod, gpu in served}
     for pod in names(home / places.OWN / "..", _POD):
@@ -88,7 +88,7 @@ def sweep(home: Path, served: Collection[tuple[str, str]]) -> None:
 
 
 def names(folder: Path, form: re.Pattern[str]) -> frozenset[str]:
-    """What is in a folder that is no link."""
+    """List the names of this form in a folder that is no link."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, _FOLDER)
         try:

@@ -1,4 +1,4 @@
-"""Hears of the end of a state directory at once: whoever makes it anew starts another arbiter, and two are too many."""
+"""The end of a state directory, heard at once: a server that makes it anew starts one arbiter too many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Removal:
-    """Watches the lock file and the directory (inotify(7)). Where the system cannot, looks now and then must do."""
+    """A watch on the lock file and the directory (inotify(7)). Where the system cannot, looks now and then must do."""
 
     def __init__(self, state: Path) -> None:
         self._descriptor = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -37,11 +37,11 @@ class Removal:
         os.close(self._descriptor)
 
     def fileno(self) -> int:
-        """For an event loop."""
+        """Return the descriptor, for an event loop."""
         return int(self._descriptor)
 
     def heard(self, awake: asyncio.Event) -> None:
-        """Something happened to them: look."""
+        """Look: something happened to them."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self._descriptor, 4096):
                 pass

@@ -1,4 +1,4 @@
-"""The rules of sharing of this machine, as whoever owns it has set them: one file, read at each look at the records.
+"""The rules of sharing of this machine, as its administrator has set them: one file, read at each look at the records.
 
     /etc/jupyter/jupyter_gpu_shares.json    root's; where it is, it alone counts
     <state>/shares.json                     without that one: of root, or of the owner of the state directory
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 MACHINE = Path("/etc/jupyter/jupyter_gpu_shares.json")
 NAME = "shares.json"
-"""Of the file in the state directory, which is gone after a reboot on most machines."""
+"""Name of the file in the state directory, which is gone after a reboot on most machines."""
 KEY = "shares"
-"""What the whole is called in errors, as in the chart of the cluster."""
+"""Name of the whole in errors, as in the chart of the cluster."""
 NOTHING = b"{}"
 SETTLE = 10
 """Seconds in which every server has heard that shares are enforced again, and gives new programs the gate."""
@@ -40,7 +40,7 @@ POINTS = (
     "shares:rules-read",  # new rules are read, the copy has the old ones
     "shares:rules-kept",  # the copy has the new ones, which do not hold yet
 )
-"""Where a test can kill an arbiter (:mod:`jupyter_gpu.faults`)."""
+"""Points at which a test can kill an arbiter (:mod:`jupyter_gpu.faults`)."""
 _KEPT = "{what} hold until it is corrected: then it is read by itself."
 _REFUSED = {
     errno.ELOOP: "is a link: put the file itself there",
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class Rules:
-    """Of one state directory. Where a file cannot be used, what held last holds, and ``problem`` says why.
+    """The rules of one state directory. Where a file cannot be used, what held last holds, and ``problem`` says why.
 
     ``keeps``: the folder of an arbiter's own files; without it they are only read, as a server does it.
     """
@@ -69,13 +69,13 @@ class Rules:
         return self._last.since if self._last else 0
 
     def of(self, gpu: str) -> share_rules.Rules:
-        """Of one GPU of this host."""
-        from jupyter_gpu_node import share_rules  # only who hands out turns needs it, no server at its start
+        """Return the rules of one GPU of this host."""
+        from jupyter_gpu_node import share_rules  # only the arbiter needs it, no server at its start
 
         return share_rules.of(self.settings, socket.gethostname(), gpu)
 
     def look(self) -> bool:
-        """In a thread: read the file; whether other rules hold from now on."""
+        """Read the file; return whether other rules hold from now on. To be called in a thread."""
         before = self.settings
         begins = self._last is None
         last = self._last or self._recalled()
@@ -95,7 +95,7 @@ class Rules:
         return self.settings != before
 
     def _set(self, found: ShareSettings, text: bytes, last: LastRules | None) -> None:
-        """Kept first: whoever is killed between has read it, and the next one reads it again."""
+        """Keep new rules before they hold: after a kill in between, the next arbiter reads them again."""
         enforced = last is None or parse(last.text, "what was kept").enforce
         again = found.enforce and not enforced
         since = last_rules.now(SETTLE) if again else last.since if last else 0
@@ -110,7 +110,7 @@ class Rules:
         self.settings = found
 
     def _recalled(self) -> LastRules | None:
-        """The newest that can be used, of what arbiters kept that may decide about us."""
+        """Return the newest rules that can be used, of those kept by arbiters that may decide about us."""
         for one in last_rules.recall(self._state):
             with contextlib.suppress(strict.FieldError):
                 parse(one.text, "what was kept")
@@ -118,7 +118,7 @@ class Rules:
         return None
 
     def _found(self) -> tuple[Path, bytes]:
-        """The file that counts; if there is none, nothing is set."""
+        """Return the file that counts and its text; if there is none, nothing is set."""
         path = self._state / NAME
         with _missing():
             return self._machine, read(self._machine, {0})
@@ -132,7 +132,7 @@ def _missing() -> contextlib.AbstractContextManager[None]:
 
 
 def read(path: Path, owners: set[int]) -> bytes:
-    """Text of a file that nobody but these users can change.
+    """Read a file that only these users can change.
 
     Raises :class:`strict.FieldError`, and :class:`FileNotFoundError` or :class:`NotADirectoryError` if there is none.
     """
@@ -152,7 +152,7 @@ def read(path: Path, owners: set[int]) -> bytes:
 
 
 def _unfit(about: os.stat_result, owners: set[int]) -> str:
-    """Why such a file does not count, if so."""
+    """Return the reason such a file does not count; empty if it does."""
     if not stat.S_ISREG(about.st_mode):
         return "is no regular file; put one there, or remove it"
     if about.st_uid not in owners:
@@ -164,7 +164,7 @@ def _unfit(about: os.stat_result, owners: set[int]) -> str:
 
 
 def parse(text: bytes, where: str) -> ShareSettings:
-    """What such a file says; raises :class:`strict.FieldError`."""
+    """Parse such a file; raises :class:`strict.FieldError`."""
     if text == NOTHING:
         return ShareSettings()
     from jupyter_gpu_node import share_rules  # most machines set nothing, and a server must start fast

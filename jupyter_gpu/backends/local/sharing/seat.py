@@ -31,7 +31,7 @@ PATIENCE = 5.0
 """Seconds without an arbiter before the user hears of it: one that was killed is replaced in less than one."""
 SWITCHED_OFF = "the administrator of this machine has switched it off"
 MOST_TOLD = 2
-"""Of what is wanted to be taken away."""
+"""Most contested verdicts that the notice lists."""
 NO_GATE = "this installation has no gate that can be read: it was built without a C compiler, or is closed to this user"
 DOUBT = (
     "GPU time on this machine is handed out by a process of user {user}, and your programs depend on it: it can make "
@@ -50,7 +50,10 @@ _log = logging.getLogger(__name__)
 
 
 class Seat:
-    """Of one pod. ``leave`` moves a process out of it; ``changed`` is called in another thread when it should look."""
+    """One pod's side of time sharing. ``leave`` moves a process out of the pod.
+
+    ``changed`` is called in another thread when the pod should look again.
+    """
 
     def __init__(self, state: Path, pod: str, leave: Callable[[int], None], changed: Callable[[], None]) -> None:
         self._state = state.absolute()
@@ -64,26 +67,26 @@ class Seat:
         self._bad: set[str] = set()
         self._held: Mapping[str, int] = {}
         self.trouble = ""
-        """Why programs wait for the GPU now, if so."""
+        """Reason programs wait for the GPU now; empty if they do not."""
         self.notice = ""
-        """What whoever administers this machine should know of its arbiter and its rules, if something is wrong."""
+        """Problem with the arbiter or its rules, for the administrator of this machine; empty if there is none."""
         self._lacks = "" if gate_files.local() else NO_GATE
-        """Why GPU time can never be shared out by this server, if so."""
+        """Reason this server can never share GPU time; empty if it can."""
         self._rules = Rules(self._state)
         self._taken_out: Mapping[str, str] = {}
-        """Of the environment of this process, while shares are not enforced."""
+        """Variables removed from this process's environment while shares are not enforced."""
         self._front: str | None = None
         """The folder of the gate that this process's own environment names."""
         self._rules.look()
 
     @property
     def missing(self) -> str:
-        """Why GPU time is not shared out among programs that are started now, if so."""
+        """Reason GPU time is not shared among programs started now; empty if it is."""
         return self._lacks or ("" if self._rules.settings.enforce else SWITCHED_OFF)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What programs of the pod need beside the gate itself: where it finds the sockets."""
+        """Variables that programs of the pod need besides the gate itself, to find the sockets."""
         return {} if self.missing else self._variables
 
     @property
@@ -91,7 +94,7 @@ class Seat:
         return {GATE: str(self._link), BOOT: boot()}
 
     def search_path(self, environ: Mapping[str, str]) -> Mapping[str, str]:
-        """What makes programs with this environment find the gate before the driver; nothing where neither is there.
+        """Return the variable by which programs with this environment find the gate before the driver, if there is one.
 
         Blocks, for some 50 ms at first. Any thread may ask.
         """
@@ -108,7 +111,7 @@ class Seat:
             return None
 
     def prepare(self) -> None:
-        """Once: have what this process starts by itself, such as terminals, find the gate."""
+        """Have what this process starts by itself, such as terminals, find the gate. Once is enough."""
         if self._front is None and not self.missing and (folder := self._folder(os.environ)):
             self._front = folder
             _put_in({VARIABLE: folder})
@@ -125,7 +128,7 @@ class Seat:
         return self._missing is not None
 
     def follow(self, held: Mapping[str, int]) -> None:
-        """After each change: have an arbiter running and poked, and the sockets where the programs look for them.
+        """Have an arbiter running and poked, after each change, and the sockets where the programs look for them.
 
         ``held``: milli by uuid.
         """
@@ -145,7 +148,7 @@ class Seat:
             if self._user is not None:
                 places.lead(self._link, places.sockets(self._state, self._user, self._pod))
             elif any(held.get(gpu, 0) < milli for gpu, milli in before.items()):
-                places.part(self._link)  # who had a whole GPU goes on without an arbiter, as long as this leads there
+                places.part(self._link)  # holders of a whole GPU go on without an arbiter, as long as this leads there
         except OSError as error:
             self.trouble = f"{self._link} can't be made ({error.strerror or error})."
             return
@@ -153,7 +156,7 @@ class Seat:
             self.trouble = self._silent(time.monotonic())
 
     def _look(self) -> None:
-        """Whether shares are enforced. Kernels have the environment of this process, too: it follows."""
+        """Follow whether shares are enforced. Kernels inherit this process's environment, so it follows too."""
         if not self._rules.look():
             return
         if self.missing and os.environ.get(GATE) == str(self._link):
@@ -164,7 +167,7 @@ class Seat:
             self._taken_out = {}
 
     def _listen(self) -> None:
-        """Of somebody else's arbiter it is told that it is one, and that these are its words, not ours."""
+        """Read the problem that the arbiter reports. One that is not trusted is quoted, with a warning."""
         said = "" if self._user is None else belief.problem(self._state, self._user)
         if self._sure or not self._held:
             self._contested = ""
@@ -176,7 +179,7 @@ class Seat:
         self._tell()
 
     def _tell(self) -> None:
-        """Whoever administers this machine looks into the logs of servers."""
+        """Update the notice, and log it if it is new: administrators read the logs of servers."""
         before = self.notice
         words = " ".join(filter(None, (self._contested, self._words)))
         self.notice = strict.printable(words, places.MAX_PROBLEM) if words else ""
@@ -184,7 +187,7 @@ class Seat:
             _log.warning("%s", self.notice)
 
     def _silent(self, now: float) -> str:
-        """Why nobody serves the pod, if that lasts."""
+        """Return the reason no arbiter serves the pod, if that lasts; empty otherwise."""
         if self._user is None:
             self._missing = now if self._missing is None else self._missing
             return "" if now < self._missing + PATIENCE else self._keeper.problem or self._nobody()
@@ -200,7 +203,7 @@ class Seat:
         return PRETENDED.format(user=min(pretends)) if pretends else "Nobody answers."
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What the arbiter decided about this pod; nothing if that cannot be read, or is not for it to decide."""
+        """Return the arbiter's verdicts on this pod; none if they cannot be read or it may not decide them."""
         from . import verdict  # with the first look
 
         try:
@@ -218,7 +221,7 @@ class Seat:
         return found if self._sure else ()
 
     def sample(self, uuids: Iterable[str]) -> Mapping[str, ShareUse]:
-        """How the shares of these GPUs are used. What is missing or bad is left out; the latter is logged once."""
+        """Return the use of the shares of these GPUs. Missing or bad files are left out; a bad one is logged once."""
         from jupyter_gpu.backends import share_files
 
         found: dict[str, ShareUse] = {}
@@ -237,7 +240,7 @@ class Seat:
         return found
 
     def _read(self, name: str, most: int) -> bytes:
-        """A file that the arbiter wrote for this pod. Raises :class:`OSError`."""
+        """Read a file that the arbiter wrote for this pod. Raises :class:`OSError`."""
         if self._user is None:
             raise FileNotFoundError
         with belief.opened(self._state, self._user, self._pod, share_places.FOLDER) as folder:
@@ -245,18 +248,18 @@ class Seat:
 
     @property
     def trusted(self) -> bool:
-        """Whether the arbiter may say which processes are to be ended: root's, or that of our own user."""
+        """Whether the arbiter may name processes to be ended: it is root's, or our own user's."""
         return self._user in (0, os.geteuid())
 
     def close(self, *, left: bool) -> None:
-        """The server ends. ``left``: something of its pod goes on and must find its sockets; arbiters tidy then."""
+        """End with the server. ``left``: something of its pod goes on and must find its sockets; arbiters tidy then."""
         self._keeper.stop()
         if not left:
             places.part(self._link)
 
 
 def _take_out(environment: Mapping[str, str]) -> None:
-    """Of this process; whatever else its user has in its search path stays."""
+    """Take variables out of this process's environment; whatever else its user has in the search path stays."""
     for name in environment:
         left = without(environment[name], os.environ.get(name)) if name == VARIABLE else None
         if left:

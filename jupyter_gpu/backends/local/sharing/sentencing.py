@@ -1,4 +1,4 @@
-"""Takes shares away: from what the bouncer wants to a verdict that the pod's server reads, until it no longer stands.
+"""Revocation of shares: from the bouncer's accusation to a verdict for the pod's server, until it stands no longer.
 
 Verdicts are files beside the sockets of their pods, so that the next arbiter knows them. What blocks is done in a
 thread.
@@ -28,19 +28,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Accusation:
-    """What the bouncer wants to be taken away."""
+    """A share that the bouncer wants to be taken away."""
 
     gpu: str
     pod: str
     reason: str
     members: frozenset[Process]
-    """Of the share, that the server knew."""
+    """Processes of the share that the server knew."""
     pids: frozenset[int]
-    """Of all who used the GPU, as the driver saw it."""
+    """Pids of all processes that used the GPU, as the driver saw it."""
 
 
 class Sentencing:
-    """Of the pods of ``clients``; ``folder`` has theirs. ``changed`` is called when it is to be carried out again."""
+    """The verdicts on the pods of ``clients``, kept in ``folder``. ``changed``: :meth:`carry_out` is due again."""
 
     def __init__(self, state: Path, folder: Path, clients: Clients, changed: Callable[[], None]) -> None:
         self._state = state
@@ -57,17 +57,17 @@ class Sentencing:
         return {(pod, one.gpu) for pod, judged in self._verdicts.items() for one in judged}
 
     def accuse(self, accusation: Accusation) -> None:
-        """Carried out soon."""
+        """Take up an accusation, to be carried out soon."""
         self._accused.append(accusation)
         self._changed()
 
     def recall(self, pod: str) -> None:
-        """In a thread: what an earlier arbiter decided about a pod that is new here."""
+        """Recall, in a thread, the verdicts of an earlier arbiter on a pod that is new here."""
         if pod not in self._verdicts:
             self._verdicts[pod] = self._read(pod)
 
     async def carry_out(self) -> set[tuple[str, str]]:
-        """What is new; and forget what no longer stands. Pods and GPUs that are not served now.
+        """Carry out new verdicts and forget those that no longer stand. Returns pods and GPUs that are not served now.
 
         A verdict is forgotten one turn before the share is served again, so that the bouncer sees the share go.
         """
@@ -78,7 +78,7 @@ class Sentencing:
         return taken
 
     def _carry_out(self, accused: list[Accusation]) -> bool:
-        """In a thread: whether a verdict came or went."""
+        """Do that in a thread; return whether a verdict came or went."""
         news = {one.pod for one in accused if self._convict(one)}
         for pod, judged in list(self._verdicts.items()):
             known = self._clients.pods.get(pod)
@@ -105,7 +105,7 @@ class Sentencing:
         return True
 
     def _tell(self, pod: str) -> bool:
-        """The pod's file says it, and its server is poked to read it; whether it could be written."""
+        """Write the pod's file and poke its server to read it; return whether it could be written."""
         try:
             with share_places.opened(self._folder / pod) as folder:
                 share_places.replace(folder, verdict.NAME, verdict.encode(self._verdicts[pod]))

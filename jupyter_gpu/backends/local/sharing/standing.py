@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """``[STATE]``: the state directory, if it is not the usual one. It ends by a signal."""
+    """Run with ``[STATE]``: the state directory, if it is not the usual one. It ends by a signal."""
     if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
         sys.stderr.write(f"{USAGE}\n")
         return 2
@@ -75,7 +75,7 @@ def _once(state: Path) -> bool:
 
 
 def _end_others(state: Path, had: threading.Event) -> None:
-    """In a thread: end the arbiters of ordinary users, in order, until we have the lock. Root can do that alone."""
+    """End the arbiters of ordinary users, in order, in a thread, until we have the lock. Root can do that alone."""
     while not had.wait(PAUSE):
         pid = belief.server(state)
         with contextlib.suppress(OSError):

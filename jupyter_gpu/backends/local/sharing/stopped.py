@@ -1,4 +1,4 @@
-"""Whom arbiters have stopped, as their own files say. Only who lets them run again needs it."""
+"""The processes that arbiters have stopped, by their own files. Only what lets them run again needs it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..processes import Process, boot
 from . import belief, places, records
 
 OFFENCES = "offences.json"
-"""Of the arbiter's own files, what it keeps of offences."""
+"""The arbiter's own file of offences."""
 _USER = re.compile(r"[0-9]{1,10}")
 
 
 def stopped(state: Path) -> frozenset[Process]:
-    """Whom arbiters of any user have stopped, as far as their own files say so."""
+    """Return the processes that arbiters of any user have stopped, as far as their own files say so."""
     found: frozenset[Process] = frozenset()
     for user in records.names(state / places.ARBITERS, _USER):
         with contextlib.suppress(OSError, ValueError):
@@ -27,7 +27,7 @@ def stopped(state: Path) -> frozenset[Process]:
 
 
 def stopped_by(state: Path, user: int) -> frozenset[Process]:
-    """Whom arbiters of that user have stopped. Raises :class:`OSError`, :class:`ValueError`."""
+    """Return the processes that arbiters of that user have stopped. Raises :class:`OSError`, :class:`ValueError`."""
     with belief.opened(state, user, places.OWN) as own:
         text = belief.read(own, OFFENCES, user, stopping.MAX_BYTES)
     body = strict.an_object(strict.loads(text, stopping.MAX_BYTES), "what was kept of offences")

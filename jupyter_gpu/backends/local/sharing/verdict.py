@@ -1,4 +1,4 @@
-"""What the arbiter tells a pod whose share it takes away: the text of that file, and until when it stands. Pure."""
+"""The arbiter's verdict for a pod whose share it takes away: the text of that file, and how long it stands. Pure."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ MAX_VERDICTS = 64
 MAX_PROCESSES = 256
 MAX_REASON = 512
 NAME = "verdicts.json"
-"""Of the file, beside the sockets of the pod."""
+"""Name of the file, beside the sockets of the pod."""
 
 _read_processes = strict.list_of(Process.from_json, MAX_PROCESSES)
 
 
 class Verdict(NamedTuple):
-    """A share of one GPU is taken away."""
+    """The decision that a share of one GPU is taken away."""
 
     key: str
     """No two verdicts have the same: the pod's record names those that were carried out."""
     gpu: str
     reason: str
-    """In plain words for the user."""
+    """Reason in plain words for the user."""
     processes: tuple[Process, ...] = ()
-    """Who used the GPU for that share then."""
+    """Processes that used the GPU for that share then."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON object."""
@@ -57,18 +57,18 @@ _read_verdicts = strict.list_of(Verdict.from_json, MAX_VERDICTS)
 
 
 def encode(verdicts: Iterable[Verdict]) -> bytes:
-    """Text of the file."""
+    """Write the text of the file."""
     return strict.dumps({"verdicts": [verdict.to_json() for verdict in verdicts]}).encode()
 
 
 def decode(text: bytes) -> tuple[Verdict, ...]:
-    """From that text; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    """Read that text; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
     body = strict.an_object(strict.loads(text, MAX_BYTES), "what the arbiter decided")
     return strict.required(body, "verdicts", _read_verdicts)
 
 
 def stands(verdict: Verdict, record: Record) -> bool:
-    """Whether the pod may still not use that GPU.
+    """Tell whether the pod may still not use that GPU.
 
     Its server writes the key of the verdict and the smaller decision at once. So a GPU that is allocated after that was
     granted anew, and one that only drains is what was taken away.
