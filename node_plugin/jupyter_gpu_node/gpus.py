@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuLoad
+
+from .instances import Told
 
 if TYPE_CHECKING:  # whoever chooses has loaded it; on one machine nobody does
     from .managed_rules import Choice
@@ -46,6 +48,14 @@ class GpuSource(Protocol):
         """Let go of processes and files; the source is not used after that. Safe to call twice."""
 
 
+@runtime_checkable
+class Dividing(Protocol):
+    """A source that knows which of its GPUs are divided into instances (MIG)."""
+
+    def instances(self) -> Told:
+        """As of the last :meth:`GpuSource.inventory`."""
+
+
 class OurGpus:
     """Those of a source that are ours: of the others nothing is told, and nobody is given them."""
 
@@ -62,6 +72,10 @@ class OurGpus:
     def inventory(self) -> tuple[Gpu, ...]:
         """Ours, by index."""
         return tuple(gpu for gpu in self._source.inventory() if self._choice.includes(gpu))
+
+    def instances(self) -> Told:
+        """As of the source: also those of GPUs that are not ours."""
+        return self._source.instances() if isinstance(self._source, Dividing) else {}
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """As of the source."""
