@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 MOST = 4096
 """Instances that are remembered after the driver told of them."""
 MIG_MODE = (
-    "It is in MIG mode: its instances are not managed by jupyter-gpu, and it cannot be given as a whole. "
-    "Switch MIG off on it, or leave it to the program that gives its instances away."
+    "It is in MIG mode: it cannot be given as a whole, and its instances are not managed by jupyter-gpu. "
+    "Switch MIG off on it to use it here."
 )
 
 Told = Mapping[str, frozenset[str] | None]
@@ -29,7 +29,7 @@ class Instances:
     whole: frozenset[str] = frozenset()
     """Uuids of GPUs that were not in MIG mode when the driver was asked last: no instance can be theirs."""
     divided: frozenset[str] = frozenset()
-    """Uuids of those that were. Of the rest it is not known."""
+    """Uuids of those that were when they told last, maybe long ago."""
 
     def learn(self, told: Told) -> Instances:
         """What is known after the driver ``told`` this."""
@@ -38,4 +38,4 @@ class Instances:
         room = max(0, MOST - len(now))
         kept = dict(before[len(before) - room :]) if room < len(before) else dict(before)
         whole = frozenset(gpu for gpu, names in told.items() if names is None)
-        return Instances({**kept, **now}, whole, frozenset(told) - whole)
+        return Instances({**kept, **now}, whole, (self.divided | told.keys()) - whole)

@@ -15,11 +15,11 @@ from .publisher import ONE_OWNER, TWO_OWNERS, Publisher
 OWNED = "It was given to pod {pod} as {source}, by somebody else than jupyter-gpu. One of the two must not have it."
 OWNED_INSTANCE = (
     "Its instance {device} was given to pod {pod} as {source}, by somebody else than jupyter-gpu. "
-    "One of the two must not have it."
+    "Leave the GPU out of node.managed, or have its instances given to nobody."
 )
 MAYBE_OWNED = (
     "An instance of it may have been given to pod {pod} as {source}, by somebody else than jupyter-gpu: "
-    "the driver does not tell of which GPU {device} is. One of the two must not have it."
+    "the driver does not tell of which GPU {device} is. Leave GPUs in MIG mode out of node.managed."
 )
 _log = logging.getLogger(__name__)
 

@@ -111,10 +111,11 @@ def test_a_simulated_gpu_is_not_meant_by_the_number_of_its_node() -> None:
 
 
 def test_what_was_told_once_is_remembered() -> None:
-    """An instance stays its GPU's while the driver is silent, but then no GPU is known to be whole any more."""
+    """An instance stays its GPU's while the driver is silent, and so does MIG mode; that a GPU is whole does not."""
     known = Instances().learn({"GPU-0": frozenset({"MIG-a"}), "GPU-1": None})
     assert known == Instances({"MIG-a": "GPU-0"}, frozenset({"GPU-1"}), frozenset({"GPU-0"}))
-    assert known.learn({}) == Instances({"MIG-a": "GPU-0"})
+    assert known.learn({}) == Instances({"MIG-a": "GPU-0"}, divided=frozenset({"GPU-0"}))
+    assert known.learn({"GPU-0": None}) == Instances({"MIG-a": "GPU-0"}, frozenset({"GPU-0"}))
     assert known.learn({"GPU-0": frozenset({"MIG-b"})}).gpus == {"MIG-a": "GPU-0", "MIG-b": "GPU-0"}
 
 
