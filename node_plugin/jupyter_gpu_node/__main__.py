@@ -178,6 +178,13 @@ class Plugin:
         self.samples = Samples(
             settings.node, self.inventory, self.agent.members, self.sharing.answer, simulated=simulated
         )
+        self.owners = Owners(
+            self.inventory,
+            functools.partial(PodResources(settings.pod_resources_socket).others, settings.resource),
+            self.publisher,
+            self.metrics,
+            settings.inventory_seconds,
+        )
         self.audit = Audit(
             self.inventory,
             self.eyes,
@@ -188,15 +195,9 @@ class Plugin:
             self.metrics,
             settings.audit_seconds,
             begun=(self.agent.ready, self.agent.synced),
+            others=self._ask_others,
         )
         self.openness = Openness(self.agent.members, self.inventory, settings.open_seconds)
-        self.owners = Owners(
-            self.inventory,
-            functools.partial(PodResources(settings.pod_resources_socket).others, settings.resource),
-            self.publisher,
-            self.metrics,
-            settings.inventory_seconds,
-        )
         self.claims = Claims(settings, lambda: self.agent.pods, self.publisher.fetch)
         self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims, self.gate)
         self.port = Port(self.metrics, process.alive, self.not_ready, settings.pod_ip, settings.port, settings.metrics)
@@ -211,6 +212,11 @@ class Plugin:
     def _note_asker(self, pid: int) -> None:
         """Note the pid of the helper that asks the driver for GPU use by process: it has the GPUs open itself."""
         self.asker = pid
+
+    async def _ask_others(self) -> None:
+        """Find out what others have given away, where there is a kubelet to ask."""
+        if self.settings.pod_resources_socket.is_socket():
+            await self.owners.once()
 
     def _helpers(self) -> frozenset[int]:
         return self.stock.helpers() | {self.asker}
@@ -237,8 +243,7 @@ class Plugin:
         if self.gate.problem:
             _log.warning("Time shares are not enforced on this node: %s.", self.gate.problem)
         await self.inventory.begin()
-        if self.settings.pod_resources_socket.is_socket():  # nothing is given away before it is known whose it is
-            await self.owners.once()
+        await self._ask_others()  # nothing is given away before it is known whose it is
         await self.guarding.once()
         try:
             await process.supervise(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from . import killing, proc
 from .audit_rules import Rights, Suspect, Verdict, judge
@@ -37,7 +37,8 @@ _log = logging.getLogger(__name__)
 class Audit:
     """``rights`` tells who may have what open, ``pod`` finds a pod of this node by uid.
 
-    ``begun``: what must have happened before the first look, so that ``rights`` is complete.
+    ``begun``: what must have happened before the first look, so that ``rights`` is complete. ``others``: find
+    out now which GPUs others have given away.
     """
 
     def __init__(
@@ -51,6 +52,8 @@ class Audit:
         metrics: Metrics,
         seconds: float,
         begun: Collection[asyncio.Event] = (),
+        *,
+        others: Callable[[], Awaitable[None]],
     ) -> None:
         self._inventory = inventory
         self._eyes = eyes
@@ -61,6 +64,7 @@ class Audit:
         self._metrics = metrics
         self._seconds = seconds
         self._begun = begun
+        self._others = others
         self._told: set[tuple[int, int, str]] = set()
         self._over: dict[str, float] = {}
         """Pods of which a look could not see all, and when it did not."""
@@ -79,12 +83,15 @@ class Audit:
 
     async def once(self) -> None:
         """One look, and what follows from it."""
-        found = await self._findings()
+        found = self._of_ours(await self._findings())
+        if any(verdict is Verdict.INTRUDER and suspect.pod for _, suspect, verdict in found):
+            await self._others()  # it may have been given since we asked last, and then its user is not to be ended
+            found = self._of_ours(found)
         if any(verdict is Verdict.INTRUDER for _, _, verdict in found):
             intruders = [(uuid, suspect) for uuid, suspect, verdict in found if verdict is Verdict.INTRUDER]
             await asyncio.gather(*(killing.end(suspect) for suspect in {suspect for _, suspect in intruders}))
             self._report(found)
-            found = await self._findings(mappings=True)
+            found = self._of_ours(await self._findings(mappings=True))
         self._report(found)
         self._inventory.hold_back(
             {
@@ -113,6 +120,10 @@ class Audit:
         self._search(sight)
         verdicts += (finding for _, some in self._searched.values() for finding in some if _there(finding))
         return [finding for finding in verdicts if finding[2] is not Verdict.FINE]
+
+    def _of_ours(self, found: list[Finding]) -> list[Finding]:
+        """Leave out findings about GPUs that have turned out to have another owner, too."""
+        return [finding for finding in found if finding[0] not in self._inventory.not_ours]
 
     def _search(self, sight: Sight) -> None:
         """Pods of which that look did not see all, each by itself: what is found so is judged when it is known."""

@@ -6,6 +6,7 @@ which nobody uses; anybody else, and a root that may not, makes plain files, whi
     <directory>/gpu0 …         nodes or files; nodes lie in /dev/jupyter-gpu where the directory's mount forbids devices
     <directory>/load/          what programs say they do (:mod:`.loads`)
     <directory>/health/<uuid>  why that GPU is out of order, for demonstrations and tests
+    <directory>/instances/     which GPUs are in MIG mode (:mod:`.pretended_instances`)
 
 All servers of a machine share the directory, and find the same GPUs there. On a node of a cluster they are the node's
 own: nodes that share a machine have device numbers and uuids of their own, and containers see a device elsewhere.
@@ -24,6 +25,9 @@ from typing import TYPE_CHECKING
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
+
+from . import pretended_instances, trusted_file
+from .instances import MIG_MODE, Told
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
     from jupyter_gpu.model.details import ProcessUse, Reading
@@ -68,8 +72,9 @@ class SimulatedGpus:
         self.count = count
         self._node = node
         self._devices = devices
+        self._instances: Told = {}
         self.note = "" if count else "There are no simulated GPUs: their number is set to 0."
-        for name in ("", "load", "health"):
+        for name in ("", "load", "health", pretended_instances.FOLDER):
             _shared_directory(self.directory / name)
         for index in range(count):
             if devices is None:
@@ -79,8 +84,16 @@ class SimulatedGpus:
 
     def inventory(self) -> tuple[Gpu, ...]:
         """All that are plugged in."""
-        seen = (self._gpu(index) for index in range(self.count))
-        return tuple(gpu for gpu in seen if gpu.health != _UNPLUGGED)
+        names = (uuid_of(index, self._node) for index in range(self.count))
+        divided = {uuid: pretended_instances.read(self.directory, uuid) for uuid in names}
+        seen = (self._gpu(index, divided=parts is not None) for index, parts in enumerate(divided.values()))
+        found = tuple(gpu for gpu in seen if gpu.health != _UNPLUGGED)
+        self._instances = {gpu.uuid: divided[gpu.uuid] for gpu in found}
+        return found
+
+    def instances(self) -> Told:
+        """Of those that were plugged in at the last :meth:`inventory`."""
+        return self._instances
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """What the living programs on them say they do, together."""
@@ -119,11 +132,11 @@ class SimulatedGpus:
     def close(self) -> None:
         """Nothing to let go of: nodes stay for the other servers."""
 
-    def _gpu(self, index: int) -> Gpu:
+    def _gpu(self, index: int, *, divided: bool) -> Gpu:
         uuid = uuid_of(index, self._node)
         path = self._devices / f"gpu{index}" if self._devices else _path(self.directory, index)
         device, problem = _look(path, device_of(index, self._first))
-        health = _health(self.directory, uuid) or problem
+        health = _health(self.directory, uuid) or problem or (MIG_MODE if divided else "")
         return Gpu(
             uuid=uuid,
             index=index,
@@ -194,17 +207,8 @@ def _checked(uuid: str, node: str) -> str:
 
 def _health(directory: Path, uuid: str) -> str:
     """Only root and the owner of the directory can make a GPU sick: any other user could harm all with it."""
-    try:
-        descriptor = os.open(directory / "health" / uuid, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        found = os.fstat(descriptor)
-        if found.st_uid not in (0, directory.stat().st_uid) or not stat.S_ISREG(found.st_mode):
-            return ""
-        return os.read(descriptor, 500).decode(errors="replace").strip() or "It is out of order."
-    finally:
-        os.close(descriptor)
+    text = trusted_file.read(directory / "health" / uuid, directory, 500)
+    return "" if text is None else text or "It is out of order."
 
 
 @functools.cache

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuLoad
+
+from .instances import Told
 
 if TYPE_CHECKING:  # loaded already where a choice is set; on one machine none is
     from .managed_rules import Choice
@@ -46,6 +48,14 @@ class GpuSource(Protocol):
         """Let go of processes and files; the source is not used after that. Safe to call twice."""
 
 
+@runtime_checkable
+class Dividing(Protocol):
+    """A source that knows which of its GPUs are divided into instances (MIG)."""
+
+    def instances(self) -> Told:
+        """Return the instances as of the last :meth:`GpuSource.inventory`."""
+
+
 class OurGpus:
     """The managed GPUs of a source: the others are not reported, and never given out."""
 
@@ -62,6 +72,10 @@ class OurGpus:
     def inventory(self) -> tuple[Gpu, ...]:
         """Return our GPUs, by index."""
         return tuple(gpu for gpu in self._source.inventory() if self._choice.includes(gpu))
+
+    def instances(self) -> Told:
+        """Return the instances from the source, also those of GPUs that are not ours."""
+        return self._source.instances() if isinstance(self._source, Dividing) else {}
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """Return the loads from the source."""

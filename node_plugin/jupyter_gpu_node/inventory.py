@@ -14,6 +14,7 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
 from . import inventory_rules, uplink_rules
+from .instances import Instances
 from .own_gpus import OwnGpus
 from .stock import NO_ANSWER, Stock
 from .uplink import Uplink
@@ -76,6 +77,11 @@ class Inventory:
         return self._stock.seen
 
     @property
+    def instances(self) -> Instances:
+        """Instances of this node's GPUs, ours or not, as far as the driver told."""
+        return self._stock.instances
+
+    @property
     def devices(self) -> frozenset[Device]:
         """All that device rules must cover."""
         return self._stock.devices
@@ -89,6 +95,11 @@ class Inventory:
     def held_back(self) -> frozenset[str]:
         """Uuids of those that somebody has who should not: they are given to nobody."""
         return frozenset(self._held) | frozenset(self._owned)
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """Uuids of GPUs that are never given out, whatever is decided: those held back, and those in MIG mode."""
+        return self.held_back | self._stock.instances.divided
 
     @property
     def not_ours(self) -> frozenset[str]:
@@ -113,7 +124,7 @@ class Inventory:
 
     async def begin(self) -> None:
         """The first look; raises :class:`OSError` or :class:`ValueError` if the GPUs cannot even be looked for."""
-        await self._look()
+        await self.look()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -123,7 +134,7 @@ class Inventory:
             group.create_task(self._measure())
             while True:
                 await asyncio.sleep(self._seconds)
-                await self._look()
+                await self.look()
 
     async def _measure(self) -> None:
         """Tell how much of the uplink is used, never more often than it is measured. No pod waits for that."""
@@ -149,7 +160,8 @@ class Inventory:
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._stock.close()
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Ask the driver now."""
         if await asyncio.get_running_loop().run_in_executor(self._thread, self._take):
             self._tell()
         self.looked()

@@ -9,14 +9,17 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.gpu import Device, Gpu
+
+from .instances import Instances
 
 MOST_INDEX = 1023
 _REPLICA = re.compile(r"::\d+")  # of NVIDIA's device plugin, where it gives one GPU to several
-_NUMBER = re.compile(r"(?:gpu-)?(\d{1,4})(?:-mig-[0-9a-z.-]+)?")  # a part of a GPU is named after it by the DRA driver
-_PART = re.compile(
-    r"MIG-(GPU-[0-9a-fA-F-]+)/\d+/\d+"
-)  # of drivers before 470; later ones name it by nothing of its GPU
+_INDEX = re.compile(r"(?:gpu-)?(\d{1,4})(?:-mig-[0-9a-z.-]+)?")  # an instance is named after its GPU by the DRA driver
+_MINOR = re.compile(r"gpu-(\d{1,4})(?:-mig-[0-9a-z.-]+)?|nvidia(\d{1,4})(?:/(?:gi|vgpu)\d+)*")  # the same; GKE
+_MAJOR = 195
+_INSTANCE = "MIG-"
+_OF_GPU = re.compile(r"MIG-(GPU-[0-9a-fA-F-]+)/\d+/\d+")  # an instance under drivers before 470; now: MIG- and a uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +71,68 @@ class Given:
     devices: tuple[str, ...]
 
 
-def second_owners(gpus: Iterable[Gpu], given: Iterable[Given]) -> dict[str, Given]:
-    """Return, by uuid, those of ``gpus``, ours, that another plugin or driver has given to a pod.
+@dataclass(frozen=True, slots=True)
+class SecondOwner:
+    """The other owner of a GPU that is ours."""
 
-    A device is named by its uuid, or by its index (``0``, ``gpu-0``), as NVIDIA's device plugin and DRA driver do. A
-    pod with a part of a GPU (MIG) has its device node open, too.
+    given: Given
+    device: str
+    """Name of the GPU, or of its part, in the kubelet's answer."""
+    certain: bool = True
+    """False: an instance whose GPU the driver does not tell; it may be this one."""
+
+    @property
+    def instance(self) -> bool:
+        """Whether it is a part of the GPU (MIG)."""
+        return self.device.startswith(_INSTANCE) or "-mig-" in self.device or "/gi" in self.device
+
+
+def second_owners(gpus: Iterable[Gpu], given: Iterable[Given], instances: Instances) -> dict[str, SecondOwner]:
+    """Return, by uuid, those of ``gpus``, ours, that another plugin or driver has given to a pod, or may have.
+
+    A pod with an instance of a GPU has its device node open, too. An unknown instance may be of any GPU but those that
+    the driver says are whole.
     """
     known = tuple(gpus)
-    found: dict[str, Given] = {}
+    certain: dict[str, SecondOwner] = {}
+    possible: dict[str, SecondOwner] = {}
     for one in given:
         for device in one.devices:
-            name = _PART.sub(r"\1", _REPLICA.sub("", device))
-            number = _NUMBER.fullmatch(name) if "nvidia.com" in one.source else None
+            unknown = _unknown(device, instances)
             for gpu in known:
-                if gpu.uuid == name or (number and gpu.index == int(number[1])):
-                    found.setdefault(gpu.uuid, one)
-    return found
+                if unknown and gpu.uuid not in instances.whole:
+                    possible.setdefault(gpu.uuid, SecondOwner(one, device, certain=False))
+                elif not unknown and _is(gpu, device, one.source, instances):
+                    certain.setdefault(gpu.uuid, SecondOwner(one, device))
+    return {**possible, **certain}
+
+
+def unknown_instances(given: Iterable[Given], instances: Instances) -> bool:
+    """Tell whether an instance was given away whose GPU is not known."""
+    return any(_unknown(device, instances) for one in given for device in one.devices)
+
+
+def _is(gpu: Gpu, device: str, source: str, instances: Instances) -> bool:
+    """Tell whether ``device`` is ``gpu``, or a part of it: by uuid, and NVIDIA's also by number.
+
+    A number is an index for its device plugin and for older versions of its DRA driver, that of the device node for
+    newer ones and for GKE's device plugin. Where it can be both, both are meant.
+    """
+    name = _OF_GPU.sub(r"\1", _without_replica(device))
+    if gpu.uuid in (name, instances.gpus.get(name)):
+        return True
+    if "nvidia.com" not in source:
+        return False
+    index, minor = _INDEX.fullmatch(name), _MINOR.fullmatch(name)
+    if index and gpu.index == int(index[1]):
+        return True
+    return bool(minor and gpu.device and gpu.device == Device(_MAJOR, int(minor[1] or minor[2])))
+
+
+def _unknown(device: str, instances: Instances) -> bool:
+    name = _without_replica(device)
+    return name.startswith(_INSTANCE) and not _OF_GPU.fullmatch(name) and name not in instances.gpus
+
+
+def _without_replica(device: str) -> str:
+    return _REPLICA.sub("", device)

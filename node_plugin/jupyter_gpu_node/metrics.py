@@ -76,7 +76,9 @@ class Metrics(Collector):
             registry=self.registry,
         )
         self.two_owners = Gauge(
-            "jupyter_gpu_two_owners", "GPUs of ours that somebody else has given to a pod, too", registry=self.registry
+            "jupyter_gpu_two_owners",
+            "GPUs of ours that somebody else has given to a pod, too, or may have",
+            registry=self.registry,
         )
         self.can_guard = Gauge(
             "jupyter_gpu_can_guard", "Whether device rules can be put in force on this node", registry=self.registry

@@ -4,7 +4,8 @@ NVML shows a process only the GPUs that it may open, and a question about a dyin
 a helper outside the pod's control group, and each answer has a deadline. A GPU that does not answer in time, or kills
 the helper, is unhealthy and not asked again for a while; the others are asked by a fresh helper.
 
-MIG is not supported.
+A GPU in MIG mode is unhealthy: it cannot be given as a whole. Its instances are
+told, so that they are recognised when others give them away (:meth:`NvmlSource.instances`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from jupyter_gpu.model.gpu import MAX_GPUS, Gpu
 from jupyter_gpu.model.view import GpuLoad, read_celsius, read_watts
 
 from . import proc
+from .instances import Told
 from .xids import Ailments
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
@@ -39,6 +41,7 @@ T = TypeVar("T")
 
 _read_index = strict.integer(0, 4095)
 _read_text = strict.text(96)
+_read_instances = strict.list_of(_read_text, 64)
 _read_pids = strict.list_of(strict.integer(1, 2**31 - 1), 65536)
 
 
@@ -85,6 +88,7 @@ class NvmlSource:
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[int, Gpu] = {}
+        self._instances: Told = {}
         self._suspects: dict[int, tuple[float, str]] = {}
         self._ailments = Ailments()
         self._silent_until = 0.0
@@ -97,10 +101,15 @@ class NvmlSource:
         """All GPUs by index; one that does not answer stays as it was, unhealthy."""
         with self._lock:
             answer = self._ask({"do": "inventory", "bare": self._bare()})
+            self._instances = answer.instances if answer else {}
             if answer is not None:
                 self._learn(answer)
             gpus = [self._judged(gpu, silent=answer is None) for gpu in self._known.values()]
             return tuple(sorted(gpus, key=lambda gpu: gpu.index))
+
+    def instances(self) -> Told:
+        """Return what the driver told at the last :meth:`inventory`; nothing of GPUs that did not answer then."""
+        return self._instances
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """Of those that answer."""
@@ -237,7 +246,17 @@ def _read_answer(body: Mapping[str, Any]) -> Answer:
     return Answer(
         strict.required(body, "gpus", strict.list_of(strict.an_object, MAX_GPUS)),
         {uuid: action if isinstance(action, int) else None for uuid, action in actions.items()},
+        _read_told(strict.optional(body, "instances", strict.an_object) or {}),
     )
+
+
+def _read_told(body: Mapping[str, Any]) -> Told:
+    """Read the instances; what cannot be read is not known."""
+    told: dict[str, frozenset[str] | None] = {}
+    for uuid, names in body.items():
+        with contextlib.suppress(strict.FieldError):
+            told[uuid] = None if names is None else frozenset(_read_instances(names, "instances"))
+    return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +266,7 @@ class Answer:
     gpus: Sequence[Mapping[str, Any]]
     actions: Mapping[str, int | None] = field(default_factory=dict)
     """By uuid what the driver says that a GPU needs."""
+    instances: Told = field(default_factory=dict)
 
 
 class Helper:

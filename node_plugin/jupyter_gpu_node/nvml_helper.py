@@ -5,14 +5,16 @@ One JSON object a line. In: ``{"do": "inventory" | "loads" | "details" | "users"
 
 Out: any number of ``{"at": index}`` just before GPU ``index`` is touched, so that the other end knows which one hangs,
 and of ``{"uuid", "xid"}`` for errors that the driver reported since the last time; then ``{"gpus": […], "actions":
-{…}}``, or ``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the inventory annotation,
-or ``{"index", "error"}``, and ``actions`` says by uuid what the driver thinks that a GPU needs (:mod:`.xids`), null
-where it does not tell; an item of ``loads`` is ``{"uuid", "utilisation", "memory", "temperature", "power"}``, one of
+{…}, "instances": {…}}``, or ``{"error": …}`` if nothing could be asked. An item of ``inventory`` is a GPU as in the
+inventory annotation, or ``{"index", "error"}``; ``actions`` says by uuid what the driver thinks that a GPU needs
+(:mod:`.xids`), null where it does not tell; ``instances`` says by uuid which instances (MIG) a GPU has, null for one
+that is not in MIG mode. An item of ``loads`` is ``{"uuid", "utilisation", "memory", "temperature", "power"}``, one of
 ``details`` a :class:`~jupyter_gpu.model.details.Reading` with ``uuid``, as measured last (:mod:`.nvml_closer`), one of
 ``users`` ``{"uuid", "pids"}``, with null where the driver does not tell.
 
-NVML is loaded at the first question and let go of when the input ends. MIG is not supported: a GPU in MIG mode is
-reported as unusable, because its instances are guarded by other device nodes than its own.
+NVML is loaded at the first question and let go of when the input ends. Instances are not managed: a GPU in MIG mode is
+reported as unusable, because it cannot be used as a whole. Its instances are told, so that they are recognised when
+others give them away. The driver shows them to programs with ``CAP_SYS_ADMIN``, and may hide them from this one.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from jupyter_gpu.model.gpu import Device, Gpu
+
+from .instances import MIG_MODE
 
 DXG = "/dev/dxg"
 """What stands for all GPUs in WSL 2."""
@@ -47,6 +51,7 @@ class Nvml:
         self.say = say
         self.names: dict[int | None, str] = {}
         self.actions: dict[str, int | None] = {}
+        self.instances: dict[str, list[str] | None] = {}
         self.neighbours: dict[frozenset[int], dict[str, dict[int, str]]] = {}
         self.events: Any = None
         self.api.nvmlInit()
@@ -55,7 +60,7 @@ class Nvml:
     def inventory(self, skip: Collection[int], *, bare: bool = False) -> list[dict[str, Any]]:
         """Every GPU but those to skip; ``bare``: those without a device of their own are not refused."""
         self.read_events()
-        self.actions = {}
+        self.actions, self.instances = {}, {}
         items: dict[int, dict[str, Any]] = {}
         handles: dict[int, Any] = {}
         for index in range(self.api.nvmlDeviceGetCount()):
@@ -85,7 +90,9 @@ class Nvml:
         if number is None and not bare:
             raise ValueError("it has no device of its own, so nothing can guard it; it can be used in soft mode")
         path = f"/dev/nvidia{number}" if number is not None else DXG if Path(DXG).exists() else ""
-        problem = self.health(handle)
+        divided = self.divided(handle)
+        self.instances[uuid] = self.parts(handle) if divided else None
+        problem = self.health(handle) or (MIG_MODE if divided else "")
         found = Gpu(
             uuid=uuid,
             index=index,
@@ -115,10 +122,27 @@ class Nvml:
         with contextlib.suppress(self.api.NVMLError):  # older GPUs have no such memory
             if self.api.nvmlDeviceGetRemappedRows(handle)[3]:
                 return "Its memory is worn out: a broken row could not be replaced."
-        with contextlib.suppress(self.api.NVMLError):
-            if self.api.nvmlDeviceGetMigMode(handle)[0]:
-                return "It is in MIG mode, which is not supported."
         return ""
+
+    def divided(self, handle: Any) -> bool:
+        """Tell whether the GPU is in MIG mode. One that does not tell is not used: it may be."""
+        try:
+            return bool(self.api.nvmlDeviceGetMigMode(handle)[0])
+        except self.api.NVMLError as error:
+            no_such_mode = (self.api.NVML_ERROR_NOT_SUPPORTED, self.api.NVML_ERROR_FUNCTION_NOT_FOUND)
+            if getattr(error, "value", None) not in no_such_mode:
+                raise ValueError(f"it does not tell whether it is in MIG mode: {_sentence(error)}") from None
+            return False
+
+    def parts(self, handle: Any) -> list[str]:
+        """Return the uuids of the instances of a GPU in MIG mode that the driver shows: places may be empty."""
+        found = []
+        with contextlib.suppress(self.api.NVMLError):
+            for place in range(self.api.nvmlDeviceGetMaxMigDeviceCount(handle)):
+                with contextlib.suppress(self.api.NVMLError):
+                    part = self.api.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
+                    found.append(_text(self.api.nvmlDeviceGetUUID(part)))
+        return found
 
     def action(self, handle: Any) -> int | None:
         """What the driver says that the GPU needs, 0 for nothing; None for a driver that does not tell."""
@@ -287,7 +311,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
                 say({"gpus": nvml.users(question["uuids"], question["skip"])})
             else:
                 found = nvml.inventory(question["skip"], bare=question.get("bare", False))
-                say({"gpus": found, "actions": nvml.actions})
+                say({"gpus": found, "actions": nvml.actions, "instances": nvml.instances})
         except nvml.api.NVMLError as error:
             say({"error": f"The NVIDIA driver failed: {_sentence(error)}"})
 

@@ -178,7 +178,7 @@ class Steps:
         never = member.lacks | taken.keys()
         decided = tuple(share for share in allocated.shares if share.uuid not in never) if allocated else ()
         others = [one.holding for one in self._members.values() if one is not member]
-        shares = holdings.permitted(decided, member.holding, others, inventory.seen, inventory.held_back)
+        shares = holdings.permitted(decided, member.holding, others, inventory.seen, inventory.withheld)
         member.waits = len(shares) < len(decided)
         # Claimed before it is so: another pod's step may come in between.
         member.granted = {**member.granted, **{share.uuid: share.milli for share in shares}}

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
-from .gpus import GpuSource
+from .gpus import Dividing, GpuSource
+from .instances import Instances
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
     from jupyter_gpu.model.details import Reading
@@ -72,6 +73,8 @@ class Stock:
         """Those that there are."""
         self.seen: dict[str, Gpu] = {}
         """Every GPU that was ever there, by uuid."""
+        self.instances = Instances()
+        """Instances of all GPUs of the node, and the GPUs that have none; also of GPUs that are not ours."""
         self.failed = False
         """Whether the GPUs in :attr:`all` could not be asked last time."""
 
@@ -112,6 +115,7 @@ class Stock:
         if fresh and not now and not self._source.simulated:
             return False
         found = self._source.inventory()
+        self.instances = self.instances.learn(self._source.instances() if isinstance(self._source, Dividing) else {})
         self._asked = time.monotonic()
         # All of them gone at once is the driver, not the GPUs: nothing is taken away because of it, nothing granted.
         self.failed = not found and bool(self.all)

@@ -3,14 +3,19 @@ is made up here; a real one is asked in ``tests/kubelet/test_shared_node.py``.""
 
 import asyncio
 import json
+import socket
 
 import pytest
 
+from jupyter_gpu_node import pretended_instances, proc
+from jupyter_gpu_node.audit_rules import Suspect, Verdict
+from jupyter_gpu_node.holders import Sight
 from jupyter_gpu_node.kubelet.pod_resources import PodResourcesError
 from jupyter_gpu_node.managed_rules import Given
 from tests.agent.stage import Node
 from tests.agent.test_start import running
 from tests.agent.test_tenants import until
+from tests.node.test_stock import Silent
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 
@@ -101,3 +106,114 @@ async def test_gpus_of_others_are_not_known(quiet: Node) -> None:
             assert user.process.poll() is None
     finally:
         quiet.file.write_text(before)
+
+
+def plain(number: int) -> str:
+    """As NVIDIA's device plugin names an instance."""
+    return f"MIG-0f3c1ac5-5c3b-5a0e-9f0a-6a8f4d1e2b{number:02d}"
+
+
+async def test_an_instance_of_a_gpu_that_is_ours(quiet: Node) -> None:
+    """Its GPU is known as soon as the driver tells of it; until then each may be meant that is not whole."""
+    told = Told()
+    folder = quiet.folder / "state" / "simulated"
+    async with running(quiet) as plugin:
+        plugin.owners._given = told
+
+        def held() -> list[bool]:
+            return [gpu.uuid in plugin.inventory.held_back for gpu in plugin.inventory.gpus]
+
+        try:
+            pretended_instances.write(folder, quiet.uuids[2], frozenset())
+            pretended_instances.write(folder, quiet.uuids[3], frozenset({plain(3)}))
+            told.given = (Given("team/other", "nvidia.com/mig-1g.5gb", (plain(3),)),)
+            await plugin.owners.once()
+            assert held() == [False, False, False, True], "the driver was asked at once"
+            assert f"Its instance {plain(3)} was given to pod team/other" in plugin.inventory.gpus[3].health
+
+            told.given = (Given("team/other", "nvidia.com/mig-1g.5gb", (plain(2),)),)
+            await plugin.owners.once()
+            assert held() == [False, False, True, True]
+            assert "may have been given to pod team/other" in plugin.inventory.gpus[2].health
+            assert plugin.metrics.two_owners._value.get() == 2
+            pretended_instances.write(folder, quiet.uuids[2], frozenset({plain(2)}))
+            await plugin.owners.once()
+            assert held() == [False, False, True, False]
+            pod = quiet.pod()
+            child = pod.spawn()
+            pod.allocate(*quiet.uuids)
+            await asyncio.to_thread(pod.until_has, *quiet.uuids[:2])
+            assert child.probe(*quiet.nodes) == "++--", "nothing in MIG mode, whatever was decided"
+            told.given = ()
+            for uuid in quiet.uuids:
+                pretended_instances.write(folder, uuid, None)
+            await plugin.owners.once()
+            await plugin.inventory.look()
+            await asyncio.to_thread(pod.until_has, *quiet.uuids)
+        finally:
+            for uuid in quiet.uuids:
+                pretended_instances.write(folder, uuid, None)
+
+
+async def test_any_gpu_may_be_meant_while_the_driver_is_silent(quiet: Node) -> None:
+    """Each GPU may be the one: none is granted, and who uses one is not ended."""
+    told = Told()
+    async with running(quiet) as plugin:
+        plugin.owners._given = told
+        user = quiet.pod(slot=False).spawn()
+        user.run(f"held = open_device({str(quiet.nodes[0])!r})")
+        plugin.stock._source = Silent()
+        told.given = (Given("team/other", "nvidia.com/gpu", (plain(1),)),)
+        await plugin.owners.once()
+        assert plugin.inventory.held_back == set(quiet.uuids)
+        for _ in range(4):
+            await plugin.audit.once()
+        assert user.process.poll() is None
+        told.given = (Given("team/other", "nvidia.com/gpu", ("GPU-of-another",)),)
+        await plugin.owners.once()
+        assert plugin.inventory.held_back == set()
+
+
+async def test_who_was_given_a_gpu_since_the_last_question_is_not_ended(quiet: Node) -> None:
+    """The kubelet is asked before anybody's process is ended; who was given nothing is."""
+    told = Told()
+    async with running(quiet) as plugin:
+        plugin.owners._given = told
+        address = plugin.settings.pod_resources_socket
+        address.parent.mkdir(parents=True, exist_ok=True)
+        with socket.socket(socket.AF_UNIX) as kubelet:
+            kubelet.bind(str(address))
+            try:
+                pods = [quiet.pod(slot=False) for _ in range(2)]
+                users = [pod.spawn() for pod in pods]
+                for user, path in zip(users, quiet.nodes[:2], strict=True):
+                    user.run(f"held = open_device({str(path)!r})")
+                told.given = (Given(f"default/{pods[0].name}", "nvidia.com/gpu", (quiet.uuids[0],)),)
+                await plugin.audit.once()
+                await until(lambda: users[1].process.poll() is not None, "the end of the other")
+                for _ in range(4):
+                    await plugin.audit.once()
+                assert users[0].process.poll() is None
+            finally:
+                address.unlink()
+
+
+async def test_what_a_search_found_of_a_gpu_with_two_owners_is_nobodys_offence(quiet: Node) -> None:
+    """A search may have begun before the other owner was known; when only we have the GPU again it counts."""
+    told = Told()
+    async with running(quiet) as plugin:
+        plugin.owners._given = told
+        user = quiet.pod(slot=False).spawn()
+        start = proc.process_start_time(user.pid)
+        assert start is not None
+        suspect = Suspect(user.pid, start, "python", escaped=True)
+        plugin.audit._searched["a pod"] = (Sight({}), [(quiet.uuids[0], suspect, Verdict.INTRUDER)])
+        told.given = (Given("team/other", "nvidia.com/gpu", (quiet.uuids[0],)),)
+        await plugin.owners.once()
+        await plugin.audit.once()
+        assert user.process.poll() is None
+        assert plugin.inventory._held == {}
+        told.given = ()
+        await plugin.owners.once()
+        await plugin.audit.once()
+        await until(lambda: user.process.poll() is not None, "its end")

@@ -259,9 +259,15 @@ def test_a_gpu_that_turns_unhealthy_is_told_and_never_granted(stage: Stage) -> N
     view = server.ask("request", milli=3000)
     assert gpu["uuid"] not in {card["uuid"] for card in view["gpus"]}
     assert view["reason"] == "Partial"
+    told = {one["type"]: one["message"] for one in view["conditions"]}
+    assert told["GpusOutOfOrder"] == (
+        "One GPU of this machine does not work and cannot be given to anybody until that is repaired: "
+        f"GPU {gpu['index']} (It overheats)."
+    )
     fakes.set_health(stage.state / "simulated", gpu["uuid"], None)
     server.ask("poke")
     server.ask("until", phase="Ready", attached=3000)
+    assert "GpusOutOfOrder" not in {one["type"] for one in server.ask("view")["conditions"]}
 
 
 def test_a_gpu_that_disappears_while_it_is_open_drains_and_another_takes_its_place(stage: Stage) -> None:

@@ -23,6 +23,10 @@ from tests.kubelet.second_plugin import RESOURCE
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(400)]
 SECONDS = 90
 UUIDS = tuple(fakes.uuid_of(index, "node1") for index in range(EACH))
+NAMES = {
+    "known": "MIG-0f3c1ac5-5c3b-5a0e-9f0a-6a8f4d1e2b01",
+    "late": "MIG-0f3c1ac5-5c3b-5a0e-9f0a-6a8f4d1e2b02",
+}
 KEEP = "for n in 1 2 3; do [ -c /dev/nvidia$n ] && { exec 3<>/dev/nvidia$n && echo has $n; }; done; sleep 1000"
 """Opens one and keeps it."""
 TRY = """mkdir -p /dev/made; for n in 0 1 2 3; do
@@ -34,6 +38,8 @@ TRY = """mkdir -p /dev/made; for n in 0 1 2 3; do
 
 class Shared:
     """The node and both plugins."""
+
+    GPUS = "/var/lib/jupyter-gpu/simulated"
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -71,11 +77,22 @@ class Shared:
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen([*map(str, self._node._inside()), *words], stdout=log, stderr=log, env=here)
 
-    def offer(self, *indexes: int) -> None:
-        """What the second plugin gives away."""
+    def offer(self, *indexes: int, **instances: int) -> None:
+        """What the second plugin gives away: GPUs, and by their names instances of a GPU."""
         draft = self.folder / "offered.new"
-        draft.write_text(json.dumps({UUIDS[index]: index for index in indexes}))
+        named = {NAMES[name]: index for name, index in instances.items()}
+        draft.write_text(json.dumps({UUIDS[index]: index for index in indexes} | named))
         draft.replace(self.offered)
+
+    def divide(self, index: int, *names: str) -> None:
+        """The driver tells of these instances of a GPU."""
+        words = [self.GPUS, UUIDS[index], *(NAMES[name] for name in names)]
+        told = self.run(sys.executable, "-m", "jupyter_gpu_node.pretended_instances", *words)
+        assert told.wait(SECONDS) == 0, self.log()[-3000:]
+
+    def whole(self, index: int) -> None:
+        """It is in MIG mode no more."""
+        self.run("rm", "-f", f"{self.GPUS}/instances/{UUIDS[index]}").wait(SECONDS)
 
     def allocatable(self, resource: str, count: int) -> None:
         """Until the node has so many."""
@@ -90,7 +107,11 @@ class Shared:
         """A pod that runs."""
         amounts = {key: str(value) for key, value in limits.items()}
         main = {"name": "main", "image": "busybox:1", "command": ["sh", "-c", script], "resources": {"limits": amounts}}
-        spec = {"nodeName": "node1", "terminationGracePeriodSeconds": 0, "containers": [main]}
+        spec = {
+            "nodeName": "node1",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [main],
+        }  # 0: forgotten while it runs
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         self.cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
         words = ["wait", "--for=condition=Ready", f"--timeout={SECONDS}s", f"pod/{name}"]
@@ -172,3 +193,45 @@ def test_a_node_that_is_shared_with_another_device_plugin(shared: Shared) -> Non
     shared.cluster.kubectl("delete", "pod", "both", seconds=SECONDS)
     until(lambda: shared.tries("ours") == "n+ n+ .- .-", SECONDS, "the grant, now that it has one owner")
     until(lambda: "GpuHasOneOwner" in dict(shared.events()), SECONDS, "the event")
+
+
+def test_instances_of_a_gpu_that_is_ours(shared: Shared) -> None:
+    """NVIDIA's device plugin names an instance by a uuid of its own. Its GPU has two owners then, is given to nobody,
+    and who uses the instance is not ended, not even while the driver does not tell which GPU that is."""
+    if "pod/ours" not in shared.cluster.kubectl("get", "pods", "-o", "name"):  # where only this test is run
+        shared.create("theirs", KEEP, **{RESOURCE: 2})
+        shared.create("ours", "sleep 1000", **{SLOT: 1})
+    shared.allocate("ours", UUIDS[0], generation=4)
+    until(lambda: shared.tries("ours") == "n+ n- .- .-", SECONDS, "one GPU to be given back")
+    shared.offer(2, 3)
+    shared.allocatable(RESOURCE, 2)
+    shared.divide(1, "known")
+    until(lambda: "MIG mode" in shared.inventory()[1].health, SECONDS, "the GPU to be unhealthy")
+    for count, (name, offered) in enumerate({"part": {"known": 1}, "other-part": {"known": 1, "late": 1}}.items(), 3):
+        shared.offer(2, 3, **offered)
+        shared.allocatable(RESOURCE, count)
+        shared.create(name, KEEP, **{RESOURCE: 1})
+        until(lambda name=name: "has 1" in shared.cluster.kubectl("logs", name), SECONDS, "its user to have it open")  # type: ignore[misc]
+
+    def told(name: str) -> bool:
+        return any(reason == "GpuHasTwoOwners" and name in text for reason, text in shared.events())
+
+    until(lambda: told(NAMES["known"]), SECONDS, "the event")
+    assert NAMES["known"] in shared.inventory()[1].health
+    assert shared.inventory()[0].healthy, "the driver says that this one is whole"
+    shared.allocate("ours", UUIDS[0], UUIDS[1], generation=5)
+    for _ in range(5):
+        assert shared.tries("ours") == "n+ n- .- .-"
+    assert [shared.restarts(name) for name in ("part", "other-part")] == [0, 0], shared.log()[-3000:]
+
+    shared.cluster.kubectl("delete", "pod", "part", seconds=SECONDS)
+    until(lambda: NAMES["late"] in shared.inventory()[1].health, SECONDS, "the claim that is left")
+    assert "may have been given" in shared.inventory()[1].health
+    shared.divide(1, "known", "late")
+    until(lambda: f"Its instance {NAMES['late']}" in shared.inventory()[1].health, SECONDS, "the driver's word")
+    assert shared.restarts("other-part") == 0, shared.log()[-3000:]
+    assert "GpuIntruder" not in dict(shared.events()), shared.log()[-3000:]
+
+    shared.cluster.kubectl("delete", "pod", "other-part", seconds=SECONDS)
+    shared.whole(1)
+    until(lambda: shared.tries("ours") == "n+ n+ .- .-", SECONDS, "the grant, now that it is whole and has one owner")

@@ -13,6 +13,7 @@ from jupyter_gpu.model.annotations import decode_inventory, encode
 from jupyter_gpu.model.gpu import Device
 from jupyter_gpu_node import enforcement, fakes, loads, proc, sensors
 from jupyter_gpu_node.fakes import SimulatedGpus, uuid_of
+from jupyter_gpu_node.pretended_instances import write as divide
 
 from .conftest import Child
 
@@ -101,7 +102,7 @@ def test_container_that_forbids_these_devices(home: Path, spawn: Spawn, uid: str
     child.run(f"from jupyter_gpu_node import fakes; source = fakes.SimulatedGpus({str(home)!r}, 2)")
     assert child.run("[str(gpu.device) for gpu in source.inventory()]") == ["None", "4:41"]
     assert child.run("[gpu.healthy for gpu in source.inventory()]") == [True, True]
-    assert sorted(path.name for path in home.iterdir()) == ["gpu0", "gpu1", "health", "load"]
+    assert sorted(path.name for path in home.iterdir()) == ["gpu0", "gpu1", "health", "instances", "load"]
 
 
 @pytest.mark.parametrize("count", [-1, 25, 10**9])
@@ -158,6 +159,35 @@ def test_health(home: Path) -> None:
     assert [gpu.healthy for gpu in source.inventory()] == [True, True]
     with pytest.raises(ValueError, match="not a simulated GPU"):
         fakes.set_health(home, "../../x", "y")
+
+
+def test_instances(home: Path) -> None:
+    """A GPU in MIG mode is given to nobody as a whole, and tells of its parts; for tests of everything above."""
+    source = SimulatedGpus(home, 3)
+    assert source.instances() == {}, "nobody asked yet"
+    source.inventory()
+    assert source.instances() == {uuid_of(0): None, uuid_of(1): None, uuid_of(2): None}
+    divide(home, uuid_of(0), frozenset({"MIG-b", "MIG-a"}))
+    divide(home, uuid_of(1), frozenset())
+    fakes.unplug(home, uuid_of(2))
+    assert ["MIG mode" in gpu.health for gpu in source.inventory()] == [True, True]
+    assert source.instances() == {uuid_of(0): {"MIG-a", "MIG-b"}, uuid_of(1): frozenset()}
+    divide(home, uuid_of(0), None)
+    divide(home, uuid_of(0), None)
+    assert [gpu.healthy for gpu in source.inventory()] == [True, False]
+
+
+@pytest.mark.root
+def test_others_cannot_divide_a_gpu(home: Path, spawn: Spawn) -> None:
+    """Nor is a user's word about instances believed."""
+    source = SimulatedGpus(home, 1)
+    child = as_nobody(spawn())
+    child.run("from jupyter_gpu_node import pretended_instances")
+    child.run(
+        f"from pathlib import Path; pretended_instances.write(Path({str(home)!r}), fakes.uuid_of(0), frozenset())"
+    )
+    assert [gpu.healthy for gpu in source.inventory()] == [True]
+    assert source.instances() == {uuid_of(0): None}
 
 
 @pytest.mark.root

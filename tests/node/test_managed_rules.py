@@ -1,4 +1,4 @@
-"""Which GPUs are ours, and which of them somebody else gives away, too: rules, and what the kubelet's answer says."""
+"""Which GPUs are ours: rules, and what the kubelet's answer says of what others have given."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -14,9 +14,10 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu.settings_file import SettingsError
 from jupyter_gpu_node.gpus import OurGpus
+from jupyter_gpu_node.instances import Told
 from jupyter_gpu_node.kubelet.pod_resources import others
 from jupyter_gpu_node.kubelet.protos import podresources_v1_pb2 as api
-from jupyter_gpu_node.managed_rules import Choice, Given, Managed, second_owners
+from jupyter_gpu_node.managed_rules import Choice, Given, Managed
 from tests.node.test_settings import read
 
 GPUS = tuple(
@@ -67,41 +68,6 @@ def test_a_choice_that_cannot_be_meant_is_refused(tmp_path: Path, value: dict[st
     """Before anything is done by it."""
     with pytest.raises(SettingsError, match=r"managed|indexes|uuid"):
         read(tmp_path, {"managed": value})
-
-
-sources = st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu.shared", "gpu.nvidia.com", "example.com/nic"])
-devices = st.sampled_from(
-    [
-        "GPU-0",
-        "GPU-1::2",
-        "MIG-GPU-2/1/0",
-        "MIG-GPU-9/1/0",
-        "MIG-2",
-        "GPU-9",
-        "2",
-        "gpu-3",
-        "gpu-1-mig-1g.5gb-0-1",
-        "gpu-x",
-        "",
-    ]
-)
-
-
-@given(st.lists(st.builds(Given, st.just("a/b"), sources, st.lists(devices).map(tuple))))
-def test_a_second_owner_is_one_that_names_a_gpu_of_ours(some: list[Given]) -> None:
-    """By uuid whatever its name, by index only where it is NVIDIA's; of several the first."""
-    meant = {"GPU-0": 0, "GPU-1::2": 1, "MIG-GPU-2/1/0": 2, "2": 2, "gpu-3": 3, "gpu-1-mig-1g.5gb-0-1": 1}
-    found = second_owners(GPUS, some)
-    for gpu in GPUS:
-        whose = [
-            one
-            for one in some
-            if any(
-                meant.get(device) == gpu.index and ("GPU" in device or "nvidia.com" in one.source)
-                for device in one.devices
-            )
-        ]
-        assert found.get(gpu.uuid) == (whose[0] if whose else None)
 
 
 def test_what_the_kubelet_tells_of_others() -> None:
@@ -158,6 +124,19 @@ def test_a_source_without_the_gpus_of_others() -> None:
     assert (seen.simulated, seen.note, sorted(seen.processes())) == (False, "a note", [7])
     assert seen.loads({"GPU-1"}) == {"GPU-1": GpuLoad(0.5, None)}
     assert seen.details({"GPU-1"}) == {"GPU-1": Reading(slowdown=90)}
+    assert seen.instances() == {}, "it knows nothing of them"
     seen.close()
     assert source.closed
     assert not Choice(uuids=("GPU-0",)).includes(replace(GPUS[0], uuid="GPU-00"))
+
+
+class Divided(Source):
+    """One that knows of instances."""
+
+    def instances(self) -> Told:
+        return {"GPU-0": frozenset({"MIG-a"}), "GPU-1": None}
+
+
+def test_instances_of_gpus_that_are_not_ours_are_told() -> None:
+    """Who has one of them has nothing of ours."""
+    assert OurGpus(Divided(), Choice(indexes=(1,))).instances() == {"GPU-0": frozenset({"MIG-a"}), "GPU-1": None}

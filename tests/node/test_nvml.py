@@ -227,6 +227,52 @@ def test_sick_gpus(driver: Driver, trouble: dict[str, Any], words: str) -> None:
 
 
 @pytest.mark.root
+def test_instances(driver: Driver) -> None:
+    """Of GPUs in MIG mode those that the driver shows; that a GPU has none is known only where the driver says so."""
+    driver.set(
+        gpu("a", mig=1, instances=["MIG-1", None, "MIG-GPU-a/2/0"]),
+        gpu("b"),
+        gpu("c", mig=0),
+    )
+    source = driver.source()
+    assert source.instances() == {}, "nobody asked yet"
+    first, second, third = source.inventory()
+    assert (first.healthy, second.healthy, third.healthy) == (False, True, True)
+    told = {"GPU-a": frozenset({"MIG-1", "MIG-GPU-a/2/0"}), "GPU-b": None, "GPU-c": None}
+    assert source.instances() == told
+    driver.set(gpu("a", mig=1, instances=["MIG-1"], fails="MigDeviceHandleByIndex"), gpu("b"), gpu("c"))
+    source.inventory()
+    assert source.instances() == {**told, "GPU-a": frozenset()}, "it is divided, and hides into what"
+
+
+@pytest.mark.root
+def test_a_gpu_that_does_not_tell_whether_it_is_in_mig_mode(driver: Driver) -> None:
+    """It may be: it is not used, and not known to be whole."""
+    source = driver.source()
+    source.inventory()
+    driver.set(gpu("a", fails="MigMode"), gpu("b", fails="MaxMigDeviceCount", mig=1))
+    first, second = source.inventory()
+    assert not first.healthy
+    assert "does not tell whether it is in MIG mode: GPU is lost" in first.health
+    assert not second.healthy
+    assert source.instances() == {"GPU-b": frozenset()}
+
+
+@pytest.mark.root
+def test_a_driver_that_hangs_tells_of_no_instances(driver: Driver) -> None:
+    """Nor of a GPU that is not asked any more: what it said before may be so no more."""
+    source = driver.source(deadline=0.5)
+    source.inventory()
+    assert source.instances() == {"GPU-a": None, "GPU-b": None}
+    driver.set(gpu("a", hangs="MigMode"), gpu("b"))
+    source.inventory()
+    assert source.instances() == {"GPU-b": None}
+    driver.set(hangs="Count")
+    source.inventory()
+    assert source.instances() == {}
+
+
+@pytest.mark.root
 def test_xid_errors(driver: Driver) -> None:
     """A hardware error of the driver's log makes the GPU unhealthy, one that a program caused does not."""
     source = driver.source()
@@ -367,6 +413,13 @@ def test_answers_are_not_trusted(monkeypatch: pytest.MonkeyPatch, answer: str) -
     assert source.inventory() == ()
     assert source.note
     source.close()
+
+
+@pytest.mark.parametrize("names", [5, "MIG-1", [1], [""], ["x" * 97], ["MIG-1"] * 65])
+def test_instances_that_cannot_be_read_are_not_known(names: Any) -> None:
+    """Neither which they are, nor that there are none; what is said of others counts."""
+    answer = nvml._read_answer({"gpus": [], "instances": {"GPU-a": names, "GPU-b": None, "GPU-c": ["MIG-2"]}})
+    assert answer.instances == {"GPU-b": None, "GPU-c": frozenset({"MIG-2"})}
 
 
 @pytest.mark.root

@@ -58,6 +58,15 @@ def inventory_failed(why: str) -> Condition:
     return _condition("GpusNotReadable", f"The GPUs of this machine can't be read now. {why}".rstrip())
 
 
+def out_of_order(gpus: Sequence[tuple[int, str]]) -> Condition:
+    """Say which GPUs, by index and with the reason, this server cannot get however long it waits."""
+    told = "; ".join(f"GPU {index} ({why.strip().rstrip('.')})" for index, why in gpus)
+    some = "One GPU of this machine does" if len(gpus) == 1 else f"{len(gpus)} GPUs of this machine do"
+    return _condition(
+        "GpusOutOfOrder", f"{some} not work and cannot be given to anybody until that is repaired: {told}."
+    )
+
+
 def share_not_enforced(why: str) -> Condition:
     """Say that a fraction is held, and its time cannot be shared out."""
     return _condition(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu.model.cards import cards
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.stranger import Stranger
@@ -82,6 +83,7 @@ def compose(
         conditions=(
             *_of_guard(guard, settings),
             *_of_gpus(stock, settings, troubles),
+            *_of_wait(record, stock),
             *_of_shares(record, troubles),
             *_of_server(record, stock),
             *_of_state(troubles),
@@ -113,6 +115,17 @@ def _of_gpus(stock: Stock, settings: Settings, troubles: Troubles) -> Iterator[C
     site = troubles.site
     if site and site.value is not None and stock.known and (what := site.told(stock.all)):
         yield conditions.site_limit(site.value, what)
+
+
+def _of_wait(record: Record, stock: Stock) -> Iterator[Condition]:
+    """Yield a condition if the server waits for GPUs while others do not work: their card is nobody's."""
+    allocated = record.allocated
+    if not allocated or allocated.reason not in (Reason.PARTIAL, Reason.DEFERRED):
+        return
+    mine = {share.uuid for share in allocated.shares}
+    broken = [gpu for gpu in stock.gpus if not gpu.healthy and gpu.uuid not in mine]
+    if broken:
+        yield conditions.out_of_order([(gpu.index, gpu.health or "no reason is known") for gpu in broken])
 
 
 def _of_place(stock: Stock, troubles: Troubles) -> Iterator[Condition]:

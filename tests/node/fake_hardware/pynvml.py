@@ -1,10 +1,10 @@
 """Fake GPU hardware: the part of NVML that is used, told by a JSON file what it has and how it fails.
 
 ``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?, "dies":
-function?, "slow": seconds?, "recovery": action?, "computing": [[pid, bytes]]?, "unnumbered": true?, …}], "nodes":
-"-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]], "broken": true?}``. An event set tells of
-those ``xids`` that come after it was made; ``broken``: of none any more. What takes PCIe's measure is noted in a file
-beside it.
+function?, "slow": seconds?, "recovery": action?, "computing": [[pid, bytes]]?, "unnumbered": true?, "mig": mode?,
+"instances": [uuid | null]?, …}], "nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]],
+"broken": true?}``. An event set tells of those ``xids`` that come after it was made; ``broken``: of none any more. What
+takes PCIe's measure is noted in a file beside it.
 """
 
 import json
@@ -24,7 +24,8 @@ NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230
 NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 139, 138
 NVML_TEMPERATURE_GPU, NVML_TEMPERATURE_THRESHOLD_SLOWDOWN = 0, 1
 NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
-NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_TIMEOUT, NVML_ERROR_UNKNOWN = 3, 10, 999
+NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NOT_FOUND, NVML_ERROR_TIMEOUT, NVML_ERROR_UNKNOWN = 3, 6, 10, 999
+NVML_ERROR_FUNCTION_NOT_FOUND = 13
 
 
 class NVMLError(Exception):
@@ -84,7 +85,9 @@ def nvmlDeviceGetIndex(handle: int) -> int:  # noqa: N802
     return handle
 
 
-def nvmlDeviceGetUUID(handle: int) -> str:  # noqa: N802
+def nvmlDeviceGetUUID(handle: int | SimpleNamespace) -> str:  # noqa: N802
+    if isinstance(handle, SimpleNamespace):
+        return str(handle.instance)
     return str(_gpu(handle, "UUID")["uuid"])
 
 
@@ -115,8 +118,19 @@ def nvmlDeviceGetRemappedRows(handle: int) -> tuple[int, int, int, int]:  # noqa
 def nvmlDeviceGetMigMode(handle: int) -> list[int]:  # noqa: N802
     mode = _gpu(handle, "MigMode").get("mig")
     if mode is None:
-        raise NVMLError("Not Supported")
+        raise NVMLError("Not Supported", NVML_ERROR_NOT_SUPPORTED)
     return [mode, mode]
+
+
+def nvmlDeviceGetMaxMigDeviceCount(handle: int) -> int:  # noqa: N802
+    return 7 if _gpu(handle, "MaxMigDeviceCount").get("mig") else 0
+
+
+def nvmlDeviceGetMigDeviceHandleByIndex(handle: int, index: int) -> SimpleNamespace:  # noqa: N802
+    parts = _gpu(handle, "MigDeviceHandleByIndex").get("instances", [])
+    if index >= len(parts) or parts[index] is None:  # a place may be empty
+        raise NVMLError("Not Found", NVML_ERROR_NOT_FOUND)
+    return SimpleNamespace(instance=parts[index])
 
 
 def nvmlDeviceGetUtilizationRates(handle: int) -> SimpleNamespace:  # noqa: N802

@@ -1,0 +1,41 @@
+"""Instances (MIG) and the GPUs that they are cut from, as the driver has told. Pure.
+
+NVIDIA's device plugin names an instance by a uuid of its own. Only the driver knows of which GPU it is, and it
+may be silent, or show instances only to programs with ``CAP_SYS_ADMIN``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MOST = 4096
+"""Instances that are remembered after the driver told of them."""
+MIG_MODE = (
+    "It is in MIG mode: it cannot be given as a whole, and its instances are not managed by jupyter-gpu. "
+    "Switch MIG off on it to use it here."
+)
+
+Told = Mapping[str, frozenset[str] | None]
+"""Uuids of the instances, by uuid of their GPU; None: not in MIG mode. Nothing is known of a GPU that is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """The known instances and their GPUs."""
+
+    gpus: Mapping[str, str] = field(default_factory=dict)
+    """Uuid of the GPU, by uuid of an instance. It never moves to another, so what was told once stays true."""
+    whole: frozenset[str] = frozenset()
+    """Uuids of GPUs that were not in MIG mode when the driver was asked last: no instance can be theirs."""
+    divided: frozenset[str] = frozenset()
+    """Uuids of GPUs that were in MIG mode at their last answer, perhaps long ago."""
+
+    def learn(self, told: Told) -> Instances:
+        """Return the knowledge after an answer of the driver."""
+        now = {name: gpu for gpu, names in told.items() for name in sorted(names or ())}
+        before = [(name, gpu) for name, gpu in self.gpus.items() if name not in now]
+        room = max(0, MOST - len(now))
+        kept = dict(before[len(before) - room :]) if room < len(before) else dict(before)
+        whole = frozenset(gpu for gpu, names in told.items() if names is None)
+        return Instances({**kept, **now}, whole, (self.divided | told.keys()) - whole)
