@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
 
 import pytest
 
+import jupyter_gpu
 from tests.server.conftest import Call
 
 STARTED = "jupyter_gpu.app, jupyter_gpu.backends.local, jupyter_gpu_node.fakes"
@@ -37,6 +42,15 @@ LATER = frozenset(
     }
 )
 """Modules loaded with the first look after the start, the first GPU, the first kernel, or the first request."""
+TO_SHOW = frozenset(
+    {
+        "jupyter_gpu.backends.local.servers",
+        "jupyter_gpu.backends.share_files",
+        "jupyter_gpu.model.details",
+        "jupyter_gpu.model.overview",
+    }
+)
+"""Modules that the pod of a server needs only to show something."""
 MOST_DATACLASSES = 7
 """Dataclasses, at most: a frozen one costs half a millisecond, a NamedTuple a tenth."""
 
@@ -51,6 +65,27 @@ def started(told: str) -> object:
 def test_what_is_needed_later_is_loaded_later() -> None:
     """None of it is loaded by the extension and the backend of one machine."""
     assert started(f"sorted({set(LATER)} & sys.modules.keys())") == []
+
+
+@pytest.mark.parametrize("module", ["jupyter_gpu.backends.local.pod", "jupyter_gpu.backends.local.sharing.seat"])
+def test_what_looks_after_gpus_is_loaded_with_the_first_look(module: str) -> None:
+    """A server whose package is replaced on the disk goes on with the modules that fit each other."""
+    needed = set(imported_in_functions(module)) - TO_SHOW
+    assert needed
+    assert started(f"jupyter_gpu.backends.local.backend.load() or sorted({needed} - sys.modules.keys())") == []
+
+
+def imported_in_functions(module: str) -> Iterator[str]:
+    """Yield the modules that functions of ``module`` import."""
+    path = Path(jupyter_gpu.__file__).parents[1] / f"{module.replace('.', '/')}.py"
+    for function in ast.walk(ast.parse(path.read_text())):
+        for line in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
+            if isinstance(line, ast.ImportFrom):
+                name = resolve_name("." * line.level + (line.module or ""), module.rpartition(".")[0])
+                found = find_spec(name)
+                assert found is not None
+                is_package = found.submodule_search_locations is not None
+                yield from (f"{name}.{item.name}" for item in line.names) if is_package else (name,)
 
 
 def test_few_dataclasses_are_made() -> None:

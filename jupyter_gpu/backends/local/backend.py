@@ -229,7 +229,13 @@ class LocalBackend:
 
 
 def load() -> None:
-    """Load what the first GPU needs, once: neither a start nor the request for that GPU waits for it."""
-    from jupyter_gpu_node import plan  # noqa: F401
+    """Load all that looking after GPUs needs, once: neither a start nor the request for the first GPU waits for it.
 
-    from . import look  # noqa: F401
+    Later it could be too late: a package that is replaced on the disk has modules that do not fit those in memory, and
+    a server that cannot load one would take no GPU away any more.
+    """
+    from jupyter_gpu_node import plan  # noqa: F401
+    from jupyter_gpu_scheduler import limits  # noqa: F401
+
+    from . import burial, decision, look  # noqa: F401
+    from .sharing import ending, front, verdict  # noqa: F401
