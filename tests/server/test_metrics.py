@@ -29,6 +29,16 @@ async def scrape(fetch: Fetch) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
+async def scrape_until(fetch: Fetch, name: str) -> dict[str, dict[tuple[str, ...], float]]:
+    """The first scrape that has that figure: each one has a sample taken for the next."""
+    for _ in range(600):
+        found = await scrape(fetch)
+        if name in found:
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{name} is not among {sorted(found)}")
+
+
 async def test_they_follow_the_view(jp_fetch: Fetch, put: Call, extension: GpuExtension) -> None:
     """Amounts and phase at once; how a resize ended is counted; the server's own figures are there as ever."""
     found = await scrape(jp_fetch)
@@ -52,11 +62,7 @@ async def test_a_scrape_waits_for_no_sample(jp_fetch: Fetch, put: Call, extensio
     view = (await put({"gpus": 1})).body
     first = await scrape(jp_fetch)
     assert f"{NAME}gpu_utilisation_ratio" not in first
-    for _ in range(100):
-        found = await scrape(jp_fetch)
-        if f"{NAME}gpu_utilisation_ratio" in found:
-            break
-        await asyncio.sleep(0.05)
+    found = await scrape_until(jp_fetch, f"{NAME}gpu_utilisation_ratio")
     index = (str(view["gpus"][0]["index"]),)
     assert found[f"{NAME}gpu_utilisation_ratio"] == {index: 0}
     assert found[f"{NAME}gpu_memory_bytes"] == {index: 24 * 2**30}
@@ -86,9 +92,7 @@ async def test_our_errors_take_nothing_else_away(
 async def test_what_is_old_is_not_told(jp_fetch: Fetch, put: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """A figure of some minutes ago says nothing about now."""
     await put({"gpus": 1})
-    await scrape(jp_fetch)
-    await asyncio.sleep(0.3)
-    assert f"{NAME}sample_timestamp_seconds" in await scrape(jp_fetch)
+    await scrape_until(jp_fetch, f"{NAME}sample_timestamp_seconds")
     monkeypatch.setattr(scrapes, "OLD", -1.0)
     assert f"{NAME}sample_timestamp_seconds" not in await scrape(jp_fetch)
 
