@@ -18,11 +18,6 @@ ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 """To the other screen, without a cursor, and back."""
 
 
-def width(out: TextIO, fallback: int = 80) -> int:
-    """Return the columns of ``out``, 20 at least; ``fallback`` where it is no terminal and ``COLUMNS`` is not set."""
-    return _size(out, (fallback, 24))[0]
-
-
 def style(out: TextIO, *, whole: bool = False, fallback: tuple[int, int] = (80, 24)) -> Style:
     """Return what ``out`` can show now; ``whole``: nothing is left out because it has too few lines."""
     columns, rows = _size(out, fallback)

@@ -92,7 +92,7 @@ class SimulatedGpus:
         return found
 
     def instances(self) -> Told:
-        """Of those that were plugged in at the last :meth:`inventory`."""
+        """Return the instances of the GPUs that were plugged in at the last :meth:`inventory`."""
         return self._instances
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
@@ -207,7 +207,7 @@ def _checked(uuid: str, node: str) -> str:
 
 def _health(directory: Path, uuid: str) -> str:
     """Only root and the owner of the directory can make a GPU sick: any other user could harm all with it."""
-    text = trusted_file.read(directory / "health" / uuid, directory, 500)
+    text = trusted_file.read_text(directory / "health" / uuid, directory, 500)
     return "" if text is None else text or "It is out of order."
 
 

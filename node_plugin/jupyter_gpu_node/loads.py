@@ -11,14 +11,13 @@ import contextlib
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jupyter_gpu.model import strict
 
-from . import proc
+from . import proc, trusted_file
 
 MAX_BYTES = 512
 MAX_MEMORY = 2**53 - 1
@@ -91,20 +90,12 @@ def _read_all(directory: Path) -> Iterator[Load]:
 
 
 def _read(path: Path, pid: int, uuid: str) -> Load | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        found = os.fstat(descriptor)
-        text = os.read(descriptor, MAX_BYTES + 1) if stat.S_ISREG(found.st_mode) else b""
-    finally:
-        os.close(descriptor)
+    found = trusted_file.read(path, MAX_BYTES + 1)
     process = proc.describe(pid)
-    if process is None or found.st_uid not in (0, process.user):
+    if found is None or process is None or found[0] not in (0, process.user):
         return None
     try:
-        body = strict.an_object(strict.loads(text, MAX_BYTES), "load")
+        body = strict.an_object(strict.loads(found[1], MAX_BYTES), "load")
         if strict.required(body, "start", strict.integer(0, strict.MAX_GENERATION)) != process.start:
             return None
         memory = strict.required(body, "memory", strict.integer(0, MAX_MEMORY))

@@ -19,7 +19,7 @@ LIMIT = 4096
 
 def read(directory: Path, uuid: str) -> frozenset[str] | None:
     """Return the uuids of a GPU's instances; None: it is not in MIG mode."""
-    text = trusted_file.read(directory / FOLDER / uuid, directory, LIMIT)
+    text = trusted_file.read_text(directory / FOLDER / uuid, directory, LIMIT)
     return None if text is None else frozenset(text.split())
 
 

@@ -217,15 +217,19 @@ def _layouts(group: Sequence[Spot], wish: Wish) -> Iterator[_Layout]:
 def _targets(mine: Sequence[Spot], wish: Wish) -> Iterator[dict[str, int]]:
     """Yield ways to assign the pod's shares to pieces, by uuid; shares that are missing are given back.
 
-    All pieces are of one size but for one smaller *rest*: try each share as that.
+    All pieces are of one size but for one smaller *rest*: try each share as that, and none where a new one may be it:
+    what is left over then is given back, so no process may have it open.
     """
     big, rest = wish.pieces[0], wish.pieces[-1]
     bigs = wish.pieces.count(big)
     holders: list[Spot | None] = [spot for spot in mine if rest < big and fits(spot.gpu, wish, rest)]
+    best = sorted(mine, key=lambda spot: _worth(spot, big))
     if len(mine) <= bigs or not holders:
         holders.insert(0, None)
+    elif not any(spot.busy for spot in best[bigs:]):
+        holders.append(None)
     for holder in holders:
-        others = sorted((spot for spot in mine if spot is not holder), key=lambda spot: _worth(spot, big))
+        others = [spot for spot in best if spot is not holder]
         targets = {spot.gpu.uuid: big for spot in others[:bigs]}
         yield {**targets, holder.gpu.uuid: rest} if holder else targets
 

@@ -160,15 +160,15 @@ def run_together(leader: Part, others: Sequence[Part]) -> list[Result]:
 
 def summary(results: Sequence[Result], seconds: float) -> str:
     """Return a table of the parts, and the ``seconds`` that all took; the last line counts all tests."""
-    lines = ["", f"{'part':<12}{'result':<10}{'passed':>8}{'failed':>8}{'not run':>9}{'seconds':>9}"]
+    lines = ["", f"{'part':<14}{'result':<10}{'passed':>8}{'failed':>8}{'not run':>9}{'seconds':>9}"]
     for result in results:
         counts = result.counts
         lines.append(
-            f"{result.part.name:<12}{'passed' if result.ok else 'FAILED':<10}"
+            f"{result.part.name:<14}{'passed' if result.ok else 'FAILED':<10}"
             f"{counts.passed:>8}{counts.failed:>8}{counts.not_run:>9}{result.seconds:>9.0f}"
         )
     total = sum((result.counts for result in results), Counts())
-    lines.append(f"{'':<22}{'':>8}{'':>8}{'':>9}{seconds:>9.0f}\n")
+    lines.append(f"{'':<24}{'':>8}{'':>8}{'':>9}{seconds:>9.0f}\n")
     if total.not_run:
         lines.append(f"{total.not_run} tests were not run: what they need is not there; the reasons are above.")
     lines += [f"FAILED {result.part.name}: {name}" for result in results for name in result.counts.names]

@@ -78,7 +78,7 @@ class Shared:
             return subprocess.Popen([*map(str, self._node._inside()), *words], stdout=log, stderr=log, env=here)
 
     def offer(self, *indexes: int, **instances: int) -> None:
-        """What the second plugin gives away: GPUs, and by their names instances of a GPU."""
+        """GPUs, and by their names instances of a GPU, that the second plugin gives away."""
         draft = self.folder / "offered.new"
         named = {NAMES[name]: index for name, index in instances.items()}
         draft.write_text(json.dumps({UUIDS[index]: index for index in indexes} | named))

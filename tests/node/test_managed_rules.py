@@ -138,5 +138,5 @@ class Divided(Source):
 
 
 def test_instances_of_gpus_that_are_not_ours_are_told() -> None:
-    """Who has one of them has nothing of ours."""
+    """A pod that has one of them has nothing of ours."""
     assert OurGpus(Divided(), Choice(indexes=(1,))).instances() == {"GPU-0": frozenset({"MIG-a"}), "GPU-1": None}

@@ -228,7 +228,7 @@ def test_sick_gpus(driver: Driver, trouble: dict[str, Any], words: str) -> None:
 
 @pytest.mark.root
 def test_instances(driver: Driver) -> None:
-    """Of GPUs in MIG mode those that the driver shows; that a GPU has none is known only where the driver says so."""
+    """Instances are those that the driver shows; that a GPU has none is known only where the driver says so."""
     driver.set(
         gpu("a", mig=1, instances=["MIG-1", None, "MIG-GPU-a/2/0"]),
         gpu("b"),

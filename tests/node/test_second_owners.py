@@ -98,7 +98,7 @@ def test_no_gpu_is_held_for_what_cannot_be_its_own(some: list[Given], told: inst
     ],
 )
 def test_what_is_an_instance(device: str, instance: bool) -> None:
-    """Of a GPU that was given as a whole it is not said that a part of it was."""
+    """A GPU that was given as a whole is not said to have been given in part."""
     assert SecondOwner(Given("a/b", "nvidia.com/gpu", (device,)), device).instance is instance
 
 
@@ -121,7 +121,7 @@ def test_what_was_told_once_is_remembered() -> None:
 
 @given(st.lists(st.frozensets(st.integers(0, 30).map(str), max_size=7), max_size=20), st.integers(0, 12))
 def test_memory_is_bounded(looks: list[frozenset[str]], most: int) -> None:
-    """What is told now is always known; of the rest the newest is kept."""
+    """The driver's last answer is always known; of the rest the newest is kept."""
     known = Instances()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(instances_module, "MOST", most)

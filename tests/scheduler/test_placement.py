@@ -119,3 +119,16 @@ def test_arrange_says_what_it_waits_for() -> None:
     assert (found.shares, found.owed) == ((), 2000)
     assert found.wanted == {uuid(index) for index in range(4)}
     assert arrange(wish(0), spots(five, {})).shares == ()
+
+
+@pytest.mark.parametrize(("busy", "expected"), [(False, {0: 1000, 2: 500}), (True, {0: 500, 1: 500})])
+def test_arrange_gives_an_idle_share_back_that_is_in_the_way(busy: bool, expected: dict[int, int]) -> None:
+    """It is too small in memory as a half, and has no room to be the whole; one in use waits where it is."""
+    large, small, other = inventory(3, memory=(80, 40, 80))
+    has = [
+        Spot(large, 1000, held=1000, share=1000, age=0),
+        Spot(small, 500, held=500, share=500, age=1, busy=busy),
+        Spot(other, 500),
+    ]
+    found = arrange(wish(1.5, memory=30 * GIB), has)
+    assert {share.uuid: share.milli for share in found.shares} == {uuid(n): milli for n, milli in expected.items()}
