@@ -8,12 +8,16 @@ samples are taken: it is told together with the time of which it is known. Nothi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from .model.quantity import MILLI_PER_GPU
-from .model.share import ShareUse
-from .model.usage import GpuUse, Usage
 from .model.view import GpuState, PodGpu, Sample, View
+
+if TYPE_CHECKING:  # loaded with the first GPU that is held, not when a server starts
+    from .model.share import ShareUse
+    from .model.usage import GpuUse, Usage
 
 _HELD = frozenset({GpuState.ATTACHED, GpuState.DRAINING, GpuState.UNHEALTHY})
 _LONGEST = 2.0
@@ -21,22 +25,23 @@ _LONGEST = 2.0
 _US = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(NamedTuple):
     """The account of one server; each change makes a new one. Times are in seconds, on a clock that the caller has."""
 
     at: float
     """Time up to which it is counted."""
-    holding: Mapping[str, int] = field(default_factory=dict)
+    holding: Mapping[str, int] = MappingProxyType({})
     """Milli of each GPU that is held now."""
-    uses: Mapping[str, GpuUse] = field(default_factory=dict)
+    uses: Mapping[str, GpuUse] = MappingProxyType({})
     sampled: float | None = None
     """Time of the last sample."""
-    shares: Mapping[str, ShareUse] = field(default_factory=dict)
+    shares: Mapping[str, ShareUse] = MappingProxyType({})
     """The node's account of each share that is held, as it was seen last."""
 
     def usage(self, since: float, seconds: float) -> Usage:
         """Tell all of it, with the time of day when it began."""
+        from .model.usage import Usage
+
         return Usage(since, seconds, tuple(sorted(self.uses.values(), key=lambda use: (use.index, use.uuid))))
 
 
@@ -46,7 +51,7 @@ def advanced(account: Account, now: float) -> Account:
     uses = dict(account.uses)
     for uuid, milli in account.holding.items():
         uses[uuid] = _held(uses[uuid], milli, passed)
-    return replace(account, at=max(account.at, now), uses=uses)
+    return account._replace(at=max(account.at, now), uses=uses)
 
 
 def seen(account: Account, view: View, now: float) -> Account:
@@ -55,7 +60,7 @@ def seen(account: Account, view: View, now: float) -> Account:
     held = {item.gpu.uuid: item for item in view.gpus if item.state in _HELD}
     uses = {**account.uses, **{uuid: _named(account.uses.get(uuid), item) for uuid, item in held.items()}}
     shares = {uuid: share for uuid, share in account.shares.items() if uuid in held}
-    return replace(account, holding={uuid: item.milli for uuid, item in held.items()}, uses=uses, shares=shares)
+    return account._replace(holding={uuid: item.milli for uuid, item in held.items()}, uses=uses, shares=shares)
 
 
 def sampled(account: Account, sample: Sample, now: float, interval: float) -> Account:
@@ -71,7 +76,7 @@ def sampled(account: Account, sample: Sample, now: float, interval: float) -> Ac
             shares[uuid] = share
         elif milli == MILLI_PER_GPU and load is not None and load.utilisation is not None:
             uses[uuid] = _watched(uses[uuid], passed, load.utilisation / 100)
-    return replace(account, uses=uses, shares=shares, sampled=now)
+    return account._replace(uses=uses, shares=shares, sampled=now)
 
 
 def _held(use: GpuUse, milli: int, passed: float) -> GpuUse:
@@ -87,6 +92,8 @@ def _watched(use: GpuUse, passed: float, busy: float) -> GpuUse:
 
 def _named(use: GpuUse | None, item: PodGpu) -> GpuUse:
     if use is None:
+        from .model.usage import GpuUse
+
         return GpuUse(item.gpu.uuid, item.gpu.index, item.gpu.model)
     return replace(use, index=item.gpu.index)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from pathlib import Path
@@ -12,30 +13,32 @@ from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
 from traitlets.config.application import catch_config_error
 
-from . import discover, gateway, provisioning
+from . import gateway, provisioning, rendezvous
 from .backend import Backend
 from .backends import choose
-from .books import BOOKS, Books, UsageHandler
-from .doctor.route import STATE_DIR, FactsHandler
+from .books import Books
 from .door import Door
 from .events import SCHEMA, SCHEMA_ID, Resizes
+from .later import later
 from .leases import Leases
 from .model.errors import BackendUnavailable
 from .model.quantity import MILLI_PER_GPU, parse_milli
 from .model.sentence import sentence
 from .model.view import View
-from .monitoring.routes import HANDLERS as MONITORING
-from .monitoring.routes import PAGE_OPTION, SHOW_MACHINE
 from .monitoring.scrapes import Scrapes
 from .notebooks import Notebooks
 from .owners import Ends
-from .provisioner import forget_terminals, prepare_terminals
+from .programs import forget_terminals, prepare_terminals
 from .routes import (
+    BOOKS,
     DOOR,
     LEASES,
+    PAGE_OPTION,
     PREFIX,
     RESIZES,
+    SHOW_MACHINE,
     STARTING,
+    STATE_DIR,
     VIEWERS,
     VISIBLE_BY,
     LeaseHandler,
@@ -258,12 +261,13 @@ class GpuExtension(ExtensionApp):
             [
                 (rf"{PREFIX}/v1/status", StatusHandler),
                 (rf"{PREFIX}/v1/sample", SampleHandler),
-                (rf"{PREFIX}/v1/usage", UsageHandler),
-                (rf"{PREFIX}/v1/doctor", FactsHandler),
+                (rf"{PREFIX}/v1/usage", later("jupyter_gpu.usage_route", "UsageHandler")),
+                (rf"{PREFIX}/v1/doctor", later("jupyter_gpu.doctor.route", "FactsHandler")),
                 (rf"{PREFIX}/v1/request", RequestHandler),
                 (rf"{PREFIX}/v1/leases/([A-Za-z0-9-]{{1,64}})", LeaseHandler),
                 (rf"{PREFIX}/v1/stream", StreamHandler),
-                *((rf"{PREFIX}/v1/{path}", handler) for path, handler in MONITORING),
+                (rf"{PREFIX}/v1/details", later("jupyter_gpu.monitoring.routes", "DetailsHandler")),
+                (rf"{PREFIX}/v1/machine", later("jupyter_gpu.monitoring.routes", "MachineHandler")),
                 (rf"{PREFIX}(?:/.*)?", NotFoundHandler),
             ]
         )
@@ -297,7 +301,7 @@ class GpuExtension(ExtensionApp):
         except OSError as error:
             self.log.warning("`gpu` in notebooks and terminals cannot find this server: %s.", error)
         else:
-            os.environ[discover.FILE] = self._door.file
+            os.environ[rendezvous.FILE] = self._door.file
             loop.call_soon(self._open_door)
         self.settings[DOOR] = self.serverapp.web_app.settings[DOOR] = self._door
 
@@ -312,8 +316,8 @@ class GpuExtension(ExtensionApp):
         door, self._door = self._door, None
         if door and self.serverapp:
             self.serverapp.web_app.settings[DOOR] = None
-            if os.environ.get(discover.FILE) == door.file:
-                del os.environ[discover.FILE]
+            if os.environ.get(rendezvous.FILE) == door.file:
+                del os.environ[rendezvous.FILE]
             door.close()
 
     def _make_backend(self) -> Backend:
@@ -351,7 +355,7 @@ class GpuExtension(ExtensionApp):
         assert self.serverapp.event_logger is not None
         taking_up = asyncio.get_running_loop().create_task(self._take_up())
         await asyncio.sleep(0)  # from here on it is under way
-        self.serverapp.event_logger.register_event_schema(SCHEMA)
+        self.serverapp.event_logger.register_event_schema(json.loads(SCHEMA.read_bytes()))
         self._use_provisioner()
         return taking_up
 

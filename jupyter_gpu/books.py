@@ -1,24 +1,18 @@
-"""The server's account of what it used, and the address that tells it. It costs a few sums at each change."""
+"""The server's account of what it used. It costs a few sums at each change."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
-
-from jupyter_server.auth.decorator import authorized
-from tornado import web
+from typing import TYPE_CHECKING
 
 from . import accounting
 from .accounting import Account
 from .backend import Backend
-from .model.errors import BackendUnavailable
-from .model.usage import Usage
 from .model.view import Sample, View
-from .routes import ApiHandler
 
-BOOKS = "jupyter_gpu_books"
-"""Key in the settings of the web application: the :class:`Books`."""
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from .model.usage import Usage
 
 
 class Books:
@@ -50,19 +44,3 @@ class Books:
 
     def _see(self, view: View) -> None:
         self._account = accounting.seen(self._account, view, self._clock())
-
-
-class UsageHandler(ApiHandler):
-    """The use of GPUs since this server started."""
-
-    _track_activity = False
-
-    @web.authenticated
-    @authorized
-    async def get(self) -> None:
-        """Answer it with what the accounts of shares say just now."""
-        viewers = await self.viewers()
-        with contextlib.suppress(BackendUnavailable):  # then with what they said last
-            await viewers.sampler.now()
-        books: Books = self.settings[BOOKS]
-        self.answer(books.usage().to_json())

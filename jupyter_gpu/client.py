@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import discover, error_box  # noqa: F401 - it has IPython show our errors
+from . import discover, error_box, rendezvous  # noqa: F401 - it has IPython show our errors
 from .discover import Server
 from .model import errors, strict
 from .model.errors import GpuError, NotPermitted, ServerUnreachable
@@ -155,7 +155,7 @@ def connect(server: Server, patience: float) -> HTTPConnection:
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.settimeout(patience)
         try:
-            with discover.short(server.sock) as address:
+            with rendezvous.short(server.sock) as address:
                 connection.sock.connect(address)
         except OSError as error:
             connection.close()

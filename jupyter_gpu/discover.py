@@ -17,13 +17,11 @@ A server without jupyter-gpu is never found, nor one of another machine or conta
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +30,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from . import outside
 from .model.errors import InvalidRequest, OutsideServer, ServerUnreachable
 from .processes import ancestors, started
+from .rendezvous import FILE, here
 
-FILE = "JUPYTER_GPU_SERVER"
-"""Variable with the path of the file of the server that a process belongs to."""
 URL, TOKEN = "JUPYTER_GPU_URL", "JUPYTER_GPU_TOKEN"
 """Variables by which a user says which server it is."""
 _NAME = re.compile(r"jupyter-gpu-([0-9a-f]{16})-[0-9a-f]{16}-\d{1,2}\.json")
@@ -168,35 +165,6 @@ def runtime_dir(env: Mapping[str, str]) -> Path:
         return Path(data) / "runtime"
     home = env.get("XDG_DATA_HOME") or Path(env.get("HOME") or Path.home()) / ".local" / "share"
     return Path(home) / "jupyter" / "runtime"
-
-
-def here() -> str:
-    """Return a digest of the machine, its boot and the pid namespace: pids mean the same where it is the same."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        space = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - no file
-    except OSError:
-        boot, space = "", 0
-    return digest(os.uname().nodename, boot, str(space))
-
-
-def digest(*words: str) -> str:
-    """Return a part of a file's name that is the same for the same words."""
-    return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:16]
-
-
-@contextmanager
-def short(path: str) -> Iterator[str]:
-    """Shorten ``path`` to an address of a socket: 108 bytes, however deep its folder is. Raises :class:`OSError`."""
-    if len(os.fsencode(path)) < 108:
-        yield path
-        return
-    name = os.path.basename(path)  # noqa: PTH119 - an address
-    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # noqa: PTH120
-    try:
-        yield f"/proc/self/fd/{folder}/{name}"
-    finally:
-        os.close(folder)
 
 
 def _of_hub(env: Mapping[str, str]) -> Server | None:

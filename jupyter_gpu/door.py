@@ -27,7 +27,7 @@ from typing import Any
 from jupyter_server.auth import Authorizer, IdentityProvider, User
 from tornado.httpserver import HTTPServer
 
-from . import discover, processes
+from . import processes, rendezvous
 
 _ALIKE = 100
 """Servers of one user on one machine in one folder, at most."""
@@ -45,11 +45,11 @@ class Door:
         self._app, self._container = app, container
         self._folder = Path(app.runtime_dir)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._name, self._lock = _number(self._folder, discover.digest(str(app.root_dir), str(app.base_url)))
+        self._name, self._lock = _number(self._folder, rendezvous.digest(str(app.root_dir), str(app.base_url)))
         self._secret = secrets.token_urlsafe(32)
         self._http: HTTPServer | None = None
         self.file = str(self._path("json"))
-        """Path of the file, for :data:`.discover.FILE`."""
+        """Path of the file, for :data:`.rendezvous.FILE`."""
         self.attached = self._path("attached")
         """Path of the file that tells kernels what is attached (:mod:`.attached`)."""
 
@@ -94,7 +94,7 @@ class Door:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             path.unlink(missing_ok=True)
-            with discover.short(str(path)) as address:
+            with rendezvous.short(str(path)) as address:
                 listener.bind(address)
                 os.chmod(address, 0o600)  # noqa: PTH101 - the same address
             listener.listen(128)
@@ -134,7 +134,7 @@ class Insiders(Authorizer):
 def _number(folder: Path, alike: str) -> tuple[str, int]:
     """Return a name that no running server has, and the lock that keeps it. Raises :class:`OSError`."""
     for number in range(_ALIKE):
-        name = f"jupyter-gpu-{discover.here()}-{alike}-{number}"
+        name = f"jupyter-gpu-{rendezvous.here()}-{alike}-{number}"
         lock = _locked(folder / f"{name}.lock")
         if lock is not None:
             return name, lock

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 ARGUMENT = "--IPKernelApp.extra_extensions=jupyter_gpu.startup"
 _PYTHON = re.compile(r"(python|pypy)(\d+(\.\d+)?t?)?(\.exe)?")
@@ -29,8 +29,7 @@ _BREAK = re.compile(r"[;&|\n(){}]|\bexec\b")
 _OPTIONS_WITH_A_VALUE = frozenset({"-X", "-W", "--check-hash-based-pycs"})
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(NamedTuple):
     """A command that starts Python with ipykernel."""
 
     before: tuple[str, ...]

@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 
 from .backend import Backend
 from .model.annotations import Wish
@@ -70,7 +69,7 @@ class Leases:
                 self._check_begin(lease)
                 if view.requested is not None and view.requested.milli >= lease.milli:
                     break  # else somebody changed it between: once more
-            self._set({**self._leases, lease.key: replace(lease, generation=view.generation)})
+            self._set({**self._leases, lease.key: lease._replace(generation=view.generation)})
         finally:
             del self._beginning[lease.key]
             self._see(self._backend.view())

@@ -10,9 +10,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyter_core.utils import ensure_async
 
@@ -26,8 +26,7 @@ _DEEPEST = 64
 """Parents to follow at most: far above any process tree, and an end to a loop that a reused pid could make."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """The kernel (by id) or the terminal (by name) that a process came from; neither: it is not ours."""
 
     kernel: str | None = None
@@ -57,8 +56,7 @@ def origin_of(pid: int, roots: Mapping[int, Origin], parent: Callable[[int], int
     return Origin()
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(NamedTuple):
     """The notebooks and terminals that some processes belong to."""
 
     origins: Mapping[int, Origin]
@@ -80,10 +78,10 @@ def named(view: View, names: Names) -> View:
         if origin.kernel:
             title = names.titles.get(origin.kernel)
             path, label = (title.path, title.label) if title else (None, None)
-            return replace(user, kernel=origin.kernel, notebook=path, label=label)
-        return replace(user, notebook=f"terminal {origin.terminal}") if origin.terminal else user
+            return user._replace(kernel=origin.kernel, notebook=path, label=label)
+        return user._replace(notebook=f"terminal {origin.terminal}") if origin.terminal else user
 
-    gpus = tuple(replace(gpu, users=tuple(map(name, gpu.users))) if gpu.users else gpu for gpu in view.gpus)
+    gpus = tuple(gpu._replace(users=tuple(map(name, gpu.users))) if gpu.users else gpu for gpu in view.gpus)
     return replace(view, gpus=gpus) if gpus != view.gpus else view
 
 

@@ -9,9 +9,8 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from jupyter_gpu_node import proc
 from jupyter_gpu_node.endings import Endings
@@ -23,8 +22,7 @@ _ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
 _ENDS = ("shutdown", "restart")
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """An owner as this server sees it."""
 
     pid: int

@@ -8,7 +8,6 @@ spec that names its own provisioner keeps that one. What the user has set in the
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import math
 import os
@@ -16,13 +15,12 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-from . import attached, discover, launching, terminals, visible
-from .backend import Backend
+from . import attached, launching, rendezvous, visible
+from .programs import VISIBLE_BY, attached_file, backend_of, door_of, hint_of
 
 ENVIRONMENT = {
     # is_available() asks NVML, which looks again each time, and not CUDA, which looks once.
@@ -35,10 +33,8 @@ _PROBE = "import sys; del sys.path[0]; import importlib.util as u; sys.exit(u.fi
 _PROBE_SECONDS = 10.0
 _SLOW, _NO_SECONDS = 1.0, 300.0
 """Seconds from which a question was slow, and for which its "no" is then believed: what is missing may be installed."""
-_SETTING = "jupyter_gpu_attached_file"
-_VISIBLE_BY = "jupyter_gpu_visible_by"
-_VIEWERS, _STARTING, _DOOR = "jupyter_gpu_viewers", "jupyter_gpu_starting", "jupyter_gpu_door"
-"""Keys as in `routes`, which is not imported here: kernels without the extension do not need it."""
+_STARTING = "jupyter_gpu_starting"
+"""Key as in `routes`, which is not imported here: kernels without the extension do not need it."""
 
 
 class GpuProvisioner(LocalProvisioner):
@@ -56,10 +52,10 @@ class GpuProvisioner(LocalProvisioner):
             env.setdefault(name, value)
         try:
             if door := door_of(self._server()):
-                env[discover.FILE] = door.file
+                env[rendezvous.FILE] = door.file
             if path := attached_file(self._server()):
                 env[attached.VARIABLE] = path
-                env.setdefault(visible.NAMED_BY, self._server().web_app.settings.get(_VISIBLE_BY, "uuid"))
+                env.setdefault(visible.NAMED_BY, self._server().web_app.settings.get(VISIBLE_BY, "uuid"))
                 env.update(await prepared_by(self._server(), env))
                 _apply(env, visible.start(env, os.environ, hint_of(self._server())))
             if self.kernel_spec.language == "python":
@@ -99,55 +95,6 @@ async def taken_up(server: Any) -> None:
         await asyncio.wait([starting])
 
 
-def door_of(server: Any) -> Any:
-    """Return the door by which the kernels of ``server`` find it; None: they look for it."""
-    return getattr(getattr(server, "web_app", None), "settings", {}).get(_DOOR)
-
-
-def attached_file(server: Any) -> str | None:
-    """Return the path of ``server``'s file of `attached`, kept from now on; None if it has no GPUs to tell of."""
-    settings = getattr(getattr(server, "web_app", None), "settings", None)
-    if settings is None:
-        return None
-    if _SETTING not in settings:
-        backend = _backend(server)
-        if backend is None:
-            return None
-        door = settings.get(_DOOR)
-        alone = Path(server.runtime_dir) / f"jupyter-gpu-{discover.here()}-{os.getpid()}.attached"
-        writer = attached.Writer(door.attached if door else alone)
-        writer(backend.view())
-        backend.subscribe(writer)
-        atexit.register(writer.remove)
-        settings[_SETTING] = writer
-    return str(settings[_SETTING].path)
-
-
-def hint_of(server: Any) -> attached.Hint:
-    """Return the hint for programs of ``server`` now; only where it has an `attached_file`."""
-    backend = _backend(server)
-    assert backend is not None
-    return attached.Hint.of(backend.view())
-
-
-def prepare_terminals(server: Any) -> None:
-    """Have what ``server`` starts beside kernels know its GPUs: as soon as all its extensions are loaded."""
-    if path := attached_file(server):
-        named_by = server.web_app.settings.get(_VISIBLE_BY, "uuid")
-        terminals.prepare(server, path, lambda: hint_of(server), named_by)
-
-
-def forget_terminals(server: Any) -> None:
-    """Undo :func:`prepare_terminals`: the program around a server may go on."""
-    if writer := server.web_app.settings.get(_SETTING):
-        terminals.forget(str(writer.path))
-
-
-def _backend(server: Any) -> Backend | None:
-    found: Backend | None = getattr(server.web_app.settings.get(_VIEWERS), "backend", None)
-    return found
-
-
 def _apply(env: dict[str, str], changes: Mapping[str, str | None]) -> None:
     for name, value in changes.items():
         if value is None:
@@ -158,7 +105,7 @@ def _apply(env: dict[str, str], changes: Mapping[str, str | None]) -> None:
 
 async def prepared_by(server: Any, env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that the backend of ``server`` wants a kernel with the environment ``env`` to have."""
-    backend = _backend(server)
+    backend = backend_of(server)
     prepared = dict(getattr(backend, "environment", {}))
     if search_path := getattr(backend, "search_path", None):
         prepared.update(await search_path(env))

@@ -7,10 +7,7 @@ import asyncio
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
-from jupyter_gpu.routes import ApiHandler
-
-STATE_DIR = "jupyter_gpu_state_dir"
-"""Key in the settings of the web application: the state directory that is configured, or empty."""
+from jupyter_gpu.routes import STATE_DIR, ApiHandler
 
 
 class FactsHandler(ApiHandler):

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..model.view import View
 
 SCHEMA_ID = "https://events.jupyter.org/jupyter_gpu/resize/v1"
-SCHEMA = Path(__file__).parent / "resize" / "v1.yaml"
+SCHEMA = Path(__file__).parent / "resize" / "v1.json"
 
 SUPERSEDED = "Superseded"
 
 
-@dataclass(frozen=True, slots=True)
-class Resize:
-    """One event; amounts in milli, ``duration`` in seconds. ``resize/v1.yaml`` describes each field."""
+class Resize(NamedTuple):
+    """One event; amounts in milli, ``duration`` in seconds. ``resize/v1.json`` describes each field."""
 
     old: int
     new: int
@@ -26,11 +24,10 @@ class Resize:
 
     def to_json(self) -> dict[str, Any]:
         """Return the data of the event."""
-        return asdict(self)
+        return self._asdict()
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
+class _Open(NamedTuple):
     """A resize that is under way."""
 
     generation: int

@@ -291,6 +291,17 @@ class Attached:
         )
 
 
+def held(allocated: Allocated | None, attached: Attached | None) -> dict[str, int]:
+    """Return the milli that a pod holds by uuid: the most of allocated, just revoked, attached, draining."""
+    shares = [*allocated.shares, *allocated.pending(attached)] if allocated else []
+    if attached:
+        shares += [*attached.shares, *(item.share for item in attached.draining)]
+    found: dict[str, int] = {}
+    for share in shares:
+        found[share.uuid] = max(found.get(share.uuid, 0), share.milli)
+    return found
+
+
 def _decode(key: str, text: str | bytes, read: Callable[[Any], T]) -> T:
     try:
         return read(strict.loads(text, MAX_BYTES))

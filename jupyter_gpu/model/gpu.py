@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import strict
 from .quantity import MAX_MILLI, MILLI_PER_GPU
@@ -19,8 +19,7 @@ read_minor = strict.integer(0, 2**20 - 1)  # Linux keeps 12 bits of major and 20
 read_major = strict.integer(0, 2**12 - 1)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Device:
+class Device(NamedTuple):
     """Numbers of a character device, as device rules name it."""
 
     major: int
@@ -114,8 +113,7 @@ class Gpu:
         )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GpuShare:
+class GpuShare(NamedTuple):
     """``milli`` thousandths of the GPU ``uuid``: 1000 is the whole GPU, exclusive; less is a time share."""
 
     uuid: str
@@ -138,8 +136,7 @@ class GpuShare:
         return cls(strict.required(body, "uuid", read_uuid), milli)
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """A process that has a GPU's device open."""
 
     pid: int
@@ -164,8 +161,7 @@ class Holder:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DrainingShare:
+class DrainingShare(NamedTuple):
     """A revoked share whose device is not proven closed; it is no pod's. ``holders`` is a sample, not the proof."""
 
     uuid: str

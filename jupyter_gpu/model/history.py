@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from . import strict
 from .view import GpuLoad, Sample
@@ -24,8 +24,7 @@ PAUSE = 3.0
 """Intervals without a sample that are a gap; the twin of what `labextension/src/history.ts` shows as one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """One or more samples without a gap."""
 
     sample: Sample
@@ -123,10 +122,10 @@ class SampleHistory:
 def joined(first: Point, second: Point) -> Point:
     """Join two points that follow each other. Totals and amounts are those of the second."""
     loads = {
-        uuid: replace(load, utilisation=_mean(first, first.sample.loads.get(uuid), second.samples, load))
+        uuid: load._replace(utilisation=_mean(first, first.sample.loads.get(uuid), second.samples, load))
         for uuid, load in second.sample.loads.items()
     }
-    return Point.of(replace(second.sample, loads=loads), first.since, first.samples + second.samples)
+    return Point.of(second.sample._replace(loads=loads), first.since, first.samples + second.samples)
 
 
 def _mean(first: Point, before: GpuLoad | None, weight: int, after: GpuLoad) -> float | None:

@@ -14,8 +14,8 @@ These rules hold:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from . import strict
 from .annotations import Requested, Wish
@@ -42,8 +42,7 @@ _NAMED, _NAME = 3, 200
 _read_key = strict.text(64)
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(NamedTuple):
     """The process that a lease ends with, by its own word: pid and start time as it sees them."""
 
     pid: int
@@ -63,7 +62,7 @@ class Owner:
     def from_json(cls, value: Any, key: str = "owner") -> Owner:
         """Checked; raises :class:`~.strict.FieldError`."""
         body = strict.an_object(value, key)
-        strict.no_unknown(body, cls.__slots__)
+        strict.no_unknown(body, cls._fields)
         return cls(
             pid=strict.required(body, "pid", strict.integer(1, 2**31 - 1)),
             started=strict.required(body, "started", strict.integer(0, strict.MAX_GENERATION)),
@@ -72,8 +71,7 @@ class Owner:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """A need for GPUs, until its owner ends or gives it back. ``key`` is chosen by the owner."""
 
     key: str
@@ -146,8 +144,7 @@ def idle(wish: Wish | None, needed: int) -> bool:
     return wish is not None and wish.base is not None and wish != raised(wish, needed)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """A block of code that holds a lease, as people know it."""
 
     name: str

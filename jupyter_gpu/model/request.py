@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from . import strict
 from .annotations import Wish
@@ -18,8 +19,7 @@ FORGET: Mapping[str, None] = dict.fromkeys(Wish.OPTIONS)
 """Options of a request that takes all of them back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A body of ``PUT request``, checked."""
 
     wish: Wish
@@ -28,7 +28,7 @@ class Request:
     """The options that it sets, or takes back where they are ``None``."""
     generation: int | None = None
     """Generation of the wish that it is based on, if it names one."""
-    overrule: bool = field(default=False)
+    overrule: bool = False
     """Whether leases that need more are over (:mod:`.lease`)."""
 
     def after(self, now: Wish | None) -> Wish:

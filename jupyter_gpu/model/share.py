@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import strict
 from .gpu import read_uuid
@@ -114,8 +114,7 @@ class ShareUse:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(NamedTuple):
     """The activity of a share, as parts of the time it covers: none below 0, the first four together at most 1."""
 
     guaranteed: float = 0.0

@@ -16,8 +16,8 @@ The rules, first that applies:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from .annotations import Allocated, Attached, Reason, Requested
 from .gpu import total
@@ -36,8 +36,7 @@ class Phase(StrEnum):
     REFUSED = "Refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(NamedTuple):
     """The phase, its reason, and the amounts in milli behind it."""
 
     phase: Phase

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import strict
 from .gpu import read_command
@@ -13,8 +12,7 @@ MAX_STRANGERS = 16
 _MAX_USER = 64
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Stranger:
+class Stranger(NamedTuple):
     """One process, as far as it can be seen."""
 
     pid: int

@@ -21,7 +21,8 @@ MAX_DEPTH = 32
 """Depth of nested lists and objects: what is read here can be compared, copied and written anywhere."""
 
 # Control characters, line separators and changes of the writing direction: they make a line lie in a terminal.
-_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Compiled at the first use, not at each start.
+_UNSHOWN = r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 class FieldError(ValueError):
@@ -66,7 +67,7 @@ def dumps(value: Any) -> str:
 
 def printable(text: str, most: int) -> str:
     """Return ``text`` as any line may hold it: no control characters, at most ``most`` characters, never empty."""
-    shown = _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", text)
+    shown = re.sub(_UNSHOWN, "\N{REPLACEMENT CHARACTER}", text)
     return shown[: most - 1] + "…" if len(shown) > most else shown or "?"
 
 
@@ -149,7 +150,7 @@ def text(most: int) -> Callable[[Any, str], str]:
     """Make a reader of a name: a string of 1 … ``most`` characters, none of them a control character."""
 
     def read(value: Any, key: str) -> str:
-        if not isinstance(value, str) or not 0 < len(value) <= most or _UNSHOWN.search(value):
+        if not isinstance(value, str) or not 0 < len(value) <= most or re.search(_UNSHOWN, value):
             raise FieldError(f"{key!r} must be text of 1 to {most} characters, without control characters.", key)
         return value
 

@@ -7,17 +7,20 @@ makes it from a backend's state; the kernel's client reads it back. ``docs/opena
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import strict
 from .annotations import Allocated, Attached, Requested
 from .gpu import Gpu, read_command
 from .quantity import MAX_MILLI, MILLI_PER_GPU
-from .share import ShareUse, read_shares
 from .status import Status, status
 from .stranger import MAX_STRANGERS, Stranger
+
+if TYPE_CHECKING:  # loaded with the first share, not when a server starts
+    from .share import ShareUse
 
 
 class Mode(StrEnum):
@@ -36,8 +39,7 @@ class GpuState(StrEnum):
     UNHEALTHY = "unhealthy"
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(NamedTuple):
     """A process that has the GPU open, and the notebook behind it where there is one."""
 
     pid: int
@@ -82,8 +84,7 @@ class User:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PodGpu:
+class PodGpu(NamedTuple):
     """A GPU of the pod: one card in the panel."""
 
     gpu: Gpu
@@ -118,8 +119,7 @@ class PodGpu:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(NamedTuple):
     """Something about this server that its user should know: ``type`` for programs, ``message`` for people."""
 
     type: str
@@ -222,8 +222,7 @@ class View:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLoad:
+class GpuLoad(NamedTuple):
     """One GPU at one moment; ``None`` where the device does not tell."""
 
     utilisation: float | None
@@ -253,15 +252,14 @@ class GpuLoad:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """Load of the pod's GPUs at one moment, and what its time shares of them did so far."""
 
     time: float
     """Seconds since the epoch on the server's clock."""
     loads: Mapping[str, GpuLoad]
     """By uuid."""
-    shares: Mapping[str, ShareUse] = field(default_factory=dict)
+    shares: Mapping[str, ShareUse] = MappingProxyType({})
     """Use of its time shares, by uuid of the GPU: those of which the pod has less than the whole."""
 
     def to_json(self) -> dict[str, Any]:
@@ -272,6 +270,8 @@ class Sample:
     @classmethod
     def from_json(cls, value: Any) -> Sample:
         """Checked; raises :class:`~.strict.FieldError`."""
+        from .share import read_shares
+
         body = strict.an_object(value, "sample")
         return cls(
             time=strict.required(body, "time", read_number(float(strict.MAX_GENERATION))),

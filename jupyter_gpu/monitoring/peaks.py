@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from jupyter_gpu.model.share import ShareUse
+if TYPE_CHECKING:  # loaded with the first share, not when a server starts
+    from jupyter_gpu.model.share import ShareUse
 
 TOTALS = ("guaranteed", "borrowed", "idle", "overrun", "waited", "throttled", "lost")
 

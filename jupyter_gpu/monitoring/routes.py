@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
 from jupyter_gpu.model.errors import NotPermitted
-from jupyter_gpu.routes import ApiHandler
+from jupyter_gpu.routes import SHOW_MACHINE, ApiHandler
 
 from .recent import Recent
 
@@ -23,10 +23,6 @@ DETAILS_SECONDS = 2.0
 MACHINE = "jupyter_gpu_machine"
 """The same, of the whole machine."""
 MACHINE_SECONDS = 1.0
-SHOW_MACHINE = "jupyter_gpu_show_machine"
-"""Key of the detail in which this server's users may see other servers."""
-PAGE_OPTION = "jupyterGpuMachine"
-"""Option by which pages know whether there is anything to see."""
 
 
 class DetailsHandler(ApiHandler):
@@ -69,7 +65,3 @@ class MachineHandler(ApiHandler):
             found = self.settings[MACHINE] = Recent(lambda: viewers.backend.machine(wanted), MACHINE_SECONDS)
         machine: Machine = await found.now()
         self.answer(machine.to_json())
-
-
-HANDLERS: list[tuple[str, type[Any]]] = [("details", DetailsHandler), ("machine", MachineHandler)]
-"""By what stands after the version in their address."""

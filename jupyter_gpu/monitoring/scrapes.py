@@ -13,7 +13,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from jupyter_gpu.backend import Backend
@@ -110,7 +109,7 @@ class Scrapes:
     async def _take(self) -> None:
         try:
             sample = await self._sampler.now()
-            self._sample = replace(sample, shares=self._peaks.see(sample.shares))
+            self._sample = sample._replace(shares=self._peaks.see(sample.shares))
         except GpuError:  # said in the log by whoever takes it
             self._sample = None
         finally:

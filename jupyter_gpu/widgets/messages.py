@@ -66,4 +66,4 @@ def saved_line(view: View | None) -> str:
     """Write the text that stays in a saved notebook: without the names of other notebooks and of processes."""
     if view is None:
         return _NO_SERVER
-    return f"GPU: {sentence(replace(view, gpus=tuple(replace(item, users=()) for item in view.gpus)))}"
+    return f"GPU: {sentence(replace(view, gpus=tuple(item._replace(users=()) for item in view.gpus)))}"

@@ -12,9 +12,9 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 PREFIX = "jupyter-gpu-"
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -30,8 +30,7 @@ class Layout(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchy:
+class Hierarchy(NamedTuple):
     """A mounted tree of control groups."""
 
     mount: PurePosixPath
@@ -46,8 +45,7 @@ class Hierarchy:
         return Path(self.mount / path.relative_to(self.root))
 
 
-@dataclass(frozen=True, slots=True)
-class Mounts:
+class Mounts(NamedTuple):
     """The hierarchies that device rules can use."""
 
     unified: Hierarchy | None = None

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from .device_rules import DeviceRules
 
@@ -41,8 +41,7 @@ R0, R1, R2, R3, R4, R5 = range(6)
 _ALLOW, _DENY = "allow", "deny"
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One BPF instruction, ``struct bpf_insn``."""
 
     code: int
@@ -53,8 +52,7 @@ class Instruction:
     immediate: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Jump:
+class _Jump(NamedTuple):
     """A conditional jump whose label is not resolved yet."""
 
     code: int

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 
-from . import loads, pretended_instances, sensors, trusted_file
+from . import pretended_instances, trusted_file
 from .instances import MIG_MODE, Told
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
@@ -97,6 +97,8 @@ class SimulatedGpus:
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
         """What the living programs on them say they do, together."""
+        from . import loads, sensors
+
         known = {uuid_of(index, self._node) for index in range(self.count)}
         busy = {uuid: 0.0 for uuid in uuids if uuid in known}
         memory = dict.fromkeys(busy, 0)
@@ -109,6 +111,8 @@ class SimulatedGpus:
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
         """Which of the living programs has how much memory; what the sensors say of their load."""
         from jupyter_gpu.model.details import ProcessUse
+
+        from . import loads, sensors
 
         found = self.loads(uuids)
         uses: dict[str, list[ProcessUse]] = {uuid: [] for uuid in found}
@@ -167,11 +171,15 @@ def device_of(index: int, first: int | None = None) -> Device:
 
 def write_load(directory: str | os.PathLike[str], uuid: str, busy: float, memory: int) -> None:
     """Say that this process keeps ``uuid`` busy (0–1) and has so many bytes there, until it says else or ends."""
+    from . import loads
+
     loads.write(Path(directory) / "load", uuid, busy, memory)
 
 
 def clear_load(directory: str | os.PathLike[str], uuid: str) -> None:
     """Say that this process does nothing on ``uuid`` any more."""
+    from . import loads
+
     loads.clear(Path(directory) / "load", uuid)
 
 

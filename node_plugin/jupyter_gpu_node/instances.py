@@ -7,7 +7,8 @@ may be silent, or show instances only to programs with ``CAP_SYS_ADMIN``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 MOST = 4096
 """Instances that are remembered after the driver told of them."""
@@ -20,11 +21,10 @@ Told = Mapping[str, frozenset[str] | None]
 """Uuids of the instances, by uuid of their GPU; None: not in MIG mode. Nothing is known of a GPU that is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instances:
+class Instances(NamedTuple):
     """The known instances and their GPUs."""
 
-    gpus: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[str, str] = MappingProxyType({})
     """Uuid of the GPU, by uuid of an instance. It never moves to another, so what was told once stays true."""
     whole: frozenset[str] = frozenset()
     """Uuids of GPUs that were not in MIG mode when the driver was asked last: no instance can be theirs."""

@@ -12,9 +12,8 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyter_gpu.model import strict
 
@@ -25,8 +24,7 @@ MAX_MEMORY = 2**53 - 1
 _NAME = re.compile(r"(?P<pid>[1-9]\d{0,9})\.(?P<uuid>GPU-[0-9a-f-]{36})")
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """The load of one process on one simulated GPU."""
 
     pid: int

@@ -9,7 +9,7 @@ afterwards. Anything beyond that cannot be proven at all.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 EACH = 20_000
 """Limit of one look at a pod, in open files: about 0.2 s."""
@@ -29,11 +29,11 @@ class OverBudget(Exception):
     """An error for more than may be read."""
 
 
-@dataclass(slots=True)
 class Budget:
     """The amount that may still be read of one pod."""
 
-    left: float
+    def __init__(self, left: float) -> None:
+        self.left = left
 
     @property
     def over(self) -> bool:
@@ -48,20 +48,19 @@ class Budget:
             raise OverBudget
 
 
-@dataclass(slots=True)
 class Budgets:
     """The budgets of one look: each pod has its own."""
 
-    each: float = EACH
-    by_pod: dict[str, Budget] = field(default_factory=dict)
+    def __init__(self, each: float = EACH) -> None:
+        self.each = each
+        self.by_pod: dict[str, Budget] = {}
 
     def of(self, pod: str) -> Budget:
         """Return the budget of ``pod``."""
         return self.by_pod.setdefault(pod, Budget(self.each))
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(NamedTuple):
     """One search of a pod, on the clock of :func:`time.monotonic`."""
 
     began: float

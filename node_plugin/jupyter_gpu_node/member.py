@@ -252,7 +252,7 @@ def worth_writing(member: Member, now: float) -> bool:
 
 
 def _plain(attached: Attached) -> Attached:
-    return replace(attached, draining=tuple(replace(item, holders=()) for item in attached.draining))
+    return replace(attached, draining=tuple(item._replace(holders=()) for item in attached.draining))
 
 
 def _newer(version: str, than: str) -> bool:

@@ -22,10 +22,10 @@ import stat
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Generic, TypeVar
+from types import MappingProxyType
+from typing import Generic, NamedTuple, TypeVar
 
 from jupyter_gpu.model.gpu import Device, Gpu
 
@@ -45,8 +45,7 @@ _REGISTERED = re.compile(rb"^ *\d+: (.*)$", re.MULTILINE)
 _MAPPING = re.compile(rb"^(\S+) \S+ \S+ (\S+) ([1-9]\d*) *(.*)$", re.MULTILINE)  # proc_pid_maps(5)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Process:
+class Process(NamedTuple):
     """A process that cannot be mistaken for a later one with the same number."""
 
     pid: int
@@ -58,16 +57,14 @@ class Process:
     """User id that it runs as; -1 if it ended meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """The object of a search: a character device, or a plain file."""
 
     device: Device | None = None
     file: Identity | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Scan(Generic[K]):
+class Scan(NamedTuple, Generic[K]):
     """The result of one look."""
 
     holders: Mapping[K, tuple[Process, ...]]
@@ -76,7 +73,7 @@ class Scan(Generic[K]):
     """Processes that we may not look into: each could hold anything. None of them for a capable root."""
     over: tuple[Process, ...] = ()
     """Processes at which a budget ended: of these, and of later ones with the same budget, not all was looked at."""
-    evidence: Mapping[tuple[K, int], str] = field(default_factory=dict)
+    evidence: Mapping[tuple[K, int], str] = MappingProxyType({})
     """Descriptor or mapping by target and pid, as a path below ``/proc``; see :func:`shows`."""
 
 
@@ -111,7 +108,7 @@ def scan(
     ``budgets``: what may be read of a process and all others with the same budget; None: everything. A process that
     ends during the look holds nothing.
     """
-    look = _Look.of(wanted)
+    look = _Look(wanted)
     holders: dict[K, list[Process]] = {key: [] for key in wanted}
     closed: list[Process] = []
     over: list[Process] = []
@@ -153,7 +150,7 @@ def shows(path: str, wanted: Target) -> bool:
         found = syscalls.status_at(syscalls.AT_FDCWD, path.encode())
     except PermissionError:
         return False
-    return bool(found and _Look.of({0: wanted}).match(found))
+    return bool(found and _Look({0: wanted}).match(found))
 
 
 def _processes(
@@ -201,26 +198,21 @@ def _exists(pid: int) -> bool:
     return True
 
 
-@dataclass(slots=True)
 class _Look(Generic[K]):
     """One pass over the processes; remembers the identity of each mapped file."""
 
-    devices: dict[Device, list[K]]
-    files: dict[Identity, list[K]]
-    mapped: dict[tuple[bytes, bytes], tuple[K, ...]] = field(default_factory=dict)
-    evidence: dict[tuple[K, int], str] = field(default_factory=dict)
-    budget: Budget = field(default_factory=lambda: Budget(float("inf")))
-    """Budget of the process that is looked at."""
-
-    @classmethod
-    def of(cls, wanted: Mapping[K, Target]) -> _Look[K]:
-        look: _Look[K] = cls({}, {})
+    def __init__(self, wanted: Mapping[K, Target]) -> None:
+        self.devices: dict[Device, list[K]] = {}
+        self.files: dict[Identity, list[K]] = {}
         for key, what in wanted.items():
             if what.device is not None:
-                look.devices.setdefault(what.device, []).append(key)
+                self.devices.setdefault(what.device, []).append(key)
             if what.file is not None:
-                look.files.setdefault(what.file, []).append(key)
-        return look
+                self.files.setdefault(what.file, []).append(key)
+        self.mapped: dict[tuple[bytes, bytes], tuple[K, ...]] = {}
+        self.evidence: dict[tuple[K, int], str] = {}
+        self.budget = Budget(float("inf"))
+        """Budget of the process that is looked at."""
 
     def process(self, pid: int, *, mappings: bool, hidden: bool) -> set[K]:
         """Return what the process has open; raises if it may not be inspected or is gone, and :class:`OverBudget`."""

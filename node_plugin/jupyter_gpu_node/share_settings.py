@@ -6,21 +6,20 @@ What follows for a GPU: :mod:`.share_rules`. A Jupyter server needs only these, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 Layer = Mapping[str, Mapping[str, Any]]
 """Differences by section."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShareSettings:
+class ShareSettings(NamedTuple):
     """All that was set about time sharing."""
 
     enforce: bool = True
     """Whether containers that are created from now on get the gate."""
     part_memory: bool = False
     """A share never gets more of a GPU's memory than of its time, whatever its user asks for."""
-    base: Layer = field(default_factory=dict)
-    nodes: Mapping[str, Layer] = field(default_factory=dict)
-    gpus: Mapping[str, Layer] = field(default_factory=dict)
+    base: Layer = MappingProxyType({})
+    nodes: Mapping[str, Layer] = MappingProxyType({})
+    gpus: Mapping[str, Layer] = MappingProxyType({})

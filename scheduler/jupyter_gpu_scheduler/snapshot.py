@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from jupyter_gpu.model.annotations import PREFIX, Allocated, Attached, Requested
+from jupyter_gpu.model.annotations import PREFIX, Allocated, Attached, Requested, held
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
@@ -160,17 +160,8 @@ class PodState:
 
     @property
     def held(self) -> dict[str, int]:
-        """Milli held by uuid: the most of allocated, just revoked, attached, draining; nothing while it is pending."""
-        if not self.node:
-            return {}
-        decided, there = self.allocated, self.attached
-        shares = [*decided.shares, *decided.pending(there)] if decided and not self.finished else []
-        if there:
-            shares += [*there.shares, *(item.share for item in there.draining)]
-        held: dict[str, int] = {}
-        for share in shares:
-            held[share.uuid] = max(held.get(share.uuid, 0), share.milli)
-        return held
+        """Milli held by uuid, see :func:`~jupyter_gpu.model.annotations.held`; nothing while it is pending."""
+        return held(None if self.finished else self.allocated, self.attached) if self.node else {}
 
     def held_with(self, shares: tuple[GpuShare, ...]) -> dict[str, int]:
         """Return what it holds if these shares are decided: nothing that it loses is free at once."""

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.neighbours import NODE, Neighbour, states
+from jupyter_gpu.backends.local.neighbours import NODE, Neighbour
 from jupyter_gpu.backends.local.processes import Process
 from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.backends.local.states import states
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu_scheduler.aging import is_overdue, stamped, waits_since
 from jupyter_gpu_scheduler.decide import decide
@@ -76,7 +77,7 @@ class Machine:
         if after is not None:
             after = stamped(after, self.now)
             attached = Attached(1, after.shares, revision=after.revision)
-            self.records[uid] = replace(record, allocated=after, attached=attached)
+            self.records[uid] = record._replace(allocated=after, attached=attached)
             if len(after.shares) > len(mine):
                 self.served.setdefault(uid, self.now)
 

@@ -40,7 +40,7 @@ ALONE = "c.GpuExtension.state_dir"
 
 def around(mounts: str, path: str, **more: Any) -> Surroundings:
     usual = Surroundings(path=path, chosen=False, mounts=mounts, first=HOST, contained=False)
-    return replace(usual, **more)
+    return usual._replace(**more)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -228,7 +227,7 @@ def test_what_another_server_was_promised_is_its_own_until_it_says_otherwise(sta
     server = stage.server()
     path = claim(stage, "e" * 32, os.getpid(), 0)
     record = Record.decode(path.read_bytes())
-    path.write_bytes(replace(record, requested=Requested(2, Wish(0)), attached=None).encode())
+    path.write_bytes(record._replace(requested=Requested(2, Wish(0)), attached=None).encode())
     view = server.ask("request", milli=3000)
     assert (view["amounts"]["attached"], view["reason"]) == (0, "Deferred")
     path.unlink()

@@ -60,7 +60,7 @@ def test_narrow(columns: int, there: tuple[str, ...], gone: str) -> None:
 
 def test_plain() -> None:
     """Without UTF-8 all is ASCII; without colour there is no escape sequence; with it each part ends its own."""
-    odd = replace(VIEW, gpus=(replace(VIEW.gpus[0], users=(User(1, "naïve·…\x07"),)),))
+    odd = replace(VIEW, gpus=(VIEW.gpus[0]._replace(users=(User(1, "naïve·…\x07"),)),))
     plain = lines("t", "c", odd, SAMPLE, "", Style(80, unicode=False))
     assert all(line.isascii() and line.isprintable() for line in plain)
     assert "########" in plain[3]
@@ -99,7 +99,7 @@ def test_change() -> None:
 def test_width() -> None:
     """Wide characters take two columns, marks above others none; half of a wide one is not shown."""
     assert [width(text) for text in ("ab", "日本", "e\u0301")] == [2, 4, 1]
-    named = replace(BARE, gpus=(replace(VIEW.gpus[0], users=(User(1, "x", notebook="日" * 40),)),))
+    named = replace(BARE, gpus=(VIEW.gpus[0]._replace(users=(User(1, "x", notebook="日" * 40),)),))
     assert lines("t", "c", named, None, "", Style(20))[-1] == " " * 7 + "日" * 6 + ">"
 
 

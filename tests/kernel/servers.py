@@ -18,7 +18,7 @@ from typing import Any
 
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from jupyter_gpu.discover import FILE
+from jupyter_gpu.rendezvous import FILE
 from tests.devices import first_minor
 
 from .conftest import Kernel

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from jupyter_core.paths import jupyter_runtime_dir
 
-from jupyter_gpu import discover, outside
+from jupyter_gpu import discover, outside, rendezvous
 from jupyter_gpu.discover import Server, at, find, named, renewed, wanted
 from jupyter_gpu.model.errors import InvalidRequest, OutsideServer, ServerUnreachable
 from jupyter_gpu.processes import started
@@ -32,7 +32,7 @@ def write(folder: Path, pid: int, /, *, place: str | None = None, alike: str = "
         "token": "secret",
         **changes,
     }
-    path = folder / f"jupyter-gpu-{place or discover.here()}-{alike}-{pid % 100}.json"
+    path = folder / f"jupyter-gpu-{place or rendezvous.here()}-{alike}-{pid % 100}.json"
     path.write_text(json.dumps(info))
     path.chmod(0o600)
     return path
@@ -295,10 +295,10 @@ def test_sockets_in_deep_folders(tmp_path: Path, length: int) -> None:
     folder = tmp_path / ("d" * max(1, length - len(str(tmp_path)) - 7))
     folder.mkdir()
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
-        with discover.short(str(folder / "sock")) as address:
+        with rendezvous.short(str(folder / "sock")) as address:
             server.bind(address)
         server.listen()
-        with discover.short(str(folder / "sock")) as address:
+        with rendezvous.short(str(folder / "sock")) as address:
             client.connect(address)
 
 

@@ -19,7 +19,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_server.auth import security
 
-from jupyter_gpu import discover
+from jupyter_gpu import discover, rendezvous
 from jupyter_gpu.client import Call, Client, get_status
 from jupyter_gpu.model.errors import NotPermitted
 from tests.devices import first_minor
@@ -189,7 +189,7 @@ def ask(server: discover.Server, method: str, path: str, token: str | None, body
     """The status of an answer, by the socket of the door."""
     connection = http.client.HTTPConnection("localhost", timeout=30)
     connection.sock = socket.socket(socket.AF_UNIX)
-    with discover.short(server.sock) as address:
+    with rendezvous.short(server.sock) as address:
         connection.sock.connect(address)
     headers = {"Content-Type": "application/json", **({"Authorization": f"token {token}"} if token is not None else {})}
     with contextlib.suppress(BrokenPipeError):  # refused by its headers alone

@@ -123,7 +123,12 @@ users = st.builds(
     st.none() | names(4096),
 )
 pod_gpus = st.builds(
-    PodGpu, gpus, st.integers(1, 1000), st.sampled_from(GpuState), st.lists(users, max_size=3).map(tuple)
+    PodGpu,
+    gpus,
+    st.integers(1, 1000),
+    st.sampled_from(GpuState),
+    st.lists(users, max_size=3).map(tuple),
+    strangers=st.just(()),
 )
 views = st.builds(
     View,

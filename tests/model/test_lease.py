@@ -40,7 +40,7 @@ BODY = {"milli": 2000, "owner": OWNER.to_json()}
 def test_body() -> None:
     """What a client sends is read; a process that is no kernel tells none."""
     assert decode_lease("a1", json.dumps(BODY).encode()) == Lease("a1", 2000, OWNER)
-    plain = replace(OWNER, kernel=None)
+    plain = OWNER._replace(kernel=None)
     assert Owner.from_json(plain.to_json()) == plain
 
 
@@ -94,7 +94,7 @@ def test_overruled_by_a_later_and_smaller_wish_only() -> None:
     assert overruled([lease], view(1000, generation=5)) == ()
     assert overruled([lease], view(2000, generation=6)) == ()
     assert overruled([lease], view(1000, generation=6)) == (lease,)
-    assert overruled([replace(lease, generation=-1)], view(0)) == (replace(lease, generation=-1),)
+    assert overruled([lease._replace(generation=-1)], view(0)) == (lease._replace(generation=-1),)
 
 
 def test_it_is_said() -> None:

@@ -25,8 +25,8 @@ ALICE = Stranger(123, "python", "alice")
     ("stranger", "name"),
     [
         (ALICE, "python (process 123, alice)"),
-        (replace(ALICE, user=None), "python (process 123)"),
-        (replace(ALICE, pid=0), "python (alice)"),
+        (ALICE._replace(user=None), "python (process 123)"),
+        (ALICE._replace(pid=0), "python (alice)"),
         (Stranger(0, "a program"), "a program"),
     ],
 )
@@ -68,5 +68,5 @@ def test_reports_do_not_call_it_exclusive() -> None:
     assert "exclusive" not in rows[2]
     assert "all of it, others use it too" in rows[2]
     assert "GPU 1 is also used by python (process 123, alice)" in rows[0]
-    half = replace(view, gpus=tuple(replace(item, milli=500) for item in view.gpus))
+    half = replace(view, gpus=tuple(item._replace(milli=500) for item in view.gpus))
     assert "0.5 of it, others use it too" in repr(GpuStatus(half))

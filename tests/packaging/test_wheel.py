@@ -95,7 +95,7 @@ def test_wheel_has_all_parts_and_nothing_else(wheel: Path) -> None:
         f"{share}/package.json",
         f"{share}/static/style.js",
     }
-    assert any(name.startswith("jupyter_gpu/events/") and name.endswith(".yaml") for name in names)
+    assert any(name.startswith("jupyter_gpu/events/") and name.endswith(".json") for name in names)
     assert any(name.startswith(f"{share}/static/remoteEntry.") for name in names)
     assert any(name.startswith(f"{share}/schemas/jupyter-gpu/") for name in names)
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}

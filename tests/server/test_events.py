@@ -114,10 +114,10 @@ def test_each_generation_gives_at_most_one_event_and_all_but_the_last_give_one(
 
 
 def test_the_schema_describes_every_field() -> None:
-    """The YAML and the class say the same."""
+    """The schema and the class say the same."""
     schema = yaml.safe_load(SCHEMA.read_text())
     assert schema["$id"] == SCHEMA_ID
-    assert list(schema["properties"]) == list(Resize.__dataclass_fields__) == schema["required"]
+    assert list(schema["properties"]) == list(Resize._fields) == schema["required"]
     assert all(field["description"] and field["title"] for field in schema["properties"].values())
 
 

@@ -88,19 +88,19 @@ async def test_the_notice_names_the_notebooks_whose_blocks_hold_gpus(
 def owner_of(pid: int) -> Owner:
     """The process ``pid`` of this pid namespace."""
     started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    return replace(HERE, pid=pid, started=started)
+    return HERE._replace(pid=pid, started=started)
 
 
 async def test_what_is_refused_holds_nothing(call: Call, hold: Call) -> None:
     """Too much, bad bodies, processes that nobody would notice the end of."""
-    ended = replace(HERE, started=HERE.started + 1)
-    unseen = replace(HERE, namespace=1)
+    ended = HERE._replace(started=HERE.started + 1)
+    unseen = HERE._replace(namespace=1)
     for answer, code, reason in [
         (await hold("a", 9000), 422, "Infeasible"),
         (await hold("b", 1000, more=1), 400, "InvalidRequest"),
         (await hold("c", 1000, ended), 400, "InvalidRequest"),
         (await hold("d", 1000, unseen), 400, "InvalidRequest"),
-        (await hold("e", 1000, replace(unseen, kernel="unknown")), 400, "InvalidRequest"),
+        (await hold("e", 1000, unseen._replace(kernel="unknown")), 400, "InvalidRequest"),
         (await call("leases/f", method="PUT", body=b"{}"), 415, "InvalidRequest"),
         (await call("leases/g.h", method="PUT", body=b"{}"), 404, "InvalidRequest"),
     ]:
@@ -171,7 +171,7 @@ async def test_a_kernel_that_runs_elsewhere(how: str) -> None:
     ends = Ends(kernels, SimpleNamespace(add_listener=lambda schema_id, listener: heard.append(listener)))
     there = Owner(5, 6, 1, "k")
     await ends.check(there)
-    await ends.check(replace(there, pid=7))
+    await ends.check(there._replace(pid=7))
     over: list[Owner] = []
     ends.watch([there, HERE], over.append)
     await heard[0](None, "", {"action": "interrupt", "kernel_id": "k"})
@@ -327,7 +327,7 @@ async def test_the_end_of_a_process_ends_all_its_leases() -> None:
     """And nobody else's; one under way for it is over as well."""
     backend = Fake()
     leases, watched = desk(backend)
-    other = replace(HERE, pid=1)
+    other = HERE._replace(pid=1)
     await leases.begin(Lease("a", 2000, HERE))
     await leases.begin(Lease("b", 3000, HERE))
     await leases.begin(Lease("c", 1000, other))

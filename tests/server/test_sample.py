@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -46,7 +45,7 @@ class Backend:
         self.taken += 1
         if self.broken:
             raise RuntimeError("no load today")
-        return dataclasses.replace(await self._sample(), shares={SHARE.uuid: SHARE})
+        return (await self._sample())._replace(shares={SHARE.uuid: SHARE})
 
 
 @pytest.fixture

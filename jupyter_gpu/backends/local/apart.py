@@ -8,8 +8,8 @@ such process; there only a mount of the machine's own directory, or a word of th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _PRIVATE = "systemd-private-"
@@ -28,8 +28,7 @@ Parts = tuple[str, ...]
 """Names of the directories on the way to one; none for the root."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(NamedTuple):
     """One line of the table."""
 
     device: str
@@ -42,8 +41,7 @@ class Mount:
         return self.root + path[len(self.point) :]
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """The surroundings that a server can see of itself."""
 
     path: str

@@ -190,6 +190,7 @@ class LocalBackend:
             return
         try:
             self._pod.reconcile()
+            load()
         except Exception:
             _log.exception("GPUs could not be looked after; it is tried again.")
 
@@ -225,3 +226,16 @@ class LocalBackend:
     def _heard(self, poked: socket.socket) -> None:
         poke.drain(poked)
         self._wake()
+
+
+def load() -> None:
+    """Load all that looking after GPUs needs, once: neither a start nor the request for the first GPU waits for it.
+
+    Later it could be too late: a package that is replaced on the disk has modules that do not fit those in memory, and
+    a server that cannot load one would take no GPU away any more.
+    """
+    from jupyter_gpu_node import plan  # noqa: F401
+    from jupyter_gpu_scheduler import limits  # noqa: F401
+
+    from . import burial, decision, look  # noqa: F401
+    from .sharing import ending, front, verdict  # noqa: F401

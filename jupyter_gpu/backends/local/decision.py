@@ -15,8 +15,9 @@ from jupyter_gpu_scheduler.aging import is_overdue, stamped
 from jupyter_gpu_scheduler.decide import decide
 from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, NodeFacts, PodState
 
-from .neighbours import NODE, Neighbour, states, unknown
+from .neighbours import NODE, Neighbour
 from .record import Record
+from .states import states, unknown
 
 
 def decision(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +11,10 @@ from jupyter_gpu.model.gpu import Gpu, Holder
 from jupyter_gpu_node import proc
 
 from .membership import Place, members
+from .neighbours import Neighbour
 from .processes import Process
+from .record import Record
+from .sight import Sight
 from .strangers import MAX_COMMAND, quiet
 
 
@@ -80,27 +84,6 @@ class Scope:
     """By uuid, pids that the driver says use it: for processes that may not be looked into, and GPUs without device."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """The findings of a look."""
-
-    holders: Mapping[str, tuple[Holder, ...]] = field(default_factory=dict)
-    """By uuid."""
-    processes: frozenset[Process] = frozenset()
-    """The same, so that their end can be watched."""
-    looked: frozenset[str] = frozenset()
-    """The uuids that were looked for: of any other nothing is proven."""
-    beside: Mapping[str, tuple[proc.Process, ...]] = field(default_factory=dict)
-    """By uuid, processes that use it without having been given it."""
-    alone: Mapping[str, tuple[proc.Process, ...]] = field(default_factory=dict)
-    """By uuid, processes of no pod that have it open, listed or not."""
-
-    @property
-    def busy(self) -> frozenset[str]:
-        """The uuids that a program of the pod has open."""
-        return frozenset(uuid for uuid, holders in self.holders.items() if not all(one.foreign for one in holders))
-
-
 def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: bool = True) -> Sight:
     """Search `/proc` for holders of ``gpus``. Without ``proof`` it is good to show and to choose by, no more; then
     memory ``mappings`` may be left out.
@@ -129,6 +112,16 @@ def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: boo
         beside={uuid: pods.beside(uuid, some, seen.uninspectable) for uuid, some in found.items()},
         alone={uuid: tuple(one for one in some if not pods.knows(one)) for uuid, some in found.items()},
     )
+
+
+def families(neighbours: Iterable[Neighbour], gpus: Iterable[str], own: Record) -> dict[str, tuple[Family, ...]]:
+    """Return by uuid of ``gpus`` the pods that may rightfully have it open: this one every one of them."""
+    me = Family(own.server, os.geteuid())
+    found: dict[str, tuple[Family, ...]] = dict.fromkeys(gpus, (me,))
+    for neighbour in neighbours:
+        for uuid in neighbour.held.keys() & found:
+            found[uuid] = (*found[uuid], Family(neighbour.record.server, neighbour.owner))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

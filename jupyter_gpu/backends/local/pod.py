@@ -9,36 +9,32 @@ import socket
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyter_gpu import faults
-from jupyter_gpu.model.annotations import Allocated, Requested, Wish
+from jupyter_gpu.model.annotations import Allocated, Requested, Wish, held
 from jupyter_gpu.model.annotations import record as next_request
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.lease import Change, resolve
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.view import GpuLoad, Mode, View
 from jupyter_gpu_node import cgroup, fakes
 from jupyter_gpu_node.enforcement import MARK
-from jupyter_gpu_node.plan import Observation, plan
 from jupyter_gpu_node.stock import INTERVAL, Stock
-from jupyter_gpu_scheduler.snapshot import PodState
 
 from . import poke, surroundings
 from .guard import Guard
-from .housekeeping import World, reap, tidy
-from .look import Excuses, Scope, Sight, Suspects, look
+from .housekeeping import World, tidy
 from .membership import Place
-from .neighbours import NODE, families, sharers, survey
+from .neighbours import sharers, survey
 from .processes import FIRST_NAMESPACE, Process, alive, boot, identify, namespace, since_boot
 from .record import MAX_JUDGED, Record, without
 from .settings import Settings
-from .sharing.ending import end
 from .sharing.seat import Seat
+from .sight import Sight
 from .site_limit import SiteLimit
 from .sources import open_source, simulated_folder
 from .store import Session, Store, plain_errors
@@ -48,6 +44,9 @@ from .views import Troubles, compose
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
     from jupyter_gpu.model.details import GpuDetails
     from jupyter_gpu.model.machine import Machine, Shown
+    from jupyter_gpu.model.share import ShareUse
+
+    from .look import Excuses
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +62,7 @@ MAX_TURNS = 8
 """Most turns of one reconcile; each but the last has released something that was waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The result of a job, for the event loop."""
 
     view: View
@@ -149,8 +147,8 @@ class Pod:
         self._guard = Guard(self.uid, pid, self._stock.devices, settings.enforcement, bare)
         faults.point("start:guarded")
         if pid == os.getpid():
-            _put(self.environment)
-        self._record = replace(self._record, place=self._guard.recorded)
+            os.environ.update(self.environment)  # what it starts by itself, such as terminals, inherits it
+        self._record = self._record._replace(place=self._guard.recorded)
         self._recorded = False
         with self._may_fail(), self._store.locked() as session:
             self._join(session)
@@ -377,7 +375,7 @@ class Pod:
             for gpu, milli in other.held.items():
                 taken[gpu] = taken.get(gpu, 0) + milli
         kept = tuple(s for s in allocated.shares if taken.get(s.uuid, 0) + s.milli <= MILLI_PER_GPU)
-        self._record = replace(self._record, allocated=replace(allocated, shares=kept))
+        self._record = self._record._replace(allocated=replace(allocated, shares=kept))
 
     def _decide(self, requested: Requested | None, busy: frozenset[str]) -> Allocated | None:
         """Decide what the pod gets. Before it gets another real GPU, survey all GPUs and decide once more."""
@@ -409,6 +407,8 @@ class Pod:
         record = self._record
         if record.allocated is None:
             return
+        from jupyter_gpu_node.plan import Observation, plan  # with the first GPU: a start must not wait for it
+
         assert self._guard is not None
         unproven = self._held() - sight.looked
         # A GPU that others than pods use (a display) is used by them after we gave it back as well. What drains has
@@ -431,6 +431,8 @@ class Pod:
         dead = [pod for pod in self._world.dead if pod.uid not in self._empty]
         if not dead:
             return False
+        from .burial import reap  # as in _look
+
         own = self._guard.place.group if self._guard else None
         gone, left = reap(
             self._store, dead, self._stock.seen, self._sharing(), self._excuses(), own.parent if own else None
@@ -441,7 +443,7 @@ class Pod:
 
     def _save(self, session: Session, **changes: Any) -> None:
         """Change our record; the file first, so that a failure leaves us knowing what is written."""
-        after = replace(self._record, **changes)
+        after = self._record._replace(**changes)
         if after != self._record:
             session.write(after)
             self._record = after
@@ -449,7 +451,7 @@ class Pod:
     # -- time shares --------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        self._seat.follow(PodState(self.uid, NODE, None, self._record.allocated, self._record.attached).held)
+        self._seat.follow(held(self._record.allocated, self._record.attached))
 
     def _obey(self) -> None:
         """Give back what the arbiter has taken away, once for each of its verdicts."""
@@ -466,12 +468,14 @@ class Pod:
             if wish is not None:
                 gpu = self._stock.seen.get(verdict.gpu)
                 self._taken += ((f"GPU {gpu.index}" if gpu else verdict.gpu, verdict.reason),)
+            from .sharing.ending import end  # needed only where a rule was broken
+
             end(guilty - {self._record.server})
 
     # -- what is so ---------------------------------------------------------------------------------------------------
 
     def _held(self) -> frozenset[str]:
-        return frozenset(PodState(self.uid, NODE, None, self._record.allocated, self._record.attached).held)
+        return frozenset(held(self._record.allocated, self._record.attached))
 
     def _milli(self) -> int:
         return total(self._record.allocated.shares) if self._record.allocated else 0
@@ -490,6 +494,8 @@ class Pod:
         return found
 
     def _excuses(self) -> Excuses:
+        from .look import Excuses  # as in _look
+
         return Excuses(commands(self._settings.system_holders), helpers=self._stock.helpers())
 
     def _ask_driver(self) -> None:
@@ -508,6 +514,8 @@ class Pod:
         self._strangers.survey(found.alone, time.monotonic())
 
     def _look(self, uuids: frozenset[str], *, proof: bool = True, mappings: bool = False) -> Sight:
+        from .look import Scope, Suspects, families, look  # with the first GPU: a start must not wait for it
+
         assert self._guard is not None
         if proof:
             self._ask_driver()
@@ -523,7 +531,7 @@ class Pod:
         )
         found = look((self._stock.seen[gpu] for gpu in uuids), scope, proof=proof, mappings=mappings)
         self._strangers.note(found.beside, {self.uid, *self._world.unreadable, *(one.uid for one in neighbours)})
-        return replace(found, looked=uuids)
+        return found._replace(looked=uuids)
 
     # -- what comes next ----------------------------------------------------------------------------------------------
 
@@ -582,11 +590,6 @@ class Pod:
         self._problem = error.message
         self._due = time.monotonic() + self._retry
         self._retry = min(self._retry * 2, LAST_RETRY)
-
-
-def _put(environment: Mapping[str, str]) -> None:
-    """Add to this process's environment: what it starts by itself, such as terminals, inherits it."""
-    os.environ.update(environment)
 
 
 def _remove(environment: Mapping[str, str]) -> None:

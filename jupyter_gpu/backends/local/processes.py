@@ -6,17 +6,15 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyter_gpu.model import strict
 from jupyter_gpu_node import proc
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Process:
+class Process(NamedTuple):
     """One process of this machine's present boot."""
 
     pid: int

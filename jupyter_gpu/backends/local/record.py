@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
@@ -22,8 +22,7 @@ _read_processes = strict.list_of(Process.from_json, 4096)
 _read_judged = strict.list_of(strict.text(64), MAX_JUDGED)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One pod: its server, where its processes are, and the three states of its GPUs."""
 
     uid: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jupyter_gpu.model.gpu import Gpu
 
@@ -19,8 +19,7 @@ _NUMBER = re.compile(r"\+?[0-9]{1,9}")
 _UUID = "GPU-"
 
 
-@dataclass(frozen=True, slots=True)
-class Visible:
+class Visible(NamedTuple):
     """The GPUs that a value makes visible on one machine."""
 
     uuids: tuple[str, ...]

@@ -13,10 +13,9 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from jupyter_gpu import faults
 from jupyter_gpu.model import strict
@@ -50,24 +49,22 @@ def default_path() -> Path:
     return _LAST_PLACE / FOLDER
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A record as it was found, and the user whose server wrote it."""
 
     record: Record
     owner: int
 
 
-@dataclass(slots=True)
-class Contents:
+class Contents(NamedTuple):
     """Everything in the directory at one moment."""
 
-    entries: dict[str, Entry] = field(default_factory=dict)
-    damaged: dict[str, str] = field(default_factory=dict)
+    entries: Mapping[str, Entry]
+    damaged: Mapping[str, str]
     """Uid of each pod whose record cannot be read, with the reason."""
-    sockets: frozenset[str] = frozenset()
+    sockets: frozenset[str]
     """Uid of each pod that has a socket there."""
-    leftovers: tuple[str, ...] = ()
+    leftovers: tuple[str, ...]
     """Temporary files; under the lock only writers that were killed leave any."""
 
 
@@ -144,24 +141,23 @@ class Session:
 
     def read(self) -> Contents:
         """Read everything that is there. A file that cannot be read is told of, never an error."""
-        found = Contents()
+        entries: dict[str, Entry] = {}
+        damaged: dict[str, str] = {}
         leftovers = []
         sockets = set()
         for name in os.listdir(self._folder):  # noqa: PTH208 - of a descriptor
             if match := _RECORD.fullmatch(name):
                 try:
-                    found.entries[match[1]] = self._entry(name, match[1])
+                    entries[match[1]] = self._entry(name, match[1])
                 except FileNotFoundError:
                     continue
                 except (OSError, ValueError) as error:
-                    found.damaged[match[1]] = str(error)
+                    damaged[match[1]] = str(error)
             elif match := _SOCKET.fullmatch(name):
                 sockets.add(match[1])
             elif _TEMPORARY.fullmatch(name):
                 leftovers.append(name)
-        found.sockets = frozenset(sockets)
-        found.leftovers = tuple(leftovers)
-        return found
+        return Contents(entries, damaged, frozenset(sockets), tuple(leftovers))
 
     def _entry(self, name: str, uid: str) -> Entry:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import pwd
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.stranger import Stranger
@@ -51,21 +50,20 @@ Found = Mapping[str, tuple[proc.Process, ...]]
 """Processes by uuid."""
 
 
-@dataclass(slots=True)
 class Strangers:
     """The strangers known now, and the time of the next survey: only while something is held.
 
     Times are ``time.monotonic``.
     """
 
-    found: Found = field(default_factory=dict)
-    """Strangers by GPU; nothing is known of GPUs that are not named."""
-    alone: Mapping[str, frozenset[Process]] = field(default_factory=dict)
-    """By uuid, processes of no pod, listed or not; of the GPUs of the latest survey."""
-    elsewhere: frozenset[str] = frozenset()
-    """Uuids of GPUs used by pods of which nothing is recorded here."""
-    _surveyed: float = float("-inf")
-    _next: float = float("-inf")
+    def __init__(self) -> None:
+        self.found: Found = {}
+        """Strangers by GPU; nothing is known of GPUs that are not named."""
+        self.alone: Mapping[str, frozenset[Process]] = {}
+        """By uuid, processes of no pod, listed or not; of the GPUs of the latest survey."""
+        self.elsewhere: frozenset[str] = frozenset()
+        """Uuids of GPUs used by pods of which nothing is recorded here."""
+        self._surveyed = self._next = float("-inf")
 
     @property
     def used(self) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu.model.cards import cards
@@ -15,17 +15,16 @@ from jupyter_gpu_node.stock import Stock
 from . import conditions
 from .apart import Surroundings, apart
 from .guard import Guard
-from .look import Sight
 from .record import Record
 from .settings import Settings
+from .sight import Sight
 from .site_limit import SiteLimit
 
 MAX_REPAIRS = 4
 """Most repairs shown at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Troubles:
+class Troubles(NamedTuple):
     """The problems of a server that its view shows."""
 
     problem: str = ""

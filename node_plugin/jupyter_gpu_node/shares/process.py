@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Process:
+class Process(NamedTuple):
     """A process, also after its pid belongs to another one."""
 
     pid: int

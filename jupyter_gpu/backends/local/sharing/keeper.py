@@ -20,7 +20,6 @@ from pathlib import Path
 from jupyter_gpu_node.enforcement import MARK
 
 from . import places
-from .ending import resume
 
 GATE = "JUPYTER_GPU_GATE"
 """Variable with the folder of the sockets."""
@@ -123,6 +122,7 @@ class Keeper:
     def _thaw(self) -> None:
         """Let processes run again that it had stopped: the next one may be of another user, who cannot."""
         with contextlib.suppress(OSError, ValueError):
+            from .ending import resume
             from .stopped import stopped_by  # of the arbiter's own modules, which are many: only where one failed
 
             resume(stopped_by(self._state, os.geteuid()))

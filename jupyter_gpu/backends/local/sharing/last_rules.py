@@ -10,8 +10,8 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from jupyter_gpu import settings_file
 from jupyter_gpu.model import strict
@@ -26,8 +26,7 @@ MAX_BYTES = 8 * settings_file.MAX_BYTES
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(frozen=True, slots=True)
-class LastRules:
+class LastRules(NamedTuple):
     """The rules that were read last."""
 
     text: bytes

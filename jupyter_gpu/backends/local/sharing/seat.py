@@ -10,19 +10,22 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jupyter_gpu.backends import share_files
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.search_path import VARIABLE, joined, without
 from jupyter_gpu_node.shares import gate_files
 from jupyter_gpu_node.shares import places as share_places
 
 from ..processes import boot
-from . import belief, front, places, verdict
+from . import belief, places
 from .keeper import BOOT, GATE, Keeper
 from .rules import Rules
-from .verdict import Verdict
+
+if TYPE_CHECKING:  # loaded with the first look, not when a server starts
+    from jupyter_gpu.model.share import ShareUse
+
+    from .verdict import Verdict
 
 PATIENCE = 5.0
 """Seconds without an arbiter before the user hears of it: one that was killed is replaced in less than one."""
@@ -99,6 +102,8 @@ class Seat:
         return {VARIABLE: joined(folder, environ.get(VARIABLE))} if folder else {}
 
     def _folder(self, environ: Mapping[str, str]) -> str | None:
+        from . import front  # once the server is up, or with its first kernel
+
         try:
             return front.folder(environ)
         except OSError as error:
@@ -199,6 +204,8 @@ class Seat:
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """Return the arbiter's verdicts on this pod; none if they cannot be read or it may not decide them."""
+        from . import verdict  # with the first look
+
         try:
             found = verdict.decode(self._read(verdict.NAME, verdict.MAX_BYTES))
         except FileNotFoundError:
@@ -215,6 +222,8 @@ class Seat:
 
     def sample(self, uuids: Iterable[str]) -> Mapping[str, ShareUse]:
         """Return the use of the shares of these GPUs. Missing or bad files are left out; a bad one is logged once."""
+        from jupyter_gpu.backends import share_files
+
         found: dict[str, ShareUse] = {}
         now = time.time_ns() // 1_000_000
         for uuid in uuids:

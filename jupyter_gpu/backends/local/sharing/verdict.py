@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import read_uuid
@@ -22,8 +21,7 @@ NAME = "verdicts.json"
 _read_processes = strict.list_of(Process.from_json, MAX_PROCESSES)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The decision that a share of one GPU is taken away."""
 
     key: str
