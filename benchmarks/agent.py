@@ -1,5 +1,6 @@
 """The node's side of a resize: rules changed as the agent does it, and what an idle agent costs."""
 
+import asyncio
 import os
 import random
 import subprocess
@@ -9,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node import bpf, cgroup
@@ -18,6 +21,9 @@ from jupyter_gpu_node.guarded_pod import GuardedPod
 from jupyter_gpu_node.pins import Pins
 
 from .figures import CannotRunError, Figure
+
+if TYPE_CHECKING:
+    from tests.agent.stage import Node
 
 COMMAND = "scripts/bench agent"
 SAMPLES = 500
@@ -93,21 +99,11 @@ def _idle() -> Iterator[Figure]:
     flags = {"apiserver": ["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"]}
     with control_plane(flags=flags) as plane:
         api = Api(plane.kubeconfig)
-        node = Node(plane, api, auditSeconds=5, inventorySeconds=10)
+        node = Node(plane, api, auditSeconds=5, inventorySeconds=10, openSeconds=5)
         try:
-            node.start()
-            for number in range(PODS):
-                pod, _ = node.running()
-                if number < len(node.uuids):
-                    pod.allocate(node.uuids[number])
-                    pod.until_has(node.uuids[number])
-            assert node.process is not None
-            pid = node.process.pid
-            before = _cpu(pid)
-            time.sleep(IDLE)
-            share = (_cpu(pid) - before) / IDLE * 100
-            status = Path(f"/proc/{pid}/status").read_text()
-            memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+            node.start()  # before gRPC runs in this process, which does not survive a fork
+            with _kubelet(node.folder / "kubelet"):
+                share, memory = _watched(node)
         finally:
             node.close()
             api.close()
@@ -115,10 +111,44 @@ def _idle() -> Iterator[Figure]:
     yield Figure(f"Node plugin at rest, {PODS} pods: memory", "MiB", memory / 1024, COMMAND)
 
 
+def _watched(node: "Node") -> tuple[float, float]:
+    """Start pods, and return percents of a core and kB of memory that the plugin takes from then on."""
+    for number in range(PODS):
+        pod, _ = node.running()
+        if number < len(node.uuids):
+            pod.allocate(node.uuids[number])
+            pod.until_has(node.uuids[number])
+    assert node.process is not None
+    pid = node.process.pid
+    before = _cpu(pid)
+    time.sleep(IDLE)
+    share = (_cpu(pid) - before) / IDLE * 100
+    status = Path(f"/proc/{pid}/status").read_text()
+    return share, next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+
+
 def _cpu(pid: int) -> float:
     """Seconds of CPU that the process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def _kubelet(home: Path) -> Iterator[None]:
+    """A stand-in that answers: while the kubelet is away the plugin asks for it again and again."""
+    from tests.kubelet.stand_in import Kubelet
+
+    kubelet, loop = Kubelet(home), asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(kubelet.start(), loop).result()
+        yield
+        asyncio.run_coroutine_threadsafe(kubelet.stop(), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 @contextmanager

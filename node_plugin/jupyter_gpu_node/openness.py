@@ -7,13 +7,14 @@ again and again causes no writes. It proves nothing; a release has a look of its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from jupyter_gpu.model.gpu import Gpu
 
 from . import cgroup, proc
 from .inventory import Inventory
+from .look_rules import EACH, Budget
 from .member import Member
 
 
@@ -34,18 +35,29 @@ class Openness:
 
     async def once(self) -> None:
         """Look once at every pod that has something; a pod with news to publish takes a step."""
-        for member in list(self._members.values()):
-            known = self._inventory.seen
-            shares = member.attached.shares if member.attached else ()
-            gpus = [known[share.uuid] for share in shares if share.uuid in known]
-            found = frozenset[str]()
-            if gpus and member.guard:
-                found = await asyncio.to_thread(_open, member.guard.group, gpus)
-            if member.glimpsed(found):
+        members = dict(self._members)
+        asked = {uid: (member.guard.group, self._gpus(member)) for uid, member in members.items() if member.guard}
+        found = await asyncio.to_thread(_open_of_each, asked)
+        for uid, member in members.items():
+            if member.glimpsed(found.get(uid, frozenset())):
                 member.wake.set()
+
+    def _gpus(self, member: Member) -> list[Gpu]:
+        known = self._inventory.seen
+        shares = member.attached.shares if member.attached else ()
+        return [known[share.uuid] for share in shares if share.uuid in known]
+
+
+def _open_of_each(pods: Mapping[str, tuple[Path, Sequence[Gpu]]]) -> dict[str, frozenset[str]]:
+    """Return the uuids that the processes of each pod have open; ``pods``: the group and the GPUs of each."""
+    return {uid: _open(group, gpus) for uid, (group, gpus) in pods.items() if gpus}
 
 
 def _open(group: Path, gpus: Iterable[Gpu]) -> frozenset[str]:
-    """Return the uuids that a process of the group has open, by descriptors alone: few programs close what they map."""
-    seen = proc.scan(proc.targets(gpus), cgroup.processes(group), mappings=False)
+    """Return the uuids that a process of the group has open, by descriptors alone: few programs close what they map.
+
+    Of a pod with more descriptors than a look may read, what is left unread counts as not open.
+    """
+    budget = Budget(EACH)
+    seen = proc.scan(proc.targets(gpus), cgroup.processes(group), mappings=False, budgets=lambda _: budget)
     return frozenset(uuid for uuid, holders in seen.holders.items() if holders)

@@ -1,0 +1,44 @@
+"""Looks at the open GPUs of many pods: what one pod has costs the others nothing."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_node import look_rules, openness
+from tests.node.conftest import Child
+
+
+def group(folder: Path, name: str, child: Child) -> Path:
+    """Return a directory that looks like a control group with that process."""
+    made = folder / name
+    made.mkdir()
+    (made / "cgroup.procs").write_text(f"{child.pid}\n")
+    return made
+
+
+def test_no_more_is_read_of_a_pod_than_a_look_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left unread counts as not open; its neighbour is looked at as ever."""
+    monkeypatch.setattr(openness, "EACH", look_rules.PROCESS + look_rules.THREAD + 100)
+    path = tmp_path / "gpu0"
+    path.touch()
+    gpu = Gpu("GPU-0", 0, "Simulated GPU", 2**30, path=str(path))
+    large, small = Child(), Child()
+    try:
+        for child in (large, small):
+            child.run(f"held = os.open({str(path)!r}, os.O_RDONLY)")
+        large.run("many = [os.dup(held) for _ in range(200)]")
+        pods = {"large": (group(tmp_path, "a", large), [gpu]), "small": (group(tmp_path, "b", small), [gpu])}
+        assert openness._open_of_each(pods) == {"large": frozenset(), "small": {"GPU-0"}}
+        large.run("[os.close(one) for one in many]")
+        assert openness._open_of_each(pods) == {"large": {"GPU-0"}, "small": {"GPU-0"}}
+    finally:
+        large.end()
+        small.end()
+
+
+def test_a_pod_without_gpus_is_not_looked_at(tmp_path: Path) -> None:
+    """Its group is not even read."""
+    (tmp_path / "cgroup.procs").write_text(f"{os.getpid()} what no kernel writes\n")
+    assert openness._open_of_each({"idle": (tmp_path, [])}) == {}
