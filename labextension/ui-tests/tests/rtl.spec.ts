@@ -1,6 +1,7 @@
 /** A page whose text runs from right to left. JupyterLab's own parts are not looked at. */
 import { Locator, Page } from '@playwright/test';
-import { expect, kernelReady, Panel, test } from './fixtures';
+import { command, expect, kernelReady, Panel, test } from './fixtures';
+import { JupyterServer } from './server';
 
 /** Some words of the panel in Hebrew; the rest stays English, as in a language pack that is behind. */
 const HEBREW = {
@@ -133,38 +134,68 @@ test('keys and mouse go where the thumb goes: to the left is more', async ({ pag
   await panel.shot('rtl-slider');
 });
 
-test('in Hebrew, with a popover beside the item of the toolbar', async ({
-  page,
-  panel,
-  server
-}) => {
+/** Have the page of `server` in Hebrew while `work` goes on. */
+async function inHebrew(page: Page, server: JupyterServer, work: () => Promise<void>) {
   await turn(page);
   await page.route(/\/lab\/api\/translations\/\w/, route =>
     route.fulfill({ json: { data: { jupyter_gpu: HEBREW }, message: '' } })
   );
   const language = `lab/api/settings/${encodeURIComponent('@jupyterlab/translation-extension:plugin')}`;
   await server.fetch(language, 'PUT', { raw: '{"locale": "he_IL"}' });
-  server.notebook('analysis.ipynb', ['1']);
-  await server.request(1);
-  await page.goto(server.page('lab/tree/analysis.ipynb?reset'));
-  await kernelReady(page);
-  const item = page.locator('.jp-NotebookPanel-toolbar .jp-gpu-ToolbarItem button');
-  await expect(item).toHaveText('GPU 1/4');
-  expect(await painted(item, 'GPU')).toBeLessThan(await painted(item, '1/4'));
-  await item.click();
-  const popover = page.getByRole('dialog', { name: 'GPUs' });
-  const sentence = popover.locator('.jp-gpu-Sentence');
-  await expect(sentence).toHaveText('1 מתוך 4 GPUs מחוברים');
-  expect(await painted(sentence, '1')).toBeGreaterThan(await painted(sentence, 'מחוברים'));
-  const box = (await popover.boundingBox())!;
-  const anchor = (await item.boundingBox())!;
-  expect(Math.abs(box.x - Math.max(8, Math.min(anchor.x, 1280 - box.width - 8)))).toBeLessThan(2);
-  expect(await overflowing(popover)).toEqual([]);
-  expect(await panel.axe('#jupyter-gpu-popover')).toEqual([]);
-  await panel.shot('rtl-hebrew', true);
-  await new Panel(page, server).statusItem.click();
-  await expect(panel.cards).toHaveCount(1);
-  expect(await overflowing(panel.root)).toEqual([]);
-  await panel.shot('rtl-hebrew-panel');
-  await server.fetch(language, 'PUT', { raw: '{}' });
-});
+  try {
+    await work();
+  } finally {
+    await server.fetch(language, 'PUT', { raw: '{}' });
+  }
+}
+
+test('in Hebrew, with a popover beside the item of the toolbar', async ({ page, panel, server }) =>
+  inHebrew(page, server, async () => {
+    server.notebook('analysis.ipynb', ['1']);
+    await server.request(1);
+    await page.goto(server.page('lab/tree/analysis.ipynb?reset'));
+    await kernelReady(page);
+    const item = page.locator('.jp-NotebookPanel-toolbar .jp-gpu-ToolbarItem button');
+    await expect(item).toHaveText('GPU 1/4');
+    expect(await painted(item, 'GPU')).toBeLessThan(await painted(item, '1/4'));
+    await item.click();
+    const popover = page.getByRole('dialog', { name: 'GPUs' });
+    const sentence = popover.locator('.jp-gpu-Sentence');
+    await expect(sentence).toHaveText('1 מתוך 4 GPUs מחוברים');
+    expect(await painted(sentence, '1')).toBeGreaterThan(await painted(sentence, 'מחוברים'));
+    const box = (await popover.boundingBox())!;
+    const anchor = (await item.boundingBox())!;
+    expect(Math.abs(box.x - Math.max(8, Math.min(anchor.x, 1280 - box.width - 8)))).toBeLessThan(2);
+    expect(await overflowing(popover)).toEqual([]);
+    expect(await panel.axe('#jupyter-gpu-popover')).toEqual([]);
+    await panel.shot('rtl-hebrew', true);
+    await new Panel(page, server).statusItem.click();
+    await expect(panel.cards).toHaveCount(1);
+    expect(await overflowing(panel.root)).toEqual([]);
+    await panel.shot('rtl-hebrew-panel');
+  }));
+
+test('the slider in a cell, in Hebrew', async ({ page, panel, server }) =>
+  inHebrew(page, server, async () => {
+    server.notebook('slider.ipynb', ['from jupyter_gpu import gpu\ngpu']);
+    await server.request(1);
+    await page.goto(server.page('lab/tree/slider.ipynb?reset'));
+    await kernelReady(page);
+    await command(page, 'notebook:run-all-cells');
+    const cell = page.locator('.jp-OutputArea .jp-gpu-InCell');
+    const slider = cell.getByRole('slider', { name: HEBREW['GPUs for this server'][0] });
+    await expect(slider).toBeEnabled();
+    const sentence = cell.getByRole('status');
+    const amount = cell.locator('.jp-gpu-InCell-amount');
+    await expect(sentence).toHaveText('1 מתוך 4 GPUs מחוברים (simulated)');
+    expect(await painted(sentence, '1')).toBeGreaterThan(await painted(sentence, 'מחוברים'));
+    // English that nobody translated reads from left to right.
+    await expect(amount).toHaveText('1 of 4 GPUs');
+    expect(await painted(amount, '1')).toBeLessThan(await painted(amount, 'GPUs'));
+    await slider.focus();
+    await page.keyboard.press('ArrowLeft');
+    await expect(sentence).toHaveText('2 מתוך 4 GPUs מחוברים (simulated)');
+    expect(await overflowing(cell)).toEqual([]);
+    expect(await panel.axe('.jp-gpu-InCell')).toEqual([]);
+    await panel.shot('rtl-cell', true);
+  }));
