@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -48,6 +50,19 @@ LIBRARIES = {
         "a multiprocessing worker",
     ),
 }
+DATALOADER = """
+import sys
+sys.path += {paths}
+from torch.utils.data import DataLoader
+class Numbers(list):
+    def __getitem__(self, index):
+        keep()
+        return super().__getitem__(index)
+loader = DataLoader(Numbers(range(4)), num_workers=2, persistent_workers=True)
+it = iter(loader)
+print([int(one) for one in it])
+pids = [worker.pid for worker in it._workers]
+"""
 ENDS = {
     "joblib": "from joblib.externals.loky import get_reusable_executor; "
     "get_reusable_executor().shutdown(kill_workers=True)",
@@ -94,4 +109,21 @@ def test_its_workers_are_named_and_end_as_advised(kernel: Kernel, server: Server
         assert f"{kind} (process {pid})" in caught.value.text
     assert ENDS[library] in caught.value.text
     kernel.run(ENDS[library].replace(" and ", "; "))
+    assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
+
+
+@pytest.mark.torch
+def test_the_workers_of_a_dataloader_are_named_and_end_as_advised(kernel: Kernel, server: Server) -> None:
+    """Of PyTorch itself: the kernel takes it from the named Python, which must be of the same version."""
+    names = [os.environ["JUPYTER_GPU_TEST_TORCH"], "-c", "import sys; print([path for path in sys.path if path])"]
+    paths = subprocess.run(names, capture_output=True, text=True, check=True).stdout
+    assert kernel.run(DATALOADER.format(paths=paths)) == "[0, 1, 2, 3]"
+    pids = sorted(map(int, kernel.run("print(*pids)").split()))
+    await_(lambda: pids == users(server), 20)
+    with pytest.raises(Failed, match="Draining: Still open: ") as caught:
+        kernel.run("gpu.release()", timeout=30)
+    for pid in pids:
+        assert f"a DataLoader worker (process {pid})" in caught.value.text
+    assert "del loader, it" in caught.value.text
+    kernel.run("del loader, it")
     assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
