@@ -29,7 +29,7 @@ def home() -> Iterator[Path]:
 
 
 def as_nobody(child: Child) -> Child:
-    child.run("from jupyter_gpu_node import fakes")
+    child.run("from jupyter_gpu_node import fakes, loads")  # here: another user may not read the installation
     child.run("os.setgid(65534) or os.setuid(65534)")
     return child
 

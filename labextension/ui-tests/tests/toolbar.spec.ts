@@ -85,16 +85,18 @@ test('a page loads 60 kB of code at most before the panel is opened, and charts 
   panel,
   server
 }) => {
-  const loaded = new Map<string, number>();
-  page.on('response', async response => {
+  const loaded = new Map<string, Promise<number>>();
+  page.on('response', response => {
     const { pathname } = new URL(response.url());
     if (pathname.includes('/extensions/jupyter-gpu/static/') && pathname.endsWith('.js')) {
-      loaded.set(pathname.split('/').pop()!, (await response.body()).length);
+      loaded.set(
+        pathname.split('/').pop()!,
+        response.body().then(body => body.length)
+      );
     }
   });
-  const sum = () => [...loaded.values()].reduce((a, b) => a + b, 0);
   await openNotebook(page, server);
-  const before = sum();
+  const before = (await Promise.all(loaded.values())).reduce((a, b) => a + b, 0);
   expect(before).toBeGreaterThan(10_000);
   expect(before).toBeLessThanOrEqual(60_000);
   await panel.statusItem.click();

@@ -439,6 +439,8 @@ def test_a_damaged_record_costs_nobody_a_turn(machine: Machine) -> None:
     machine.more(50)
     record = machine.state / "pods" / f"{server.uid}.json"
     socket_file = machine.socket(server).stat().st_ino
+    os.kill(server.pid, signal.SIGSTOP)  # it would write the record at its next look
+    machine.until(lambda: state(server.pid) == "T", "it to stand still")
     record.write_text("nonsense")
     sign = places.home(machine.state) / places.OWN / places.POKED
     for _ in range(2):
@@ -448,6 +450,7 @@ def test_a_damaged_record_costs_nobody_a_turn(machine: Machine) -> None:
     goes_on(machine)
     assert machine.socket(server).stat().st_ino == socket_file
     assert record.read_text() == "nonsense"
+    os.kill(server.pid, signal.SIGCONT)
     server.ask("poke")
     machine.until(lambda: record.read_text().startswith("{"), "the record")
     goes_on(machine)
