@@ -1,5 +1,6 @@
 """Running pods: what is given back while it is in use, what is missing and comes later, who sees which GPU."""
 
+import contextlib
 import json
 import urllib.request
 from typing import Any
@@ -161,7 +162,8 @@ def test_all_containers_of_a_pod_stand_under_its_rules(corner: World) -> None:
     corner.ask("several", 0)
     corner.has("several", 0)
     assert reach() == [False, False, False]
-    corner.exec("several", "kill", "1", container="second")
+    with contextlib.suppress(CommandFailed):  # the container may end before the command in it does
+        corner.exec("several", "kill", "1", container="second")
     restarted = "{.status.containerStatuses[?(@.name=='second')].restartCount}"
     corner.until(lambda: corner.kubectl("get", "pod", "several", "-o", f"jsonpath={restarted}") == "1", "its restart")
     corner.until(lambda: corner.satisfied("several"), "the pod to run again")
