@@ -135,9 +135,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for each reason why tests were not run, so that nobody takes them for passed."""
+    """Say why tests were not run, so that nobody takes them for passed, and why tests were given another chance."""
     skipped = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
     for need in NEEDS.values():
         count = sum(f"not run: {need}" in reason for reason in skipped)
         if count:
             terminalreporter.write_line(f"NOT RUN: {count} ({need})", yellow=True)
+    for report in terminalreporter.getreports("rerun"):
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = f"{crash.path}:{crash.lineno}: {crash.message}" if crash else report.longreprtext
+        terminalreporter.write_line(f"TRIED AGAIN: {report.nodeid}: {' '.join(why.split())[:1000]}", yellow=True)
