@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,8 +22,8 @@ GPUS = ("GPU-1", "GPU-2")
 
 @pytest.fixture
 def both(tmp_path: Path) -> Iterator[Serving]:
-    """Two pods with half of each of two GPUs."""
-    with Serving(tmp_path) as server:
+    """Two pods with half of each of two GPUs; late is a second, as this machine may not run a process for long."""
+    with Serving(tmp_path, grace=1_000_000) as server:
         server.set({gpu: {"a": 500, "b": 500} for gpu in GPUS})
         yield server
 
@@ -95,6 +96,30 @@ def test_shares_come_and_go(both: Serving, tmp_path: Path) -> None:
         both.set({gpu: {"a": 200, "b": 800} for gpu in GPUS})
         grows(a, 20)
         grows(b, 20)
+
+
+def test_a_program_is_known_before_it_asks(both: Serving) -> None:
+    """Two connect to both GPUs and ask for different ones while the server stands still: one has turns, not each one.
+
+    The server finds all of that at the same moment, and what it looks at first is a request.
+    """
+    for gpu in GPUS:  # which rest at first
+        with connect(both, "a", gpu) as client:
+            client.send(Done(None, 0, client.grant().number))
+    until(lambda: not both.members())
+    os.kill(both.process.pid, signal.SIGSTOP)
+    with contextlib.ExitStack() as stack:
+        a, _ = (stack.enter_context(connect(both, "a", gpu)) for gpu in GPUS)
+        b, _ = (stack.enter_context(connect(both, "b", gpu)) for gpu in reversed(GPUS))
+        for client in (a, b):
+            client.send(Ask())
+        os.kill(both.process.pid, signal.SIGCONT)
+        until(lambda: len(both.members()) == 4)
+        granted = [client for client in (a, b) if isinstance(client.poll(0.5), Grant)]
+        assert len(granted) == 1
+        granted[0].send(Done(None, 0, 1))
+        other = b if granted[0] is a else a
+        assert other.granted().number == 1
 
 
 def test_who_uses_one_gpu_is_not_barred(both: Serving) -> None:

@@ -12,7 +12,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -108,6 +108,7 @@ class Line:
             messages = self._stream.feed(data)
             self.door.heard(len(messages))
             if messages:
+                self.door.look_beside()
                 self.door.behind.received(self, messages)
         except Malformed as error:
             self.door.lost(self, f"what it sent is no message: {error}")
@@ -123,6 +124,8 @@ class Door:
         self.behind = behind
         self.most = 1
         """Connections at a time."""
+        self.beside: Collection[Door] = ()
+        """The doors of the same pod's shares of other GPUs."""
         self.lines: set[Line] = set()
         self.loop = asyncio.get_running_loop()
         self._check = check
@@ -185,31 +188,51 @@ class Door:
         self._told, self._untold = now, 0
         _log.warning("Share of pod %s on %s: %s%s", self.pod, self.gpu, what, more)
 
-    def _resume(self) -> None:
-        if self._listening:
-            self.loop.add_reader(self._listening.fileno(), self._accept)
+    def look_beside(self) -> None:
+        """Take the connections that the pod's programs made to its other GPUs, before a message sent after is handled.
 
-    def _accept(self) -> None:
+        A program on several GPUs has to be known as one before it has any of them.
+        """
+        for door in self.beside:
+            door.take()
+
+    def take(self) -> list[Line]:
+        """Take the connections made by now, and return those admitted; nothing of what they sent is read."""
+        admitted: list[Line] = []
         for _ in range(ACCEPTS):
-            if self._listening is None:
-                return
+            if self._listening is None or self._timer is not None:
+                break
             try:
                 connection, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+                break
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     raise
                 self.loop.remove_reader(self._listening.fileno())
                 self._timer = self.loop.call_later(PAUSE, self._resume)
                 self.complain(f"no more connections can be taken now: {error.strerror}")
-                return
-            if (refusal := self._admit(connection)) is not None:
+                break
+            line = self._admit(connection)
+            if isinstance(line, Line):
+                admitted.append(line)
+            else:
                 connection.close()
-                self.complain(refusal)
+                self.complain(line)
+        return admitted
 
-    def _admit(self, connection: socket.socket) -> str | None:
-        """Admit a connection; return why it is refused, None if it is not."""
+    def _resume(self) -> None:
+        self._timer = None
+        if self._listening:
+            self.loop.add_reader(self._listening.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for line in self.take():
+            if not (self.deaf or line.closed):
+                line.read()  # a new client asks at once: the loop may have much else to do before its next look
+
+    def _admit(self, connection: socket.socket) -> Line | str:
+        """Admit a connection, or return why it is refused."""
         if len(self.lines) >= self.most:
             return f"a connection is refused: it has {self.most} already, which is all that one share can have"
         connection.setblocking(False)
@@ -222,6 +245,4 @@ class Door:
         line = Line(self, connection, who)
         self.lines.add(line)
         self.behind.came(line)
-        if not self.deaf:
-            line.read()  # a new client asks at once: the loop may have much else to do before its next look
-        return None
+        return line

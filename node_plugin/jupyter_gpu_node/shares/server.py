@@ -223,7 +223,16 @@ class ArbiterServer:
                 self._doors[place] = Door(*place, placed.directory, self._check, self._stations[place[0]])
                 self._doors[place].open(listening)
             self._doors[place].most = most
+        self._join_doors()
         return problem
+
+    def _join_doors(self) -> None:
+        """Tell each door which others its pod has."""
+        of_pod: dict[str, list[Door]] = {}
+        for door in self._doors.values():
+            of_pod.setdefault(door.pod, []).append(door)
+        for door in self._doors.values():
+            door.beside = [other for other in of_pod[door.pod] if other is not door]
 
     # --- files --------------------------------------------------------------------------------------------------------
 
