@@ -102,6 +102,7 @@ def test_terminal(server: Server, inherited: dict[str, str]) -> None:
         terminal.shows("0 of 4 GPUs attached")
         assert terminal.written.startswith(ENTER)
         assert not terminal.echoes
+        os.write(terminal.master, b"typed")  # not just before the end: the kernel hears it a little later
         server.gpus(1.5)
         terminal.shows("1.5 of 4 GPUs attached")
         terminal.shows("0 B of 24 GiB")
@@ -110,11 +111,11 @@ def test_terminal(server: Server, inherited: dict[str, str]) -> None:
         terminal.resize(40)
         os.kill(terminal.process.pid, signal.SIGWINCH)
         await_(lambda: max(map(len, terminal.shown)) == 40)
-        os.write(terminal.master, b"\x03") if os.isatty(terminal.slave) else None
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.process.wait(30) == INTERRUPTED
         assert terminal.echoes
         await_(lambda: terminal.written.endswith(LEAVE))
+        assert "typed" not in terminal.written
         assert "Traceback" not in terminal.written
 
 
