@@ -96,7 +96,8 @@ enum { LOCATION_DEVICE = 1 };
 #define USED(U) \
     U(cuCtxGetCurrent, (CUcontext *)) U(cuCtxGetDevice, (CUdevice *)) U(cuCtxPushCurrent_v2, (CUcontext)) \
     U(cuCtxPopCurrent_v2, (CUcontext *)) U(cuStreamGetCtx, (CUstream, CUcontext *)) \
-    U(cuStreamIsCapturing, (CUstream, int *)) U(cuThreadExchangeStreamCaptureMode, (int *)) \
+    U(cuStreamIsCapturing, (CUstream, int *)) U(cuStreamQuery, (CUstream)) \
+    U(cuThreadExchangeStreamCaptureMode, (int *)) \
     U(cuDeviceGetUuid, (unsigned char *, CUdevice)) U(cuEventCreate, (CUevent *, unsigned)) \
     U(cuEventRecord, (CUevent, CUstream)) U(cuEventQuery, (CUevent)) \
     U(cuEventElapsedTime, (float *, CUevent, CUevent)) \

@@ -128,6 +128,8 @@ struct lane {
     struct share *owner;           /* whose work it is */
     _Atomic uint64_t launched;     /* launches let through */
     _Atomic uint64_t covered;      /* of these, before an event that is recorded */
+    _Atomic uint64_t over;         /* of these, seen to have ended */
+    _Atomic uint64_t latest;       /* when the program launched last, or waited for leave to */
     uint64_t seen;                 /* of these, when it was looked at last */
     _Atomic uint64_t begun;        /* when the first one that is not covered came */
     _Atomic unsigned step, marked; /* launches an event; events that were not seen to have happened */
@@ -141,7 +143,7 @@ struct lane {
     unsigned first;
     struct mark {
         CUevent event;
-        uint64_t begun, count, expected;
+        uint64_t begun, count, expected, upto; /* `upto`: of `launched` */
         unsigned kind; /* if it was one launch alone */
         bool full;     /* recorded because of the number of launches */
     } marks[MARKS]; /* the one before the first is that which happened last */
@@ -151,6 +153,8 @@ struct lane *lane_of(CUstream stream);
 /* Whether the share of one stream comes before that of the other, in an order that is the same in every process. */
 bool lane_before(CUstream one, CUstream other);
 bool lane_capturing(struct lane *lane);
+/* A launch comes at `now`: what may be queued begins small if the program has rested. */
+void window_comes(struct lane *lane, uint64_t now);
 /* Waits while more is queued than may be; after a launch: puts an event behind it if it is time. */
 void window_wait(struct lane *lane, struct share *share);
 void window_launched(struct lane *lane, unsigned kind, uint64_t now);

@@ -63,8 +63,11 @@ void pass_enter(struct pass *pass, CUstream stream, unsigned kind) {
             pass->lane = NULL;
             return;
         }
+        window_comes(pass->lane, now_ns());
         wait_for_lease(share);
+        atomic_store_explicit(&pass->lane->latest, now_ns(), memory_order_relaxed); /* the program had no part in that */
     }
+    if (now) window_comes(pass->lane, now);
     pass->share = share;
     pass->now = now;
 }

@@ -12,8 +12,10 @@
  *
  * An event costs a microsecond, so it stands for as many launches as fit; of what lasts longer than LONG there is one only,
  * as the GPU would rest between two for a hundredth of that at most, and others would wait for both; what is not known to
- * be short gets one of its own. Durations are what passed between events by the
- * GPU's clock, and so neither longer nor shorter because a thread was late to look; several busy streams share the window
+ * be short gets one of its own. What was short may be long now, in the same kernel and the same size (prefill after
+ * decode), so after each rest of the program's an event stands for FEW launches, and for twice as many after each that
+ * happened in time; without a rest, for MOST_LAUNCHES at most. A rest is a stream without work when a launch comes GAP after
+ * the one before, as after a wait for results. Durations are what passed between events by the GPU's clock, and so neither longer nor shorter because a thread was late to look; several busy streams share the window
  * by themselves, as what passes for one of them is the work of all.
  *
  * The calls below may come while another thread captures a graph. They are made in the relaxed mode, which spoils no
@@ -24,8 +26,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, MOST_LAUNCHES = 1024, RELAXED = 2, WITH_TIME = 0 };
-enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, FORGET = 32000000, ENOUGH = 20 * WINDOW }; /* ns */
+enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, FEW = 4, MOST_LAUNCHES = 128, RELAXED = 2, WITH_TIME = 0 };
+enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, FORGET = 32000000, ENOUGH = 20 * WINDOW, GAP = 50000 }; /* ns */
 
 enum { BUCKETS = 256, KINDS = 4096 };
 static struct lane *_Atomic buckets[BUCKETS];
@@ -59,6 +61,7 @@ static void drop(struct lane *lane) {
     atomic_store(&lane->queued, 0);
     lane->seen = atomic_load(&lane->launched);
     atomic_store(&lane->covered, lane->seen);
+    atomic_store(&lane->over, lane->seen);
     atomic_store(&lane->next_at, 0);
     lane->context = NULL;
     atomic_store(&lane->share, NULL);
@@ -194,6 +197,7 @@ static void retire(struct lane *lane) {
         if (result == CUDA_ERROR_NOT_READY) break;
         if (result == CUDA_SUCCESS) learn_from(lane, at, now ? now : (now = now_ns()));
         atomic_fetch_sub(&lane->queued, lane->marks[at].expected);
+        atomic_store(&lane->over, lane->marks[at].upto);
     }
     if (entered) leave_context(mode);
     if (!events) return;
@@ -221,6 +225,7 @@ static void mark(struct lane *lane, unsigned kind, uint64_t expected, bool full,
         if (recorded) {
             mark->begun = atomic_load(&lane->begun);
             mark->count = launched - covered;
+            mark->upto = launched;
             mark->kind = mark->count == 1 ? kind : 0;
             mark->full = full;
             mark->expected = expected;
@@ -236,22 +241,51 @@ static bool full(const struct lane *lane, bool ahead) {
     unsigned most = atomic_load_explicit(&lane->is_long, memory_order_relaxed) ? 1 : 2;
     unsigned marked = atomic_load_explicit(&lane->marked, memory_order_relaxed);
     if (marked < most || gate_ending()) return false;
-    return !ahead || marked == MARKS - 1 || atomic_load_explicit(&lane->queued, memory_order_relaxed) >= ENOUGH;
+    uint64_t left = atomic_load_explicit(&lane->launched, memory_order_relaxed) - atomic_load_explicit(&lane->over, memory_order_relaxed);
+    if (!ahead || marked == MARKS - 1 || left >= 2 * MOST_LAUNCHES) return true;
+    return atomic_load_explicit(&lane->queued, memory_order_relaxed) >= ENOUGH;
 }
 
 /* How many ns to wait before the next look whether a launch may follow; 0: it may. */
 static uint64_t too_soon(struct lane *lane, const struct share *share) {
     bool ahead = atomic_load_explicit(&share->ahead, memory_order_relaxed);
-    if (full(lane, ahead)) return ahead ? NAP : PAUSE;
+    bool soon = !ahead || atomic_load_explicit(&lane->step, memory_order_relaxed) <= 4 * FEW; /* little is queued */
+    if (full(lane, ahead)) return soon ? PAUSE : NAP;
     uint64_t next_at = atomic_load_explicit(&lane->next_at, memory_order_relaxed), now = next_at ? now_ns() : 0;
     if (now >= next_at || ahead || gate_ending()) return 0;
     atomic_store_explicit(&lane->held, true, memory_order_relaxed);
     return next_at - now < NAP ? next_at - now : NAP; /* it may be over sooner than before */
 }
 
+/* Under the lock, by the thread that is about to launch: nothing of what came before is left. */
+static void rested(struct lane *lane) {
+    uint64_t launched = atomic_load(&lane->launched);
+    int mode;
+    if (!DRIVER(cuStreamQuery) || !enter_context(lane->context, &mode)) return;
+    bool none = !capturing(lane->stream) && DRIVER(cuStreamQuery)(lane->stream) == CUDA_SUCCESS;
+    leave_context(mode);
+    if (!none) return;
+    retire(lane);
+    atomic_store(&lane->step, FEW);
+    if (lane->stream == STREAM_PER_THREAD || atomic_load(&lane->covered) >= launched) return; /* it has other threads' work, too */
+    atomic_store(&lane->covered, launched);
+    atomic_store(&lane->over, launched);
+    atomic_store(&lane->begun, 0);
+}
+
+void window_comes(struct lane *lane, uint64_t now) {
+    uint64_t latest = atomic_load_explicit(&lane->latest, memory_order_relaxed);
+    atomic_store_explicit(&lane->latest, now, memory_order_relaxed);
+    if (now <= latest + GAP || atomic_load_explicit(&lane->step, memory_order_relaxed) <= FEW) return;
+    gate_enter();
+    rested(lane);
+    gate_leave();
+}
+
 void window_wait(struct lane *lane, struct share *share) {
     uint64_t wait = too_soon(lane, share);
     if (!wait) return;
+    window_comes(lane, now_ns());
     atomic_fetch_add(&share->throttled, 1); /* this thread has work, though the GPU may be idle before it wakes up */
     for (int tries = 0; wait; tries++) {
         if (tries > 5 || wait != PAUSE) /* a short kernel is over sooner than a sleep */
@@ -261,6 +295,7 @@ void window_wait(struct lane *lane, struct share *share) {
         gate_leave();
         wait = too_soon(lane, share);
     }
+    atomic_store_explicit(&lane->latest, now_ns(), memory_order_relaxed);
     atomic_fetch_sub(&share->throttled, 1);
 }
 
@@ -275,7 +310,8 @@ void window_launched(struct lane *lane, unsigned kind, uint64_t now) {
     gate_enter();
     retire(lane);
     learn_lead(lane, now);
-    mark(lane, kind, is_short ? WINDOW : known ? known : ENOUGH, is_short, false); /* what is not known may take long */
+    bool sure = is_short && atomic_load(&lane->step) > FEW; /* what is not known may take long, and what was short before a rest */
+    mark(lane, kind, sure ? WINDOW : known && !is_short ? known : ENOUGH, is_short, false);
     plan(lane);
     gate_leave();
 }

@@ -6,8 +6,10 @@ from itertools import pairwise
 import pytest
 
 from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done, Grant, Need, Revoke, encode
+from tests.shares.world import until
 
 from .place import Place
+from .standin.board import Work
 from .stub import Connection
 
 
@@ -107,9 +109,42 @@ def test_what_takes_long_is_not_queued_for_long(place: Place) -> None:
             assert _left(place) <= 3
 
 
-def _left(place: Place) -> int:
-    """How many launches have not ended."""
-    log = place.log(max(0, place.launches() - 100)) if place.board.exists() else []
+@pytest.mark.parametrize("ahead", [False, True], ids=["beside another", "alone"])
+def test_what_becomes_long_after_a_rest_is_not_queued_by_the_hundred(place: Place, ahead: bool) -> None:
+    """Decode, then prefill: the same kernels in the same size, short until now. It begins small after each rest."""
+    short = ("shaped:3000:10", "sync", "sleep:300")
+    with place.stub() as stub, place.run("dlsym", *(4 * short), "shaped:100:30000") as program:
+        stub.keep_granting(600_000_000, ahead=ahead)
+        _wait_for_long_ones(place)
+        assert _left(place) <= 9
+        program.kill()
+
+
+def test_what_becomes_long_without_a_rest_has_a_limit(place: Place) -> None:
+    """It cannot be known before the first one ends; also alone, no more are queued than end in some seconds."""
+    with place.stub() as stub, place.run("dlsym", "shaped:6000:10", "shaped:1000:10000") as program:
+        stub.keep_granting(600_000_000, ahead=True)
+        _wait_for_long_ones(place)
+        assert _left(place, 2000) <= 260
+        program.kill()
+
+
+def _wait_for_long_ones(place: Place) -> None:
+    """Wait until the first of them has nearly ended: by then all is queued that is queued without knowing better."""
+    until(lambda: any(work.end - 5000 < time.monotonic_ns() // 1000 for work in _newest(place, 2000) if _is_long(work)))
+
+
+def _is_long(work: Work) -> bool:
+    return work.end - work.start >= 10_000
+
+
+def _newest(place: Place, most: int) -> list[Work]:
+    return place.log(max(0, place.launches() - most)) if place.board.exists() else []
+
+
+def _left(place: Place, most: int = 100) -> int:
+    """How many launches have not ended, of that many."""
+    log = _newest(place, most)
     now = time.monotonic_ns() // 1000
     return sum(work.end > now for work in log)
 

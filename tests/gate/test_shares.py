@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.shares.serve import Serving
+from tests.shares.world import until
 
 from .building import Built, build
 from .place import GPU, MIB, Place, Program
@@ -81,6 +83,26 @@ def _die_after(launches: tuple[int, ...], place: Place, server: Serving) -> None
         server.kill()
         server.start()
         server.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
+
+
+def test_a_neighbour_does_not_wait_for_what_became_long(place: Place, server: Serving) -> None:
+    """Kernels that were short take 60 ms each after a rest: few are queued before that is known."""
+    short = ("shaped:3000:10", "sync", "sleep:300")
+    often = 400 * ("kernels:1:20", "sync", "sleep:2000")
+    with _run(place, server, "two", *often), _run(place, server, "one", *(3 * short), "shaped:100:60000") as one:
+        until(lambda: place.launches() > 9000 and _busy(place, "one", 60_000) >= 3)
+        one.kill()
+        begins = [work.start for work in place.log() if work.owner == "two"]
+    assert max(later - sooner for sooner, later in pairwise(begins)) < 3_000_000
+    assert server.overdue() == []
+    assert place.sums().overlaps == 0
+
+
+def _busy(place: Place, owner: str, duration: int) -> int:
+    """How many launches of that duration have begun."""
+    now = time.monotonic_ns() // 1000
+    newest = place.log(max(0, place.launches() - 300))
+    return sum(work.owner == owner and work.end - work.start >= duration and work.start < now for work in newest)
 
 
 def test_a_server_killed_at_any_moment_frees_nobody(place: Place, server: Serving) -> None:

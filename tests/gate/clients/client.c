@@ -106,6 +106,19 @@ static void kernels(long count, long us, void *stream) {
     }
 }
 
+/* Kernels of one function and one number of blocks, of `us` each: nothing before a launch tells how long it takes. */
+enum { BLOCKS = 120000 };
+
+static void shaped(long count, long us) {
+    void *function;
+    CALL(cuModuleGetFunction, &function, module, "k_usx");
+    launcher launch = (launcher)find("cuLaunchKernel");
+    for (long i = 0; i < count; i++) {
+        int result = launch(function, (unsigned)us, BLOCKS / (unsigned)us, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+        if (result) die("cuLaunchKernel", result);
+    }
+}
+
 static void *new_stream(void) {
     void *stream;
     CALL(cuStreamCreate, &stream, 1);
@@ -236,6 +249,7 @@ static void command(char *text) {
     if (second) *second++ = 0;
     long a = first ? atol(first) : 0, b = second ? atol(second) : 0;
     if (!strcmp(text, "kernels")) kernels(a, b, NULL);
+    else if (!strcmp(text, "shaped")) shaped(a, b);
     else if (!strcmp(text, "stream")) { void *stream = new_stream(); kernels(a, b, stream); CALL(cuStreamDestroy_v2, stream); }
     else if (!strcmp(text, "by")) by(first, b);
     else if (!strcmp(text, "sync")) CALL(cuCtxSynchronize);
