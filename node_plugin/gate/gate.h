@@ -43,6 +43,10 @@ struct share {
     uint64_t lost;                 /* when that was */
     uint64_t asked;                /* when it was asked back, 0: it was not, or has said that it takes longer */
     bool patient;                  /* it has said so of this lease: it need not be looked at as often */
+    uint64_t ended, ended_before;  /* events of this share that happened; at the last look while it closes */
+    uint64_t moved;                /* when one did, or a launch more was asked for, or it began to close */
+    unsigned steps;                /* launches that were asked for since one did */
+    bool meets;                    /* such a launch was what it waited for, the last time */
     uint64_t number, given;        /* of the lease in hand; of the last one that was given back */
     uint64_t looked, idle;         /* when the work was looked at last; since when there is none, 0: there is some */
     uint64_t work, demand, burst;  /* ns of work: of this lease, since the demand began, of a usual demand */
@@ -112,6 +116,10 @@ bool lease_alone(struct share *share, uint64_t when);
 bool lease_is_alone(const struct share *share);
 /* Under the lock. Whether something that was let through has not ended. */
 bool lease_drains(struct share *share);
+/* Under the lock. Nothing ended since: whether a thread that waits until less is queued goes on, as what is queued may wait for
+ * what the program does then. Kernels of which it is not known that they take long look the same: of these one more is queued
+ * each second. Where the lease is being given back it goes on to wait for the next one. */
+bool lease_stands(const struct share *share, uint64_t since, uint64_t now);
 /* Does what is due; how many ns later to call again at the latest. */
 uint64_t lease_tick(struct share *share, uint64_t now);
 
@@ -129,6 +137,7 @@ struct lane {
     _Atomic uint64_t launched;     /* launches let through */
     _Atomic uint64_t covered;      /* of these, before an event that is recorded */
     _Atomic uint64_t over;         /* of these, seen to have ended */
+    unsigned waiters;              /* threads that wait for a lease to launch here */
     _Atomic uint64_t latest;       /* when the program launched last, or waited for leave to */
     uint64_t seen;                 /* of these, when it was looked at last */
     _Atomic uint64_t begun;        /* when the first one that is not covered came */
@@ -161,6 +170,8 @@ void window_launched(struct lane *lane, unsigned kind, uint64_t now);
 /* Under the lock. Whether work of this share is on the GPU, or was let through since the last call: events are put behind
  * what has none as soon as nothing more comes, or now if nothing can come. */
 bool window_busy(struct share *share, bool closed);
+/* Under the lock. What is on the GPU, in ns as far as known; whether a thread waits to launch on a stream that has no work. */
+uint64_t window_queued(const struct share *share, bool *beside);
 /* Before it goes. */
 void window_stream_ends(CUstream stream);
 /* Puts an event behind what was launched, before other things than launches happen to the stream. */

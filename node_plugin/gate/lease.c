@@ -8,11 +8,20 @@
  * is being killed may listen a moment longer than it is connected: a program that was connected once more, for less than
  * ALONE, and got no word about a lease is as before.
  *
+ * What a program has on the GPU may wait for a launch of its own that waits for the next lease: a stream for what the host
+ * does after a launch on another one. Such a gate would close for ever. So if nothing ends while threads wait, it says so and gets
+ * one launch more, as often as it takes (ASK with STUCK, GRANT with ONCE and the number of the lease that closes). It cannot tell
+ * that from kernels that take long, so it waits for as long as these usually take, more if the launch would come behind them, and
+ * longer after some launches that changed nothing; but for a moment only in a program that was seen to wait for itself. A lease
+ * that was given back in its name (the server took it for dead) is closed as well: what it says then is a wish for a new one.
+ *
  * A launch counts itself in `running` before it looks at `until`, and the thread that closes sets `until` before it
  * looks at `running`: so either the launch sees that it may not pass, or the other waits for it. */
 #include "gate.h"
 
 enum { IDLE = 500000, LOOK = 500000, IDLE_AT_END = 100000, LOOK_OFTEN = 100000, DRAIN = 30000, DRAIN_LONG = 200000, LATE = 5000000, ALONE = 100000000 }; /* ns */
+enum { STILL = 50000000, MEETS = 2000000, SOON = 20000000 }; /* ns */
+enum { STEPS = 3, MOST_DOUBLINGS = 4, TOO_MANY = 8 };
 
 static void close_door(struct share *share) { atomic_store(&share->until, 0); }
 
@@ -31,19 +40,21 @@ static bool enter(struct share *share, uint64_t *now) {
 }
 
 static void ask(struct share *share, bool keeps) {
-    link_say(share, (struct message){.kind = ASK, .a = share->burst / 1000, .b = keeps});
+    link_say(share, (struct message){.kind = ASK, .a = share->burst / 1000, .b = keeps ? KEEPS : 0});
     share->demand = 0;
     if (share->socket >= 0) share->stage = ASKED;
 }
 
-static void wait_for_lease(struct share *share) {
+static void wait_for_lease(struct share *share, struct lane *lane) {
     gate_enter();
     share->waiters++;
+    lane->waiters++;
     while (now_ns() >= atomic_load(&share->until)) {
         if (share->stage == FREE && share->socket >= 0) ask(share, false);
         share_wait(share, SECOND);
     }
     share->waiters--;
+    lane->waiters--;
     gate_leave();
 }
 
@@ -64,7 +75,7 @@ void pass_enter(struct pass *pass, CUstream stream, unsigned kind) {
             return;
         }
         window_comes(pass->lane, now_ns());
-        wait_for_lease(share);
+        wait_for_lease(share, pass->lane);
         atomic_store_explicit(&pass->lane->latest, now_ns(), memory_order_relaxed); /* the program had no part in that */
     }
     if (now) window_comes(pass->lane, now);
@@ -80,13 +91,23 @@ void pass_leave(struct pass *pass) {
 
 /* --- the server's word, under the lock ---------------------------------------------------------------------------- */
 
+static void begin_to_close(struct share *share, uint64_t now) {
+    close_door(share);
+    share->stage = CLOSING;
+    share->patient = false;
+    share->ended_before = share->ended;
+    share->moved = now;
+    share->steps = 0;
+}
+
 static void granted(struct share *share, struct message message, uint64_t now) {
-    if (message.b <= share->given || (share->stage == CLOSING && message.b == share->number && message.a != FOREVER)) return;
+    bool closes = share->stage == CLOSING && message.b == share->number && message.a != FOREVER;
+    if (message.b <= share->given || (closes && message.c != ONCE)) return;
     if (message.b != share->number || share->stage == FREE || share->stage == ASKED) {
         share->work = share->idle = 0;
         share->looked = now;
     }
-    share->stage = HELD;
+    if (!closes) share->stage = HELD; /* else one launch more */
     share->number = message.b;
     uint64_t most = (FOREVER - 1 - now) / 1000;
     uint64_t end = now + (message.a < most ? message.a : most) * 1000;
@@ -95,15 +116,20 @@ static void granted(struct share *share, struct message message, uint64_t now) {
     share_changed(share);
 }
 
+bool lease_stands(const struct share *share, uint64_t since, uint64_t now) {
+    if (share->stage == CLOSING) return atomic_load(&share->until) || now > share->moved + STILL;
+    bool beside;
+    uint64_t most = share->meets ? STILL : SECOND;
+    return now > since + most && now > since + most + 2 * window_queued(share, &beside);
+}
+
 void lease_message(struct share *share, struct message message, uint64_t now) {
     share->whole = false;
     if (message.kind == GRANT) {
         granted(share, message, now);
     } else if (message.a == share->number && message.a > share->given && share->stage == HELD) {
-        close_door(share);
-        share->stage = CLOSING;
+        begin_to_close(share, now);
         share->asked = now;
-        share->patient = false;
     }
 }
 
@@ -161,10 +187,37 @@ static void say_that_it_drains(struct share *share, uint64_t now) {
     if (!share->asked || now < share->asked + LATE) return;
     share->asked = 0;
     share->patient = true;
-    link_say(share, (struct message){.kind = ASK, .a = share->burst / 1000, .b = 1});
+    link_say(share, (struct message){.kind = ASK, .a = share->burst / 1000, .b = KEEPS});
+}
+
+/* For how long nothing ended before it is taken to wait for a launch. */
+static uint64_t patience(struct share *share) {
+    bool beside;
+    uint64_t twice = 2 * window_queued(share, &beside), most = 4 * SECOND;
+    uint64_t least = share->meets ? MEETS : beside ? STILL + (twice < most ? twice : most) : SECOND + twice;
+    unsigned doublings = share->steps > STEPS ? share->steps - STEPS : 0;
+    return least << (doublings < MOST_DOUBLINGS ? doublings : MOST_DOUBLINGS);
+}
+
+/* While it closes: says so if what runs stands still and threads wait to launch. */
+static void look_for_progress(struct share *share, uint64_t now) {
+    if (share->ended != share->ended_before) {
+        share->ended_before = share->ended;
+        if (share->steps && now < share->moved + SOON) share->meets = true;
+        share->moved = now;
+        share->steps = 0;
+    }
+    if (!share->waiters || now < share->moved + patience(share)) return;
+    share->moved = now;
+    if (++share->steps == TOO_MANY) share->meets = false;
+    share->asked = 0;
+    share->patient = true;
+    link_say(share, (struct message){.kind = ASK, .a = share->burst / 1000, .b = STUCK});
 }
 
 static uint64_t closing(struct share *share, uint64_t now) {
+    bool open = atomic_load(&share->until); /* for one launch more; who has used it is counted in `running` before */
+    if (open && now >= atomic_load(&share->until)) close_door(share);
     say_that_it_drains(share, now);
     if (atomic_load(&share->running)) return DRAIN;
     bool busy = window_busy(share, true);
@@ -173,7 +226,12 @@ static uint64_t closing(struct share *share, uint64_t now) {
         share->demand += now - share->looked;
     }
     share->looked = now;
+    if (busy && !open) look_for_progress(share, now);
     if (busy) return share->patient ? DRAIN_LONG : DRAIN;
+    if (open) {
+        close_door(share);
+        return DRAIN;
+    }
     give_back(share);
     return FOREVER;
 }
@@ -203,8 +261,6 @@ uint64_t lease_tick(struct share *share, uint64_t now) {
     if (busy) return now < atomic_load(&share->until) && !at_end ? LOOK : LOOK_OFTEN;
     uint64_t idle = at_end ? IDLE_AT_END : IDLE;
     if (now - share->idle < idle) return share->idle + idle - now;
-    close_door(share);
-    share->stage = CLOSING;
-    share->patient = false;
+    begin_to_close(share, now);
     return closing(share, now);
 }

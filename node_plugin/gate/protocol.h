@@ -12,16 +12,18 @@
 enum { MESSAGE_SIZE = 32, MESSAGE_VERSION = 1 };
 
 /* a of ASK: µs that the work will take, 0 unknown; b: 1 if it has the GPU still, by the server before this
- * one (the whole of it, or work that has not ended), or by this one, which has asked for it, and its work takes longer.
+ * one (the whole of it, or work that has not ended), or by this one, which has asked for it, and its work takes longer; 3 if
+ * that work also stands still while a launch waits here, as it may wait for that one.
  * a of DONE: µs still wanted + 1, 0 none; b: µs of GPU work measured; c: the number of the lease given back.
  * a of NEED: bytes that this process has in all. The first one of a connection says what it has already.
  * b of NEED: which of the leases below are known here, as bits. Older gates say less, and are never given those. */
 enum from_gate { ASK = 1, DONE = 2, NEED = 3 };
 enum { KNOWS_ONCE = 1, KNOWS_AHEAD = 2 };
+enum { KEEPS = 1, STUCK = 3 };
 
 /* a of GRANT: µs from now; b: the number of the lease, counted by the server from 1 for each connection. The same number
  * again is an extension; one that was given back is void, as messages of the two ends cross. c: ONCE if it is for one launch;
- * AHEAD if no other share would wait for what is queued.
+ * AHEAD if no other share would wait for what is queued. ONCE for a lease that was asked back: one launch more.
  * a of REVOKE: that number.
  * a of MEMORY: bytes that this process may have in all; b: the share's limit; c: bytes of all its processes. */
 enum from_server { GRANT = 16, REVOKE = 17, MEMORY = 18 };

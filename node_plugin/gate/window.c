@@ -201,6 +201,7 @@ static void retire(struct lane *lane) {
     }
     if (entered) leave_context(mode);
     if (!events) return;
+    lane->owner->ended += events;
     lane->first = (lane->first + events) % MARKS;
     lane->ended = now_ns();
     atomic_store(&lane->marked, marked - events);
@@ -287,11 +288,17 @@ void window_wait(struct lane *lane, struct share *share) {
     if (!wait) return;
     window_comes(lane, now_ns());
     atomic_fetch_add(&share->throttled, 1); /* this thread has work, though the GPU may be idle before it wakes up */
-    for (int tries = 0; wait; tries++) {
+    uint64_t ended = 0, since = 0;
+    bool stands = false;
+    for (int tries = 0; wait && !stands; tries++) {
         if (tries > 5 || wait != PAUSE) /* a short kernel is over sooner than a sleep */
             nanosleep(&(struct timespec){.tv_nsec = (long)wait}, NULL);
         gate_enter();
         retire(lane);
+        uint64_t now = now_ns();
+        if (!since || ended != share->ended) since = now;
+        ended = share->ended;
+        stands = lease_stands(share, since, now);
         gate_leave();
         wait = too_soon(lane, share);
     }
@@ -328,6 +335,18 @@ bool window_busy(struct share *share, bool closed) {
         if (moved || atomic_load(&lane->marked) || launched != atomic_load(&lane->covered)) busy = true;
     }
     return busy || gate_ending(); /* whose driver can't be asked any more: the end of the process tells */
+}
+
+uint64_t window_queued(const struct share *share, bool *beside) {
+    uint64_t queued = 0;
+    *beside = false;
+    for (struct lane *lane = all; lane; lane = lane->other) {
+        if (lane->owner != share || !lane->context) continue;
+        bool busy = atomic_load(&lane->marked) || atomic_load(&lane->launched) != atomic_load(&lane->covered);
+        queued += atomic_load(&lane->queued);
+        *beside |= lane->waiters && !busy;
+    }
+    return queued;
 }
 
 /* --- what goes away ----------------------------------------------------------------------------------------------- */

@@ -205,6 +205,73 @@ def test_a_long_kernel_is_waited_for_and_said(place: Place) -> None:
         assert all(later.start > sooner.end for sooner, later in pairwise(log[2:]))
 
 
+def test_a_program_that_waits_for_itself_gets_one_launch_more(place: Place) -> None:
+    """One stream waits for what follows a launch on another, which waits for the next lease: it says so."""
+    with place.stub() as stub, place.run("dlsym", "meets:2:300", "say:met", "wait-line") as program:
+        connection = stub.accept()
+        for launched in (2, 5):
+            lease = connection.until(lambda launched=launched: place.launches() >= launched)  # type: ignore[misc]
+            connection.say(Revoke(lease))
+            assert connection.expect(Ask, lambda ask: ask.stuck).keeps
+            assert place.launches() == launched
+            connection.say(Grant(1_000_000, lease, once=True))
+            done = _gives_back(connection, lease)
+            assert place.launches() == launched + 1
+            if done.want is not None:
+                connection.grant()
+        assert [program.line(), program.line()] == ["ready", "met"]
+
+
+def test_a_lease_for_one_launch_more_that_nobody_used_in_time(place: Place) -> None:
+    """It says so again; and what runs out lets nothing pass."""
+    with place.stub() as stub, place.run("dlsym", "meets:1:300", "say:met", "wait-line") as program:
+        connection = stub.accept()
+        lease = connection.until(lambda: place.launches() >= 2)
+        connection.say(Revoke(lease))
+        connection.expect(Ask, lambda ask: ask.stuck)
+        connection.say(Grant(0, lease, once=True))
+        connection.expect(Ask, lambda ask: ask.stuck)
+        assert place.launches() == 2
+        connection.say(Grant(1_000_000, lease, once=True))
+        _gives_back(connection, lease)
+        assert [program.line(), program.line()] == ["ready", "met"]
+
+
+def test_whose_lease_was_given_back_in_its_name_asks_again(place: Place) -> None:
+    """The server took it for dead, and it cannot end what it has without another launch: it gets a new lease."""
+    with place.stub() as stub, place.run("dlsym", "meets:1:300", "say:met", "wait-line") as program:
+        connection = stub.accept()
+        lease = connection.until(lambda: place.launches() >= 2)
+        connection.say(Revoke(lease))
+        connection.expect(Ask, lambda ask: ask.stuck)
+        connection.grant()
+        assert [program.line(), program.line()] == ["ready", "met"]
+        _gives_back(connection, lease + 1)
+
+
+def test_a_long_kernel_is_not_taken_for_one_that_waits(place: Place) -> None:
+    """Threads wait to launch behind it, and beside it, where it is known how long it takes."""
+    with place.stub() as stub, place.run("dlsym", "threads:2:300000"):
+        connection = stub.accept()
+        lease = connection.until(lambda: place.launches() > 6)
+        for _ in range(3):
+            connection.say(Revoke(lease))
+            said: list[Ask] = []
+            while not isinstance(message := connection.next(), Done):
+                said += [message] if isinstance(message, Ask) else []
+            assert not any(ask.stuck for ask in said)
+            connection.grant()
+            launches = place.launches()
+            lease = connection.until(lambda launches=launches: place.launches() > launches)  # type: ignore[misc]
+
+
+def test_what_waits_for_a_launch_behind_others(place: Place) -> None:
+    """More is to be queued behind it than fits the window, before the launch that it waits for."""
+    with place.stub() as stub, place.run("dlsym", "meets-behind:1:1", "say:met") as program:
+        stub.keep_granting(600_000_000)
+        assert program.lines() == ["ready", "met", "done"]
+
+
 def test_many_short_launches_are_queued_in_the_end(place: Place) -> None:
     """As many as fit the window, also after a long one: else the GPU would be idle whenever the program's thread is."""
     before = ("kernels:100:20", "sync", "sleep:20000", "kernels:1:20000")

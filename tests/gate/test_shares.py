@@ -85,6 +85,16 @@ def _die_after(launches: tuple[int, ...], place: Place, server: Serving) -> None
         server.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
 
 
+@pytest.mark.parametrize("behind", ["meets", "meets-behind"])
+def test_a_program_that_waits_for_itself(place: Place, server: Serving, behind: str) -> None:
+    """One stream waits for what follows a launch on another, 300 ms later, when the GPU was asked back: it goes on."""
+    often = 3000 * ("kernels:1:20", "sync", "sleep:1000")
+    with _run(place, server, "two", *often), _run(place, server, "one", f"{behind}:3:300") as one:
+        assert one.lines()[-1] == "done"
+    assert server.overdue() == []
+    assert place.sums().overlaps == 0
+
+
 def test_a_neighbour_does_not_wait_for_what_became_long(place: Place, server: Serving) -> None:
     """Kernels that were short take 60 ms each after a rest: few are queued before that is known."""
     short = ("shaped:3000:10", "sync", "sleep:300")
@@ -149,7 +159,7 @@ def test_a_share_becomes_a_whole_gpu_and_back(place: Place, server: Serving) -> 
     "arguments",
     [
         ("kernels:30:1000", "kernels:3000:10", "sync"), ("threads:64:10", "threads:8:1000"), ("contexts:6:100",),
-        ("graph:20:10", "stream:20:100", "sync"), ("fork", "kernels:3:10", "fork", "sync"),
+        ("graph:20:10", "stream:20:100", "sync"), ("meets:3:50", "kernels:2000:10", "sync"), ("fork", "kernels:3:10", "fork", "sync"),
         (f"alloc:{MIB}", "many:200:4096", f"map:{4 * MIB}", "unmap", "array:64:64", "free", "info", "reset"),
     ],
     ids=lambda arguments: arguments[0],

@@ -59,6 +59,42 @@ def test_ask_grant_revoke_done() -> None:
     assert sent(desk.receive(b, Done(None, 0, 1), 24 * MS)) == [(a, Grant(20 * MS, 2))]
 
 
+def test_who_waits_for_itself_gets_one_launch_more() -> None:
+    """In the turn that is asked back, however often; another share gets the GPU only when it is given back."""
+    desk = a_desk(a=500, b=500)
+    a, other, b = joined(desk, "a"), joined(desk, "a"), joined(desk, "b")
+    desk.receive(a, Ask(), 0)
+    desk.receive(b, Ask(), 0)
+    assert Send(a, Revoke(1)) in desk.tick(20 * MS)
+    for now in (30 * MS, 40 * MS):
+        assert sent(desk.receive(a, Ask(0, True, True), now)) == [(a, Grant(20 * MS, 1, once=True))]
+    assert desk.receive(other, Ask(0, True, True), 41 * MS) == [], "it has no lease"
+    assert not b.holds
+    assert sent(desk.receive(a, Done(0, 0, 1), 42 * MS)) == [(b, Grant(20 * MS, 1))]
+    assert desk.receive(a, Ask(0, True, True), 43 * MS) == []
+
+
+def test_whose_lease_was_given_back_in_its_name_has_a_wish() -> None:
+    """Its work stands still without another launch: that waits for its next turn, and is a new lease."""
+    desk = a_desk(a=500, b=500)
+    a, b = joined(desk, "a"), joined(desk, "b")
+    desk.receive(a, Ask(), 0)
+    desk.receive(b, Ask(), 0)
+    desk.tick(20 * MS)
+    assert sent(desk.receive(a, Done(None, 0, 1), 30 * MS)) == [(b, Grant(20 * MS, 1))]
+    assert desk.receive(a, Ask(0, True, True), 31 * MS) == []
+    assert sent(desk.receive(b, Done(None, 0, 1), 32 * MS)) == [(a, Grant(20 * MS, 2))]
+
+
+def test_a_share_that_is_removed_launches_nothing_more() -> None:
+    """Not one launch for which its work waits either."""
+    desk = a_desk(a=500)
+    a = joined(desk, "a")
+    desk.receive(a, Ask(), 0)
+    assert desk.set({}, MS) == [Send(a, Revoke(1))]
+    assert desk.receive(a, Ask(0, True, True), 2 * MS) == []
+
+
 def test_who_has_the_whole_gpu_still_goes_on() -> None:
     """The server is new, and asks nobody to wait: not that process, and not another one of its share."""
     desk = a_desk(a=1000)

@@ -30,7 +30,8 @@ from jupyter_gpu_node.shares.protocol import (
 
 numbers = st.integers(0, MOST)
 asked: st.SearchStrategy[FromClient] = (
-    st.builds(Ask, numbers, st.booleans())
+    st.builds(Ask, numbers, st.booleans(), st.just(False))
+    | st.builds(Ask, numbers, st.just(True), st.just(True))
     | st.builds(Done, st.none() | st.integers(0, MOST - 1), numbers, numbers)
     | st.builds(Need, numbers, st.booleans(), st.booleans())
 )
@@ -43,6 +44,10 @@ told: st.SearchStrategy[FromServer] = (
 GOLDEN: dict[str, tuple[FromClient | FromServer, str]] = {
     "ask": (Ask(5000), "0101000000000000881300000000000000000000000000000000000000000000"),
     "ask, has the whole GPU still": (Ask(0, True), "0101000000000000000000000000000001000000000000000000000000000000"),
+    "ask, waits for a launch": (
+        Ask(0, True, True),
+        "0101000000000000000000000000000003000000000000000000000000000000",
+    ),
     "done, wants 7": (Done(7, 9, 3), "0102000000000000080000000000000009000000000000000300000000000000"),
     "done, no demand": (Done(), "0102000000000000000000000000000000000000000000000000000000000000"),
     "need": (Need(2**40), "0103000000000000000000000001000000000000000000000000000000000000"),
@@ -135,6 +140,7 @@ def test_garbage_is_refused_with_a_reason(data: bytes) -> None:
         ((1, 1, 1, 0, 0, 0, 0), "not 0"),
         ((1, 1, 0, 1, 0, 0, 0), "not 0"),
         ((1, 1, 0, 0, 0, 2, 0), "not 0"),
+        ((1, 1, 0, 0, 0, 4, 0), "not 0"),
         ((1, 3, 0, 0, 0, 0, 1), "not 0"),
     ],
 )

@@ -324,6 +324,8 @@ class Desk:
                 self.arbiter.drains(arbiter.LONG_KERNEL)
             elif message.keeps and self.arbiter.rests(now):
                 self._kept(client, now)
+            if message.stuck:
+                self._step(client)
             self._wanted(client, now)
         elif isinstance(message, Done):
             self._done(client, message, now)
@@ -353,6 +355,14 @@ class Desk:
         elif self._holder is share and share.revoked and not client.holds:
             self._give(client, 1)
             self._out.append(Send(client, Revoke(client.number)))
+
+    def _step(self, client: Client) -> None:
+        """Give one launch more to a client whose work waits for that: nobody gets the GPU before.
+
+        One whose lease was given back in its name has none: it asks for a new one.
+        """
+        if client.holds and not client.share.gone:
+            self._out.append(Send(client, Grant(self.lease, client.number, once=True)))
 
     def _wanted(self, client: Client, now: int) -> None:
         share = client.share

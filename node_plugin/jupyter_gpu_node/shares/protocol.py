@@ -40,6 +40,8 @@ class Ask(NamedTuple):
     """Microseconds that it will take as measured; 0: not known."""
     keeps: bool = False
     """Whether it still has the GPU: from the previous server, or asked back while its work takes longer."""
+    stuck: bool = False
+    """Whether that work ends only after a launch that waits at its gate: it needs a lease for one. With ``keeps``."""
 
 
 class Done(NamedTuple):
@@ -71,7 +73,8 @@ class Grant(NamedTuple):
     """Microseconds from the receipt; :data:`FOREVER` for a whole GPU."""
     number: int
     once: bool = False
-    """Whether it is for one launch: the gate lets no more through in this lease."""
+    """Whether it is for one launch: the gate lets no more through in this lease. For one that was asked back, with its
+    number: one launch more, as what runs waits for it."""
     ahead: bool = False
     """Whether no other share would wait for what is queued: then as much as the gate likes. Not with ``once``."""
 
@@ -106,16 +109,17 @@ def encode(message: FromClient | FromServer) -> bytes:
             return _FORM.pack(VERSION, REVOKE, 0, 0, number, 0, 0)
         case Memory(size, limit, used):
             return _FORM.pack(VERSION, MEMORY, 0, 0, size, limit, used)
-        case Ask(want, keeps):
-            return _FORM.pack(VERSION, ASK, 0, 0, want, int(keeps), 0)
+        case Ask(want, keeps, stuck):
+            return _FORM.pack(VERSION, ASK, 0, 0, want, 3 if stuck else int(keeps), 0)
         case Done(want, measured, number):
             return _FORM.pack(VERSION, DONE, 0, 0, 0 if want is None else want + 1, measured, number)
     return _FORM.pack(VERSION, NEED, 0, 0, message.size, message.steps + 2 * message.ahead, 0)
 
 
 def _ask(a: int, b: int, c: int) -> Ask:
-    _unused(b >> 1, c)
-    return Ask(a, b == 1)
+    _unused(b >> 2, c)
+    _unused(b == 2, 0)
+    return Ask(a, b != 0, b == 3)
 
 
 def _done(a: int, b: int, c: int) -> Done:

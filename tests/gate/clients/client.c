@@ -125,6 +125,28 @@ static void *new_stream(void) {
     return stream;
 }
 
+/* One stream waits for what this thread does after it has launched on another one, `ms` later. */
+static _Atomic int went_on;
+
+static void wait_to_go_on(void *round) {
+    while (went_on <= (int)(intptr_t)round) usleep(100);
+}
+
+static void meets(long rounds, long ms, long behind) {
+    void *one = new_stream(), *other = new_stream();
+    for (long i = 0; i < rounds; i++) {
+        kernels(1, 100, one);
+        CALL(cuLaunchHostFunc, one, wait_to_go_on, (void *)(intptr_t)went_on);
+        kernels(behind, 100, one);
+        usleep((useconds_t)ms * 1000);
+        kernels(1, 100, other);
+        went_on++;
+        CALL(cuStreamSynchronize, one);
+    }
+    CALL(cuStreamDestroy_v2, one);
+    CALL(cuStreamDestroy_v2, other);
+}
+
 struct by { unsigned sizes[7]; void *stream, *attributes; unsigned count; };
 struct many { void *function; unsigned sizes[7]; void *stream, **params; };
 
@@ -250,6 +272,8 @@ static void command(char *text) {
     long a = first ? atol(first) : 0, b = second ? atol(second) : 0;
     if (!strcmp(text, "kernels")) kernels(a, b, NULL);
     else if (!strcmp(text, "shaped")) shaped(a, b);
+    else if (!strcmp(text, "meets")) meets(a, b, 1);
+    else if (!strcmp(text, "meets-behind")) meets(a, b, 4);
     else if (!strcmp(text, "stream")) { void *stream = new_stream(); kernels(a, b, stream); CALL(cuStreamDestroy_v2, stream); }
     else if (!strcmp(text, "by")) by(first, b);
     else if (!strcmp(text, "sync")) CALL(cuCtxSynchronize);
