@@ -80,6 +80,17 @@ def parse_mounts(text: str) -> Mounts:
     return Mounts(unified, devices, legacy)
 
 
+def controller(text: str, name: str) -> Hierarchy | None:
+    """Find the v1 tree of a controller in ``/proc/self/mountinfo``; of several mounts the last counts."""
+    found = None
+    for line in text.splitlines():
+        fields, separator, rest = line.partition(" - ")
+        before, after = fields.split(" "), rest.split(" ")
+        if separator and len(before) >= 6 and len(after) >= 3 and after[0] == "cgroup" and name in after[2].split(","):
+            found = Hierarchy(PurePosixPath(_unescape(before[4])), PurePosixPath(_unescape(before[3])))
+    return found
+
+
 def _unescape(text: str) -> str:
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 

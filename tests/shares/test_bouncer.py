@@ -7,11 +7,14 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares import signals, stopping
+from jupyter_gpu_node import cgroup
+from jupyter_gpu_node.shares import signals, stopping, throttling
 from jupyter_gpu_node.shares.offences import Record
 from jupyter_gpu_node.shares.process import Process
 from jupyter_gpu_node.shares.server import microseconds
@@ -33,6 +36,7 @@ from tests.shares.bouncing import (
     until,
 )
 from tests.shares.client import uses
+from tests.shares.world import until as _until
 
 GPU, OTHER = FIRST, SECOND
 TWO = {"a": 500, "b": 500}
@@ -55,10 +59,10 @@ def escapes(folder: Path, driver: Path, owner: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-async def polite(running: Running, world: Bouncing, pod: str) -> Path:
+async def polite(running: Running, world: Bouncing, pod: str, before: str = "") -> Path:
     """A program that keeps to its turns, and its log."""
     log = world.folder / f"{pod}.log"
-    running.start(POLITE, world.socket(GPU, pod), log)
+    running.start(before + POLITE, world.socket(GPU, pod), log)
     await until(log.exists)
     return log
 
@@ -158,6 +162,83 @@ def test_a_hog_is_stopped_others_run_and_it_has_its_next_turn(short: Path, runni
             assert not [each for each in world.told if each[1] == "a"]
 
     asyncio.run(check())
+
+
+@pytest.mark.root
+def test_whom_a_cpu_limit_stops_is_not_late(short: Path, running: Running) -> None:
+    """It keeps the GPU while it cannot run, for most of each second, and gives it back as soon as it can."""
+
+    async def check() -> None:
+        async with Bouncing(short, penalties={"grace": 500_000}) as world:
+            await world.set({GPU: TWO})
+            with limited(running, 100_000, 1_000_000) as group:
+                log = await polite(running, world, "b", enters(group) + BURNS)
+                other = await polite(running, world, "a")
+                await until(lambda: stopped(group) > 8)
+                assert len(uses(log)) > 1
+                assert len(uses(other)) > 1
+                assert not world.told
+
+    asyncio.run(check())
+
+
+@pytest.mark.root
+def test_a_hog_with_a_cpu_limit_is_stopped(short: Path, running: Running) -> None:
+    """One that the limit does not stop, as it needs little: it could have given back."""
+
+    async def check() -> None:
+        async with Bouncing(short) as world:
+            await world.set({GPU: TWO})
+            with limited(running, 90_000, 100_000) as group:
+                one = running.start(enters(group) + HOG, world.socket(GPU, "b"))
+                assert await line(one) == "has it\n"
+                await polite(running, world, "a")
+                await until(lambda: state(one.pid) == "T")
+
+    asyncio.run(check())
+
+
+BURNS = """
+import threading
+def burn():
+    while True: pass
+threading.Thread(target=burn, daemon=True).start()
+"""
+
+
+@contextmanager
+def limited(running: Running, quota: int, period: int) -> Iterator[Path]:
+    """A control group with a CPU limit, in microseconds; all of ``running`` is killed at its end."""
+    mounts = Path("/proc/self/mountinfo").read_text()
+    tree = cgroup.controller(mounts, "cpu") or cgroup.parse_mounts(mounts).unified
+    if tree is None:
+        pytest.skip("not run: there are no control groups")
+    group = Path(tree.mount) / f"test-limited-{os.getpid()}"
+    group.mkdir()
+    try:
+        if (group / "cpu.cfs_quota_us").exists():
+            (group / "cpu.cfs_period_us").write_text(str(period))
+            (group / "cpu.cfs_quota_us").write_text(str(quota))
+        elif (group / "cpu.max").exists():
+            (group / "cpu.max").write_text(f"{quota} {period}")
+        else:
+            pytest.skip("not run: there is no CPU controller")
+        yield group
+    finally:
+        running.__exit__(None, None, None)
+        _until(lambda: not cgroup.populated(group))
+        group.rmdir()
+
+
+def enters(group: Path) -> str:
+    """The beginning of a program that is to be in that group."""
+    return f"open({str(group / 'cgroup.procs')!r}, 'w').write('0')\n"
+
+
+def stopped(group: Path) -> int:
+    """In how many periods its limit stopped it."""
+    found = throttling.parse((group / "cpu.stat").read_text(), 1)
+    return found.times if found else 0
 
 
 def test_a_hog_loses_its_share_and_the_others_keep_running(short: Path, running: Running) -> None:

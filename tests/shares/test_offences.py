@@ -83,6 +83,24 @@ def test_who_keeps_the_gpu_is_stopped_after_the_grace() -> None:
     assert world.see(Tick(), after=1) == (stop(HOG),)
 
 
+def test_whom_a_cpu_limit_stopped_is_late_later() -> None:
+    """By as much as it was stopped; what is found later counts, too, and the next time it begins anew."""
+    world = World()
+    world.see(Late("a", 0), after=50_000)
+    world.present = replace(world.present, excused={"a": 90_000})
+    assert world.see(Tick(), after=50_000) == ()
+    assert wake(world.state, PENALTIES) == 190_000
+    world.present = replace(world.present, excused={"a": 180_000})
+    assert world.see(Tick(), after=90_000) == ()
+    assert wake(world.state, PENALTIES) == 280_000
+    world.present = replace(world.present, excused={})
+    assert world.see(Tick(), after=89_999) == ()
+    assert world.see(Tick(), after=1) == (stop(HOG),)
+    world.see(Turn("a"))
+    world.see(Late("a", world.now))
+    assert world.see(Tick(), after=PENALTIES.grace) == (stop(HOG),)
+
+
 def test_who_gives_back_in_time_is_no_offender() -> None:
     """A kernel cannot be interrupted. Nothing is remembered of it."""
     world = World()

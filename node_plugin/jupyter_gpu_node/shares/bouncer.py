@@ -21,7 +21,7 @@ from typing import ParamSpec, TypeVar
 
 from .. import proc
 from ..stock import NVIDIA
-from . import offences, signals, stopping
+from . import cpu_limits, offences, signals, stopping, throttling
 from .offences import Event, Present, State
 from .penalties import Penalties
 from .process import Process, Processes
@@ -53,6 +53,8 @@ class _Watched:
     """Processes that used it at the last look, by share."""
     turns: dict[str, int] = field(default_factory=dict)
     """GPU time until the last look, by share."""
+    limits: dict[str, tuple[int, throttling.Groups]] = field(default_factory=dict)
+    """What CPU limits had done to the processes of a share when it was heard to be late, and when that was."""
     looked: int = 0
     timer: asyncio.TimerHandle | None = None
 
@@ -170,7 +172,7 @@ class Bouncer:
             event = replace(event, there=await self._in_thread(signals.there, one.avoiders))
         before = offences.to_plain(watched.state)
         late = {share for share, one in watched.state.items() if one.late is not None}
-        present = await self._present(gpu)
+        present = replace(await self._present(gpu), excused=await self._excused(gpu, event))
         outcome = offences.decide(watched.state, event, self._clock(), present, watched.penalties)
         watched.state = outcome.state
         for order in outcome.orders:
@@ -259,7 +261,25 @@ class Bouncer:
             spared = await self._in_thread(self._without_gpus, spared)
         ours = frozenset({signals.identified(os.getpid())} - {None})
         never = frozenset(one for one in (*spared, *ours) if one is not None)
-        return Present({pod: frozenset(processes) for pod, processes in found.items()}, never)
+        users = {pod: frozenset(processes) for pod, processes in found.items()}
+        return Present(users, never)
+
+    async def _excused(self, gpu: str, event: Event) -> dict[str, int]:
+        """Return for how long CPU limits stopped the programs of shares that would be judged to be late now."""
+        watched, now, found = self._gpus[gpu], self._clock(), dict[str, int]()
+        late = {share: one.late for share, one in watched.state.items() if one.late is not None}
+        if isinstance(event, offences.Late):
+            late[event.share] = event.since
+            watched.limits[event.share] = now, await self._limits(gpu, event.share)
+        watched.limits = {share: known for share, known in watched.limits.items() if share in late}
+        for share, (heard, before) in watched.limits.items():
+            if now >= late[share] + watched.penalties.grace:
+                found[share] = throttling.excused(before, await self._limits(gpu, share), max(0, heard - late[share]))
+        return found
+
+    async def _limits(self, gpu: str, share: str) -> throttling.Groups:
+        pids = [process.pid for pod, process in self._members(gpu) if pod == share]
+        return await self._in_thread(cpu_limits.read, pids)
 
     def _without_gpus(self, processes: Processes) -> Processes:
         """Return the processes that have no GPU open: one that has can keep it, and so may one that can't be read."""

@@ -142,6 +142,8 @@ class Record:
     struck: int = 0
     late: int | None = None
     """Time since when it keeps the GPU."""
+    excused: int = 0
+    """Microseconds since then in which a CPU limit kept its programs from running (:mod:`~.throttling`)."""
     looks: int = 0
     """Number of looks in a row that saw it in turns of others."""
     beyond: int = 0
@@ -174,6 +176,8 @@ class Present:
 
     processes: Mapping[str, Processes] = field(default_factory=dict)
     never: Processes = frozenset()
+    excused: Mapping[str, int] = field(default_factory=dict)
+    """Microseconds by which shares that keep the GPU are late later, as far as known now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +199,7 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
                 if one.taken:
                     orders.append(TakeAway(share, one.taken))
         case Late(share, since):
-            records[share] = replace(records.get(share, Record()), late=since)
+            records[share] = replace(records.get(share, Record()), late=since, excused=0)
         case GaveBack(share) if share in records:
             records[share] = replace(records[share], late=None)
         case Turn(share) if share in records:
@@ -220,7 +224,7 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
 def wake(state: State, penalties: Penalties) -> int | None:
     """Return when a :class:`Tick` is due if nothing else happens; None: never."""
     moments = [
-        one.late + penalties.grace
+        one.late + penalties.grace + one.excused
         for one in state.values()
         if one.late is not None and not one.taken and (not one.stopped or one.between)
     ]
@@ -276,7 +280,9 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
     if one.stopped and now >= one.since + penalties.longest:
         return _let_be(_continued(share, one, orders))
     stoppable = present.processes.get(share, frozenset()) - present.never
-    late = one.late is not None and now >= one.late + penalties.grace
+    if one.late is not None and (excused := present.excused.get(share, 0)) > one.excused:
+        one = replace(one, excused=excused)
+    late = one.late is not None and now >= one.late + penalties.grace + one.excused
     if one.stopped and not (one.between and late):
         return _corrected(share, one, stoppable, present.never, orders)
     avoided = one.looks >= penalties.looks
