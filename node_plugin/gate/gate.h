@@ -112,6 +112,10 @@ bool lease_alone(struct share *share, uint64_t when);
 bool lease_is_alone(const struct share *share);
 /* Under the lock. Whether something that was let through has not ended. */
 bool lease_drains(struct share *share);
+/* Under the lock. The program ends: gives back what has drained; whether something has not. */
+bool lease_ends(struct share *share);
+/* Of a launch while the program ends: waits a while for what was launched, and gives back. */
+void lease_settle(struct share *share);
 /* Does what is due; how many ns later to call again at the latest. */
 uint64_t lease_tick(struct share *share, uint64_t now);
 
@@ -157,6 +161,8 @@ void window_launched(struct lane *lane, unsigned kind, uint64_t now);
 /* Under the lock. Whether work of this share is on the GPU, or was let through since the last call: events are put behind
  * what has none as soon as nothing more comes, or now if nothing can come. */
 bool window_busy(struct share *share, bool closed);
+/* Under the lock, while the program ends: whether the driver may be asked. It is there for threads that launch. */
+void window_allow(bool may);
 /* Before it goes. */
 void window_stream_ends(CUstream stream);
 /* Puts an event behind what was launched, before other things than launches happen to the stream. */

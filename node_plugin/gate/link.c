@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum { DEVICES = 64, HIGH_NUMBER = 200, TRIES_BEFORE_WORDS = 14 };
-enum { FIRST_PAUSE = 10000000, WHOLE_PAUSE = 1000000, HURRY_PAUSE = 10000000 }; /* ns */
+enum { FIRST_PAUSE = 10000000, WHOLE_PAUSE = 1000000, HURRY_PAUSE = 10000000, END = 50000000, END_LOOK = 100000 }; /* ns */
 
 pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct share *_Atomic shares[DEVICES];
@@ -281,9 +281,19 @@ static void forked(void) {
     memory_fork();
 }
 
+/* What is on the GPU now is given time to end: what follows may take long, and the driver cannot be asked meanwhile. */
 static void end(void) {
-    gate_enter(); /* so that no call of ours is in the driver when it is taken down */
-    atomic_store(&ending, true);
+    for (uint64_t latest = now_ns() + END;; nanosleep(&(struct timespec){.tv_nsec = END_LOOK}, NULL)) {
+        bool busy = false;
+        gate_enter();
+        for (int i = 0; i < DEVICES; i++) {
+            struct share *share = atomic_load(&shares[i]);
+            if (share && lease_ends(share)) busy = true;
+        }
+        if (!busy || now_ns() >= latest) break;
+        gate_leave();
+    }
+    atomic_store(&ending, true); /* under the lock, so that no call of ours is in the driver when it is taken down */
     gate_leave();
 }
 

@@ -34,8 +34,15 @@ static _Atomic unsigned durations[KINDS]; /* of a kernel and its size, ns; 0: no
 
 /* --- streams ------------------------------------------------------------------------------------------------------ */
 
+static bool allowed;
+
+void window_allow(bool may) { allowed = may; }
+
+/* Under the lock. At the end of the program the driver may be gone any moment, except for a thread that launches itself. */
+static bool may_ask(void) { return allowed || !gate_ending(); }
+
 static bool enter_context(CUcontext context, int *mode) {
-    if (gate_ending() || !context || DRIVER(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return false;
+    if (!context || DRIVER(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return false;
     *mode = RELAXED;
     if (DRIVER(cuThreadExchangeStreamCaptureMode)) DRIVER(cuThreadExchangeStreamCaptureMode)(mode);
     return true;
@@ -185,9 +192,8 @@ static void learn_lead(struct lane *lane, uint64_t now) {
 static void retire(struct lane *lane) {
     unsigned marked = atomic_load(&lane->marked), events = 0;
     int mode;
-    if (!marked) return;
+    if (!marked || !may_ask()) return;
     bool entered = enter_context(lane->context, &mode);
-    if (!entered && gate_ending()) return;
     for (uint64_t now = 0; events < marked; events++) {
         unsigned at = (lane->first + events) % MARKS;
         CUresult result = entered ? DRIVER(cuEventQuery)(lane->marks[at].event) : CUDA_ERROR_NOT_INITIALIZED;
@@ -208,7 +214,7 @@ static void retire(struct lane *lane) {
 static void mark(struct lane *lane, unsigned kind, uint64_t expected, bool full, bool stranger) {
     uint64_t launched = atomic_load(&lane->launched), covered = atomic_load(&lane->covered);
     unsigned marked = atomic_load(&lane->marked);
-    if (marked == MARKS - 1 || launched == covered) return;
+    if (marked == MARKS - 1 || launched == covered || !may_ask()) return;
     /* Only its own thread can name the stream of a thread; the legacy stream waits for all of those. */
     CUstream stream = stranger && lane->stream == STREAM_PER_THREAD ? STREAM_LEGACY : lane->stream;
     struct mark *mark = &lane->marks[(lane->first + marked) % MARKS];
@@ -291,7 +297,7 @@ bool window_busy(struct share *share, bool closed) {
         if (!moved) mark(lane, 0, WINDOW, false, true);
         if (moved || atomic_load(&lane->marked) || launched != atomic_load(&lane->covered)) busy = true;
     }
-    return busy || gate_ending(); /* whose driver can't be asked any more: the end of the process tells */
+    return busy || !may_ask(); /* then the end of the process tells */
 }
 
 /* --- what goes away ----------------------------------------------------------------------------------------------- */

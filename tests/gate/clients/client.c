@@ -185,6 +185,19 @@ static void *launch_and_stay(void *unused) {
     return unused;
 }
 
+static long exit_us;
+static void ends_slowly(void) {
+    printf("ends\n");
+    fflush(stdout);
+    usleep((useconds_t)exit_us);
+}
+
+static void *launch_for_ever(void *unused) {
+    CALL(cuCtxSetCurrent, context);
+    for (;;) kernels(1, thread_us, NULL);
+    return unused;
+}
+
 static volatile sig_atomic_t alarms;
 static void alarmed(int number) { alarms += number != 0; }
 
@@ -243,6 +256,8 @@ static void command(char *text) {
     else if (!strcmp(text, "threads")) threads(a, b);
     else if (!strcmp(text, "contexts")) contexts(a, b);
     else if (!strcmp(text, "thread")) { pthread_t one; pthread_create(&one, NULL, launch_and_stay, NULL); }
+    else if (!strcmp(text, "daemon")) { pthread_t one; thread_us = a; pthread_create(&one, NULL, launch_for_ever, NULL); }
+    else if (!strcmp(text, "at-exit")) { exit_us = a; atexit(ends_slowly); } /* first: then it comes last */
     else if (!strcmp(text, "wait-line")) { char line[64]; if (!fgets(line, sizeof line, stdin)) exit(6); }
     else if (!strcmp(text, "say")) printf("%s\n", first);
     else if (!strcmp(text, "alarms")) {
@@ -304,7 +319,7 @@ static void command(char *text) {
 int main(int count, char **arguments) {
     way = count > 1 ? arguments[1] : "dlsym";
     int next = 2;
-    if (count > 2 && strcmp(arguments[2], "fork-first") == 0) command(arguments[next++]);
+    if (count > 2 && (!strcmp(arguments[2], "fork-first") || !strncmp(arguments[2], "at-exit", 7))) command(arguments[next++]);
     open_library();
     CALL(cuInit, 0);
     CALL(cuDeviceGet, &device, 0);
