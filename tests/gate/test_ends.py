@@ -81,8 +81,9 @@ def test_a_neighbour_of_a_shell_loop_waits_for_turns_only(place: Place, server: 
     """Of programs that each take 0.9 s to end, whatever they left on the GPU. None of them is late."""
     with _run(place, server, "two", ALWAYS):
         until(lambda: place.launches() > 100)
-        for work in (("kernels:20:500", "sync"), ("kernels:20:500",), ("daemon:200", "sleep:50000"), ("threads:4:100",)):
-            with _run(place, server, "one", SLOW, *work) as program:
+        works = (("kernels:20:500", "sync"), ("kernels:20:500",), ("daemon:200", "sleep:50000"), ("threads:4:100",))
+        for arguments in works:
+            with _run(place, server, "one", SLOW, *arguments) as program:
                 while program.line() != "ends":
                     pass
                 before = len(place.log())
