@@ -47,6 +47,8 @@ class Late:
 
     share: str
     since: int
+    again: bool = False
+    """Whether this is the turn of which it was said before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,8 @@ class Record:
     """Whether the processes are stopped between two turns, not for an offence: then it is only the avoiders."""
     rests: int = 0
     """Number of looks in a row that saw nothing of them since they are kept so."""
+    rested: int | None = None
+    """Time since when it is excused, as nothing of it runs that could give the GPU back; None: it is not."""
     taken: str = ""
     """Reason why it was taken away; empty: it was not."""
 
@@ -170,10 +174,16 @@ State = Mapping[str, Record]
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The processes of each share on this GPU, and those that are never stopped, such as the Jupyter server."""
+    """The processes of each share on this GPU, and those that are never stopped, such as the Jupyter server.
+
+    A process rests if its user or a debugger stopped it, or if it is about to end: it is left as it is.
+    """
 
     processes: Mapping[str, Processes] = field(default_factory=dict)
     never: Processes = frozenset()
+    resting: Processes = frozenset()
+    excused: frozenset[str] = frozenset()
+    """Shares that have the GPU, all of whose processes that have it rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +204,16 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
                 records[share] = replace(_let_be(_continued(share, one, orders)), struck=now, beyond=0)
                 if one.taken:
                     orders.append(TakeAway(share, one.taken))
-        case Late(share, since):
-            records[share] = replace(records.get(share, Record()), late=since)
+        case Late(share, since, again):
+            one = records.get(share, Record())
+            records[share] = replace(one, late=since, rested=one.rested if again else None)
         case GaveBack(share) if share in records:
             records[share] = replace(records[share], late=None)
         case Turn(share) if share in records:
             records[share] = _continued(share, records[share], orders)
         case TurnEnded(share, there) if share in records:
-            records[share] = _between_turns(share, records[share], there - present.never, now, orders)
+            there -= present.never | present.resting
+            records[share] = _between_turns(share, records[share], there, now, orders)
         case Looked(foreign, passed, beyond):
             for share in sorted({*records, *foreign, *beyond}):
                 one = records.get(share, Record())
@@ -275,8 +287,10 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
         return one
     if one.stopped and now >= one.since + penalties.longest:
         return _let_be(_continued(share, one, orders))
-    stoppable = present.processes.get(share, frozenset()) - present.never
+    stoppable = present.processes.get(share, frozenset()) - present.never - (present.resting - one.stopped)
     late = one.late is not None and now >= one.late + penalties.grace
+    one = _excused(share, one, now, present, penalties, late=late)
+    late = late and one.late is not None
     if one.stopped and not (one.between and late):
         return _corrected(share, one, stoppable, present.never, orders)
     avoided = one.looks >= penalties.looks
@@ -297,6 +311,16 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
     return one
 
 
+def _excused(share: str, one: Record, now: int, present: Present, penalties: Penalties, *, late: bool) -> Record:
+    """Excuse a share that its user stopped for being late, though not for as long as it likes: its work may run on."""
+    if share not in present.excused:
+        return replace(one, rested=None)
+    if not late:
+        return one
+    rested = now if one.rested is None else one.rested
+    return replace(one, rested=rested, late=None) if now < rested + penalties.longest else replace(one, rested=None)
+
+
 def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, orders: list[Order]) -> Record:
     """Stop the processes that came after the others were stopped, and continue those that must not be stopped."""
     wanted, reason = stoppable, "Stopped until its next turn, as the others of this share."
@@ -312,6 +336,7 @@ def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, 
 def _forgotten(one: Record, now: int, penalties: Penalties) -> bool:
     """Tell whether nothing is left to remember."""
     idle = one.late is None and not (one.looks or one.beyond or one.stopped or one.kept or one.taken)
+    idle = idle and one.rested is None
     return idle and one.counts(now, penalties) < 0.05
 
 
