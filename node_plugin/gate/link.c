@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum { DEVICES = 64, HIGH_NUMBER = 200, TRIES_BEFORE_WORDS = 14 };
-enum { FIRST_PAUSE = 10000000, WHOLE_PAUSE = 1000000, HURRY_PAUSE = 10000000, END = 50000000, END_LOOK = 100000 }; /* ns */
+enum { FIRST_PAUSE = 10000000, WHOLE_PAUSE = 1000000, HURRY_PAUSE = 10000000, START_PAUSE = 50000000, END = 50000000, END_LOOK = 100000 }; /* ns */
 
 pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct share *_Atomic shares[DEVICES];
@@ -41,10 +41,23 @@ uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
 }
 
+static bool start(struct share *share);
+
+/* Its thread could not start, mostly for a limit on processes or memory, which may go by: who waits tries again. */
+static void say_why(void) {
+    static _Atomic bool said;
+    if (!atomic_exchange(&said, true))
+        dprintf(2, "jupyter-gpu: this program waits: it cannot start the thread that asks for its part of the GPU, mostly for "
+                   "a limit on processes or memory (ulimit -u, -v). It goes on by itself as soon as there is room.\n");
+}
+
 void share_wait(struct share *share, uint64_t ns) {
+    bool started = share->started || start(share);
+    if (!started && ns > START_PAUSE) ns = START_PAUSE;
     struct timespec most = {.tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND)};
     unsigned word = atomic_load(&share->word);
     gate_leave();
+    if (!started) say_why();
     syscall(SYS_futex, &share->word, FUTEX_WAIT_PRIVATE, word, &most, NULL, 0); /* a signal ends it too: the caller looks again */
     gate_enter();
 }
@@ -317,7 +330,7 @@ void gate_enter_first(void) {
 }
 
 /* Under the lock. Threads are in another library in older C libraries; no program uses a GPU without it. */
-static void start(struct share *share) {
+static bool start(struct share *share) {
     int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
         (__typeof__(create))process_symbol("pthread_create");
     sigset_t every, before;
@@ -326,6 +339,7 @@ static void start(struct share *share) {
     sigprocmask(SIG_SETMASK, &every, &before); /* the program's signals are for its own threads */
     share->started = create && create(&thread, NULL, serve, share) == 0;
     sigprocmask(SIG_SETMASK, &before, NULL);
+    return share->started;
 }
 
 static struct share *make(CUdevice device) {

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import threading
 from pathlib import Path
@@ -169,3 +170,20 @@ def test_who_closes_all_files_does_not_lose_the_gate(place: Place) -> None:
         again.expect(Ask)
         again.grant(FOREVER)
         assert running.lines() == ["ended"]
+
+
+def test_a_thread_that_cannot_start_is_tried_again(place: Place) -> None:
+    """A limit that goes by: the launch says why it waits, and goes on by itself."""
+    with place.stub() as stub, place.run("dlsym", "wait-line", "kernels:3:10", "sync") as program:
+        assert program.line() == "ready"
+        pid, none = program.process.pid, resource.RLIM_INFINITY
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+        resource.prlimit(pid, resource.RLIMIT_AS, ((pages + 64) * resource.getpagesize(), none))
+        program.tell("go on")
+        assert program.process.stderr
+        assert "it cannot start the thread" in program.process.stderr.readline()
+        resource.prlimit(pid, resource.RLIMIT_AS, (none, none))
+        connection = stub.accept()
+        connection.expect(Ask)
+        connection.grant(FOREVER)
+        assert program.lines() == ["done"]
