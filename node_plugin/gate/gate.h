@@ -72,6 +72,11 @@ void *gated_instead(int index, void *found);
 extern pthread_mutex_t gate_lock;
 void gate_enter(void);
 void gate_leave(void);
+/* No thread is cancelled (pthread_cancel) while it has the lock, or has counted itself somewhere: how it was before; as it was. */
+int gate_uncancelled(void);
+void gate_cancelled_as(int before);
+/* Here the thread may end, if it was cancelled: nothing is held. */
+void gate_cancellable(void);
 /* Takes the lock where no share is known yet: a child that is forked meanwhile finds it free. */
 void gate_enter_first(void);
 
@@ -97,6 +102,7 @@ struct pass { /* of one launch */
     struct share *share;
     uint64_t now; /* 0: the GPU is whole */
     unsigned kind;
+    int cancels;
 };
 /* Before and after a launch on `stream`; `kind` stands for the kernel and its size, 0: any. */
 void pass_enter(struct pass *pass, CUstream stream, unsigned kind);

@@ -47,9 +47,18 @@ static bool ends_still(struct share *share) {
 }
 
 static void wait_for_lease(struct share *share) {
+    uint64_t since = now_ns();
     gate_enter();
     share->waiters++;
     while (now_ns() >= atomic_load(&share->until)) {
+        if (now_ns() > since + SECOND) {
+            share->waiters--;
+            gate_leave();
+            gate_cancellable();
+            gate_enter();
+            share->waiters++;
+            since = now_ns();
+        }
         if (share->stage == FREE && share->socket >= 0) ask(share, false);
         share_wait(share, gate_ending() && ends_still(share) ? DRAIN : SECOND);
     }
@@ -75,6 +84,7 @@ void pass_enter(struct pass *pass, CUstream stream, unsigned kind) {
         }
         wait_for_lease(share);
     }
+    pass->cancels = gate_uncancelled(); /* it is counted until it leaves */
     pass->share = share;
     pass->now = now;
 }
@@ -84,6 +94,7 @@ void pass_leave(struct pass *pass) {
     window_launched(pass->lane, pass->kind, pass->now);
     atomic_fetch_sub(&pass->share->running, 1);
     if (gate_ending()) lease_settle(pass->share);
+    gate_cancelled_as(pass->cancels);
 }
 
 /* --- the server's word, under the lock ---------------------------------------------------------------------------- */

@@ -29,9 +29,29 @@ static struct share *_Atomic shares[DEVICES];
 static _Atomic bool ending;
 static bool registered;
 
-void gate_enter(void) { pthread_mutex_lock(&gate_lock); }
+static int cancels; /* under the lock: whether the thread that has it can be cancelled without it */
 
-void gate_leave(void) { pthread_mutex_unlock(&gate_lock); }
+void gate_enter(void) {
+    int before = gate_uncancelled();
+    pthread_mutex_lock(&gate_lock);
+    cancels = before;
+}
+
+void gate_leave(void) {
+    int before = cancels;
+    pthread_mutex_unlock(&gate_lock);
+    gate_cancelled_as(before);
+}
+
+int gate_uncancelled(void) {
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
+void gate_cancelled_as(int before) { pthread_setcancelstate(before, NULL); }
+
+void gate_cancellable(void) { nanosleep(&(struct timespec){0}, NULL); } /* the C library looks there */
 
 bool gate_ending(void) { return atomic_load_explicit(&ending, memory_order_relaxed); }
 
@@ -56,10 +76,12 @@ void share_wait(struct share *share, uint64_t ns) {
     if (!started && ns > START_PAUSE) ns = START_PAUSE;
     struct timespec most = {.tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND)};
     unsigned word = atomic_load(&share->word);
-    gate_leave();
+    int before = cancels; /* what waits has counted itself somewhere */
+    pthread_mutex_unlock(&gate_lock);
     if (!started) say_why();
     syscall(SYS_futex, &share->word, FUTEX_WAIT_PRIVATE, word, &most, NULL, 0); /* a signal ends it too: the caller looks again */
-    gate_enter();
+    pthread_mutex_lock(&gate_lock);
+    cancels = before;
 }
 
 void share_changed(struct share *share) {

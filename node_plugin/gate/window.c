@@ -27,7 +27,7 @@
 enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, MOST_LAUNCHES = 1024, RELAXED = 2, WITH_TIME = 0 };
 enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, FORGET = 32000000, ENOUGH = 20 * WINDOW }; /* ns */
 
-enum { BUCKETS = 256, KINDS = 4096 };
+enum { BUCKETS = 256, KINDS = 4096, OFTEN = 1000 /* looks */ };
 static struct lane *_Atomic buckets[BUCKETS];
 static struct lane *all;
 static _Atomic unsigned durations[KINDS]; /* of a kernel and its size, ns; 0: not known */
@@ -258,9 +258,17 @@ static uint64_t too_soon(struct lane *lane, const struct share *share) {
 void window_wait(struct lane *lane, struct share *share) {
     uint64_t wait = too_soon(lane, share);
     if (!wait) return;
+    int before = gate_uncancelled();
     atomic_fetch_add(&share->throttled, 1); /* this thread has work, though the GPU may be idle before it wakes up */
-    for (int tries = 0; wait; tries++) {
-        if (tries > 5 || wait != PAUSE) /* a short kernel is over sooner than a sleep */
+    for (int tries = 1; wait; tries++) {
+        if (tries % OFTEN == 0) {
+            atomic_fetch_sub(&share->throttled, 1);
+            gate_cancelled_as(before);
+            gate_cancellable();
+            gate_uncancelled();
+            atomic_fetch_add(&share->throttled, 1);
+        }
+        if (tries > 6 || wait != PAUSE) /* a short kernel is over sooner than a sleep */
             nanosleep(&(struct timespec){.tv_nsec = (long)wait}, NULL);
         gate_enter();
         retire(lane);
@@ -268,6 +276,7 @@ void window_wait(struct lane *lane, struct share *share) {
         wait = too_soon(lane, share);
     }
     atomic_fetch_sub(&share->throttled, 1);
+    gate_cancelled_as(before);
 }
 
 void window_launched(struct lane *lane, unsigned kind, uint64_t now) {

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import select
 import signal
 import threading
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done
 
 from .place import Place, Program
-from .stub import Stub
+from .stub import LONG, Connection, Stub
 
 KERNEL = (
     "import ctypes, os, sys\n"
@@ -187,3 +188,46 @@ def test_a_thread_that_cannot_start_is_tried_again(place: Place) -> None:
         connection.expect(Ask)
         connection.grant(FOREVER)
         assert program.lines() == ["done"]
+
+
+def test_a_thread_is_cancelled_while_it_waits_for_a_lease(place: Place) -> None:
+    """It ends, and counts no more: the next lease is given back for good."""
+    with (
+        place.stub() as stub,
+        place.run("dlsym", "cancels:1:100000", "say:ended", "kernels:1:10", "wait-line") as program,
+    ):
+        connection = stub.accept()
+        connection.expect(Ask)
+        assert [program.line(), program.line()] == ["ready", "ended"]
+        lease = connection.grant(60_000_000)
+        assert connection.expect(Done, lambda done: done.number == lease).want is None
+
+
+@pytest.mark.parametrize("time", [2000, 60_000_000], ids=["short leases", "a long lease"])
+def test_threads_are_cancelled_at_any_moment(place: Place, time: int) -> None:
+    """While they launch, are held back, or say something to the server: nothing is held or counted for ever."""
+    with place.stub() as stub, place.run("dlsym", "cancels:200:2000", "kernels:5:10", "sync", "wait-line") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        ended = threading.Event()
+        reads = threading.Thread(target=_grants, args=(connection, time, ended))
+        connection.grant(time)
+        reads.start()
+        try:
+            assert program.line() == "ready"
+            assert ended.wait(LONG)
+        finally:
+            program.kill()
+            reads.join()
+
+
+def _grants(connection: Connection, time: int, ended: threading.Event) -> None:
+    """Until a lease is given back and no other one asked for: whatever was cancelled is forgotten."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            if isinstance(message := connection.next(), Ask) or (
+                isinstance(message, Done) and message.want is not None
+            ):
+                connection.grant(time)
+            elif isinstance(message, Done) and not select.select([connection._socket], [], [], 1)[0]:
+                ended.set()

@@ -194,8 +194,20 @@ static void ends_slowly(void) {
 
 static void *launch_for_ever(void *unused) {
     CALL(cuCtxSetCurrent, context);
-    for (;;) kernels(1, thread_us, NULL);
+    for (;; pthread_testcancel()) kernels(1, thread_us, NULL);
     return unused;
+}
+
+/* Threads that launch until they are cancelled, one after the other. */
+static void cancels(long many, long after) {
+    pthread_t one;
+    for (long i = 0; i < many; i++) {
+        thread_us = 1000;
+        pthread_create(&one, NULL, launch_for_ever, NULL);
+        usleep((useconds_t)(after + i * 37 % 500));
+        pthread_cancel(one);
+        pthread_join(one, NULL);
+    }
 }
 
 static volatile sig_atomic_t alarms;
@@ -257,6 +269,7 @@ static void command(char *text) {
     else if (!strcmp(text, "contexts")) contexts(a, b);
     else if (!strcmp(text, "thread")) { pthread_t one; pthread_create(&one, NULL, launch_and_stay, NULL); }
     else if (!strcmp(text, "daemon")) { pthread_t one; thread_us = a; pthread_create(&one, NULL, launch_for_ever, NULL); }
+    else if (!strcmp(text, "cancels")) cancels(a, b);
     else if (!strcmp(text, "at-exit")) { exit_us = a; atexit(ends_slowly); } /* first: then it comes last */
     else if (!strcmp(text, "wait-line")) { char line[64]; if (!fgets(line, sizeof line, stdin)) exit(6); }
     else if (!strcmp(text, "say")) printf("%s\n", first);
