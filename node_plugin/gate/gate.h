@@ -136,6 +136,9 @@ struct lane {
     CUcontext key, context;        /* `key` is NULL where the stream says the context */
     struct share *_Atomic share;   /* NULL: the stream or its context is gone */
     struct share *owner;           /* whose work it is */
+    unsigned ending;               /* threads that are ending its context: it is not touched, and its work counts */
+    bool gone;                     /* one of them has ended it */
+    uint64_t last;                 /* launches when the first of them began */
     _Atomic uint64_t launched;     /* launches let through */
     _Atomic uint64_t covered;      /* of these, before an event that is recorded */
     uint64_t seen;                 /* of these, when it was looked at last */
@@ -173,8 +176,9 @@ void window_allow(bool may);
 void window_stream_ends(CUstream stream);
 /* Puts an event behind what was launched, before other things than launches happen to the stream. */
 void window_close(CUstream stream);
-/* Under the lock, before or after it goes. */
+/* Under the lock, before it may go, and when that is over; several threads can be between. */
 void window_context_ends(CUcontext context);
+void window_context_ended(CUcontext context, bool gone);
 void window_fork(void);
 
 /* --- memory.c ----------------------------------------------------------------------------------------------------- */
@@ -182,7 +186,9 @@ void window_fork(void);
 void memory_message(struct share *share, struct message message);
 void memory_connected(struct share *share);
 void memory_lost(struct share *share);
-void memory_context_ends(CUcontext context);
+/* Under the lock: a moment; what was allocated before it is gone. */
+uint64_t memory_now(void);
+void memory_context_ends(CUcontext context, uint64_t before);
 uint64_t memory_tick(struct share *share, uint64_t now);
 void memory_fork(void);
 

@@ -59,14 +59,15 @@ static struct lane *_Atomic *bucket_of(CUstream stream, CUcontext key) {
     return &buckets[mixed >> 56];
 }
 
-/* Under the lock: its context is gone, and with it its work and its events. */
-static void drop(struct lane *lane) {
+/* Under the lock: its context is gone, and with it its events and its first `launched` launches. */
+static void drop(struct lane *lane, uint64_t launched) {
     for (int i = 0; i < MARKS; i++) lane->marks[i].event = NULL;
     atomic_store(&lane->marked, 0);
     atomic_store(&lane->queued, 0);
-    lane->seen = atomic_load(&lane->launched);
-    atomic_store(&lane->covered, lane->seen);
+    atomic_store(&lane->covered, launched);
     atomic_store(&lane->next_at, 0);
+    lane->seen = launched;
+    if (launched != atomic_load(&lane->launched)) return; /* in a new context */
     lane->context = NULL;
     atomic_store(&lane->share, NULL);
 }
@@ -88,7 +89,11 @@ static struct lane *lane_make(CUstream stream, CUcontext key) {
     struct lane *lane = atomic_load(bucket);
     while (lane && !(lane->stream == stream && lane->key == key)) lane = lane->next;
     if (lane) { /* a handle that is used again */
-        if (lane->context != context) drop(lane);
+        if (lane->context != context) {
+            drop(lane, atomic_load(&lane->launched));
+            lane->ending = 0;
+            lane->gone = false;
+        }
     } else if ((lane = calloc(1, sizeof *lane))) {
         *lane = (struct lane){.next = atomic_load(bucket), .other = all, .stream = stream, .key = key, .step = 1, .lead = LEAST_LEAD};
         all = lane;
@@ -192,7 +197,7 @@ static void learn_lead(struct lane *lane, uint64_t now) {
 static void retire(struct lane *lane) {
     unsigned marked = atomic_load(&lane->marked), events = 0;
     int mode;
-    if (!marked || !may_ask()) return;
+    if (!marked || lane->ending || !may_ask()) return;
     bool entered = enter_context(lane->context, &mode);
     for (uint64_t now = 0; events < marked; events++) {
         unsigned at = (lane->first + events) % MARKS;
@@ -214,7 +219,7 @@ static void retire(struct lane *lane) {
 static void mark(struct lane *lane, unsigned kind, uint64_t expected, bool full, bool stranger) {
     uint64_t launched = atomic_load(&lane->launched), covered = atomic_load(&lane->covered);
     unsigned marked = atomic_load(&lane->marked);
-    if (marked == MARKS - 1 || launched == covered || !may_ask()) return;
+    if (marked == MARKS - 1 || launched == covered || lane->ending || !may_ask()) return;
     /* Only its own thread can name the stream of a thread; the legacy stream waits for all of those. */
     CUstream stream = stranger && lane->stream == STREAM_PER_THREAD ? STREAM_LEGACY : lane->stream;
     struct mark *mark = &lane->marks[(lane->first + marked) % MARKS];
@@ -315,7 +320,7 @@ bool window_busy(struct share *share, bool closed) {
 static bool close_lanes(CUstream stream, bool ends) {
     bool all_closed = true;
     for (struct lane *lane = all; lane; lane = lane->other) {
-        if (lane->stream != stream || !atomic_load(&lane->share)) continue;
+        if (lane->stream != stream || !atomic_load(&lane->share) || lane->ending) continue;
         retire(lane);
         mark(lane, 0, WINDOW, false, false);
         if (atomic_load(&lane->launched) != atomic_load(&lane->covered))
@@ -341,7 +346,17 @@ void window_close(CUstream stream) { close_stream(stream, false); }
 
 void window_context_ends(CUcontext context) {
     for (struct lane *lane = all; lane; lane = lane->other)
-        if (lane->context == context) drop(lane);
+        if (context && lane->context == context && !lane->ending++) lane->last = atomic_load(&lane->launched);
+}
+
+void window_context_ended(CUcontext context, bool gone) {
+    for (struct lane *lane = all; lane; lane = lane->other) {
+        if (!context || lane->context != context || !lane->ending) continue;
+        lane->gone |= gone;
+        if (--lane->ending) continue;
+        if (lane->gone) drop(lane, lane->last);
+        lane->gone = false;
+    }
 }
 
 void window_fork(void) {

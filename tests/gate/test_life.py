@@ -6,11 +6,12 @@ import resource
 import select
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done
+from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done, Revoke
 
 from .place import Place, Program
 from .stub import LONG, Connection, Stub
@@ -67,12 +68,12 @@ def test_64_threads_and_their_streams(place: Place) -> None:
     assert place.sums().launches == 64 * 20
 
 
-@pytest.mark.parametrize("time", [50_000, FOREVER])
-def test_contexts_come_and_go(place: Place, time: int) -> None:
+@pytest.mark.parametrize("lasts", [50_000, FOREVER])
+def test_contexts_come_and_go(place: Place, lasts: int) -> None:
     """With work in them or without; what is known of one that ended is forgotten."""
     with place.stub() as stub, place.run("dlsym", "contexts:8:100", "kernels:5:10", "sync") as program:
         connection = stub.accept()
-        connection.serve(time)
+        connection.serve(lasts)
         program.lines()
     assert place.sums().launches == 8 * 20 + 5
 
@@ -203,15 +204,15 @@ def test_a_thread_is_cancelled_while_it_waits_for_a_lease(place: Place) -> None:
         assert connection.expect(Done, lambda done: done.number == lease).want is None
 
 
-@pytest.mark.parametrize("time", [2000, 60_000_000], ids=["short leases", "a long lease"])
-def test_threads_are_cancelled_at_any_moment(place: Place, time: int) -> None:
+@pytest.mark.parametrize("lasts", [2000, 60_000_000], ids=["short leases", "a long lease"])
+def test_threads_are_cancelled_at_any_moment(place: Place, lasts: int) -> None:
     """While they launch, are held back, or say something to the server: nothing is held or counted for ever."""
     with place.stub() as stub, place.run("dlsym", "cancels:200:2000", "kernels:5:10", "sync", "wait-line") as program:
         connection = stub.accept()
         connection.expect(Ask)
         ended = threading.Event()
-        reads = threading.Thread(target=_grants, args=(connection, time, ended))
-        connection.grant(time)
+        reads = threading.Thread(target=_grants, args=(connection, lasts, ended))
+        connection.grant(lasts)
         reads.start()
         try:
             assert program.line() == "ready"
@@ -221,13 +222,39 @@ def test_threads_are_cancelled_at_any_moment(place: Place, time: int) -> None:
             reads.join()
 
 
-def _grants(connection: Connection, time: int, ended: threading.Event) -> None:
+def _grants(connection: Connection, lasts: int, ended: threading.Event) -> None:
     """Until a lease is given back and no other one asked for: whatever was cancelled is forgotten."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             if isinstance(message := connection.next(), Ask) or (
                 isinstance(message, Done) and message.want is not None
             ):
-                connection.grant(time)
+                connection.grant(lasts)
             elif isinstance(message, Done) and not select.select([connection._socket], [], [], 1)[0]:
                 ended.set()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [("destroyed:3000000",), ("map:2097152", "kernels:1:3000000", "unmap"), ("kernels:1:3000000", "reset")],
+    ids=["a context", "a mapping", "a primary context"],
+)
+def test_the_server_is_heard_while_the_driver_waits(place: Place, work: tuple[str, ...]) -> None:
+    """It waits for the work of what it destroys, and may call others that call the gate; then the GPU is given back."""
+    with place.stub() as stub, place.run("dlsym", *work, "say:ended", "wait-line", "kernels:3:10", "sync") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        lease = connection.grant(60_000_000)
+        while not place.launches():
+            time.sleep(0.01)
+        time.sleep(0.2)  # it is in the driver then
+        connection.say(Revoke(lease))
+        assert connection.expect(Ask).keeps
+        assert time.monotonic_ns() // 1000 < place.log()[0].end
+        connection.expect(Done, lambda done: done.number == lease)
+        assert place.log()[0].end <= time.monotonic_ns() // 1000
+        reads = threading.Thread(target=connection.serve)
+        reads.start()
+        program.tell("go on")
+        assert program.lines()[-1] == "done"
+        reads.join()

@@ -179,6 +179,21 @@ static void contexts(long many, long us) {
     CALL(cuCtxSetCurrent, context);
 }
 
+static void calls_back(void *unused) { /* as profilers do */
+    size_t all;
+    (void)unused;
+    CALL(cuDeviceTotalMem_v2, &all, device);
+}
+
+static void destroyed(long us) {
+    void *one;
+    CALL(cuCtxCreate_v2, &one, 0, device);
+    kernels(1, us, NULL);
+    CALL(cuLaunchHostFunc, NULL, calls_back, NULL);
+    CALL(cuCtxDestroy_v2, one);
+    CALL(cuCtxSetCurrent, context);
+}
+
 static void *launch_and_stay(void *unused) {
     CALL(cuCtxSetCurrent, context);
     kernels(1, 10, NULL);
@@ -269,6 +284,7 @@ static void command(char *text) {
     else if (!strcmp(text, "contexts")) contexts(a, b);
     else if (!strcmp(text, "thread")) { pthread_t one; pthread_create(&one, NULL, launch_and_stay, NULL); }
     else if (!strcmp(text, "daemon")) { pthread_t one; thread_us = a; pthread_create(&one, NULL, launch_for_ever, NULL); }
+    else if (!strcmp(text, "destroyed")) destroyed(a);
     else if (!strcmp(text, "cancels")) cancels(a, b);
     else if (!strcmp(text, "at-exit")) { exit_us = a; atexit(ends_slowly); } /* first: then it comes last */
     else if (!strcmp(text, "wait-line")) { char line[64]; if (!fgets(line, sizeof line, stdin)) exit(6); }
