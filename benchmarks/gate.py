@@ -3,14 +3,19 @@
 And that of training, which has other things to do in each of its steps: a program that is ahead of its GPU does not
 notice, and the gate lets it be far ahead only while no program of another share is there. Training that the host of a
 virtual machine disturbed is measured again.
+
+And what a program costs its neighbour while it ends, which may take long: the longest pause of kernels of a
+millisecond, by the real server.
 """
 
 import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from ._host import calmest
@@ -23,6 +28,9 @@ ROUNDS = 9
 LAUNCHES, SHORT_KERNELS = 500_000, 50_000
 TRAINING, PAUSE = 4, 600
 """Seconds of each round, and microseconds in each step."""
+ENDINGS = 20
+ENDING = 0.5
+"""Seconds that the end of a program takes."""
 
 
 def run() -> Sequence[Figure]:
@@ -50,6 +58,7 @@ def run() -> Sequence[Figure]:
         Figure.of("Gate: a launch on a whole GPU", "ns", whole, COMMAND, baseline=free),
         Figure.of("Gate: 10 µs kernels, each", "ns", slow, COMMAND, baseline=fast),
         Figure.of("Gate: 10 µs kernels, loss", "%", loss, COMMAND, goal=1),
+        Figure.of("Gate: an ending program's cost to its neighbour", "ms", _endings(), COMMAND, goal=5),
         *_training("alone on its GPU", [(free, alone) for free, alone, _ in steps]),
         *_training("another one there", [(free, share) for free, _, share in steps]),
     ]
@@ -63,6 +72,30 @@ def _training(which: str, steps: Sequence[tuple[float, float]]) -> list[Figure]:
         Figure.of(f"Gate: a step of training, {which}", "µs", held, COMMAND, baseline=free),
         Figure.of(f"Gate: training, {which}: loss", "%", loss, COMMAND, goal=1),
     ]
+
+
+def _endings() -> list[float]:
+    """Milliseconds of the neighbour's longest pause in each end of a program that has used the GPU."""
+    from tests.gate.building import build
+    from tests.gate.place import GPU, Place
+    from tests.shares.serve import Serving
+
+    pauses = []
+    with tempfile.TemporaryDirectory(prefix="g") as name, Serving(Path(name)) as server:
+        folder = Path(name)
+        place = Place(build(folder / "built"), folder)
+        server.set({GPU: {"one": 500, "two": 500}})
+        one, two = (server.socket(GPU, owner).parent for owner in ("one", "two"))
+        with place.run("dlsym", "kernels:1000000:1000", owner="two", sockets=two):
+            for _ in range(ENDINGS):
+                work = (f"at-exit:{ENDING * 1e6:.0f}", "kernels:20:500", "sync")
+                with place.run("dlsym", *work, owner="one", sockets=one) as program:
+                    while program.line() != "ends":
+                        pass
+                    begin = place.launches() - 1
+                    time.sleep(ENDING * 0.8)
+                    pauses.append(max(late.start - before.end for before, late in pairwise(place.log(begin))) / 1000)
+    return pauses
 
 
 class _Bench:

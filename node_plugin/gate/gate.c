@@ -139,24 +139,35 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
     return REAL(cuStreamDestroy_v2)(stream);
 }
 
-/* Under the lock from the driver's work to ours: the thread that asks for events does not meet a context that is gone. */
-static CUresult context_ended(CUcontext context, CUresult result) {
-    if (result == CUDA_SUCCESS && context) {
-        window_context_ends(context);
-        memory_context_ends(context);
-    }
+/* The driver waits for its work, and may call others that call us: so without the lock. The thread that asks for events leaves
+ * the context alone meanwhile, and its work counts until it is gone. What comes meanwhile stays: a new context may have that
+ * very handle. */
+static uint64_t context_ends(CUcontext context) {
+    gate_enter();
+    window_context_ends(context);
+    uint64_t before = memory_now();
+    gate_leave();
+    return before;
+}
+
+static CUresult context_ended(CUcontext context, bool gone, uint64_t before, CUresult result) {
+    gate_enter();
+    window_context_ended(context, gone);
+    if (gone) memory_context_ends(context, before);
     gate_leave();
     return result;
 }
 
 EXPORT CUresult cuCtxDestroy(CUcontext context) {
-    gate_enter();
-    return context_ended(context, REAL(cuCtxDestroy)(context));
+    uint64_t before = context_ends(context);
+    CUresult result = REAL(cuCtxDestroy)(context);
+    return context_ended(context, result == CUDA_SUCCESS, before, result);
 }
 
 EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
-    gate_enter();
-    return context_ended(context, REAL(cuCtxDestroy_v2)(context));
+    uint64_t before = context_ends(context);
+    CUresult result = REAL(cuCtxDestroy_v2)(context);
+    return context_ended(context, result == CUDA_SUCCESS, before, result);
 }
 
 static bool is_active(CUdevice device) {
@@ -165,18 +176,14 @@ static bool is_active(CUdevice device) {
     return DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-/* Which context that is, if there is one: to be asked, it has to be retained for a moment. */
-static CUcontext primary(CUdevice device, CUresult (*release)(CUdevice)) {
-    CUcontext context = NULL;
-    if (is_active(device) && DRIVER(cuDevicePrimaryCtxRetain)(&context, device) == CUDA_SUCCESS) release(device);
-    return context;
-}
-
 static CUresult primary_ended(CUdevice device, CUresult (*release)(CUdevice), CUresult (*end)(CUdevice)) {
-    gate_enter();
-    CUcontext context = primary(device, release);
+    CUcontext context = NULL; /* to be asked which it is, it has to be retained for a moment */
+    bool retained = is_active(device) && DRIVER(cuDevicePrimaryCtxRetain)(&context, device) == CUDA_SUCCESS;
+    uint64_t before = context_ends(context);
+    if (retained) release(device);
     CUresult result = end(device);
-    return context_ended(end != release || !is_active(device) ? context : NULL, result);
+    bool gone = (end != release && result == CUDA_SUCCESS) || !is_active(device);
+    return context_ended(context, gone, before, result);
 }
 
 EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {

@@ -76,6 +76,11 @@ void *gated_instead(int index, void *found);
 extern pthread_mutex_t gate_lock;
 void gate_enter(void);
 void gate_leave(void);
+/* No thread is cancelled (pthread_cancel) while it has the lock, or has counted itself somewhere: how it was before; as it was. */
+int gate_uncancelled(void);
+void gate_cancelled_as(int before);
+/* Here the thread may end, if it was cancelled: nothing is held. */
+void gate_cancellable(void);
 /* Takes the lock where no share is known yet: a child that is forked meanwhile finds it free. */
 void gate_enter_first(void);
 
@@ -101,6 +106,7 @@ struct pass { /* of one launch */
     struct share *share;
     uint64_t now; /* 0: the GPU is whole */
     unsigned kind;
+    int cancels;
 };
 /* Before and after a launch on `stream`; `kind` stands for the kernel and its size, 0: any. */
 void pass_enter(struct pass *pass, CUstream stream, unsigned kind);
@@ -120,6 +126,10 @@ bool lease_drains(struct share *share);
  * what the program does then. Kernels of which it is not known that they take long look the same: of these one more is queued
  * each second. Where the lease is being given back it goes on to wait for the next one. */
 bool lease_stands(const struct share *share, uint64_t since, uint64_t now);
+/* Under the lock. The program ends: gives back what has drained; whether something has not. */
+bool lease_ends(struct share *share);
+/* Of a launch while the program ends: waits a while for what was launched, and gives back. */
+void lease_settle(struct share *share);
 /* Does what is due; how many ns later to call again at the latest. */
 uint64_t lease_tick(struct share *share, uint64_t now);
 
@@ -134,6 +144,9 @@ struct lane {
     CUcontext key, context;        /* `key` is NULL where the stream says the context */
     struct share *_Atomic share;   /* NULL: the stream or its context is gone */
     struct share *owner;           /* whose work it is */
+    unsigned ending;               /* threads that are ending its context: it is not touched, and its work counts */
+    bool gone;                     /* one of them has ended it */
+    uint64_t last;                 /* launches when the first of them began */
     _Atomic uint64_t launched;     /* launches let through */
     _Atomic uint64_t covered;      /* of these, before an event that is recorded */
     _Atomic uint64_t over;         /* of these, seen to have ended */
@@ -172,12 +185,15 @@ void window_launched(struct lane *lane, unsigned kind, uint64_t now);
 bool window_busy(struct share *share, bool closed);
 /* Under the lock. What is on the GPU, in ns as far as known; whether a thread waits to launch on a stream that has no work. */
 uint64_t window_queued(const struct share *share, bool *beside);
+/* Under the lock, while the program ends: whether the driver may be asked. It is there for threads that launch. */
+void window_allow(bool may);
 /* Before it goes. */
 void window_stream_ends(CUstream stream);
 /* Puts an event behind what was launched, before other things than launches happen to the stream. */
 void window_close(CUstream stream);
-/* Under the lock, before or after it goes. */
+/* Under the lock, before it may go, and when that is over; several threads can be between. */
 void window_context_ends(CUcontext context);
+void window_context_ended(CUcontext context, bool gone);
 void window_fork(void);
 
 /* --- memory.c ----------------------------------------------------------------------------------------------------- */
@@ -185,7 +201,9 @@ void window_fork(void);
 void memory_message(struct share *share, struct message message);
 void memory_connected(struct share *share);
 void memory_lost(struct share *share);
-void memory_context_ends(CUcontext context);
+/* Under the lock: a moment; what was allocated before it is gone. */
+uint64_t memory_now(void);
+void memory_context_ends(CUcontext context, uint64_t before);
 uint64_t memory_tick(struct share *share, uint64_t now);
 void memory_fork(void);
 

@@ -19,7 +19,9 @@
  * looks at `running`: so either the launch sees that it may not pass, or the other waits for it. */
 #include "gate.h"
 
-enum { IDLE = 500000, LOOK = 500000, IDLE_AT_END = 100000, LOOK_OFTEN = 100000, DRAIN = 30000, DRAIN_LONG = 200000, LATE = 5000000, ALONE = 100000000 }; /* ns */
+#include <time.h>
+
+enum { IDLE = 500000, LOOK = 500000, IDLE_AT_END = 100000, LOOK_OFTEN = 100000, DRAIN = 30000, DRAIN_LONG = 200000, LATE = 5000000, ALONE = 100000000, SETTLE = 50000000 }; /* ns */
 enum { STILL = 50000000, MEETS = 2000000, SOON = 20000000 }; /* ns */
 enum { STEPS = 3, MOST_DOUBLINGS = 4, TOO_MANY = 8 };
 
@@ -45,13 +47,32 @@ static void ask(struct share *share, bool keeps) {
     if (share->socket >= 0) share->stage = ASKED;
 }
 
+/* Under the lock, of a thread that launches while the program ends: nobody else asks the driver then. */
+static bool ends_still(struct share *share) {
+    window_allow(true);
+    bool busy = lease_ends(share);
+    window_allow(false);
+    return busy;
+}
+
 static void wait_for_lease(struct share *share, struct lane *lane) {
+    uint64_t since = now_ns();
     gate_enter();
     share->waiters++;
     lane->waiters++;
     while (now_ns() >= atomic_load(&share->until)) {
+        if (now_ns() > since + SECOND) {
+            share->waiters--;
+            lane->waiters--;
+            gate_leave();
+            gate_cancellable();
+            gate_enter();
+            share->waiters++;
+            lane->waiters++;
+            since = now_ns();
+        }
         if (share->stage == FREE && share->socket >= 0) ask(share, false);
-        share_wait(share, SECOND);
+        share_wait(share, gate_ending() && ends_still(share) ? DRAIN : SECOND);
     }
     share->waiters--;
     lane->waiters--;
@@ -78,6 +99,7 @@ void pass_enter(struct pass *pass, CUstream stream, unsigned kind) {
         wait_for_lease(share, pass->lane);
         atomic_store_explicit(&pass->lane->latest, now_ns(), memory_order_relaxed); /* the program had no part in that */
     }
+    pass->cancels = gate_uncancelled(); /* it is counted until it leaves */
     if (now) window_comes(pass->lane, now);
     pass->share = share;
     pass->now = now;
@@ -87,6 +109,8 @@ void pass_leave(struct pass *pass) {
     if (!pass->lane) return;
     window_launched(pass->lane, pass->kind, pass->now);
     atomic_fetch_sub(&pass->share->running, 1);
+    if (gate_ending()) lease_settle(pass->share);
+    gate_cancelled_as(pass->cancels);
 }
 
 /* --- the server's word, under the lock ---------------------------------------------------------------------------- */
@@ -127,8 +151,9 @@ void lease_message(struct share *share, struct message message, uint64_t now) {
     share->whole = false;
     if (message.kind == GRANT) {
         granted(share, message, now);
-    } else if (message.a == share->number && message.a > share->given && share->stage == HELD) {
-        begin_to_close(share, now);
+    } else if (message.a == share->number && message.a > share->given && (share->stage == HELD || share->stage == CLOSING)) {
+        if (share->stage == HELD) begin_to_close(share, now);
+        share->patient = false;
         share->asked = now;
     }
 }
@@ -242,8 +267,29 @@ static bool at_usual_end(const struct share *share) {
     return share->burst && share->demand + tolerance >= share->burst && share->demand <= share->burst + tolerance;
 }
 
+/* The program ends, which may take long: closes the door, and gives back what has drained. What has not ended keeps the GPU. */
+bool lease_ends(struct share *share) {
+    if (share->stage == HELD && atomic_load(&share->until) != FOREVER) begin_to_close(share, now_ns());
+    if (share->stage == CLOSING) closing(share, now_ns());
+    return share->stage == CLOSING;
+}
+
+/* The thread that has launched sees itself that this ends, and gives back. */
+void lease_settle(struct share *share) {
+    bool busy = true;
+    for (uint64_t latest = now_ns() + SETTLE; busy && now_ns() < latest;) {
+        gate_enter();
+        busy = ends_still(share);
+        gate_leave();
+        if (busy) nanosleep(&(struct timespec){.tv_nsec = DRAIN}, NULL);
+    }
+}
+
 uint64_t lease_tick(struct share *share, uint64_t now) {
-    if (gate_ending()) return FOREVER; /* the end of the process gives it back */
+    if (gate_ending()) { /* the end of the process gives it back, or the thread that launches still */
+        if (share->stage == CLOSING) say_that_it_drains(share, now + LATE);
+        return FOREVER;
+    }
     if (share->stage == CLOSING) return closing(share, now);
     if (share->stage != HELD || atomic_load(&share->until) == FOREVER) return FOREVER;
     bool waited_for = share->waiters || atomic_load(&share->throttled); /* threads that may pass, and only have to wake up */

@@ -22,16 +22,36 @@
 #include <unistd.h>
 
 enum { DEVICES = 64, HIGH_NUMBER = 200, TRIES_BEFORE_WORDS = 14 };
-enum { FIRST_PAUSE = 10000000, WHOLE_PAUSE = 1000000, HURRY_PAUSE = 10000000 }; /* ns */
+enum { FIRST_PAUSE = 10000000, WHOLE_PAUSE = 1000000, HURRY_PAUSE = 10000000, START_PAUSE = 50000000, END = 50000000, END_LOOK = 100000 }; /* ns */
 
 pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct share *_Atomic shares[DEVICES];
 static _Atomic bool ending;
 static bool registered;
 
-void gate_enter(void) { pthread_mutex_lock(&gate_lock); }
+static int cancels; /* under the lock: whether the thread that has it can be cancelled without it */
 
-void gate_leave(void) { pthread_mutex_unlock(&gate_lock); }
+void gate_enter(void) {
+    int before = gate_uncancelled();
+    pthread_mutex_lock(&gate_lock);
+    cancels = before;
+}
+
+void gate_leave(void) {
+    int before = cancels;
+    pthread_mutex_unlock(&gate_lock);
+    gate_cancelled_as(before);
+}
+
+int gate_uncancelled(void) {
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
+void gate_cancelled_as(int before) { pthread_setcancelstate(before, NULL); }
+
+void gate_cancellable(void) { nanosleep(&(struct timespec){0}, NULL); } /* the C library looks there */
 
 bool gate_ending(void) { return atomic_load_explicit(&ending, memory_order_relaxed); }
 
@@ -41,12 +61,27 @@ uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
 }
 
+static bool start(struct share *share);
+
+/* Its thread could not start, mostly for a limit on processes or memory, which may go by: who waits tries again. */
+static void say_why(void) {
+    static _Atomic bool said;
+    if (!atomic_exchange(&said, true))
+        dprintf(2, "jupyter-gpu: this program waits: it cannot start the thread that asks for its part of the GPU, mostly for "
+                   "a limit on processes or memory (ulimit -u, -v). It goes on by itself as soon as there is room.\n");
+}
+
 void share_wait(struct share *share, uint64_t ns) {
+    bool started = share->started || start(share);
+    if (!started && ns > START_PAUSE) ns = START_PAUSE;
     struct timespec most = {.tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND)};
     unsigned word = atomic_load(&share->word);
-    gate_leave();
+    int before = cancels; /* what waits has counted itself somewhere */
+    pthread_mutex_unlock(&gate_lock);
+    if (!started) say_why();
     syscall(SYS_futex, &share->word, FUTEX_WAIT_PRIVATE, word, &most, NULL, 0); /* a signal ends it too: the caller looks again */
-    gate_enter();
+    pthread_mutex_lock(&gate_lock);
+    cancels = before;
 }
 
 void share_changed(struct share *share) {
@@ -281,9 +316,19 @@ static void forked(void) {
     memory_fork();
 }
 
+/* What is on the GPU now is given time to end: what follows may take long, and the driver cannot be asked meanwhile. */
 static void end(void) {
-    gate_enter(); /* so that no call of ours is in the driver when it is taken down */
-    atomic_store(&ending, true);
+    for (uint64_t latest = now_ns() + END;; nanosleep(&(struct timespec){.tv_nsec = END_LOOK}, NULL)) {
+        bool busy = false;
+        gate_enter();
+        for (int i = 0; i < DEVICES; i++) {
+            struct share *share = atomic_load(&shares[i]);
+            if (share && lease_ends(share)) busy = true;
+        }
+        if (!busy || now_ns() >= latest) break;
+        gate_leave();
+    }
+    atomic_store(&ending, true); /* under the lock, so that no call of ours is in the driver when it is taken down */
     gate_leave();
 }
 
@@ -307,7 +352,7 @@ void gate_enter_first(void) {
 }
 
 /* Under the lock. Threads are in another library in older C libraries; no program uses a GPU without it. */
-static void start(struct share *share) {
+static bool start(struct share *share) {
     int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
         (__typeof__(create))process_symbol("pthread_create");
     sigset_t every, before;
@@ -316,6 +361,7 @@ static void start(struct share *share) {
     sigprocmask(SIG_SETMASK, &every, &before); /* the program's signals are for its own threads */
     share->started = create && create(&thread, NULL, serve, share) == 0;
     sigprocmask(SIG_SETMASK, &before, NULL);
+    return share->started;
 }
 
 static struct share *make(CUdevice device) {

@@ -13,6 +13,7 @@ enum { NEAR = 8 /* chunks */, BUCKETS = 4096 };
 enum { TRIM = 100000000, OTHERS_TRIM = 250000000 }; /* ns */
 
 static struct entry *buckets[BUCKETS];
+static uint64_t made; /* entries so far */
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER; /* one question at a time; taken before the lock */
 
 /* --- the table, under the lock ------------------------------------------------------------------------------------ */
@@ -41,6 +42,7 @@ void memory_keep(struct entry values) {
     struct entry *entry = malloc(sizeof *entry);
     if (!entry) return; /* it counts until the process ends */
     *entry = values;
+    entry->made = ++made;
     put(entry);
 }
 
@@ -204,13 +206,18 @@ CUresult memory_freed(struct entry *entry, CUresult result) {
     return result;
 }
 
-static bool of_context(struct entry *entry, void *context) {
-    if (!entry->context || entry->context != context) return false;
+struct end { CUcontext context; uint64_t before; };
+
+static bool of_context(struct entry *entry, void *data) {
+    const struct end *end = data;
+    if (!entry->context || entry->context != end->context || entry->made > end->before) return false;
     memory_unuse(entry->share, entry->bytes);
     return true;
 }
 
-void memory_context_ends(CUcontext context) { memory_each(of_context, context); }
+uint64_t memory_now(void) { return made; }
+
+void memory_context_ends(CUcontext context, uint64_t before) { memory_each(of_context, &(struct end){context, before}); }
 
 void memory_fork(void) {
     asking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

@@ -16,6 +16,7 @@ struct entry {
     struct entry *next;
     enum key key;
     uint64_t id, bytes; /* of a mapping: its length */
+    uint64_t made;      /* when, in the order of all */
     struct share *share;
     CUcontext context; /* whose end frees it, if any does */
     struct physical *physical;

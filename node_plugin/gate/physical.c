@@ -61,22 +61,26 @@ EXPORT CUresult cuMemMap(CUdeviceptr at, size_t size, size_t offset, CUmemHandle
 
 struct range {
     CUdeviceptr at;
-    uint64_t size;
+    uint64_t size, before;
     struct entry *found;
 };
 
 static bool unmap(struct entry *entry, void *data) {
     const struct range *range = data;
-    if (entry->key != MAPPING || entry->id - range->at >= range->size) return false;
+    if (entry->key != MAPPING || entry->made > range->before || entry->id - range->at >= range->size) return false;
     let_go(entry->physical);
     return true;
 }
 
-/* Under the lock all the way: else another thread may map there before this one has forgotten what was. */
+/* Another thread may map there before this one has forgotten what was: that stays. */
 EXPORT CUresult cuMemUnmap(CUdeviceptr at, size_t size) {
     gate_enter();
+    struct range range = {at, size, memory_now(), NULL};
+    gate_leave();
     CUresult result = REAL(cuMemUnmap)(at, size);
-    if (result == CUDA_SUCCESS) memory_each(unmap, &(struct range){at, size, NULL});
+    if (result != CUDA_SUCCESS) return result;
+    gate_enter();
+    memory_each(unmap, &range);
     gate_leave();
     return result;
 }

@@ -29,15 +29,22 @@
 enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, FEW = 4, MOST_LAUNCHES = 128, RELAXED = 2, WITH_TIME = 0 };
 enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, FORGET = 32000000, ENOUGH = 20 * WINDOW, GAP = 50000 }; /* ns */
 
-enum { BUCKETS = 256, KINDS = 4096 };
+enum { BUCKETS = 256, KINDS = 4096, OFTEN = 1000 /* looks */ };
 static struct lane *_Atomic buckets[BUCKETS];
 static struct lane *all;
 static _Atomic unsigned durations[KINDS]; /* of a kernel and its size, ns; 0: not known */
 
 /* --- streams ------------------------------------------------------------------------------------------------------ */
 
+static bool allowed;
+
+void window_allow(bool may) { allowed = may; }
+
+/* Under the lock. At the end of the program the driver may be gone any moment, except for a thread that launches itself. */
+static bool may_ask(void) { return allowed || !gate_ending(); }
+
 static bool enter_context(CUcontext context, int *mode) {
-    if (gate_ending() || !context || DRIVER(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return false;
+    if (!context || DRIVER(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return false;
     *mode = RELAXED;
     if (DRIVER(cuThreadExchangeStreamCaptureMode)) DRIVER(cuThreadExchangeStreamCaptureMode)(mode);
     return true;
@@ -54,15 +61,16 @@ static struct lane *_Atomic *bucket_of(CUstream stream, CUcontext key) {
     return &buckets[mixed >> 56];
 }
 
-/* Under the lock: its context is gone, and with it its work and its events. */
-static void drop(struct lane *lane) {
+/* Under the lock: its context is gone, and with it its events and its first `launched` launches. */
+static void drop(struct lane *lane, uint64_t launched) {
     for (int i = 0; i < MARKS; i++) lane->marks[i].event = NULL;
     atomic_store(&lane->marked, 0);
     atomic_store(&lane->queued, 0);
-    lane->seen = atomic_load(&lane->launched);
-    atomic_store(&lane->covered, lane->seen);
-    atomic_store(&lane->over, lane->seen);
+    atomic_store(&lane->covered, launched);
+    atomic_store(&lane->over, launched);
     atomic_store(&lane->next_at, 0);
+    lane->seen = launched;
+    if (launched != atomic_load(&lane->launched)) return; /* in a new context */
     lane->context = NULL;
     atomic_store(&lane->share, NULL);
 }
@@ -84,7 +92,11 @@ static struct lane *lane_make(CUstream stream, CUcontext key) {
     struct lane *lane = atomic_load(bucket);
     while (lane && !(lane->stream == stream && lane->key == key)) lane = lane->next;
     if (lane) { /* a handle that is used again */
-        if (lane->context != context) drop(lane);
+        if (lane->context != context) {
+            drop(lane, atomic_load(&lane->launched));
+            lane->ending = 0;
+            lane->gone = false;
+        }
     } else if ((lane = calloc(1, sizeof *lane))) {
         *lane = (struct lane){.next = atomic_load(bucket), .other = all, .stream = stream, .key = key, .step = 1, .lead = LEAST_LEAD};
         all = lane;
@@ -188,9 +200,8 @@ static void learn_lead(struct lane *lane, uint64_t now) {
 static void retire(struct lane *lane) {
     unsigned marked = atomic_load(&lane->marked), events = 0;
     int mode;
-    if (!marked) return;
+    if (!marked || lane->ending || !may_ask()) return;
     bool entered = enter_context(lane->context, &mode);
-    if (!entered && gate_ending()) return;
     for (uint64_t now = 0; events < marked; events++) {
         unsigned at = (lane->first + events) % MARKS;
         CUresult result = entered ? DRIVER(cuEventQuery)(lane->marks[at].event) : CUDA_ERROR_NOT_INITIALIZED;
@@ -213,7 +224,7 @@ static void retire(struct lane *lane) {
 static void mark(struct lane *lane, unsigned kind, uint64_t expected, bool full, bool stranger) {
     uint64_t launched = atomic_load(&lane->launched), covered = atomic_load(&lane->covered);
     unsigned marked = atomic_load(&lane->marked);
-    if (marked == MARKS - 1 || launched == covered) return;
+    if (marked == MARKS - 1 || launched == covered || lane->ending || !may_ask()) return;
     /* Only its own thread can name the stream of a thread; the legacy stream waits for all of those. */
     CUstream stream = stranger && lane->stream == STREAM_PER_THREAD ? STREAM_LEGACY : lane->stream;
     struct mark *mark = &lane->marks[(lane->first + marked) % MARKS];
@@ -262,7 +273,7 @@ static uint64_t too_soon(struct lane *lane, const struct share *share) {
 static void rested(struct lane *lane) {
     uint64_t launched = atomic_load(&lane->launched);
     int mode;
-    if (!DRIVER(cuStreamQuery) || !enter_context(lane->context, &mode)) return;
+    if (!DRIVER(cuStreamQuery) || lane->ending || !may_ask() || !enter_context(lane->context, &mode)) return;
     bool none = !capturing(lane->stream) && DRIVER(cuStreamQuery)(lane->stream) == CUDA_SUCCESS;
     leave_context(mode);
     if (!none) return;
@@ -286,12 +297,20 @@ void window_comes(struct lane *lane, uint64_t now) {
 void window_wait(struct lane *lane, struct share *share) {
     uint64_t wait = too_soon(lane, share);
     if (!wait) return;
+    int before = gate_uncancelled();
     window_comes(lane, now_ns());
     atomic_fetch_add(&share->throttled, 1); /* this thread has work, though the GPU may be idle before it wakes up */
     uint64_t ended = 0, since = 0;
     bool stands = false;
-    for (int tries = 0; wait && !stands; tries++) {
-        if (tries > 5 || wait != PAUSE) /* a short kernel is over sooner than a sleep */
+    for (int tries = 1; wait && !stands; tries++) {
+        if (tries % OFTEN == 0) {
+            atomic_fetch_sub(&share->throttled, 1);
+            gate_cancelled_as(before);
+            gate_cancellable();
+            gate_uncancelled();
+            atomic_fetch_add(&share->throttled, 1);
+        }
+        if (tries > 6 || wait != PAUSE) /* a short kernel is over sooner than a sleep */
             nanosleep(&(struct timespec){.tv_nsec = (long)wait}, NULL);
         gate_enter();
         retire(lane);
@@ -304,6 +323,7 @@ void window_wait(struct lane *lane, struct share *share) {
     }
     atomic_store_explicit(&lane->latest, now_ns(), memory_order_relaxed);
     atomic_fetch_sub(&share->throttled, 1);
+    gate_cancelled_as(before);
 }
 
 void window_launched(struct lane *lane, unsigned kind, uint64_t now) {
@@ -334,7 +354,7 @@ bool window_busy(struct share *share, bool closed) {
         if (!moved) mark(lane, 0, WINDOW, false, true);
         if (moved || atomic_load(&lane->marked) || launched != atomic_load(&lane->covered)) busy = true;
     }
-    return busy || gate_ending(); /* whose driver can't be asked any more: the end of the process tells */
+    return busy || !may_ask(); /* then the end of the process tells */
 }
 
 uint64_t window_queued(const struct share *share, bool *beside) {
@@ -355,7 +375,7 @@ uint64_t window_queued(const struct share *share, bool *beside) {
 static bool close_lanes(CUstream stream, bool ends) {
     bool all_closed = true;
     for (struct lane *lane = all; lane; lane = lane->other) {
-        if (lane->stream != stream || !atomic_load(&lane->share)) continue;
+        if (lane->stream != stream || !atomic_load(&lane->share) || lane->ending) continue;
         retire(lane);
         mark(lane, 0, WINDOW, false, false);
         if (atomic_load(&lane->launched) != atomic_load(&lane->covered))
@@ -381,7 +401,17 @@ void window_close(CUstream stream) { close_stream(stream, false); }
 
 void window_context_ends(CUcontext context) {
     for (struct lane *lane = all; lane; lane = lane->other)
-        if (lane->context == context) drop(lane);
+        if (context && lane->context == context && !lane->ending++) lane->last = atomic_load(&lane->launched);
+}
+
+void window_context_ended(CUcontext context, bool gone) {
+    for (struct lane *lane = all; lane; lane = lane->other) {
+        if (!context || lane->context != context || !lane->ending) continue;
+        lane->gone |= gone;
+        if (--lane->ending) continue;
+        if (lane->gone) drop(lane, lane->last);
+        lane->gone = false;
+    }
 }
 
 void window_fork(void) {

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
@@ -39,6 +40,8 @@ Identity = tuple[int, int]
 ROUNDS = 100
 """Rounds in which a look turns to processes that were born during it."""
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, linux/sched.h
+_EXITING = 0x00000004  # PF_EXITING
+_STOPS = sum(1 << number - 1 for number in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU))
 _GONE = (FileNotFoundError, ProcessLookupError)
 _IN_FLIGHT = re.compile(rb"^scm_fds:\s*[1-9]", re.MULTILINE)
 _REGISTERED = re.compile(rb"^ *\d+: (.*)$", re.MULTILINE)
@@ -364,7 +367,7 @@ def describe(pid: int) -> Process | None:
     return Process(pid, int(after.split()[19]), before.partition("(")[2] or "?", user)
 
 
-def _stat_fields(pid: int) -> list[str]:
+def _stat_fields(pid: int | str) -> list[str]:
     """Return the fields of ``/proc/<pid>/stat`` from the state on; the name before it may hold blanks and brackets."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].decode().split()
@@ -400,6 +403,32 @@ def line(pid: int, start: int, most: int = 32) -> tuple[tuple[int, int], ...]:
             break
         found.append((parent, began))
     return tuple(found)
+
+
+def rests(pid: int, start: int) -> bool:
+    """Tell whether that process is there, and none of its threads runs: each is stopped, traced, or about to end."""
+    try:
+        if int(_stat_fields(pid)[19]) != start:
+            return False
+        for name in _names(f"/proc/{pid}/task"):
+            with suppress(*_GONE):  # it ended meanwhile
+                fields = _stat_fields(f"{pid}/task/{name}")
+                if fields[0] not in "TtZX" and not int(fields[6]) & _EXITING:
+                    return False
+    except (*_GONE, PermissionError):
+        return False
+    return True
+
+
+def stopped_twice(pid: int) -> bool:
+    """Tell whether a stopped process was told to stop once more: whoever did the other one wants it so still."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            fields = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
+        waiting = int(fields[b"SigPnd"], 16) | int(fields[b"ShdPnd"], 16)
+        return fields[b"State"].split()[0] == b"T" and bool(waiting & _STOPS)
+    except (*_GONE, PermissionError, KeyError, ValueError):
+        return False
 
 
 def boot() -> str:

@@ -2,16 +2,19 @@
 
 import contextlib
 import os
+import resource
+import select
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done
+from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done, Revoke
 
 from .place import Place, Program
-from .stub import Stub
+from .stub import LONG, Connection, Stub
 
 KERNEL = (
     "import ctypes, os, sys\n"
@@ -65,12 +68,12 @@ def test_64_threads_and_their_streams(place: Place) -> None:
     assert place.sums().launches == 64 * 20
 
 
-@pytest.mark.parametrize("time", [50_000, FOREVER])
-def test_contexts_come_and_go(place: Place, time: int) -> None:
+@pytest.mark.parametrize("lasts", [50_000, FOREVER])
+def test_contexts_come_and_go(place: Place, lasts: int) -> None:
     """With work in them or without; what is known of one that ended is forgotten."""
     with place.stub() as stub, place.run("dlsym", "contexts:8:100", "kernels:5:10", "sync") as program:
         connection = stub.accept()
-        connection.serve(time)
+        connection.serve(lasts)
         program.lines()
     assert place.sums().launches == 8 * 20 + 5
 
@@ -169,3 +172,89 @@ def test_who_closes_all_files_does_not_lose_the_gate(place: Place) -> None:
         again.expect(Ask)
         again.grant(FOREVER)
         assert running.lines() == ["ended"]
+
+
+def test_a_thread_that_cannot_start_is_tried_again(place: Place) -> None:
+    """A limit that goes by: the launch says why it waits, and goes on by itself."""
+    with place.stub() as stub, place.run("dlsym", "wait-line", "kernels:3:10", "sync") as program:
+        assert program.line() == "ready"
+        pid, none = program.process.pid, resource.RLIM_INFINITY
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+        resource.prlimit(pid, resource.RLIMIT_AS, ((pages + 64) * resource.getpagesize(), none))
+        program.tell("go on")
+        assert program.process.stderr
+        assert "it cannot start the thread" in program.process.stderr.readline()
+        resource.prlimit(pid, resource.RLIMIT_AS, (none, none))
+        connection = stub.accept()
+        connection.expect(Ask)
+        connection.grant(FOREVER)
+        assert program.lines() == ["done"]
+
+
+def test_a_thread_is_cancelled_while_it_waits_for_a_lease(place: Place) -> None:
+    """It ends, and counts no more: the next lease is given back for good."""
+    with (
+        place.stub() as stub,
+        place.run("dlsym", "cancels:1:100000", "say:ended", "kernels:1:10", "wait-line") as program,
+    ):
+        connection = stub.accept()
+        connection.expect(Ask)
+        assert [program.line(), program.line()] == ["ready", "ended"]
+        lease = connection.grant(60_000_000)
+        assert connection.expect(Done, lambda done: done.number == lease).want is None
+
+
+@pytest.mark.parametrize("lasts", [2000, 60_000_000], ids=["short leases", "a long lease"])
+def test_threads_are_cancelled_at_any_moment(place: Place, lasts: int) -> None:
+    """While they launch, are held back, or say something to the server: nothing is held or counted for ever."""
+    with place.stub() as stub, place.run("dlsym", "cancels:200:2000", "kernels:5:10", "sync", "wait-line") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        ended = threading.Event()
+        reads = threading.Thread(target=_grants, args=(connection, lasts, ended))
+        connection.grant(lasts)
+        reads.start()
+        try:
+            assert program.line() == "ready"
+            assert ended.wait(LONG)
+        finally:
+            program.kill()
+            reads.join()
+
+
+def _grants(connection: Connection, lasts: int, ended: threading.Event) -> None:
+    """Until a lease is given back and no other one asked for: whatever was cancelled is forgotten."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            if isinstance(message := connection.next(), Ask) or (
+                isinstance(message, Done) and message.want is not None
+            ):
+                connection.grant(lasts)
+            elif isinstance(message, Done) and not select.select([connection._socket], [], [], 1)[0]:
+                ended.set()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [("destroyed:3000000",), ("map:2097152", "kernels:1:3000000", "unmap"), ("kernels:1:3000000", "reset")],
+    ids=["a context", "a mapping", "a primary context"],
+)
+def test_the_server_is_heard_while_the_driver_waits(place: Place, work: tuple[str, ...]) -> None:
+    """It waits for the work of what it destroys, and may call others that call the gate; then the GPU is given back."""
+    with place.stub() as stub, place.run("dlsym", *work, "say:ended", "wait-line", "kernels:3:10", "sync") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        lease = connection.grant(60_000_000)
+        while not place.launches():
+            time.sleep(0.01)
+        time.sleep(0.2)  # it is in the driver then
+        connection.say(Revoke(lease))
+        assert connection.expect(Ask).keeps
+        assert time.monotonic_ns() // 1000 < place.log()[0].end
+        connection.expect(Done, lambda done: done.number == lease)
+        assert place.log()[0].end <= time.monotonic_ns() // 1000
+        reads = threading.Thread(target=connection.serve)
+        reads.start()
+        program.tell("go on")
+        assert program.lines()[-1] == "done"
+        reads.join()

@@ -78,18 +78,26 @@ async def hog(running: Running, world: Bouncing, pod: str, gpu: str = GPU) -> su
 
 
 def test_a_process_is_stopped_and_runs_again(running: Running) -> None:
-    """As the kernel shows it; again and without need, too."""
+    """As the kernel shows it; without need, too. What its user stopped meanwhile stays so."""
 
     async def check() -> None:
         one = running.start(SPIN)
         who = process(one.pid)
         assert await line(one) == "has it\n"
-        for _ in range(2):
-            assert signals.stop([who]) == {who}
-            await until(lambda: state(one.pid) == "T")
+        assert signals.stop([who]) == {who}
+        await until(lambda: state(one.pid) == "T")
         for _ in range(2):
             signals.resume([who])
             await until(lambda: state(one.pid) == "R")
+        assert signals.resting([who]) == frozenset()
+        assert signals.stop([who]) == {who}
+        await until(lambda: signals.resting([who]) == {who})
+        os.kill(one.pid, signal.SIGTSTP)
+        signals.resume([who])
+        assert state(one.pid) == "T"
+        os.kill(one.pid, signal.SIGCONT)
+        await until(lambda: state(one.pid) == "R")
+        assert signals.resting([Process(one.pid, who.started + 1), Process(2**22 + 1, 1)]) == frozenset()
 
     asyncio.run(check())
 

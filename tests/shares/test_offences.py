@@ -87,13 +87,13 @@ def test_whom_a_cpu_limit_stopped_is_late_later() -> None:
     """By as much as it was stopped; what is found later counts, too, and the next time it begins anew."""
     world = World()
     world.see(Late("a", 0), after=50_000)
-    world.present = replace(world.present, excused={"a": 90_000})
+    world.present = replace(world.present, throttled={"a": 90_000})
     assert world.see(Tick(), after=50_000) == ()
     assert wake(world.state, PENALTIES) == 190_000
-    world.present = replace(world.present, excused={"a": 180_000})
+    world.present = replace(world.present, throttled={"a": 180_000})
     assert world.see(Tick(), after=90_000) == ()
     assert wake(world.state, PENALTIES) == 280_000
-    world.present = replace(world.present, excused={})
+    world.present = replace(world.present, throttled={})
     assert world.see(Tick(), after=89_999) == ()
     assert world.see(Tick(), after=1) == (stop(HOG),)
     world.see(Turn("a"))
@@ -515,3 +515,44 @@ def obey(
         if not stopped.get(order.share):
             stopped.pop(order.share, None)
             since.pop(order.share, None)
+
+
+def _excused(world: World) -> None:
+    world.present = replace(world.present, resting=frozenset({HOG}), excused=frozenset({"a"}))
+
+
+def test_who_is_stopped_by_its_user_is_excused_for_a_while() -> None:
+    """As it cannot give back; then its work runs on, and it is late as any. What its user stopped is left so."""
+    world = World(Present({"a": frozenset({HOG, CHILD})}))
+    _excused(world)
+    assert not world.see(Late("a", 0), after=PENALTIES.grace)
+    assert world.state["a"].strikes == 0
+    assert not world.see(Late("a", world.now, again=True))
+    assert not world.see(Tick(), after=PENALTIES.longest // 2)
+    assert world.state["a"].late is None
+    assert not world.see(Late("a", world.now, again=True))
+    assert world.see(Tick(), after=PENALTIES.longest) == (
+        Stop("a", frozenset({CHILD}), f"Stopped until its next turn: {KEPT}."),
+    )
+
+
+def test_an_excuse_is_for_one_turn() -> None:
+    """The next one begins anew, and so does one after it ran meanwhile."""
+    world = World()
+    _excused(world)
+    world.see(Late("a", 0), after=PENALTIES.grace)
+    assert not world.see(Late("a", world.now + PENALTIES.longest), after=PENALTIES.longest + PENALTIES.grace)
+    assert world.state["a"].rested == world.now
+    world.present = replace(world.present, resting=frozenset(), excused=frozenset())
+    world.see(Tick())
+    assert not world.state
+
+
+def test_an_avoider_that_its_user_stopped_is_not_stopped_once_more() -> None:
+    """Nor would it be continued in its turn."""
+    world = World()
+    for _ in range(PENALTIES.looks):
+        world.see(Looked({"a": {HOG: SECOND}}, SECOND), after=SECOND)
+    world.see(Turn("a"))
+    _excused(world)
+    assert not world.see(TurnEnded("a", frozenset({HOG})))

@@ -160,8 +160,9 @@ def test_half_a_message_is_none(running: Running, watchdog: Watchdog, sign: str)
 
     async def check() -> None:
         ours, other = [await spinning(running) for _ in range(2)]
-        os.kill(other.pid, signal.SIGSTOP)
         await stopped(watchdog, ours, other) if sign == "-" else await stopped(watchdog, ours)
+        if sign == "+":
+            os.kill(other.pid, signal.SIGSTOP)
         await until(lambda: state(other.pid) == "T")
         pipe = watchdog.deputy._process
         assert pipe is not None
@@ -173,6 +174,20 @@ def test_half_a_message_is_none(running: Running, watchdog: Watchdog, sign: str)
             assert state(other.pid) == "T"
         else:
             await until(lambda: state(other.pid) == "R")
+
+    asyncio.run(check())
+
+
+def test_what_its_user_stopped_too_is_left_so(running: Running, watchdog: Watchdog) -> None:
+    """Also if this process ends: Ctrl-Z is not undone."""
+
+    async def check() -> None:
+        ours, other = [await spinning(running) for _ in range(2)]
+        await stopped(watchdog, ours, other)
+        os.kill(other.pid, signal.SIGTSTP)
+        watchdog.close()
+        await until(lambda: state(ours.pid) == "R")
+        assert state(other.pid) == "T"
 
     asyncio.run(check())
 

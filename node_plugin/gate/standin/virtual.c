@@ -111,7 +111,9 @@ API CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const int *access
 }
 
 API CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes) {
+    struct context *context;
     if (standin_state) return standin_state;
+    if (!current(&context)) context_wait(context); /* as a real driver may */
     for (CUdeviceptr at = pointer; at < pointer + bytes;) {
         struct allocation *allocation = allocation_at(at);
         if (!allocation || allocation->kind != MAPPED) return INVALID_VALUE;

@@ -25,7 +25,7 @@ from . import cpu_limits, offences, signals, stopping, throttling
 from .offences import Event, Present, State
 from .penalties import Penalties
 from .process import Process, Processes
-from .proxy import Proxy, give_back
+from .proxy import Proxy, give_back, holders
 from .server import ArbiterServer, microseconds
 from .station import Overdue
 from .store import Place
@@ -55,6 +55,8 @@ class _Watched:
     """GPU time until the last look, by share."""
     limits: dict[str, tuple[int, throttling.Groups]] = field(default_factory=dict)
     """What CPU limits had done to the processes of a share when it was heard to be late, and when that was."""
+    resting: dict[str, tuple[Processes, int]] = field(default_factory=dict)
+    """Processes that have the GPU in a share of which nothing runs, and since when that is known."""
     looked: int = 0
     timer: asyncio.TimerHandle | None = None
 
@@ -172,7 +174,7 @@ class Bouncer:
             event = replace(event, there=await self._in_thread(signals.there, one.avoiders))
         before = offences.to_plain(watched.state)
         late = {share for share, one in watched.state.items() if one.late is not None}
-        present = replace(await self._present(gpu), excused=await self._excused(gpu, event))
+        present = replace(await self._present(gpu, event), throttled=await self._throttled(gpu, event))
         outcome = offences.decide(watched.state, event, self._clock(), present, watched.penalties)
         watched.state = outcome.state
         for order in outcome.orders:
@@ -208,7 +210,7 @@ class Bouncer:
         if one.taken:
             self._give_back(gpu, holder)
         elif one.late is None and (not one.stopped or one.between):  # it could not be stopped
-            self._events.put_nowait((gpu, offences.Late(holder, self._clock())))
+            self._events.put_nowait((gpu, offences.Late(holder, self._clock(), again=True)))
 
     async def _stop(self, gpu: str, order: offences.Stop, *, kept: bool) -> None:
         watched = self._gpus[gpu]
@@ -217,7 +219,7 @@ class Bouncer:
             runs_on = replace(record, stopped=record.stopped - order.processes, kept=0)
             watched.state = {**watched.state, order.share: runs_on}
             return
-        await self._in_thread(self._watchdog.stop, order.processes)
+        await self._in_thread(self._watchdog.stop, order.processes - self._held(gpu))  # twice would be its user's word
         self._speak_for(gpu, order.share, 0 if order.reason else BETWEEN)
         if order.reason:  # else it is one of many stops between two turns
             _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
@@ -239,19 +241,22 @@ class Bouncer:
 
     async def _continue(self, gpu: str, order: offences.Continue) -> None:
         """Continue the processes, unless they are stopped for another GPU as well."""
-        others = (one.stopped for other, one in self._gpus.items() if other != gpu)
-        held = frozenset[Process]().union(*(processes for by_share in others for processes in by_share.values()))
-        await self._in_thread(self._watchdog.resume, order.processes - held)
+        await self._in_thread(self._watchdog.resume, order.processes - self._held(gpu))
         proxy = self._proxies.get((gpu, order.share))
         if proxy and not self._gpus[gpu].stopped.get(order.share):
             proxy.release()
+
+    def _held(self, gpu: str) -> Processes:
+        """Return the processes that are stopped for other GPUs."""
+        others = (one.stopped for other, one in self._gpus.items() if other != gpu)
+        return frozenset[Process]().union(*(processes for by_share in others for processes in by_share.values()))
 
     def _dismiss(self, gpu: str, share: str) -> None:
         proxy = self._proxies.pop((gpu, share), None)
         if proxy:
             proxy.close()
 
-    async def _present(self, gpu: str) -> Present:
+    async def _present(self, gpu: str, event: Event) -> Present:
         found: dict[str, set[Process]] = {pod: set(users) for pod, users in self._gpus[gpu].users.items()}
         for pod, process in self._members(gpu):
             found.setdefault(pod, set()).add(process)
@@ -262,9 +267,9 @@ class Bouncer:
         ours = frozenset({signals.identified(os.getpid())} - {None})
         never = frozenset(one for one in (*spared, *ours) if one is not None)
         users = {pod: frozenset(processes) for pod, processes in found.items()}
-        return Present(users, never)
+        return await self._with_resting(gpu, event, Present(users, never))
 
-    async def _excused(self, gpu: str, event: Event) -> dict[str, int]:
+    async def _throttled(self, gpu: str, event: Event) -> dict[str, int]:
         """Return for how long CPU limits stopped the programs of shares that would be judged to be late now."""
         watched, now, found = self._gpus[gpu], self._clock(), dict[str, int]()
         late = {share: one.late for share, one in watched.state.items() if one.late is not None}
@@ -280,6 +285,29 @@ class Bouncer:
     async def _limits(self, gpu: str, share: str) -> throttling.Groups:
         pids = [process.pid for pod, process in self._members(gpu) if pod == share]
         return await self._in_thread(cpu_limits.read, pids)
+
+    async def _with_resting(self, gpu: str, event: Event, present: Present) -> Present:
+        """Add what rests, of the shares that may be judged now. What is stopped by us does not."""
+        watched, server = self._gpus[gpu], self._server
+        judged = {*watched.state, *({event.share} if isinstance(event, offences.Late) else ())}
+        if isinstance(event, offences.Looked):
+            judged |= {*event.foreign, *event.beyond}
+        meant = frozenset[Process]().union(*(present.processes.get(share, frozenset()) for share in judged))
+        meant |= frozenset[Process]().union(*(one.avoiders for one in watched.state.values()))
+        by_us = frozenset[Process]().union(*(each for one in self._gpus.values() for each in one.stopped.values()))
+        resting = await self._in_thread(signals.resting, meant - by_us) if meant - by_us else frozenset[Process]()
+        holder = server.holder(gpu) if server else None
+        having = holders(server, gpu, holder) if server and holder in judged and holder is not None else Processes()
+        excused = {holder: having} if holder is not None and having and having <= resting else {}
+        before, watched.resting = watched.resting, {}
+        for share, processes in excused.items():
+            known = before.get(share)
+            if known is None or known[0] != processes:  # what it has on the GPU from now on is looked at alone
+                known = processes, self._clock()
+                watched.looked, watched.turns = known[1], self._turns(gpu)
+                self._hurry.set()
+            watched.resting[share] = known
+        return replace(present, resting=resting, excused=frozenset(excused))
 
     def _without_gpus(self, processes: Processes) -> Processes:
         """Return the processes that have no GPU open: one that has can keep it, and so may one that can't be read."""
@@ -327,7 +355,7 @@ class Bouncer:
     async def _look_for_ever(self) -> None:
         """Look for ever, more often while processes are stopped: others wait for the end of their work."""
         while True:
-            stopped = any(watched.stopped for watched in self._gpus.values())
+            stopped = any(watched.stopped or watched.resting for watched in self._gpus.values())
             self._hurry.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause / 2 if stopped else self._pause):
@@ -346,9 +374,9 @@ class Bouncer:
         turns = self._turns(gpu)
         since = {pod: max(0, had - watched.turns.get(pod, had)) for pod, had in turns.items()}
         watched.turns = turns
-        if not begin or now <= begin or not (any(since.values()) or watched.stopped):
+        stopped, resting = watched.stopped, dict(watched.resting)
+        if not begin or now <= begin or not (any(since.values()) or stopped or resting):
             return
-        stopped = watched.stopped
         uses = await self._reader.read(gpu, begin, now) if self._reader else None
         by_share = await self._in_thread(self._attributed, gpu, uses, self._members(gpu)) if uses else {}
         watched.users = {pod: frozenset(found) for pod, found in by_share.items()}
@@ -356,12 +384,21 @@ class Bouncer:
             members = {process for _, process in self._members(gpu)}
             judged = (by_share, since, members)
             self._events.put_nowait((gpu, offences.Looked(foreign(*judged), now - begin, beyond(*judged))))
-        for share, processes in stopped.items():
+        if uses is None:  # without a reading, their work may not have ended
+            return
+
+        def quiet(share: str, processes: Processes) -> bool:
             used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
-            quiet = used * 1000 <= watched.penalties.tolerance * (now - begin)
+            return used * 1000 <= watched.penalties.tolerance * (now - begin)
+
+        for share, processes in stopped.items():
             at = watched.state[share].since if share in watched.state else now
-            if quiet and begin >= at and uses is not None:  # without a reading, its work may not have ended
+            if begin >= at and quiet(share, processes):
                 self._give_back(gpu, share, processes)
+        for share, (processes, at) in resting.items():
+            ready = self._server and begin >= at and quiet(share, processes)
+            if self._server and ready and processes == await self._in_thread(signals.resting, processes):
+                give_back(self._server, gpu, share, processes, shut=True)
 
     def _attributed(
         self, gpu: str, uses: Mapping[int, int], members: list[tuple[str, Process]]

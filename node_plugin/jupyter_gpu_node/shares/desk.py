@@ -54,6 +54,8 @@ class Client:
     """Whether its gate does not know a lease for one launch: it would reject that as no message."""
     ahead: bool = False
     """Whether its gate knows a lease in which it may be far ahead of the GPU."""
+    whole: bool = False
+    """Whether that lease was for ever at any time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -446,6 +448,7 @@ class Desk:
         time = self._time(share, now)
         for client in share.clients:
             if client.holds:
+                client.whole |= share.exclusive
                 self._out.append(Send(client, Grant(max(time, 1), client.number, ahead=self._may_be_ahead(client))))
             else:
                 self._hand(client, now)
@@ -458,6 +461,7 @@ class Desk:
 
     def _give(self, client: Client, time: int) -> None:
         client.holds = True
+        client.whole = time == FOREVER
         client.number += 1
         client.share.holding += 1
         once = self._once and not client.old
@@ -477,6 +481,10 @@ class Desk:
         if not share.revoked:
             share.revoked = True
             self._out += [Send(one, Revoke(one.number)) for one in share.clients if one.holds]
+
+    def shut(self, client: Client, now: int) -> bool:
+        """Tell whether the time of the lease that it has is over: then it launches nothing, whatever it has read."""
+        return self._holder is client.share and not client.whole and now >= self._until
 
     def _memory(self, client: Client) -> None:
         pool = client.share.pool

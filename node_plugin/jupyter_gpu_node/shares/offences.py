@@ -47,6 +47,8 @@ class Late:
 
     share: str
     since: int
+    again: bool = False
+    """Whether this is the turn of which it was said before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class Record:
     struck: int = 0
     late: int | None = None
     """Time since when it keeps the GPU."""
-    excused: int = 0
+    throttled: int = 0
     """Microseconds since then in which a CPU limit kept its programs from running (:mod:`~.throttling`)."""
     looks: int = 0
     """Number of looks in a row that saw it in turns of others."""
@@ -159,6 +161,8 @@ class Record:
     """Whether the processes are stopped between two turns, not for an offence: then it is only the avoiders."""
     rests: int = 0
     """Number of looks in a row that saw nothing of them since they are kept so."""
+    rested: int | None = None
+    """Time since when it is excused, as nothing of it runs that could give the GPU back; None: it is not."""
     taken: str = ""
     """Reason why it was taken away; empty: it was not."""
 
@@ -172,12 +176,18 @@ State = Mapping[str, Record]
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The processes of each share on this GPU, and those that are never stopped, such as the Jupyter server."""
+    """The processes of each share on this GPU, and those that are never stopped, such as the Jupyter server.
+
+    A process rests if its user or a debugger stopped it, or if it is about to end: it is left as it is.
+    """
 
     processes: Mapping[str, Processes] = field(default_factory=dict)
     never: Processes = frozenset()
-    excused: Mapping[str, int] = field(default_factory=dict)
-    """Microseconds by which shares that keep the GPU are late later, as far as known now."""
+    resting: Processes = frozenset()
+    excused: frozenset[str] = frozenset()
+    """Shares that have the GPU, all of whose processes that have it rest."""
+    throttled: Mapping[str, int] = field(default_factory=dict)
+    """Microseconds for which CPU limits stopped shares that keep the GPU, as far as known now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +208,16 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
                 records[share] = replace(_let_be(_continued(share, one, orders)), struck=now, beyond=0)
                 if one.taken:
                     orders.append(TakeAway(share, one.taken))
-        case Late(share, since):
-            records[share] = replace(records.get(share, Record()), late=since, excused=0)
+        case Late(share, since, again):
+            one = records.get(share, Record())
+            records[share] = replace(one, late=since, throttled=0, rested=one.rested if again else None)
         case GaveBack(share) if share in records:
             records[share] = replace(records[share], late=None)
         case Turn(share) if share in records:
             records[share] = _continued(share, records[share], orders)
         case TurnEnded(share, there) if share in records:
-            records[share] = _between_turns(share, records[share], there - present.never, now, orders)
+            there -= present.never | present.resting
+            records[share] = _between_turns(share, records[share], there, now, orders)
         case Looked(foreign, passed, beyond):
             for share in sorted({*records, *foreign, *beyond}):
                 one = records.get(share, Record())
@@ -224,7 +236,7 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
 def wake(state: State, penalties: Penalties) -> int | None:
     """Return when a :class:`Tick` is due if nothing else happens; None: never."""
     moments = [
-        one.late + penalties.grace + one.excused
+        one.late + penalties.grace + one.throttled
         for one in state.values()
         if one.late is not None and not one.taken and (not one.stopped or one.between)
     ]
@@ -279,10 +291,12 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
         return one
     if one.stopped and now >= one.since + penalties.longest:
         return _let_be(_continued(share, one, orders))
-    stoppable = present.processes.get(share, frozenset()) - present.never
-    if one.late is not None and (excused := present.excused.get(share, 0)) > one.excused:
-        one = replace(one, excused=excused)
-    late = one.late is not None and now >= one.late + penalties.grace + one.excused
+    stoppable = present.processes.get(share, frozenset()) - present.never - (present.resting - one.stopped)
+    if one.late is not None:
+        one = replace(one, throttled=max(one.throttled, present.throttled.get(share, 0)))
+    late = one.late is not None and now >= one.late + penalties.grace + one.throttled
+    one = _excused(share, one, now, present, penalties, late=late)
+    late = late and one.late is not None
     if one.stopped and not (one.between and late):
         return _corrected(share, one, stoppable, present.never, orders)
     avoided = one.looks >= penalties.looks
@@ -303,6 +317,16 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
     return one
 
 
+def _excused(share: str, one: Record, now: int, present: Present, penalties: Penalties, *, late: bool) -> Record:
+    """Excuse a share that its user stopped for being late, though not for as long as it likes: its work may run on."""
+    if share not in present.excused:
+        return replace(one, rested=None)
+    if not late:
+        return one
+    rested = now if one.rested is None else one.rested
+    return replace(one, rested=rested, late=None) if now < rested + penalties.longest else replace(one, rested=None)
+
+
 def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, orders: list[Order]) -> Record:
     """Stop the processes that came after the others were stopped, and continue those that must not be stopped."""
     wanted, reason = stoppable, "Stopped until its next turn, as the others of this share."
@@ -318,6 +342,7 @@ def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, 
 def _forgotten(one: Record, now: int, penalties: Penalties) -> bool:
     """Tell whether nothing is left to remember."""
     idle = one.late is None and not (one.looks or one.beyond or one.stopped or one.kept or one.taken)
+    idle = idle and one.rested is None
     return idle and one.counts(now, penalties) < 0.05
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from .. import proc
 from .door import Line
 from .identity import Peer
-from .process import Process
+from .process import Process, Processes
 from .protocol import (
     FOREVER,
     MOST,
@@ -32,11 +32,25 @@ from .protocol import (
 from .server import ArbiterServer, microseconds
 
 
-def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[Process]) -> None:
-    """Give back for those of ``processes`` that have the GPU: all the time that they had it counts as use."""
+def holders(server: ArbiterServer, gpu: str, pod: str) -> Processes:
+    """Return the processes of the share that have the GPU."""
+    station = server.station(gpu)
+    found = station.processes.items() if station else ()
+    return Processes(
+        Process(line.peer.pid, line.peer.start) for client, line in found if client.holds and client.share.name == pod
+    )
+
+
+def give_back(server: ArbiterServer, gpu: str, pod: str, processes: Collection[Process], *, shut: bool = False) -> None:
+    """Give back for those of ``processes`` that have the GPU: all the time that they had it counts as use.
+
+    ``shut``: only for those that can launch nothing more by that lease, whenever they run again.
+    """
     station = server.station(gpu)
     for client, line in list(station.processes.items()) if station else ():
         who = Process(line.peer.pid, line.peer.start)
+        if shut and station and not station.desk.shut(client, microseconds()):
+            continue
         if station and client.share.name == pod and client.holds and who in processes:
             station.received(line, [Done(None, MOST, client.number)])
 

@@ -21,9 +21,10 @@ def stop(processes: Iterable[Process]) -> frozenset[Process]:
 
 
 def resume(processes: Iterable[Process]) -> None:
-    """Let them run again; a process that has ended, or runs, is left alone."""
+    """Let them run again; one that has ended, or runs, is left alone, and so is one that its user stopped, too."""
     for process in sorted(processes):
-        _send(process, signal.SIGCONT)
+        if not proc.stopped_twice(process.pid):
+            _send(process, signal.SIGCONT)
 
 
 def end(processes: Iterable[Process]) -> None:
@@ -41,6 +42,11 @@ def identified(pid: int) -> Process | None:
 def there(processes: Iterable[Process]) -> frozenset[Process]:
     """Return those of them that have not ended."""
     return frozenset(process for process in processes if identified(process.pid) == process)
+
+
+def resting(processes: Iterable[Process]) -> frozenset[Process]:
+    """Return those that were stopped, are held by a debugger, or are about to end."""
+    return frozenset(process for process in processes if proc.rests(process.pid, process.started))
 
 
 def _send(process: Process, number: signal.Signals) -> bool:

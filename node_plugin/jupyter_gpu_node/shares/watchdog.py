@@ -25,8 +25,12 @@ def act(process):
     pid, started = map(int, process.split())
     descriptor = os.pidfd_open(pid)
     with open(f"/proc/{pid}/stat", "rb") as file:
-        if int(file.read().rpartition(b")")[2].split()[19]) == started:
-            signal.pidfd_send_signal(descriptor, signal.SIGCONT)
+        state, *fields = file.read().rpartition(b")")[2].split()
+    with open(f"/proc/{pid}/status", "rb") as file:
+        waiting = [int(line.split()[1], 16) for line in file if line.startswith((b"SigPnd:", b"ShdPnd:"))]
+    twice = state == b"T" and any(one & 0x3c0000 for one in waiting)  # by its user, too: signals 19 to 22
+    if int(fields[18]) == started and not twice:
+        signal.pidfd_send_signal(descriptor, signal.SIGCONT)
 """
 _log = logging.getLogger(__name__)
 

@@ -214,10 +214,50 @@ static void contexts(long many, long us) {
     CALL(cuCtxSetCurrent, context);
 }
 
+static void calls_back(void *unused) { /* as profilers do */
+    size_t all;
+    (void)unused;
+    CALL(cuDeviceTotalMem_v2, &all, device);
+}
+
+static void destroyed(long us) {
+    void *one;
+    CALL(cuCtxCreate_v2, &one, 0, device);
+    kernels(1, us, NULL);
+    CALL(cuLaunchHostFunc, NULL, calls_back, NULL);
+    CALL(cuCtxDestroy_v2, one);
+    CALL(cuCtxSetCurrent, context);
+}
+
 static void *launch_and_stay(void *unused) {
     CALL(cuCtxSetCurrent, context);
     kernels(1, 10, NULL);
     return unused;
+}
+
+static long exit_us;
+static void ends_slowly(void) {
+    printf("ends\n");
+    fflush(stdout);
+    usleep((useconds_t)exit_us);
+}
+
+static void *launch_for_ever(void *unused) {
+    CALL(cuCtxSetCurrent, context);
+    for (;; pthread_testcancel()) kernels(1, thread_us, NULL);
+    return unused;
+}
+
+/* Threads that launch until they are cancelled, one after the other. */
+static void cancels(long many, long after) {
+    pthread_t one;
+    for (long i = 0; i < many; i++) {
+        thread_us = 1000;
+        pthread_create(&one, NULL, launch_for_ever, NULL);
+        usleep((useconds_t)(after + i * 37 % 500));
+        pthread_cancel(one);
+        pthread_join(one, NULL);
+    }
 }
 
 static volatile sig_atomic_t alarms;
@@ -281,6 +321,10 @@ static void command(char *text) {
     else if (!strcmp(text, "threads")) threads(a, b);
     else if (!strcmp(text, "contexts")) contexts(a, b);
     else if (!strcmp(text, "thread")) { pthread_t one; pthread_create(&one, NULL, launch_and_stay, NULL); }
+    else if (!strcmp(text, "daemon")) { pthread_t one; thread_us = a; pthread_create(&one, NULL, launch_for_ever, NULL); }
+    else if (!strcmp(text, "destroyed")) destroyed(a);
+    else if (!strcmp(text, "cancels")) cancels(a, b);
+    else if (!strcmp(text, "at-exit")) { exit_us = a; atexit(ends_slowly); } /* first: then it comes last */
     else if (!strcmp(text, "wait-line")) { char line[64]; if (!fgets(line, sizeof line, stdin)) exit(6); }
     else if (!strcmp(text, "say")) printf("%s\n", first);
     else if (!strcmp(text, "alarms")) {
@@ -342,7 +386,7 @@ static void command(char *text) {
 int main(int count, char **arguments) {
     way = count > 1 ? arguments[1] : "dlsym";
     int next = 2;
-    if (count > 2 && strcmp(arguments[2], "fork-first") == 0) command(arguments[next++]);
+    if (count > 2 && (!strcmp(arguments[2], "fork-first") || !strncmp(arguments[2], "at-exit", 7))) command(arguments[next++]);
     open_library();
     CALL(cuInit, 0);
     CALL(cuDeviceGet, &device, 0);

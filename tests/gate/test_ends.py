@@ -1,0 +1,97 @@
+"""The end of a process, which may take long: its neighbours do not wait for it, and it is no offence."""
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_node.shares.protocol import Ask, Done, Revoke
+from tests.shares.serve import Serving
+from tests.shares.world import until
+
+from .place import GPU, Place, Program
+
+ALWAYS = "kernels:1000000:1000"
+SLOW = "at-exit:900000"
+
+
+@pytest.fixture
+def server(short: Path) -> Iterator[Serving]:
+    """Two halves of the GPU. A program that says nothing for so long is late."""
+    with Serving(short, grace=300_000) as serving:
+        serving.set({GPU: {"one": 500, "two": 500}})
+        yield serving
+
+
+def _run(place: Place, server: Serving, owner: str, *arguments: str) -> Program:
+    return place.run("dlsym", *arguments, owner=owner, sockets=server.socket(GPU, owner).parent)
+
+
+def test_a_process_that_ends_gives_back_first(either: Place) -> None:
+    """What has drained, and what drains within some milliseconds; then it takes its time."""
+    with either.stub() as stub, either.run("dlsym", "at-exit:100000000", "kernels:3:1000") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        lease = connection.grant(60_000_000)
+        done = connection.expect(Done, lambda done: done.number == lease)
+        assert done.want is None
+        assert all(work.end <= time.monotonic_ns() // 1000 for work in either.log())
+        assert [program.line() for _ in range(3)] == ["ready", "done", "ends"]
+        assert program.process.poll() is None
+
+
+@pytest.mark.parametrize("asked", ["before", "after"])
+def test_what_does_not_drain_is_acknowledged(place: Place, asked: str) -> None:
+    """A kernel that its program does not wait for: the GPU is free when the process is gone, and not before."""
+    with place.stub() as stub, place.run("dlsym", "at-exit:3000000", "kernels:1:60000000", "wait-line") as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        lease = connection.grant(60_000_000)
+        until(lambda: place.launches() == 1)
+        if asked == "before":
+            connection.say(Revoke(lease))
+        program.tell("end")
+        assert [program.line() for _ in range(3)] == ["ready", "done", "ends"]
+        if asked == "after":
+            connection.say(Revoke(lease))
+        assert connection.expect(Ask).keeps
+        with pytest.raises(EOFError):
+            connection.expect(Done)
+
+
+def test_a_thread_that_launches_on_gives_back_each_time(place: Place) -> None:
+    """Nobody else can see then what it has on the GPU; a new stream is gated as ever."""
+    with place.stub() as stub, place.run("dlsym", "at-exit:100000000", "daemon:1000", "wait-line") as program:
+        connection = stub.accept()
+        connection.until(lambda: place.launches() > 3)
+        program.tell("end")
+        assert [program.line() for _ in range(3)] == ["ready", "done", "ends"]
+        for _ in range(20):
+            before = place.launches()
+            lease = connection.until(lambda before=before: place.launches() > before)  # type: ignore[misc]
+            done = connection.expect(Done, lambda done, lease=lease: done.number == lease)  # type: ignore[misc]
+            assert all(work.end <= time.monotonic_ns() // 1000 for work in place.log())
+            if done.want is not None:
+                connection.grant()
+
+
+def test_a_neighbour_of_a_shell_loop_waits_for_turns_only(place: Place, server: Serving) -> None:
+    """Of programs that each take 0.9 s to end, whatever they left on the GPU. None of them is late."""
+    with _run(place, server, "two", ALWAYS):
+        until(lambda: place.launches() > 100)
+        works = (("kernels:20:500", "sync"), ("kernels:20:500",), ("daemon:200", "sleep:50000"), ("threads:4:100",))
+        for arguments in works:
+            with _run(place, server, "one", SLOW, *arguments) as program:
+                while program.line() != "ends":
+                    pass
+                before = len(place.log())
+                time.sleep(0.5)
+                log = [work for work in place.log()[before:] if work.owner == "two"]
+                gaps = sorted(after.start - work.end for work, after in pairwise(log))
+                assert gaps[len(gaps) * 9 // 10] < 5000
+                assert gaps[-1] < 250_000  # on a busy machine; it was as long as the end
+                assert program.lines() == []
+    assert server.overdue() == []
+    assert place.sums().overlaps == 0

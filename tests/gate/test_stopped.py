@@ -1,0 +1,118 @@
+"""Programs that their user or a debugger stops while they have the GPU: it is no offence, and others go on."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.shares.bouncing import Bouncing, process, state, until
+
+from .place import GPU, Place, Program
+
+ALWAYS = "kernels:1000000:1000"
+DEBUGGER = """
+import ctypes, os, sys
+c, pid = ctypes.CDLL(None, use_errno=True), int(sys.argv[1])
+for thread in os.listdir(f"/proc/{pid}/task"):
+    assert c.ptrace(16, int(thread), None, None) == 0
+    os.waitpid(int(thread), 0x40000000)
+print("has it", flush=True)
+sys.stdin.readline()
+"""
+"""Attaches to all threads (PTRACE_ATTACH) until it ends."""
+
+
+@contextmanager
+def _stopped(pid: int, how: str) -> Iterator[None]:
+    if how == "Ctrl-Z":
+        os.kill(pid, signal.SIGSTOP)
+        yield
+        os.kill(pid, signal.SIGCONT)
+        return
+    command = [sys.executable, "-c", DEBUGGER, str(pid)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as debugger:
+        assert debugger.stdout
+        assert debugger.stdout.readline() == "has it\n"
+        yield
+
+
+def _run(place: Place, world: Bouncing, pod: str, *arguments: str) -> Program:
+    return place.run("dlsym", *arguments, owner=pod, sockets=world.socket(GPU, pod).parent)
+
+
+def _had(place: Place, pod: str) -> int:
+    return sum(work.owner == pod for work in place.log())
+
+
+async def _goes_on(place: Place, pod: str, launches: int = 20) -> None:
+    before = _had(place, pod)
+    await until(lambda: _had(place, pod) > before + launches)
+
+
+@pytest.mark.parametrize("how", ["Ctrl-Z", "a debugger"])
+def test_who_is_stopped_by_its_user_is_no_offender(place: Place, short: Path, how: str) -> None:
+    """Again and again, in the midst of its turns; nobody continues it, and its neighbour does not wait for long."""
+
+    async def check() -> None:
+        async with Bouncing(short) as world:
+            await world.set({GPU: {"a": 500, "b": 500}})
+            with _run(place, world, "a", ALWAYS), _run(place, world, "b", ALWAYS) as one:
+                await until(lambda: place.board.exists())
+                for _ in range(7):
+                    await _goes_on(place, "b")
+                    while True:
+                        await until(lambda: world.server.holder(GPU) == "b")
+                        with _stopped(one.process.pid, how):
+                            if world.server.holder(GPU) != "b":
+                                continue
+                            await _goes_on(place, "a", 300)
+                            assert state(one.process.pid) in "Tt"
+                            break
+            assert not world.told
+            assert not world.taken
+        assert place.sums().overlaps == 0
+
+    asyncio.run(check())
+
+
+def test_a_stopped_program_whose_work_runs_on_is_late(place: Place, short: Path) -> None:
+    """A kernel without an end: the GPU is not free, whoever stopped its program, and who stopped it continues it."""
+
+    async def check() -> None:
+        async with Bouncing(short, penalties={"longest": 1_000_000, "strikes": 2}) as world:
+            await world.set({GPU: {"a": 500, "b": 500}})
+            with _run(place, world, "b", "kernels:1:60000000", "sync") as one:
+                await until(lambda: place.launches() == 1)
+                os.kill(one.process.pid, signal.SIGSTOP)
+                with _run(place, world, "a", ALWAYS):
+                    await until(lambda: world.taken)
+                    assert state(one.process.pid) == "T"
+                    assert not world.told
+
+    asyncio.run(check())
+
+
+def test_whom_its_user_stopped_as_well_is_not_continued(place: Place, short: Path) -> None:
+    """Though its turn has come; when its user continues it, it runs."""
+
+    async def check() -> None:
+        async with Bouncing(short) as world:
+            await world.set({GPU: {"a": 500, "b": 500}})
+            with _run(place, world, "b", ALWAYS) as one:
+                await until(lambda: place.board.exists() and place.launches() > 20)
+                who = frozenset({process(one.process.pid)})
+                world.bouncer._watchdog.stop(who)
+                await until(lambda: state(one.process.pid) == "T")
+                os.kill(one.process.pid, signal.SIGSTOP)
+                world.bouncer._watchdog.resume(who)
+                assert state(one.process.pid) == "T"
+                os.kill(one.process.pid, signal.SIGCONT)
+                await _goes_on(place, "b")
+
+    asyncio.run(check())
