@@ -16,13 +16,13 @@ ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .bank import Deposit
-from .ledger import NEITHER, SAVER, Account, Ledger
+from .ledger import NEITHER, SAVER, Account, Debt, Ledger
 from .timing import Timing
 
 
@@ -99,6 +99,10 @@ class _Share:
     """GPU time since its demand began."""
     ended: int = 0
     """Time when its demand ended."""
+    closed: int | None = None
+    """Time when it was removed."""
+    heir: _Share | None = None
+    """The share that owes what this one does, which was removed and has the GPU still."""
 
 
 @dataclass(slots=True)
@@ -123,6 +127,10 @@ class _Turn:
     """Whether a long burst left this turn to the share."""
 
 
+def _debt(gone: _Share) -> Debt:
+    return Debt(max(0, -gone.ledger.quantum), gone.closed or 0, gone.ledger.milli)
+
+
 class Arbiter:
     """The arbiter of one GPU. The ``now`` of any method must never be before the last one."""
 
@@ -142,6 +150,8 @@ class Arbiter:
         """Whether these others are served now, in turn."""
         self.unpaid = 0
         """Cost of the switches in this period, not yet charged to any share."""
+        self._debts: dict[str, Debt] = {}
+        """Debts that shares left behind, until they are taken."""
 
     @property
     def holder(self) -> str | None:
@@ -171,11 +181,14 @@ class Arbiter:
         *,
         savings: dict[str, int] | None = None,
         deposits: dict[str, Iterable[Deposit]] | None = None,
+        owes: Mapping[str, int] | None = None,
+        heirs: Mapping[str, str] | None = None,
     ) -> tuple[Order, ...]:
         """Add and resize shares, all at once. New ones begin with what is left of this period, and with ``deposits``.
 
-        ``savings``: by share the milli that its bank is for, if that is not what it earns. Raises :class:`ValueError`
-        if a GPU would be given away more than once; nothing is changed then.
+        ``savings``: by share the milli that its bank is for, if that is not what it earns. ``owes``: what new ones owe
+        from before; ``heirs``: by new share a removed one that has the GPU still, and whose debt is its own. Raises
+        :class:`ValueError` if a GPU would be given away more than once; nothing is changed then.
         """
         after = {name: share.ledger.milli for name, share in self._shares.items()} | milli
         if sum(after.values()) > MILLI_PER_GPU or min(milli.values(), default=1) < 1:
@@ -185,10 +198,13 @@ class Arbiter:
             if name in self._shares:
                 self._shares[name].ledger.resize(amount, (savings or {}).get(name, amount))
             else:
-                first = self.timing.quantum(amount) * (self._ends - now) // self.timing.period
+                first = self.timing.quantum(amount) * (self._ends - self._now) // self.timing.period
+                first -= (owes or {}).get(name, 0)
                 ledger = Ledger(amount, self.timing, first, (deposits or {}).get(name, ()))
                 ledger.resize(amount, (savings or {}).get(name, amount))
                 self._shares[name] = _Share(name, ledger)
+                if self._turn and self._turn.share.name == (heirs or {}).get(name):
+                    self._turn.share.heir = self._shares[name]
         return self._decide()
 
     def remove(self, share: str, now: int) -> tuple[Order, ...]:
@@ -198,7 +214,32 @@ class Arbiter:
         if gone is None:
             return ()
         gone.want = None
+        gone.ledger.quantum = -gone.ledger.ahead(self._ends - self._now)  # it earns no more
+        gone.closed = self._now
+        if self._turn is None or self._turn.share is not gone:
+            self._leave_debt(gone)
         return self._decide()
+
+    def _leave_debt(self, gone: _Share) -> None:
+        debt = _debt(gone)
+        if gone.heir and self._shares.get(gone.heir.name) is gone.heir:
+            gone.heir.ledger.quantum -= debt.left(self._now)
+        elif debt.left(self._now):
+            self._debts[gone.name] = debt
+
+    def owes(self, share: str, now: int) -> Debt:
+        """Return what ``share`` owes, which may be removed and have the GPU still."""
+        self._pass(now)
+        if one := self._shares.get(share):
+            return Debt(max(0, one.ledger.ahead(self._ends - self._now)), self._now, one.ledger.milli)
+        if self._turn and self._turn.share.name == share:
+            return _debt(self._turn.share)
+        return Debt(0, self._now, 0)
+
+    def take_debts(self) -> dict[str, Debt]:
+        """Return what removed shares owe that have given the GPU back since the last call, without heirs."""
+        debts, self._debts = self._debts, {}
+        return debts
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -258,6 +299,8 @@ class Arbiter:
             lasted = self._now - began
             said = lasted - work if work is not None else 0
             self.unpaid += one.ledger.refund(max(0, min(said, self.timing.switch, lasted // 8)))
+            if one.closed is not None:
+                self._leave_debt(one)
             one.since = one.ended = now
             one.want = want
         elif share in self._shares:

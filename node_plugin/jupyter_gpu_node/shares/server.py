@@ -122,6 +122,7 @@ class ArbiterServer:
             left = {place: self._left.pop(place) for place in after if place in self._left}
             banks = {place: share_file.restored(one, self._clock(), self._wall()) for place, one in left.items()}
             stood = {place: one.left for place, one in left.items() if one.left}
+            owed = {place: share_file.owed(one, self._wall()) for place, one in left.items()}
             before, self._shares = self._shares, after
             gone = self._shut(before)
             for gpu in sorted({gpu for gpu, _ in {*before, *after}}):
@@ -129,7 +130,9 @@ class ArbiterServer:
                 if terms != {pod: placed.terms for (at, pod), placed in before.items() if at == gpu}:
                     deposits = {pod: banks.get((gpu, pod), ()) for pod in terms}
                     before_us = {pod: stood[gpu, pod] for pod in terms if (gpu, pod) in stood}
-                    self._station_of(gpu).set(terms, deposits, before_us)
+                    owes = {pod: owed.get((gpu, pod), 0) for pod in terms}
+                    self._station_of(gpu).set(terms, deposits, before_us, owes)
+            gone += [self._close_books(*place) for place in before.keys() - after.keys()]
             problem = self._open()
             for removed in gone:
                 await removed
@@ -187,7 +190,7 @@ class ArbiterServer:
         return self._stations[gpu]
 
     def _shut(self, before: Mapping[Place, Placed]) -> list[asyncio.Future[None]]:
-        """Shut the doors of shares that are gone, or moved to another directory, and remove their files."""
+        """Shut the doors of shares that are gone, or moved to another directory, and remove what their pods see."""
         gone = []
         new = {(gpu, placed.directory) for (gpu, _), placed in self._shares.items()}
         for place, placed in before.items():
@@ -200,9 +203,13 @@ class ArbiterServer:
                             door.lost(line, "its share is in another directory now")
                 if (place[0], placed.directory) not in new:  # else what is there is another pod's by now
                     gone.append(self._in_thread(self._store.withdraw, *place, placed.directory))
-                if now is None:
-                    gone.append(self._in_thread(self._store.forget, *place))
         return gone
+
+    def _close_books(self, gpu: str, pod: str) -> asyncio.Future[None]:
+        """Keep nothing of a share that is gone but what it owes."""
+        if debt := self._stations[gpu].debts().get(pod):
+            return self._in_thread(self._store.owe, gpu, pod, *debt, self._wall())
+        return self._in_thread(self._store.forget, gpu, pod)
 
     def _open(self) -> OSError | None:
         """Make the sockets that are missing, all of them also if one cannot be made; then the last reason.
@@ -238,6 +245,8 @@ class ArbiterServer:
 
     def _save(self, station: Station, shown: Collection[str], kept: Collection[str]) -> None:
         pods = [pod for pod in {*shown, *kept} if (station.gpu, pod) in self._shares]
+        for pod in {*kept}.difference(pods):
+            self._close_books(station.gpu, pod)
         entries = [replace(self._entry(station, pod), public=pod in shown, own=pod in kept) for pod in pods]
         written = self._in_thread(self._store.write, entries)
         written.add_done_callback(functools.partial(self._saved, station, pods))
