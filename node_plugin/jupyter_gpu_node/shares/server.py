@@ -25,6 +25,7 @@ from .desk import Terms
 from .door import Door
 from .elasticity import Elastic
 from .identity import Check, Peer
+from .pace import Pace
 from .share_file import Savings
 from .station import Overdue, Station
 from .store import Entry, Place, Store
@@ -99,6 +100,8 @@ class ArbiterServer:
         self._together = Together(self._stations, clock, servers)
         self._shares: dict[Place, Placed] = {}
         self._doors: dict[Place, Door] = {}
+        self._paces: dict[str, Pace] = {}
+        """By pod, also of one that has no share now and connected lately."""
         self._most = 1
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shares")
@@ -234,12 +237,15 @@ class ArbiterServer:
         return problem
 
     def _join_doors(self) -> None:
-        """Tell each door which others its pod has."""
+        """Tell each door which others its pod has, and how often its programs may connect."""
+        now = self._loop.time()
         of_pod: dict[str, list[Door]] = {}
         for door in self._doors.values():
             of_pod.setdefault(door.pod, []).append(door)
+        self._paces = {pod: pace for pod, pace in self._paces.items() if pod in of_pod or not pace.rests(now)}
         for door in self._doors.values():
             door.beside = [other for other in of_pod[door.pod] if other is not door]
+            door.pace = self._paces.setdefault(door.pod, door.pace)
 
     # --- files --------------------------------------------------------------------------------------------------------
 
