@@ -79,6 +79,10 @@ LONG = 5
 """Bursts are told apart by powers of two of a quarter lease. One that had four leases goes on, and is long."""
 LEAVES = 3
 """Leases of long bursts to one of the others."""
+MORE = 1.1
+"""What a change of hands may cost one share, against what it costs its neighbours."""
+REMEMBERED = 16
+"""Turns over which that is averaged."""
 DRAIN = 60_000_000
 """Grace of a turn in which a program must end what it queued on a whole GPU, where nothing limits that."""
 LONG_KERNEL = 10_000_000
@@ -99,6 +103,10 @@ class _Share:
     """GPU time since its demand began."""
     ended: int = 0
     """Time when its demand ended."""
+    shown: float | None = None
+    """What a change of hands cost it lately, in the mean, by its programs' word; None: they have said nothing."""
+    credit: float = 0
+    """What may be refunded of its turns."""
     closed: int | None = None
     """Time when it was removed."""
     heir: _Share | None = None
@@ -202,7 +210,7 @@ class Arbiter:
                 first -= (owes or {}).get(name, 0)
                 ledger = Ledger(amount, self.timing, first, (deposits or {}).get(name, ()))
                 ledger.resize(amount, (savings or {}).get(name, amount))
-                self._shares[name] = _Share(name, ledger)
+                self._shares[name] = _Share(name, ledger, credit=4 * self.timing.switch)
                 if self._turn and self._turn.share.name == (heirs or {}).get(name):
                     self._turn.share.heir = self._shares[name]
         return self._decide()
@@ -291,14 +299,14 @@ class Arbiter:
         """Return the GPU from ``share``, or withdraw its demand; ``want``: it has demand all the same.
 
         ``work``: for how long its programs say that the GPU worked. The rest was the change of hands, which all pay; as
-        this is their word, only a small part of a turn can be.
+        this is their word, only a small part of a turn can be, and in the mean little more than neighbours say of
+        theirs.
         """
         self._pass(now)
         if self._turn and self._turn.share.name == share:
             one, began, self._turn = self._turn.share, self._turn.began, None
             lasted = self._now - began
-            said = lasted - work if work is not None else 0
-            self.unpaid += one.ledger.refund(max(0, min(said, self.timing.switch, lasted // 8)))
+            self._refund(one, lasted, work)
             if one.closed is not None:
                 self._leave_debt(one)
             one.since = one.ended = now
@@ -307,6 +315,18 @@ class Arbiter:
             self._shares[share].want = want
             self._shares[share].ended = now
         return self._decide()
+
+    def _refund(self, one: _Share, lasted: int, work: int | None) -> None:
+        others = sorted(other.shown for other in self._shares.values() if other is not one and other.shown is not None)
+        if others:
+            usual = MORE * others[(len(others) - 1) // 2]
+            one.credit = min(4 * self.timing.switch, one.credit + usual)
+        if work is not None:
+            said = max(0, min(lasted - work, self.timing.switch))
+            one.shown = said if one.shown is None else one.shown + (said - one.shown) / REMEMBERED
+            refund = one.ledger.refund(int(min(said, lasted // 8, one.credit)))
+            one.credit -= refund
+            self.unpaid += refund
 
     # --- programs that need other GPUs at the same time ---------------------------------------------------------------
 

@@ -37,6 +37,9 @@ POLL = 0.01
 BETWEEN = 0.25
 """Seconds for which processes kept to their turns rest after each: their queued work runs on in others' turns."""
 
+IDLE_LOOKS = 2
+"""Looks that must see nothing run on a GPU that a share says it still needs."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -54,6 +57,8 @@ class _Watched:
     turns: dict[str, int] = field(default_factory=dict)
     """GPU time until the last look, by share."""
     looked: int = 0
+    idle: tuple[str, int, int] = ("", 0, 0)
+    """A share that has said that its work takes longer, since when, and the looks that saw nothing run."""
     timer: asyncio.TimerHandle | None = None
 
     @property
@@ -336,12 +341,25 @@ class Bouncer:
             members = {process for _, process in self._members(gpu)}
             judged = (by_share, since, members)
             self._events.put_nowait((gpu, offences.Looked(foreign(*judged), now - begin, beyond(*judged))))
+        if uses is not None:
+            self._look_idle(gpu, begin, now, sum(uses.values()))
         for share, processes in stopped.items():
             used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
             quiet = used * 1000 <= watched.penalties.tolerance * (now - begin)
             at = watched.state[share].since if share in watched.state else now
             if quiet and begin >= at and uses is not None:  # without a reading, its work may not have ended
                 self._give_back(gpu, share, processes)
+
+    def _look_idle(self, gpu: str, begin: int, now: int, used: int) -> None:
+        """Look whether anything runs at all while a share says that its work takes longer: its word is no reason."""
+        watched, holder = self._gpus[gpu], self._server.patient(gpu) if self._server else None
+        if holder is None or begin < holder[1] or used * 1000 > watched.penalties.tolerance * (now - begin):
+            watched.idle = ("", 0, 0)
+            return
+        looks = watched.idle[2] + 1 if watched.idle[:2] == holder else 1
+        watched.idle = (*holder, looks)
+        if looks >= IDLE_LOOKS and holder[0] not in watched.stopped:
+            self._events.put_nowait((gpu, offences.Late(holder[0], min(begin, now - watched.penalties.grace))))
 
     def _attributed(
         self, gpu: str, uses: Mapping[int, int], members: list[tuple[str, Process]]

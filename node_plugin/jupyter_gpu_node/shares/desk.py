@@ -70,6 +70,8 @@ class Share:
     holding: int = 0
     """Number of clients that have the lease."""
     revoked: bool = False
+    patient: int | None = None
+    """Time since when it has said that its work takes longer."""
     gone: bool = False
     told: int | None = None
     """The demand that the arbiter knows."""
@@ -365,6 +367,7 @@ class Desk:
             client.want = message.want
             if message.keeps and client.holds and client.share.revoked:
                 self.arbiter.drains(arbiter.LONG_KERNEL)
+                client.share.patient = client.share.patient or now
             elif message.keeps and self.arbiter.rests(now):
                 self._kept(client, now)
             self._wanted(client, now)
@@ -436,7 +439,7 @@ class Desk:
         self._follow(told, now)
 
     def _give_back(self, share: Share, now: int) -> None:
-        self._holder, share.revoked = None, False
+        self._holder, share.revoked, share.patient = None, False, None
         share.told = None if share.gone else share.demand()
         if share.gone:
             del self._keys[share.key]

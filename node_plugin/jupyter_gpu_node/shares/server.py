@@ -155,6 +155,11 @@ class ArbiterServer:
         share = self._stations[gpu].desk.holder if gpu in self._stations else None
         return share.name if share else None
 
+    def patient(self, gpu: str) -> tuple[str, int] | None:
+        """Return the pod whose share was asked for that GPU and has said that its work takes longer, and when."""
+        share = self._stations[gpu].desk.holder if gpu in self._stations else None
+        return (share.name, share.patient) if share and share.patient is not None else None
+
     def station(self, gpu: str) -> Station | None:
         """Return the station that hands out that GPU's turns, if it was ever shared here."""
         return self._stations.get(gpu)
