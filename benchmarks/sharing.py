@@ -48,7 +48,7 @@ class LeastServed(Arbiter):
 
 def run() -> Sequence[Figure]:
     """Some ten seconds."""
-    return [*(figure for hogs in (1, 2, 4, 8) for figure in _beside(hogs)), _exact(), *_bank()]
+    return [*(figure for hogs in (1, 2, 4, 8) for figure in _beside(hogs)), _exact(), _liar(), *_bank()]
 
 
 def _beside(hogs: int) -> list[Figure]:
@@ -107,6 +107,17 @@ def _exact() -> Figure:
     total = sum(use.work for use in uses.values())
     error = max(abs(uses[str(milli)].work / total - milli / 1000) for milli in shares)
     return Figure("error of shares 100/200/300/400 in a minute (simulated)", "% of GPU", 100 * error, _COMMAND, 0.05)
+
+
+def _liar() -> Figure:
+    """One that says that the GPU did nothing in its turns, beside one that tells the truth, in shares of many sizes."""
+    gains = []
+    for milli in (100, 300, 500, 900):
+        liar = Program(milli, ((0, 2 * _SECONDS * _SECOND),), silent=True, lies=True)
+        programs = {"liar": liar, "hog": hog(1000 - milli, _SECONDS)}
+        uses = Simulation(programs, Timing(), handover=_HANDOVER).run(_SECONDS * _SECOND)
+        gains.append(uses["liar"].work / sum(use.work for use in uses.values()) * 1000 / milli - 1)
+    return Figure("a liar's gain (simulated)", "% of its share", 100 * max(gains), _COMMAND, 0.5)
 
 
 # --- the bank: bursts of CPU bandwidth control (lkml, December 2020: p99 933 → 12 µs) as slices of a GPU ------------

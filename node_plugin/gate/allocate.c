@@ -79,12 +79,27 @@ EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr at, CUstream stream) { FREE_IT(c
 
 /* --- arrays ------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of one channel; 4 for the packed and compressed formats, which have less. */
-static uint64_t channel_bytes(int format) {
+/* Bits of one point. Formats of pictures have theirs whatever their channels. Of a compressed one it is what a block has, as
+ * headers do not say whether its sizes are of points or of blocks. What is not known has as much as any channel. */
+static uint64_t point_bits(int format, unsigned channels) {
     switch (format) {
-    case 0x01: case 0x08: return 1; /* 8 bits */
-    case 0x02: case 0x09: case 0x10: return 2; /* 16 bits, half */
-    default: return 4;
+    case 0x01: case 0x08: return 8 * (uint64_t)channels;
+    case 0x02: case 0x09: case 0x10: return 16 * (uint64_t)channels; /* half, too */
+    case 0xc0: case 0xc6: return 8; /* normalized: 1, 2, 4 channels of 8 and of 16 bits */
+    case 0xc1: case 0xc7: case 0xc3: case 0xc9: return 16;
+    case 0xc2: case 0xc8: case 0xc4: case 0xca: case 0x50: return 32;
+    case 0xc5: case 0xcb: return 64;
+    case 0xb0: case 0x53: case 0x59: return 12; /* 4:2:0 of 8 bits */
+    case 0x9f: case 0xa1: case 0x54: case 0x5a: return 24; /* of 16 */
+    case 0xa2: case 0xa5: case 0x51: case 0x55: case 0x5b: return 16; /* 4:2:2 */
+    case 0xa3: case 0xa4: case 0xa6: case 0xa7: case 0x56: case 0x5c: return 32;
+    case 0xb2: case 0xb4: case 0x57: case 0x5d: return 24; /* 4:4:4 */
+    case 0xa8: case 0xa9: case 0x52: return 32;
+    case 0xb3: case 0xb5: case 0x58: case 0x5e: return 48;
+    case 0xb1: return 64;
+    case 0x91: case 0x92: case 0x97: case 0x98: return 64; /* BC1, BC4 */
+    case 0x93: case 0x94: case 0x95: case 0x96: case 0x99: case 0x9a: case 0x9b: case 0x9c: case 0x9d: case 0x9e: return 128;
+    default: return 32 * (uint64_t)channels;
     }
 }
 
@@ -93,7 +108,7 @@ static uint64_t volume_bytes(const struct volume2 *of, unsigned levels) {
     if (of->flags & (ARRAY_SPARSE | ARRAY_DEFERRED)) return 0; /* is mapped later, to memory that counts */
     for (unsigned i = 0; i < levels && i < 64; i++) {
         uint64_t points = product(product(width ? width : 1, height ? height : 1), depth ? depth : 1);
-        uint64_t bytes = product(points, channel_bytes(of->format) * of->channels);
+        uint64_t bits = product(points, point_bits(of->format, of->channels)), bytes = bits == UINT64_MAX ? bits : (bits + 7) / 8;
         if (__builtin_add_overflow(all, bytes, &all)) return UINT64_MAX;
         width /= 2;
         height /= 2;

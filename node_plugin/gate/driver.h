@@ -83,6 +83,8 @@ enum { LOCATION_DEVICE = 1 };
     G(cuMemFreeAsync, "cuMemFreeAsync", 11020, 0) G(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, 1) \
     G(cuMemCreate, "cuMemCreate", 10020, 0) G(cuMemRelease, "cuMemRelease", 10020, 0) \
     G(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, 0) \
+    G(cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020, 0) \
+    G(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", 10020, 0) \
     G(cuMemMap, "cuMemMap", 10020, 0) G(cuMemUnmap, "cuMemUnmap", 10020, 0) \
     G(cuArrayCreate, "cuArrayCreate", 2000, 0) G(cuArrayCreate_v2, "cuArrayCreate", 3020, 0) \
     G(cuArray3DCreate, "cuArray3DCreate", 2000, 0) G(cuArray3DCreate_v2, "cuArray3DCreate", 3020, 0) \

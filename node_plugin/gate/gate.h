@@ -52,7 +52,8 @@ struct share {
     uint64_t work, demand, burst;  /* ns of work: of this lease, since the demand began, of a usual demand */
 
     /* memory.c: bytes in use by this process, what the server knows, what it allows; of the share */
-    uint64_t used, told, allowed, limit, all;
+    uint64_t used, told, allowed, limit, all, others;
+    bool heard;                      /* the server has said so much once */
     unsigned connection, unanswered; /* which one this is; its questions that wait for an answer */
     bool growing;                    /* a thread asks for more: nothing is given back meanwhile */
     uint64_t changed;                /* when `used` changed last */

@@ -14,7 +14,6 @@ enum { TRIM = 100000000, OTHERS_TRIM = 250000000 }; /* ns */
 
 static struct entry *buckets[BUCKETS];
 static uint64_t made; /* entries so far */
-static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER; /* one question at a time; taken before the lock */
 
 /* --- the table, under the lock ------------------------------------------------------------------------------------ */
 
@@ -77,6 +76,8 @@ void memory_lost(struct share *share) { share->allowed = 0; }
 void memory_message(struct share *share, struct message message) {
     share->limit = message.b;
     share->all = message.c;
+    share->others = message.c > message.a ? message.c - message.a : 0;
+    share->heard = true;
     share->allowed = message.a < share->told ? message.a : share->told;
     if (share->unanswered && --share->unanswered) {
         ; /* an answer to an older question: another is on its way */
@@ -131,18 +132,35 @@ static bool fits(struct share *share, uint64_t bytes) {
     return true;
 }
 
-/* Asks for more: first for some ahead, then for this alone, then once more when others have given back theirs. */
+/* Asks for more: first for some ahead, then for this alone, then once more when others have given back theirs. What was
+ * granted and another thread took meanwhile is asked for again. */
 static bool grow(struct share *share, uint64_t bytes) {
-    for (int tries = 0; tries < 3; tries++) {
-        if (fits(share, bytes)) return true;
-        if (tries == 0 && is_near(share)) continue;
-        if (tries == 2) {
-            if (share->all <= share->told) break; /* there are no others */
+    bool ahead = !is_near(share), waited = false;
+    while (!fits(share, bytes)) {
+        uint64_t wanted = share->used + bytes + (ahead ? CHUNK : 0);
+        ask(share, wanted, FOREVER);
+        if (is_free(share) || share->allowed >= wanted) continue;
+        if (ahead) {
+            ahead = false;
+        } else if (waited || !share->others) {
+            return fits(share, bytes);
+        } else {
             for (uint64_t end = now_ns() + OTHERS_TRIM; now_ns() < end;) share_wait(share, OTHERS_TRIM / 4);
+            waited = true;
         }
-        ask(share, share->used + bytes + (tries == 0 ? CHUNK : 0), FOREVER);
     }
-    return fits(share, bytes);
+    return true;
+}
+
+/* Under the lock: one question at a time, of each share. */
+static void begin_asking(struct share *share) {
+    while (share->growing) share_wait(share, SECOND / 4);
+    share->growing = true;
+}
+
+static void end_asking(struct share *share) {
+    share->growing = false;
+    share_changed(share);
 }
 
 /* Whether `bytes` more may be allocated: they count from now on. */
@@ -151,13 +169,11 @@ static bool use(struct share *share, uint64_t bytes) {
     bool may = fits(share, bytes);
     gate_leave();
     if (may || bytes > UINT64_MAX / 4) return may;
-    pthread_mutex_lock(&asking);
     gate_enter();
-    share->growing = true;
+    begin_asking(share);
     may = grow(share, bytes);
-    share->growing = false;
+    end_asking(share);
     gate_leave();
-    pthread_mutex_unlock(&asking);
     return may;
 }
 
@@ -220,23 +236,28 @@ uint64_t memory_now(void) { return made; }
 void memory_context_ends(CUcontext context, uint64_t before) { memory_each(of_context, &(struct end){context, before}); }
 
 void memory_fork(void) {
-    asking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (int i = 0; i < BUCKETS; i++) buckets[i] = NULL;
+}
+
+/* Asks what others have, if no thread waits for an answer already; then what is known must do. */
+static bool looked(struct share *share) {
+    uint64_t end = now_ns() + SECOND;
+    while (share->growing && !share->heard && now_ns() < end) share_wait(share, SECOND / 4);
+    if (!share->growing) {
+        share->growing = true;
+        ask(share, share->told, end);
+        end_asking(share);
+    }
+    return share->heard;
 }
 
 void memory_shown(struct share *share, uint64_t *free, uint64_t *total) {
     if (!share) return;
-    pthread_mutex_lock(&asking);
     gate_enter();
-    share->growing = true;
-    bool known = ask(share, share->told, now_ns() + SECOND); /* only to hear what the others have */
-    share->growing = false;
-    if (known && share->limit != NO_LIMIT) {
-        uint64_t others = share->all > share->told ? share->all - share->told : 0, taken = others + share->used;
-        uint64_t left = share->limit > taken ? share->limit - taken : 0;
+    if (looked(share) && share->limit != NO_LIMIT) {
+        uint64_t taken = share->others + share->used, left = share->limit > taken ? share->limit - taken : 0;
         if (*total > share->limit) *total = share->limit;
         if (*free > left) *free = left;
     }
     gate_leave();
-    pthread_mutex_unlock(&asking);
 }

@@ -7,9 +7,12 @@
 enum key { POINTER, ARRAY, HANDLE, MAPPING };
 
 struct physical { /* of cuMemCreate; lives while something holds it */
-    struct share *share;
+    struct share *share; /* NULL: an import, which holds others */
     uint64_t bytes;
-    unsigned holds; /* handles and mappings */
+    unsigned holds; /* handles, mappings and imports */
+    bool exported;
+    struct physical **others;
+    unsigned count;
 };
 
 struct entry {

@@ -7,7 +7,9 @@
 /* Under the lock. */
 static void let_go(struct physical *physical) {
     if (--physical->holds) return;
-    memory_unuse(physical->share, physical->bytes);
+    if (physical->share) memory_unuse(physical->share, physical->bytes);
+    for (unsigned i = 0; i < physical->count; i++) let_go(physical->others[i]);
+    free(physical->others);
     free(physical);
 }
 
@@ -21,7 +23,7 @@ EXPORT CUresult cuMemCreate(CUmemHandle *to, size_t size, const struct allocatio
     struct physical *physical = result == CUDA_SUCCESS ? malloc(sizeof *physical) : NULL;
     gate_enter();
     if (physical) {
-        *physical = (struct physical){claimed.share, size, 1};
+        *physical = (struct physical){.share = claimed.share, .bytes = size, .holds = 1};
         memory_keep((struct entry){.key = HANDLE, .id = *to, .physical = physical, .handles = 1});
     } else if (result != CUDA_SUCCESS) {
         memory_unuse(claimed.share, size);
@@ -104,6 +106,65 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemHandle *to, void *address) {
             entry->handles++;
         else
             memory_keep((struct entry){.key = HANDLE, .id = *to, .physical = range.found->physical, .handles = 1});
+    }
+    gate_leave();
+    return result;
+}
+
+/* --- memory that goes through a file ------------------------------------------------------------------------------ */
+
+EXPORT CUresult cuMemExportToShareableHandle(void *to, CUmemHandle handle, int type, unsigned long long flags) {
+    CUresult result = REAL(cuMemExportToShareableHandle)(to, handle, type, flags);
+    if (result != CUDA_SUCCESS) return result;
+    gate_enter();
+    struct entry *entry = *memory_find(HANDLE, handle);
+    if (entry && entry->physical->share) entry->physical->exported = true;
+    gate_leave();
+    return result;
+}
+
+/* Counts what this process has exported, or holds it. */
+static bool exported(struct entry *entry, void *data) {
+    struct physical *import = data, *one = entry->physical;
+    if ((entry->key != HANDLE && entry->key != MAPPING) || !one->exported) return false;
+    for (unsigned i = 0; import->others && i < import->count; i++)
+        if (import->others[i] == one) return false;
+    if (import->others) {
+        import->others[import->count] = one;
+        one->holds++;
+    }
+    import->count++;
+    return false;
+}
+
+/* Which memory that is no driver says. It may be what this process has exported: then it must count also when the handle that
+ * it was made with is gone. So an import holds all of that; what is another process's alone counts there. */
+static struct physical *import_of_ours(void) {
+    struct physical *import = calloc(1, sizeof *import);
+    if (!import) return NULL;
+    memory_each(exported, import);
+    if (import->count) import->others = malloc(import->count * sizeof *import->others);
+    import->count = 0;
+    if (!import->others) {
+        free(import);
+        return NULL;
+    }
+    memory_each(exported, import);
+    import->holds = 1;
+    return import;
+}
+
+EXPORT CUresult cuMemImportFromShareableHandle(CUmemHandle *to, void *from, int type) {
+    CUresult result = REAL(cuMemImportFromShareableHandle)(to, from, type);
+    if (result != CUDA_SUCCESS) return result;
+    gate_enter();
+    struct entry *entry = *memory_find(HANDLE, *to);
+    struct physical *import = entry ? NULL : import_of_ours();
+    if (entry) { /* the same handle once more */
+        entry->handles++;
+        entry->physical->holds++;
+    } else if (import) {
+        memory_keep((struct entry){.key = HANDLE, .id = *to, .physical = import, .handles = 1});
     }
     gate_leave();
     return result;

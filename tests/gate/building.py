@@ -64,6 +64,7 @@ def build(folder: Path, flags: Sequence[str] = ()) -> Built:
     cc = ["gcc", "-g", "-O1", "-w", *flags, "-pthread"]
     client, linked = PROGRAMS / "client.c", "-l:libcuda.so.1"
     command(*cc, client, "-o", built.program("client"))
+    command(*cc, PROGRAMS / "memory.c", "-o", built.program("memory"), "-ldl")
     command(*cc, "-DLINKED", client, "-o", built.program("linked"), "-L", built.driver, linked)
     return built
 

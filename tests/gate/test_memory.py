@@ -57,6 +57,18 @@ def test_arrays_count(place: Place) -> None:
     assert said == ["ready", "0", OUT_OF_MEMORY, "0", "done"]
 
 
+def test_packed_arrays_count_as_what_they_are(place: Place) -> None:
+    """Four channels of 8 bits in one format are 4 bytes, not 16."""
+    said, _ = _with_limit(place, 4 * MIB, "packed:1024:1024", "packed:1:1")
+    assert said == ["ready", "0", OUT_OF_MEMORY, "done"]
+
+
+def test_what_is_imported_counts(either: Place) -> None:
+    """Memory that is there by its import alone, after the handle that made it is released; and no longer than that."""
+    said, _ = _with_limit(either, 64 * MIB, f"import:{40 * MIB}", f"alloc:{40 * MIB}", "import", f"alloc:{40 * MIB}")
+    assert said == ["ready", "0", OUT_OF_MEMORY, "0", "done"]
+
+
 def test_small_allocations_seldom_ask(place: Place) -> None:
     """A thousand of 4 KiB take a few questions, far from the limit."""
     said, connection = _with_limit(place, 1024 * MIB, "many:1000:4096")

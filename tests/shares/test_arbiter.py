@@ -327,6 +327,24 @@ def test_what_a_program_says_of_itself_is_believed_in_a_small_part() -> None:
     assert [arbiter.account(share, 100 * MS).switching for share in ("a", "b")] == [750, 750]
 
 
+def test_what_a_change_of_hands_costs_is_what_neighbours_show() -> None:
+    """The lower one in the middle of several; who says nothing shows nothing, and gets nothing back."""
+    arbiter, now = an_arbiter(a=250, b=250, c=250, d=250), 0
+    for share in "abcd":
+        arbiter.ask(share, 0)
+    costs = {"a": 20 * MS, "b": 300, "c": 20 * MS, "d": None}
+    refunds: dict[str, list[int]] = {share: [] for share in costs}
+    for _ in range(200):
+        share = arbiter.holder or ""
+        now += 20 * MS
+        cost, unpaid = costs[share], arbiter.unpaid
+        arbiter.release(share, now, want=0, work=None if cost is None else 20 * MS - cost)
+        refunds[share].append(max(0, arbiter.unpaid - unpaid))
+    assert sum(refunds["d"]) == 0
+    for liar in "ac":
+        assert sum(refunds[liar][-20:]) <= 20 * 330 + MS
+
+
 def test_a_new_share_earns_from_its_first_moment_on() -> None:
     """What is left of the period, not a whole quantum."""
     arbiter = an_arbiter(a=500)

@@ -524,3 +524,37 @@ def test_a_program_without_a_gate_is_let_be_while_nobody_else_wants_the_gpu(
             await until(lambda: world.told)
 
     asyncio.run(check())
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from jupyter_gpu_node.shares.protocol import Ask
+from tests.shares.client import Client
+with Client(Path(sys.argv[1])) as client:
+    client.grant()
+    print("has it", flush=True)
+    client.revoked()
+    client.send(Ask(0, keeps=True))
+    while True:
+        client.poll(0.01)
+"""
+"""One that says that its work takes longer, and has none."""
+
+
+def test_what_says_that_it_works_and_does_not_loses_the_gpu_after_two_looks(short: Path, running: Running) -> None:
+    """And not after the ten seconds that a long kernel has. It is no offence: a stream can wait for its program."""
+
+    async def check() -> None:
+        async with Bouncing(short) as world:
+            await world.set({GPU: TWO})
+            one = running.start(HOLDER, world.socket(GPU, "b"))
+            assert await line(one) == "has it\n"
+            begin = microseconds()
+            log = await polite(running, world, "a")
+            await until(log.read_text)
+            assert microseconds() - begin < 8_000_000
+            assert state(one.pid) != "T"
+            assert not world.told
+
+    asyncio.run(check())

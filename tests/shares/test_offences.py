@@ -305,6 +305,18 @@ def test_who_asks_and_launches_on_another_way_as_well_is_found(milli: int, uses:
     assert 3 <= found[1] - found[0] <= within
 
 
+@pytest.mark.parametrize("more", [75, 100, 150])
+def test_a_little_more_than_its_turns_is_found_in_minutes(more: int) -> None:
+    """It is less than the doubt of a short look."""
+    world, draw = World(), random.Random(more)
+    for second in range(2_000):
+        seen = sum(draw.random() < (250 + more) / 1000 for _ in range(5))
+        if world.see(Looked({}, SECOND, {"a": seen * SECOND // 5 - 250_000}), SECOND):
+            assert second <= 900
+            return
+    raise AssertionError("it was never found")
+
+
 def test_what_is_seen_of_members_is_forgotten_with_a_stop() -> None:
     """As work that was queued runs on."""
     world = World()

@@ -55,21 +55,22 @@ files = st.builds(
     st.floats(0, 1000).map(lambda use: round(use, 3)),
     times,
     st.none() | st.lists(st.tuples(times, times), max_size=20).map(tuple),
+    st.just((0, 0)) | st.tuples(st.integers(1, MAX_TIME), st.integers(1, 1000)),
 )
 
 
 @given(files)
 def test_what_is_written_is_read(file: ShareFile) -> None:
-    """The node's copy has everything, the pod's all but the deposits."""
+    """The node's copy has everything, the pod's all but the deposits and what is owed."""
     assert decode(encode(file, public=False)) == file
-    assert decode(encode(file, public=True)) == replace(file, deposits=None)
+    assert decode(encode(file, public=True)) == replace(file, deposits=None, owes=(0, 0))
 
 
 @given(files)
 def test_the_next_server_takes_the_bank(file: ShareFile) -> None:
     """From the own copy, and how it stood; the one of the pod has no deposits, whatever balance it tells."""
     left = Left(file.share.allocated, file.share.effective, file.share.reason)
-    assert decode_savings(encode(file, public=False)) == Savings(file.written, file.deposits or (), left)
+    assert decode_savings(encode(file, public=False)) == Savings(file.written, file.deposits or (), left, file.owes)
     assert decode_savings(encode(file, public=True)) == Savings(file.written, (), left)
 
 
@@ -112,6 +113,8 @@ def test_when_the_own_copy_is_due() -> None:
     assert [is_due(grown, now, kept, 5) for now in (5, KEEP + 4, KEEP + 5)] == [False, False, True]
     assert is_due(spent, 5, kept, 5)
     assert [is_due(kept, now, kept, 5) for now in (KEEP + 4, KEEP + 5)] == [False, True]
+    assert is_due(replace(kept, owes=(share_file.SMALL + 1, 250)), 5, kept, 5)
+    assert not is_due(replace(kept, owes=(share_file.SMALL, 250)), 5, kept, 5)
     empty = replace(kept, share=replace(kept.share, balance=0))
     assert not is_due(empty, 10 * KEEP, empty, 5)
 
@@ -136,7 +139,8 @@ def test_half_a_file_is_none() -> None:
 BAD = (
     {"written": None}, {"written": -1}, {"written": 0.5}, {"deposits": 3}, {"deposits": [1]}, {"deposits": [[1]]},
     {"deposits": [[1, 2, 3]]}, {"deposits": [[1, -1]]}, {"deposits": [[0, 0]] * (MAX_DEPOSITS + 1)},
-    {"deposits": [[2**60, 0]]}, {"deposits": [["9", 0]]},
+    {"deposits": [[2**60, 0]]}, {"deposits": [["9", 0]]}, {"owes": 5}, {"owes": [5]}, {"owes": [5, 0]},
+    {"owes": [-5, 10]}, {"owes": [5, 1001]},
 )  # fmt: skip
 
 

@@ -189,3 +189,17 @@ def timing_turns(milli: int) -> int:
     """Periods until a share of ``milli`` has earned a turn that is worth the change of hands."""
     timing = Timing()
     return timing.least // timing.quantum(milli)
+
+
+@pytest.mark.parametrize(("milli", "others"), [(500, (500,)), (100, (900,)), (900, (100,)), (250, (250, 250, 250))])
+@pytest.mark.parametrize("kernel", [250, 10_000])
+def test_who_lies_about_its_work_gains_next_to_nothing(milli: int, others: Sequence[int], kernel: int) -> None:
+    """That the GPU did nothing in its turns: half a hundredth of its share, where its neighbours tell the truth."""
+    found = []
+    for lies in (False, True):
+        liar = Program(milli, ((0, 120 * SECOND),), kernel, silent=True, lies=lies)
+        programs = {"liar": liar} | {f"hog{n}": hog(one, 60) for n, one in enumerate(others)}
+        uses = Simulation(programs, Timing(), handover=HANDOVER).run(60 * SECOND)
+        found.append(uses["liar"].work / sum(use.work for use in uses.values()) * 1000 / milli)
+    assert found[1] <= 1.005
+    assert found[0] == pytest.approx(1, abs=0.003)

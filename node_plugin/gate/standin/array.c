@@ -35,8 +35,8 @@ char *array_at(const struct array *array, size_t x, size_t y, size_t z) {
 /* Bytes of one channel. */
 static size_t size_of(int format) {
     switch (format) {
-    case 0x01: case 0x08: return 1;
-    case 0x02: case 0x09: case 0x10: return 2;
+    case 0x01: case 0x08: case 0xc0: case 0xc1: case 0xc2: return 1;
+    case 0x02: case 0x09: case 0x10: case 0xc3: case 0xc4: case 0xc5: return 2;
     case 0x03: case 0x0a: case 0x20: return 4;
     default: return 0;
     }

@@ -16,13 +16,13 @@ ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .bank import Deposit
-from .ledger import NEITHER, SAVER, Account, Ledger
+from .ledger import NEITHER, SAVER, Account, Debt, Ledger
 from .timing import Timing
 
 
@@ -79,6 +79,10 @@ LONG = 5
 """Bursts are told apart by powers of two of a quarter lease. One that had four leases goes on, and is long."""
 LEAVES = 3
 """Leases of long bursts to one of the others."""
+MORE = 1.1
+"""What a change of hands may cost one share, against what it costs its neighbours."""
+REMEMBERED = 16
+"""Turns over which that is averaged."""
 DRAIN = 60_000_000
 """Grace of a turn in which a program must end what it queued on a whole GPU, where nothing limits that."""
 LONG_KERNEL = 10_000_000
@@ -99,6 +103,14 @@ class _Share:
     """GPU time since its demand began."""
     ended: int = 0
     """Time when its demand ended."""
+    shown: float | None = None
+    """What a change of hands cost it lately, in the mean, by its programs' word; None: they have said nothing."""
+    credit: float = 0
+    """What may be refunded of its turns."""
+    closed: int | None = None
+    """Time when it was removed."""
+    heir: _Share | None = None
+    """The share that owes what this one does, which was removed and has the GPU still."""
 
 
 @dataclass(slots=True)
@@ -123,6 +135,10 @@ class _Turn:
     """Whether a long burst left this turn to the share."""
 
 
+def _debt(gone: _Share) -> Debt:
+    return Debt(max(0, -gone.ledger.quantum), gone.closed or 0, gone.ledger.milli)
+
+
 class Arbiter:
     """The arbiter of one GPU. The ``now`` of any method must never be before the last one."""
 
@@ -142,6 +158,8 @@ class Arbiter:
         """Whether these others are served now, in turn."""
         self.unpaid = 0
         """Cost of the switches in this period, not yet charged to any share."""
+        self._debts: dict[str, Debt] = {}
+        """Debts that shares left behind, until they are taken."""
 
     @property
     def holder(self) -> str | None:
@@ -171,11 +189,14 @@ class Arbiter:
         *,
         savings: dict[str, int] | None = None,
         deposits: dict[str, Iterable[Deposit]] | None = None,
+        owes: Mapping[str, int] | None = None,
+        heirs: Mapping[str, str] | None = None,
     ) -> tuple[Order, ...]:
         """Add and resize shares, all at once. New ones begin with what is left of this period, and with ``deposits``.
 
-        ``savings``: by share the milli that its bank is for, if that is not what it earns. Raises :class:`ValueError`
-        if a GPU would be given away more than once; nothing is changed then.
+        ``savings``: by share the milli that its bank is for, if that is not what it earns. ``owes``: what new ones owe
+        from before; ``heirs``: by new share a removed one that has the GPU still, and whose debt is its own. Raises
+        :class:`ValueError` if a GPU would be given away more than once; nothing is changed then.
         """
         after = {name: share.ledger.milli for name, share in self._shares.items()} | milli
         if sum(after.values()) > MILLI_PER_GPU or min(milli.values(), default=1) < 1:
@@ -185,10 +206,13 @@ class Arbiter:
             if name in self._shares:
                 self._shares[name].ledger.resize(amount, (savings or {}).get(name, amount))
             else:
-                first = self.timing.quantum(amount) * (self._ends - now) // self.timing.period
+                first = self.timing.quantum(amount) * (self._ends - self._now) // self.timing.period
+                first -= (owes or {}).get(name, 0)
                 ledger = Ledger(amount, self.timing, first, (deposits or {}).get(name, ()))
                 ledger.resize(amount, (savings or {}).get(name, amount))
-                self._shares[name] = _Share(name, ledger)
+                self._shares[name] = _Share(name, ledger, credit=4 * self.timing.switch)
+                if self._turn and self._turn.share.name == (heirs or {}).get(name):
+                    self._turn.share.heir = self._shares[name]
         return self._decide()
 
     def remove(self, share: str, now: int) -> tuple[Order, ...]:
@@ -198,7 +222,32 @@ class Arbiter:
         if gone is None:
             return ()
         gone.want = None
+        gone.ledger.quantum = -gone.ledger.ahead(self._ends - self._now)  # it earns no more
+        gone.closed = self._now
+        if self._turn is None or self._turn.share is not gone:
+            self._leave_debt(gone)
         return self._decide()
+
+    def _leave_debt(self, gone: _Share) -> None:
+        debt = _debt(gone)
+        if gone.heir and self._shares.get(gone.heir.name) is gone.heir:
+            gone.heir.ledger.quantum -= debt.left(self._now)
+        elif debt.left(self._now):
+            self._debts[gone.name] = debt
+
+    def owes(self, share: str, now: int) -> Debt:
+        """Return what ``share`` owes, which may be removed and have the GPU still."""
+        self._pass(now)
+        if one := self._shares.get(share):
+            return Debt(max(0, one.ledger.ahead(self._ends - self._now)), self._now, one.ledger.milli)
+        if self._turn and self._turn.share.name == share:
+            return _debt(self._turn.share)
+        return Debt(0, self._now, 0)
+
+    def take_debts(self) -> dict[str, Debt]:
+        """Return what removed shares owe that have given the GPU back since the last call, without heirs."""
+        debts, self._debts = self._debts, {}
+        return debts
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -250,20 +299,34 @@ class Arbiter:
         """Return the GPU from ``share``, or withdraw its demand; ``want``: it has demand all the same.
 
         ``work``: for how long its programs say that the GPU worked. The rest was the change of hands, which all pay; as
-        this is their word, only a small part of a turn can be.
+        this is their word, only a small part of a turn can be, and in the mean little more than neighbours say of
+        theirs.
         """
         self._pass(now)
         if self._turn and self._turn.share.name == share:
             one, began, self._turn = self._turn.share, self._turn.began, None
             lasted = self._now - began
-            said = lasted - work if work is not None else 0
-            self.unpaid += one.ledger.refund(max(0, min(said, self.timing.switch, lasted // 8)))
+            self._refund(one, lasted, work)
+            if one.closed is not None:
+                self._leave_debt(one)
             one.since = one.ended = now
             one.want = want
         elif share in self._shares:
             self._shares[share].want = want
             self._shares[share].ended = now
         return self._decide()
+
+    def _refund(self, one: _Share, lasted: int, work: int | None) -> None:
+        others = sorted(other.shown for other in self._shares.values() if other is not one and other.shown is not None)
+        if others:
+            usual = MORE * others[(len(others) - 1) // 2]
+            one.credit = min(4 * self.timing.switch, one.credit + usual)
+        if work is not None:
+            said = max(0, min(lasted - work, self.timing.switch))
+            one.shown = said if one.shown is None else one.shown + (said - one.shown) / REMEMBERED
+            refund = one.ledger.refund(int(min(said, lasted // 8, one.credit)))
+            one.credit -= refund
+            self.unpaid += refund
 
     # --- programs that need other GPUs at the same time ---------------------------------------------------------------
 

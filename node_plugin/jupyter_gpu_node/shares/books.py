@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from jupyter_gpu.model.share import ShareUse
 
-from . import elastic
+from . import elastic, share_file
 from .desk import Desk
 from .elasticity import Elastic
 from .ledger import Account
@@ -142,7 +142,11 @@ class Books:
     def file(self, desk: Desk, gpu: str, name: str, now: int, wall: int) -> ShareFile:
         """Return the contents of the share's file, without the deposits."""
         use = round(self._uses.get(name, 0.0), 3)
-        return ShareFile(self.share(desk, gpu, name, now), use, wall)
+        owes = desk.owes(name, now)
+        worth = owes.left(now) > share_file.SMALL
+        return ShareFile(
+            self.share(desk, gpu, name, now), use, wall, owes=(owes.left(now), owes.milli) if worth else (0, 0)
+        )
 
 
 def _worked(account: Account | None) -> int:

@@ -37,6 +37,9 @@ POLL = 0.01
 BETWEEN = 0.25
 """Seconds for which processes kept to their turns rest after each: their queued work runs on in others' turns."""
 
+IDLE_LOOKS = 2
+"""Looks that must see nothing run on a GPU that a share says it still needs."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -58,6 +61,8 @@ class _Watched:
     resting: dict[str, tuple[Processes, int]] = field(default_factory=dict)
     """Processes that have the GPU in a share of which nothing runs, and since when that is known."""
     looked: int = 0
+    idle: tuple[str, int, int] = ("", 0, 0)
+    """A share that has said that its work takes longer, since when, and the looks that saw nothing run."""
     timer: asyncio.TimerHandle | None = None
 
     @property
@@ -386,6 +391,7 @@ class Bouncer:
             self._events.put_nowait((gpu, offences.Looked(foreign(*judged), now - begin, beyond(*judged))))
         if uses is None:  # without a reading, their work may not have ended
             return
+        self._look_idle(gpu, begin, now, sum(uses.values()))
 
         def quiet(share: str, processes: Processes) -> bool:
             used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
@@ -399,6 +405,20 @@ class Bouncer:
             ready = self._server and begin >= at and quiet(share, processes)
             if self._server and ready and processes == await self._in_thread(signals.resting, processes):
                 give_back(self._server, gpu, share, processes, shut=True)
+
+    def _look_idle(self, gpu: str, begin: int, now: int, used: int) -> None:
+        """Take the GPU back from a share that says that its work takes longer while nothing runs at all.
+
+        It is no offence: a stream can wait for the program itself.
+        """
+        watched, holder = self._gpus[gpu], self._server.patient(gpu) if self._server else None
+        if holder is None or begin < holder[1] or used * 1000 > watched.penalties.tolerance * (now - begin):
+            watched.idle = ("", 0, 0)
+            return
+        looks = watched.idle[2] + 1 if watched.idle[:2] == holder else 1
+        watched.idle = (*holder, looks)
+        if looks >= IDLE_LOOKS and holder[0] not in watched.stopped:
+            self._give_back(gpu, holder[0])
 
     def _attributed(
         self, gpu: str, uses: Mapping[int, int], members: list[tuple[str, Process]]

@@ -16,7 +16,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from . import arbiter
 from .arbiter import Arbiter, Rule
 from .bank import Deposit
-from .ledger import Account
+from .ledger import Account, Debt
 from .memory import Pool
 from .protocol import FOREVER, MOST, NO_LIMIT, Ask, Done, FromClient, FromServer, Grant, Malformed, Memory, Revoke
 
@@ -72,6 +72,8 @@ class Share:
     holding: int = 0
     """Number of clients that have the lease."""
     revoked: bool = False
+    patient: int | None = None
+    """Time since when it has said that its work takes longer."""
     gone: bool = False
     told: int | None = None
     """The demand that the arbiter knows."""
@@ -150,6 +152,8 @@ class Desk:
         """Whether the present lease is for one launch."""
         self._looked = now
         self._made = 0
+        self._debts: dict[str, Debt] = {}
+        """Debts of closed shares: of one that is opened again, its own."""
         self._out: list[Out] = []
 
     @property
@@ -178,12 +182,36 @@ class Desk:
         """Return the deposits of its bank."""
         return self.arbiter.deposits(self._shares[name].key)
 
+    def owes(self, name: str, now: int) -> Debt:
+        """Return what the share of that name owes, which may be closed and have the GPU still."""
+        share, holder = self._shares.get(name), self._holder
+        debts = [self.arbiter.owes(share.key, now)] if share else []
+        if holder is not None and holder is not share and holder.name == name:
+            debts.append(self.arbiter.owes(holder.key, now))
+        if name in self._debts:
+            debts.append(self._debts[name])
+        if len(debts) == 1:
+            return debts[0]
+        return Debt(sum(one.left(now) for one in debts), now, debts[0].milli if debts else 0)
+
+    def closed(self, now: int) -> dict[str, Debt]:
+        """Return what closed shares owe."""
+        self._debts = {name: debt for name, debt in self._debts.items() if debt.left(now)}
+        names = {*self._debts, *([self._holder.name] if self._holder else [])} - self._shares.keys()
+        return {name: debt for name in names if (debt := self.owes(name, now)).left(now)}
+
     # --- shares -------------------------------------------------------------------------------------------------------
 
     def set(
-        self, terms: Mapping[str, Terms], now: int, deposits: Mapping[str, Iterable[Deposit]] | None = None
+        self,
+        terms: Mapping[str, Terms],
+        now: int,
+        deposits: Mapping[str, Iterable[Deposit]] | None = None,
+        owes: Mapping[str, int] | None = None,
     ) -> list[Out]:
-        """Set the shares from now on; new ones begin with ``deposits``. A share not among them drains and goes.
+        """Set the shares from now on; new ones begin with ``deposits``, and with what they owe from before.
+
+        A share not among them drains and goes.
 
         What was lent between shares is back with its owners. Raises :class:`ValueError` if it is more than the GPU;
         nothing is changed then.
@@ -193,12 +221,18 @@ class Desk:
         for share in [share for name, share in self._shares.items() if name not in terms]:
             self._remove(share, now)
         before = {name: (share.terms, share.exclusive) for name, share in self._shares.items()}
+        owing, heirs = {}, {}
         for name in [name for name in terms if name not in self._shares]:
-            self._add(name, terms[name])
+            share = self._add(name, terms[name])
+            debt = self._debts.pop(name, None)
+            owing[share.key] = (owes or {}).get(name, 0) + (debt.left(now) if debt else 0)
+            if self._holder and self._holder.name == name:
+                heirs[share.key] = self._holder.key
         saved = {self._shares[name].key: some for name, some in (deposits or {}).items() if name in self._shares}
         for name, share in self._shares.items():
             share.terms, share.effective = terms[name], terms[name].milli
-        orders = self.arbiter.put({one.key: one.effective for one in self._shares.values()}, now, deposits=saved)
+        milli = {one.key: one.effective for one in self._shares.values()}
+        orders = self.arbiter.put(milli, now, deposits=saved, owes=owing, heirs=heirs)
         self._follow(orders, now)
         if self._rule is not None:
             self._obey(self._rule, now)
@@ -217,20 +251,31 @@ class Desk:
         self._follow(orders, now)
         return self._sent()
 
-    def _add(self, name: str, terms: Terms) -> None:
+    def _add(self, name: str, terms: Terms) -> Share:
         self._made += 1
         share = Share(name, f"{name}#{self._made}", terms, terms.milli, Pool(terms.limit))
         self._shares[name] = self._keys[share.key] = share
+        return share
 
     def _remove(self, share: Share, now: int) -> None:
         del self._shares[share.name]
         share.gone = True
-        self._follow(self.arbiter.remove(share.key, now), now)
+        orders = self.arbiter.remove(share.key, now)
+        self._keep_debt(share, now)
+        self._follow(orders, now)
         for client in list(share.clients):
             if not client.holds:
                 self._dismiss(client)
         if self._holder is not share:
             self._keys.pop(share.key, None)
+
+    def _keep_debt(self, share: Share, now: int) -> None:
+        """Keep what a closed share owes for the one of its name that comes after it."""
+        debt, before = self.arbiter.take_debts().get(share.key), self._debts.get(share.name)
+        if debt and before:
+            debt = Debt(debt.left(now) + before.left(now), now, before.milli)
+        if debt:
+            self._debts[share.name] = debt
 
     def _change(self, share: Share, old: Terms, whole: bool, now: int) -> None:
         """Apply new terms to the clients of a share."""
@@ -324,6 +369,7 @@ class Desk:
             client.want = message.want
             if message.keeps and client.holds and client.share.revoked:
                 self.arbiter.drains(arbiter.LONG_KERNEL)
+                client.share.patient = client.share.patient or now
             elif message.keeps and self.arbiter.rests(now):
                 self._kept(client, now)
             if message.stuck:
@@ -405,11 +451,13 @@ class Desk:
         self._follow(told, now)
 
     def _give_back(self, share: Share, now: int) -> None:
-        self._holder, share.revoked = None, False
+        self._holder, share.revoked, share.patient = None, False, None
         share.told = None if share.gone else share.demand()
         if share.gone:
             del self._keys[share.key]
-        self._follow(self.arbiter.release(share.key, now, share.told, share.work), now)
+        orders = self.arbiter.release(share.key, now, share.told, share.work)
+        self._keep_debt(share, now)
+        self._follow(orders, now)
 
     def _forget(self, client: Client) -> None:
         share = client.share

@@ -16,7 +16,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from .identity import Check, Peer, peer
+from .identity import Check, Peer, peer, user_of
+from .pace import Pace
 from .protocol import SIZE, FromClient, FromServer, Malformed, encode, from_client
 
 READ = 1024
@@ -126,6 +127,8 @@ class Door:
         """Connections at a time."""
         self.beside: Collection[Door] = ()
         """The doors of the same pod's shares of other GPUs."""
+        self.pace = Pace()
+        """Of all doors of the pod."""
         self.lines: set[Line] = set()
         self.loop = asyncio.get_running_loop()
         self._check = check
@@ -199,6 +202,8 @@ class Door:
     def take(self) -> list[Line]:
         """Take the connections made by now, and return those admitted; nothing of what they sent is read."""
         admitted: list[Line] = []
+        if (pause := self.pace.until - self.loop.time()) > 0:
+            self._pause(pause)
         for _ in range(ACCEPTS):
             if self._listening is None or self._timer is not None:
                 break
@@ -209,8 +214,7 @@ class Door:
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     raise
-                self.loop.remove_reader(self._listening.fileno())
-                self._timer = self.loop.call_later(PAUSE, self._resume)
+                self._pause(PAUSE)
                 self.complain(f"no more connections can be taken now: {error.strerror}")
                 break
             line = self._admit(connection)
@@ -220,6 +224,12 @@ class Door:
                 connection.close()
                 self.complain(line)
         return admitted
+
+    def _pause(self, seconds: float) -> None:
+        """Take nothing for a while: what comes waits in the socket."""
+        if self._listening and self._timer is None:
+            self.loop.remove_reader(self._listening.fileno())
+            self._timer = self.loop.call_later(seconds, self._resume)
 
     def _resume(self) -> None:
         self._timer = None
@@ -233,8 +243,12 @@ class Door:
 
     def _admit(self, connection: socket.socket) -> Line | str:
         """Admit a connection, or return why it is refused."""
+        now = self.loop.time()
         if len(self.lines) >= self.most:
+            self.pace.refused(now)
             return f"a connection is refused: it has {self.most} already, which is all that one share can have"
+        if not self.pace.takes(user_of(connection), now):
+            return "a connection is refused: its programs connect too often"
         connection.setblocking(False)
         try:
             who = peer(connection)

@@ -38,6 +38,12 @@ Check = Callable[[Peer, str], str]
 """Check of a process for the pod whose share it wants: empty, or why it may not have the share."""
 
 
+def user_of(connection: socket.socket) -> int:
+    """Return the user whose process connected."""
+    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(user)
+
+
 def peer(connection: socket.socket) -> Peer:
     """Return the process that connected; raises :class:`ProcessLookupError` if it has ended, and :class:`OSError`."""
     pid, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
 from .bank import Bank, Deposit
 from .timing import Timing
 
@@ -17,6 +19,20 @@ MOST_BEHIND = 6
 """Quarters of a quantum."""
 SAVER, CLAIMANT, NEITHER = 0, 1, 2
 """Standings of a share: it has saved time and may spend it; it has some of its quantum; or nothing worth a turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """GPU time that a closed share owes, and would pay from its quanta if it were open. Microseconds."""
+
+    amount: int
+    at: int
+    milli: int
+    """What it earned, and so pays, from ``at`` on."""
+
+    def left(self, now: int) -> int:
+        """Return what is owed still. A clock that went back forgives nothing."""
+        return max(0, self.amount - self.milli * max(0, now - self.at) // MILLI_PER_GPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +130,13 @@ class Ledger:
             self.quantum = self.quantum * milli // self.milli
         self._earn(milli)
         self.bank.resize(self._timing.cap(savings))
+
+    def ahead(self, rest: int) -> int:
+        """Return how far it is ahead of what it has earned, ``rest`` microseconds before the end of the period.
+
+        Each period's quantum is its own from the start. Who closes its share and opens it again must not have two.
+        """
+        return self._earns * rest // self._timing.period - self.quantum
 
     def run(self, start: int, end: int, *, contested: bool, claimed: bool) -> None:
         """Charge time with the GPU; ``contested``: others wanted it; ``claimed``: one of them with a claim.

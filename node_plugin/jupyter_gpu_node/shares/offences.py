@@ -29,6 +29,9 @@ DOUBT = 150
 which five samples a second are wrong by a fifth of a GPU, is accused once in years."""
 PROOF = 3_000_000
 """Microseconds beyond that which prove it. A program that has twice its half of a GPU is seen after nine seconds."""
+SLOW_DOUBT, SLOW_PROOF = 50, 12_000_000
+"""The same for less over longer: three times more exact, and rarer still for the innocent, as the error of samples
+becomes less with the root of their number. What is a tenth of a GPU more than its turns is seen after four minutes."""
 RESTS = 10
 """Looks in a row that see nothing of processes kept to their turns, after which they are let be."""
 
@@ -150,6 +153,8 @@ class Record:
     """Number of looks in a row that saw it in turns of others."""
     beyond: int = 0
     """Use by its members beyond its turns and :data:`DOUBT`, since that was zero."""
+    slowly: int = 0
+    """The same with :data:`SLOW_DOUBT`."""
     stopped: Processes = frozenset()
     since: int = 0
     """Time when they were stopped."""
@@ -205,7 +210,7 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
         case Began():
             for share, one in sorted(state.items()):
                 # the clock may be another one now: what counted then counts from now on
-                records[share] = replace(_let_be(_continued(share, one, orders)), struck=now, beyond=0)
+                records[share] = replace(_let_be(_continued(share, one, orders)), struck=now, beyond=0, slowly=0)
                 if one.taken:
                     orders.append(TakeAway(share, one.taken))
         case Late(share, since, again):
@@ -273,16 +278,17 @@ def _between_turns(share: str, one: Record, there: Processes, now: int, orders: 
 def _looked(one: Record, foreign: Mapping[Process, int], beyond: int, passed: int, penalties: Penalties) -> Record:
     """Count what a look saw. Work that was queued before a stop runs on: it is no new offence."""
     if one.stopped and not one.between:
-        return replace(one, looks=0, beyond=0)
+        return replace(one, looks=0, beyond=0, slowly=0)
     used = sum(foreign.values())
     if one.kept:
         rests = 0 if used else one.rests + 1
-        one = replace(one, avoiders=one.avoiders | foreign.keys(), rests=rests, looks=0, beyond=0)
+        one = replace(one, avoiders=one.avoiders | foreign.keys(), rests=rests, looks=0, beyond=0, slowly=0)
         return one if rests < RESTS else _let_be(one)
     seen = used * 1000 > penalties.tolerance * passed
     avoiders = one.avoiders | foreign.keys() if seen else Processes()
     sums = max(0, one.beyond + beyond - DOUBT * passed // 1000)
-    return replace(one, looks=one.looks + 1 if seen else 0, avoiders=avoiders, beyond=sums)
+    slow = max(0, one.slowly + beyond - SLOW_DOUBT * passed // 1000)
+    return replace(one, looks=one.looks + 1 if seen else 0, avoiders=avoiders, beyond=sums, slowly=slow)
 
 
 def _judged(share: str, one: Record, now: int, present: Present, penalties: Penalties, orders: list[Order]) -> Record:
@@ -300,10 +306,10 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
     if one.stopped and not (one.between and late):
         return _corrected(share, one, stoppable, present.never, orders)
     avoided = one.looks >= penalties.looks
-    if not late and not avoided and one.beyond < PROOF:
+    if not late and not avoided and one.beyond < PROOF and one.slowly < SLOW_PROOF:
         return one
     what = "it kept the GPU after it was asked for it" if late else "it used the GPU in turns of others"
-    one = replace(one, strikes=one.counts(now, penalties) + 1, struck=now, late=None, looks=0, beyond=0)
+    one = replace(one, strikes=one.counts(now, penalties) + 1, struck=now, late=None, looks=0, beyond=0, slowly=0)
     if (times := round(one.strikes)) >= penalties.strikes:  # rounded: a little of each is forgotten before the next
         reason = f"Taken away: {what}, offence {times} of late. Restart its programs and ask again."
         orders.append(TakeAway(share, reason))
@@ -341,7 +347,7 @@ def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, 
 
 def _forgotten(one: Record, now: int, penalties: Penalties) -> bool:
     """Tell whether nothing is left to remember."""
-    idle = one.late is None and not (one.looks or one.beyond or one.stopped or one.kept or one.taken)
+    idle = one.late is None and not (one.looks or one.beyond or one.slowly or one.stopped or one.kept or one.taken)
     idle = idle and one.rested is None
     return idle and one.counts(now, penalties) < 0.05
 

@@ -25,6 +25,7 @@ from .desk import Terms
 from .door import Door
 from .elasticity import Elastic
 from .identity import Check, Peer
+from .pace import Pace
 from .share_file import Savings
 from .station import Overdue, Station
 from .store import Entry, Place, Store
@@ -99,6 +100,8 @@ class ArbiterServer:
         self._together = Together(self._stations, clock, servers)
         self._shares: dict[Place, Placed] = {}
         self._doors: dict[Place, Door] = {}
+        self._paces: dict[str, Pace] = {}
+        """By pod, also of one that has no share now and connected lately."""
         self._most = 1
         self._one = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shares")
@@ -122,6 +125,7 @@ class ArbiterServer:
             left = {place: self._left.pop(place) for place in after if place in self._left}
             banks = {place: share_file.restored(one, self._clock(), self._wall()) for place, one in left.items()}
             stood = {place: one.left for place, one in left.items() if one.left}
+            owed = {place: share_file.owed(one, self._wall()) for place, one in left.items()}
             before, self._shares = self._shares, after
             gone = self._shut(before)
             for gpu in sorted({gpu for gpu, _ in {*before, *after}}):
@@ -129,7 +133,9 @@ class ArbiterServer:
                 if terms != {pod: placed.terms for (at, pod), placed in before.items() if at == gpu}:
                     deposits = {pod: banks.get((gpu, pod), ()) for pod in terms}
                     before_us = {pod: stood[gpu, pod] for pod in terms if (gpu, pod) in stood}
-                    self._station_of(gpu).set(terms, deposits, before_us)
+                    owes = {pod: owed.get((gpu, pod), 0) for pod in terms}
+                    self._station_of(gpu).set(terms, deposits, before_us, owes)
+            gone += [self._close_books(*place) for place in before.keys() - after.keys()]
             problem = self._open()
             for removed in gone:
                 await removed
@@ -148,6 +154,11 @@ class ArbiterServer:
         """Return the pod whose share of that GPU has it now; None: no pod's."""
         share = self._stations[gpu].desk.holder if gpu in self._stations else None
         return share.name if share else None
+
+    def patient(self, gpu: str) -> tuple[str, int] | None:
+        """Return the pod whose share was asked for that GPU and has said that its work takes longer, and when."""
+        share = self._stations[gpu].desk.holder if gpu in self._stations else None
+        return (share.name, share.patient) if share and share.patient is not None else None
 
     def station(self, gpu: str) -> Station | None:
         """Return the station that hands out that GPU's turns, if it was ever shared here."""
@@ -187,7 +198,7 @@ class ArbiterServer:
         return self._stations[gpu]
 
     def _shut(self, before: Mapping[Place, Placed]) -> list[asyncio.Future[None]]:
-        """Shut the doors of shares that are gone, or moved to another directory, and remove their files."""
+        """Shut the doors of shares that are gone, or moved to another directory, and remove what their pods see."""
         gone = []
         new = {(gpu, placed.directory) for (gpu, _), placed in self._shares.items()}
         for place, placed in before.items():
@@ -200,9 +211,13 @@ class ArbiterServer:
                             door.lost(line, "its share is in another directory now")
                 if (place[0], placed.directory) not in new:  # else what is there is another pod's by now
                     gone.append(self._in_thread(self._store.withdraw, *place, placed.directory))
-                if now is None:
-                    gone.append(self._in_thread(self._store.forget, *place))
         return gone
+
+    def _close_books(self, gpu: str, pod: str) -> asyncio.Future[None]:
+        """Keep nothing of a share that is gone but what it owes."""
+        if debt := self._stations[gpu].debts().get(pod):
+            return self._in_thread(self._store.owe, gpu, pod, *debt, self._wall())
+        return self._in_thread(self._store.forget, gpu, pod)
 
     def _open(self) -> OSError | None:
         """Make the sockets that are missing, all of them also if one cannot be made; then the last reason.
@@ -227,17 +242,22 @@ class ArbiterServer:
         return problem
 
     def _join_doors(self) -> None:
-        """Tell each door which others its pod has."""
+        """Tell each door which others its pod has, and how often its programs may connect."""
+        now = self._loop.time()
         of_pod: dict[str, list[Door]] = {}
         for door in self._doors.values():
             of_pod.setdefault(door.pod, []).append(door)
+        self._paces = {pod: pace for pod, pace in self._paces.items() if pod in of_pod or not pace.rests(now)}
         for door in self._doors.values():
             door.beside = [other for other in of_pod[door.pod] if other is not door]
+            door.pace = self._paces.setdefault(door.pod, door.pace)
 
     # --- files --------------------------------------------------------------------------------------------------------
 
     def _save(self, station: Station, shown: Collection[str], kept: Collection[str]) -> None:
         pods = [pod for pod in {*shown, *kept} if (station.gpu, pod) in self._shares]
+        for pod in {*kept}.difference(pods):
+            self._close_books(station.gpu, pod)
         entries = [replace(self._entry(station, pod), public=pod in shown, own=pod in kept) for pod in pods]
         written = self._in_thread(self._store.write, entries)
         written.add_done_callback(functools.partial(self._saved, station, pods))

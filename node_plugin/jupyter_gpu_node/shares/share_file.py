@@ -18,6 +18,7 @@ from jupyter_gpu.model.share import ShareUse
 
 from .bank import Deposit
 from .elastic import Left
+from .ledger import Debt
 
 MAX_BYTES = 256 * 1024
 MAX_DEPOSITS = 4096
@@ -25,6 +26,8 @@ MAX_DEPOSITS = 4096
 MAX_TIME = 2**53 - 1
 KEEP = 1_000_000
 """Microseconds between two writings of an own copy, which is on a disk, while nothing that was saved is spent."""
+SMALL = 100_000
+"""Microseconds of a debt that are not worth a writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,13 @@ class ShareFile:
     """Milliseconds since 1970."""
     deposits: tuple[tuple[int, int], ...] | None = None
     """Amount and age of each, oldest first; None in the copy for the pod."""
+    owes: tuple[int, int] = (0, 0)
+    """What it owes, and the milli by which that becomes less; not in the copy for the pod."""
 
     @property
     def steady(self) -> ShareFile:
         """Without what passing time alone changes: two files of an idle share differ in nothing else."""
-        return ShareFile(replace(self.share, expires=None, lost=0), self.use)
+        return ShareFile(replace(self.share, expires=None, lost=0), self.use, owes=self.owes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +59,18 @@ class Savings:
     deposits: tuple[tuple[int, int], ...]
     left: Left | None = None
     """Its earnings; None: not recorded."""
+    owes: tuple[int, int] = (0, 0)
+    """What it owed when this was written, and the milli by which that becomes less."""
 
 
 def is_due(file: ShareFile, now: int, kept: ShareFile | None, at: int) -> bool:
     """Tell whether the own copy is to be rewritten: ``kept`` is its content since ``at``; both files are steady.
 
-    At once if savings were spent: the server after this one must not give them a second time. Later if anything is
-    new, or there are savings: those of an older copy may have expired by the time of the next server.
+    At once if savings were spent: the server after this one must not give them a second time; and if much more is owed.
+    Later if anything is new, or there are savings: those of an older copy may have expired by the time of the next
+    server.
     """
-    if kept is None or file.share.balance < kept.share.balance:
+    if kept is None or file.share.balance < kept.share.balance or file.owes[0] > kept.owes[0] + SMALL:
         return True
     return (file != kept or file.share.balance > 0) and now - at >= KEEP
 
@@ -87,11 +95,24 @@ def restored(savings: Savings, now: int, wall: int) -> tuple[Deposit, ...]:
     return tuple(Deposit(amount, now - age - passed) for amount, age in savings.deposits if amount)
 
 
+def owed(savings: Savings, wall: int) -> int:
+    """Return what is owed still at ``wall``: as much less as the share would have paid, had it been open meanwhile."""
+    amount, milli = savings.owes
+    return Debt(amount, savings.written * 1000, milli).left(wall * 1000)
+
+
+def encode_debt(amount: int, milli: int, written: int) -> bytes:
+    """Return the text of the own copy of a closed share: nothing is left of it but what it owes."""
+    return strict.dumps({"written": written, "owes": [amount, milli]}).encode()
+
+
 def encode(file: ShareFile, *, public: bool) -> bytes:
     """Return the text of the file; ``public``: without the deposits."""
     body: dict[str, Any] = {**file.share.to_json(), "use": round(file.use, 3), "written": file.written}
     if not public and file.deposits is not None:
         body["deposits"] = file.deposits
+    if not public and file.owes[0]:
+        body["owes"] = file.owes
     return strict.dumps(body).encode()
 
 
@@ -103,6 +124,7 @@ def decode(text: bytes) -> ShareFile:
         use=strict.required(body, "use", _part),
         written=strict.required(body, "written", _time),
         deposits=strict.optional(body, "deposits", _deposits),
+        owes=strict.optional(body, "owes", _owes) or (0, 0),
     )
 
 
@@ -116,6 +138,7 @@ def decode_savings(text: bytes) -> Savings:
         written=strict.required(body, "written", _time),
         deposits=strict.optional(body, "deposits", _deposits) or (),
         left=_left(body),
+        owes=strict.optional(body, "owes", _owes) or (0, 0),
     )
 
 
@@ -143,6 +166,11 @@ def _deposit(value: Any, key: str) -> tuple[int, int]:
     if len(found) != 2:
         raise strict.FieldError(f"{key!r} must be an amount and its age.", key)
     return found[0], found[1]
+
+
+def _owes(value: Any, key: str) -> tuple[int, int]:
+    amount, milli = _deposit(value, key)
+    return amount, _milli(milli, key)
 
 
 _deposits = strict.list_of(_deposit, MAX_DEPOSITS)

@@ -29,6 +29,8 @@ class Program:
     """Kernels in flight: what is in flight cannot be taken back."""
     silent: bool = False
     """Whether it does not say for how long it will need the GPU."""
+    lies: bool = False
+    """Whether it says that the GPU did nothing in its turns: that all was change of hands."""
     again: int | None = None
     """Whenever it has nothing left to do, its last job comes again so much later: training that waits for results."""
 
@@ -194,7 +196,7 @@ class Simulation:
                 self._work(one, now)
                 one.turns[-1] = (one.turns[-1][0], now)
                 self._holder, self._ended = None, self._current
-                want, work = self._want(one) if one.queue else None, one.work - one.before
+                want, work = self._want(one) if one.queue else None, 0 if one.program.lies else one.work - one.before
                 one.before = one.work
                 self._follow(self.arbiter.release(name, now, want, work), now)
                 if not one.queue and one.program.again is not None:

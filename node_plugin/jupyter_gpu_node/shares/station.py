@@ -81,6 +81,8 @@ class Station:
         self._written: dict[str, ShareFile] = {}
         self._kept: dict[str, tuple[ShareFile, int]] = {}
         """The own copies, and when they were written."""
+        self._owing: dict[str, int] = {}
+        """What closed shares owe by their own copies."""
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._ring)
         self._rings: int | None = None
@@ -106,13 +108,26 @@ class Station:
         now = self._clock()
         return self._books.file(self.desk, self.gpu, pod, now, wall), self.desk.deposits(pod), now
 
+    def debts(self) -> dict[str, tuple[int, int]]:
+        """Return, by pod, what closed shares owe, if it is worth a file, and what they earned."""
+        now = self._clock()
+        return {
+            pod: (debt.left(now), debt.milli)
+            for pod, debt in self.desk.closed(now).items()
+            if debt.left(now) > share_file.SMALL
+        }
+
     def set(
-        self, terms: Mapping[str, Terms], deposits: Mapping[str, Iterable[Deposit]], left: Mapping[str, Left]
+        self,
+        terms: Mapping[str, Terms],
+        deposits: Mapping[str, Iterable[Deposit]],
+        left: Mapping[str, Left],
+        owes: Mapping[str, int],
     ) -> None:
-        """Set the shares from now on. ``left``: the state of new ones when an earlier server ended."""
+        """Set the shares from now on. ``left``: the state of new ones when an earlier server ended, and ``owes``."""
         self._books.reset()
         now = self._clock()
-        orders = self.desk.set(terms, now, deposits)
+        orders = self.desk.set(terms, now, deposits, owes)
         if effective := self._books.resume(self.desk, left):
             orders += self.desk.adjust(effective, now)
         self._act(orders)
@@ -257,9 +272,17 @@ class Station:
         keep = [pod for pod, file in still.items() if share_file.is_due(file, now, *self._kept.get(pod, (None, 0)))]
         self._written = still
         self._kept = {pod: (file, now) if pod in keep else self._kept[pod] for pod, file in still.items()}
-        if fresh or keep:
-            self._write(self, fresh, keep)
+        closed = self._closed()
+        if fresh or keep or closed:
+            self._write(self, fresh, [*keep, *closed])
         if still:
             news = not rested and not all(self.desk.shares[pod].exclusive for pod in fresh)
             busy = news or (holder is not None and not holder.exclusive)
             self._look_later(rests=not busy)
+
+    def _closed(self) -> list[str]:
+        """Return the closed shares whose own copies are to be written or removed: one may have the GPU still."""
+        owing, before = {pod: amount for pod, (amount, _) in self.debts().items()}, self._owing
+        self._owing = owing
+        more = [pod for pod, amount in owing.items() if amount > before.get(pod, 0)]
+        return [*more, *(before.keys() - owing.keys() - self.desk.shares.keys())]

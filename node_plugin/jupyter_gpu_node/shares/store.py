@@ -65,6 +65,14 @@ class Store:
         written = [self._write(entry) for entry in entries]
         return all(written)
 
+    def owe(self, gpu: str, pod: str, amount: int, milli: int, wall: int) -> None:
+        """Write what a closed share owes in the place of the own copy."""
+        try:
+            with places.opened(self._state, places.checked(gpu)) as folder:
+                places.replace(folder, places.file_name(pod), share_file.encode_debt(amount, milli, wall))
+        except OSError as error:
+            _log.warning("What the share of pod %s on %s owes cannot be written: %s", pod, gpu, error)
+
     def forget(self, gpu: str, pod: str) -> None:
         """Remove the own copy."""
         try:
@@ -84,14 +92,16 @@ class Store:
         """Return the savings in the own copies that an earlier server left.
 
         Copies of shares that ended while no server ran are removed, if they are so old that nothing in them can be
-        spent: a share may be known a little later than others. ``known`` are the shares known by now.
+        spent, and nothing is owed: a share may be known a little later than others. ``known`` are those known by now.
         """
-        old = time.time() - LIMITS["expiry"][1] / 1e6
+        now = time.time()
         found = {}
         for place, written in self._copies():
-            if place not in known and written < old:
+            savings = self.load(*place)
+            owes = savings is not None and share_file.owed(savings, int(now * 1000)) > 0
+            if place not in known and not owes and written < now - LIMITS["expiry"][1] / 1e6:
                 self.forget(*place)
-            elif savings := self.load(*place):
+            elif savings:
                 found[place] = savings
         return found
 

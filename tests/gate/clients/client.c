@@ -305,6 +305,31 @@ static void map(long size) {
     mapped_size = (uint64_t)size;
 }
 
+static void packed(long width, long height) { /* one of four channels of 8 bits, which its format says */
+    struct { size_t width, height; int format; unsigned channels; } of = {(size_t)width, (size_t)height, 0xc2, 4};
+    void *array;
+    printf("%d\n", ((CUresult(*)())find("cuArrayCreate_v2"))(&array, &of));
+}
+
+/* Memory that stays by its import alone; again it is given up. */
+static void import(long size) {
+    struct { int type, handles, where, id; void *more[4]; } of = {1, 1, 1, device, {0}};
+    static uint64_t handle, imported;
+    int file;
+    if (imported) {
+        CALL(cuMemRelease, imported);
+        imported = 0;
+        return;
+    }
+    int result = ((CUresult(*)())find("cuMemCreate"))(&handle, (size_t)size, &of, (unsigned long long)0);
+    printf("%d\n", result);
+    if (result) return;
+    CALL(cuMemExportToShareableHandle, &file, handle, 1, (unsigned long long)0);
+    CALL(cuMemImportFromShareableHandle, &imported, (void *)(intptr_t)file, 1);
+    close(file);
+    CALL(cuMemRelease, handle);
+}
+
 static void command(char *text) {
     char *first = strchr(text, ':'), *second = first ? strchr(first + 1, ':') : NULL;
     if (first) *first++ = 0;
@@ -367,6 +392,8 @@ static void command(char *text) {
     else if (!strcmp(text, "free-async")) CALL(cuMemFreeAsync, held[--holds], NULL);
     else if (!strcmp(text, "array")) arrays(a, b);
     else if (!strcmp(text, "map")) map(a);
+    else if (!strcmp(text, "import")) import(a);
+    else if (!strcmp(text, "packed")) packed(a, b);
     else if (!strcmp(text, "unmap")) CALL(cuMemUnmap, mapped_at, (size_t)mapped_size);
     else if (!strcmp(text, "info")) { size_t left, all; CALL(cuMemGetInfo_v2, &left, &all); printf("%zu %zu\n", left, all); }
     else if (!strcmp(text, "total")) { size_t all; CALL(cuDeviceTotalMem_v2, &all, device); printf("%zu\n", all); }

@@ -1,0 +1,54 @@
+"""How often programs may connect to the shares of one pod: each costs the server a quarter of a millisecond. Pure.
+
+Who connects in a loop, on purpose or because its programs end at once, takes that time from the turns of all others. So
+each user of a pod may connect so often, with a reserve for programs of many processes; what is more is closed unseen,
+and only so much of that is looked at, too. A user cannot use up what another one of the same pod may.
+"""
+
+from __future__ import annotations
+
+RATE = 20
+"""Connections of one user in a second, in the long run: half a hundredth of a core."""
+RESERVE = 320
+"""Connections that may come at once: all that one share can have, and some more."""
+USERS = 64
+"""Users that are told apart; further ones are one."""
+PAUSE = 0.1
+"""Seconds for which nothing is taken after some were refused."""
+
+
+class Pace:
+    """The pace of one pod. Times are seconds."""
+
+    def __init__(self) -> None:
+        self._left: dict[int, tuple[float, float]] = {}
+        """What each user has left, and when that was."""
+        self.until = 0.0
+        """Time before which nothing is taken."""
+
+    def takes(self, user: int, now: float) -> bool:
+        """Count a connection of that user; tell whether it may be."""
+        if user not in self._left and len(self._left) >= USERS:
+            self._forget(now)
+            user = user if len(self._left) < USERS else -1
+        left = self._has(user, now)
+        self._left[user] = (left - 1 if left >= 1 else left, now)
+        if left < 1:
+            self.refused(now)
+        return left >= 1
+
+    def refused(self, now: float) -> None:
+        """Note that a connection was closed at once: the next ones wait."""
+        self.until = now + PAUSE
+
+    def rests(self, now: float) -> bool:
+        """Tell whether it is as new."""
+        self._forget(now)
+        return not self._left
+
+    def _has(self, user: int, now: float) -> float:
+        left, at = self._left.get(user, (RESERVE, now))
+        return min(RESERVE, left + RATE * max(0.0, now - at))
+
+    def _forget(self, now: float) -> None:
+        self._left = {user: one for user, one in self._left.items() if self._has(user, now) < RESERVE}

@@ -1,0 +1,162 @@
+"""How often programs connect: enough for all that start, and never so often that others have less time for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_node.shares.pace import PAUSE, RATE, RESERVE, USERS, Pace
+from jupyter_gpu_node.shares.protocol import Done
+from tests.shares.client import Ended, now
+from tests.shares.serve import Serving
+from tests.shares.world import GPU, connect, programs, serves, until, written
+
+FLOOD = """
+import socket, sys
+while True:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(sys.argv[1])
+"""
+
+
+@contextlib.contextmanager
+def flooding(server: Serving, pod: str, gpu: str = GPU) -> Iterator[None]:
+    """A program that connects in a loop, after it has used up its reserve."""
+    with subprocess.Popen([sys.executable, "-c", FLOOD, str(server.socket(gpu, pod))]) as process:
+        try:
+            until(lambda: "connect too often" in server.log)
+            yield
+        finally:
+            process.kill()
+
+
+def refusals(server: Serving) -> int:
+    """Of sixty connections of pod ``c`` on another GPU, at once."""
+    found = 0
+    with contextlib.ExitStack() as stack:
+        for one in [stack.enter_context(connect(server, "c", "GPU-2")) for _ in range(60)]:
+            try:
+                one.need(0)
+            except Ended:
+                found += 1
+    return found
+
+
+def spent(server: Serving) -> float:
+    """Seconds of CPU of the server."""
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_loop_of_connects_costs_the_others_nothing(tmp_path: Path) -> None:
+    """Nor the server: two hundredths of a core are wanted; here is a loaded machine."""
+    with Serving(tmp_path) as server:
+        server.set({GPU: {"a": 400, "b": 400, "c": 200}})
+        with flooding(server, "c"):
+            before, since = spent(server), now()
+            until(lambda: now() - since > 3_000_000)
+            assert (spent(server) - before) / 3 <= 0.04
+            with programs(server, tmp_path, "a", "b"):
+                until(lambda: all(len(times) > 60 for times in written(tmp_path).values()))
+            serves(server, "a")
+        until(lambda: not any(one["pod"] == "c" for one in server.members()))
+        serves(server, "c")
+
+
+def test_as_many_as_one_share_can_have_start_at_once(server: Serving) -> None:
+    """A program of many processes is no flood."""
+    with contextlib.ExitStack() as stack:
+        many = [stack.enter_context(connect(server, "a")) for _ in range(256)]
+        for one in many:
+            one.need(1)
+        assert "too often" not in server.log
+
+
+def test_the_pace_is_that_of_a_pod(tmp_path: Path) -> None:
+    """Of all its GPUs together, also if it gives its shares back and has them again; others have their own."""
+    shares = {GPU: {"a": 500, "c": 500}, "GPU-2": {"c": 500}}
+    with Serving(tmp_path) as server:
+        server.set(shares)
+        with flooding(server, "c"):
+            assert refusals(server) > 20, "it has what the other GPU's share left of it"
+            server.set({GPU: {"a": 500}})
+            server.set(shares)
+            assert refusals(server) > 20
+            for _ in range(RATE):
+                with connect(server, "a") as good:
+                    good.send(Done(None, 0, good.grant().number))
+
+
+def test_another_user_uses_up_nothing(server: Serving) -> None:
+    """On one machine each can connect to the sockets of all: to be refused, in a loop."""
+    if os.geteuid():
+        return  # only root can be another
+    script = FLOOD.replace("while", "import os\nos.setgroups([])\nos.setgid(65534)\nos.setuid(65534)\nwhile", 1)
+    for folder in server.socket(GPU, "a").parents[:-2]:
+        if not folder.stat().st_mode & 0o5:
+            folder.chmod(folder.stat().st_mode | 0o5)
+    with subprocess.Popen([sys.executable, "-c", script, str(server.socket(GPU, "a"))]) as process:
+        try:
+            until(lambda: "connect too often" in server.log)
+            for _ in range(3):
+                serves(server, "a")
+        finally:
+            process.kill()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 5)), max_size=400))
+def test_never_more_than_the_reserve_and_the_rate(steps: list[tuple[int, float]]) -> None:
+    """Each user by itself."""
+    pace, time = Pace(), 0.0
+    taken = dict.fromkeys(range(3), 0)
+    for user, pause in steps:
+        time += pause
+        taken[user] += pace.takes(user, time)
+        assert taken[user] <= RESERVE + RATE * time + 1e-6
+
+
+def test_after_a_refusal_nothing_is_taken_for_a_moment() -> None:
+    """And who rested has its reserve again."""
+    pace = Pace()
+    assert pace.rests(0)
+    assert [pace.takes(1, 0) for _ in range(RESERVE + 1)] == [True] * RESERVE + [False]
+    assert pace.until == PAUSE
+    assert pace.takes(2, 0), "another user"
+    assert not pace.rests(1)
+    assert pace.takes(1, 20)
+    assert pace.rests(21)
+
+
+def test_users_are_told_apart_up_to_a_number() -> None:
+    """More than that are one; those that rest are forgotten."""
+    pace = Pace()
+    for user in range(USERS):
+        assert pace.takes(user, 0)
+    assert sum(pace.takes(user, 0) for user in range(USERS, USERS + 2 * RESERVE)) == RESERVE
+    assert pace.takes(7777, 100)
+    assert len(pace._left) == 1
+
+
+def test_the_time_of_a_client_that_waits_is_its_own(server: Serving) -> None:
+    """What waits in the socket is taken when the pause is over: no connection is forgotten."""
+    with flooding(server, "a"):
+        pass
+    end = now() + 20_000_000
+    while now() < end:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as one:
+            one.connect(str(server.socket(GPU, "a")))
+            one.settimeout(0.2)
+            try:
+                if one.recv(1) == b"":
+                    continue
+            except TimeoutError:
+                return  # it is admitted: nothing is said to who asks nothing
+    raise AssertionError("nobody is admitted")
