@@ -2,6 +2,9 @@
 #ifndef GATE_DRIVER_H
 #define GATE_DRIVER_H
 
+#include "entries.h"
+
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -112,17 +115,21 @@ enum driver_function { GATED(NAME_GATED) GATED_COUNT, BEFORE_USED = GATED_COUNT 
 USED(TYPE_USED)
 #undef TYPE_USED
 
-/* The driver's own function, NULL where this driver has none; or one that says so in its place. */
+/* The way to the driver's own function, held as every call is while the way is shut (entries.c); NULL where this driver has
+ * none; or to one that says so in its place. */
 void *driver_function(enum driver_function);
-void *driver_real(enum driver_function);
-/* One that a look-up found: the driver may hand out others than it exports. The first one stays. */
-void driver_remember(enum driver_function, void *);
+static inline void *driver_real(enum driver_function which) {
+    return (void *)(gate_entries + (size_t)ENTRY_SIZE * (FIRST_STUB + (unsigned)which));
+}
 
 /* Of a function that stands in front of the driver's. */
-#define REAL(symbol) ((__typeof__(&symbol))driver_real(AT_##symbol))
+#define GATE(symbol) gate_##symbol
+#define REAL(symbol) ((__typeof__(&GATE(symbol)))driver_real(AT_##symbol))
 /* Of a function that the gate calls. */
 #define DRIVER(symbol) ((type_of_##symbol)driver_function(AT_##symbol))
 
+/* What the driver exports of these; NULL for what it does not have. */
+void driver_exports(const char *const *names, void *_Atomic *found, unsigned count);
 /* The first object of the process that exports `name`. No call of dlsym, which the oldest C libraries have elsewhere. */
 void *process_symbol(const char *name);
 

@@ -279,6 +279,7 @@ static void forked(void) {
     }
     window_fork();
     memory_fork();
+    entries_fork();
 }
 
 static void end(void) {

@@ -13,7 +13,7 @@ static void let_go(struct physical *physical) {
 
 static bool on_a_device(const struct allocation *of) { return of && of->location.type == LOCATION_DEVICE; }
 
-EXPORT CUresult cuMemCreate(CUmemHandle *to, size_t size, const struct allocation *of, unsigned long long flags) {
+CUresult GATE(cuMemCreate)(CUmemHandle *to, size_t size, const struct allocation *of, unsigned long long flags) {
     struct claim claimed = on_a_device(of) ? claim_of(of->location.id, size) : (struct claim){.share = NULL};
     if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemCreate)(to, size, of, flags);
@@ -30,7 +30,7 @@ EXPORT CUresult cuMemCreate(CUmemHandle *to, size_t size, const struct allocatio
     return result;
 }
 
-EXPORT CUresult cuMemRelease(CUmemHandle handle) {
+CUresult GATE(cuMemRelease)(CUmemHandle handle) {
     struct entry *entry = memory_lift(HANDLE, handle);
     CUresult result = REAL(cuMemRelease)(handle);
     if (!entry) return result;
@@ -45,7 +45,7 @@ EXPORT CUresult cuMemRelease(CUmemHandle handle) {
     return result;
 }
 
-EXPORT CUresult cuMemMap(CUdeviceptr at, size_t size, size_t offset, CUmemHandle handle, unsigned long long flags) {
+CUresult GATE(cuMemMap)(CUdeviceptr at, size_t size, size_t offset, CUmemHandle handle, unsigned long long flags) {
     CUresult result = REAL(cuMemMap)(at, size, offset, handle, flags);
     if (result != CUDA_SUCCESS) return result;
     gate_enter();
@@ -73,7 +73,7 @@ static bool unmap(struct entry *entry, void *data) {
 }
 
 /* Under the lock all the way: else another thread may map there before this one has forgotten what was. */
-EXPORT CUresult cuMemUnmap(CUdeviceptr at, size_t size) {
+CUresult GATE(cuMemUnmap)(CUdeviceptr at, size_t size) {
     gate_enter();
     CUresult result = REAL(cuMemUnmap)(at, size);
     if (result == CUDA_SUCCESS) memory_each(unmap, &(struct range){at, size, NULL});
@@ -87,7 +87,7 @@ static bool around(struct entry *entry, void *data) {
     return false;
 }
 
-EXPORT CUresult cuMemRetainAllocationHandle(CUmemHandle *to, void *address) {
+CUresult GATE(cuMemRetainAllocationHandle)(CUmemHandle *to, void *address) {
     CUresult result = REAL(cuMemRetainAllocationHandle)(to, address);
     if (result != CUDA_SUCCESS) return result;
     struct range range = {.at = (CUdeviceptr)address};
