@@ -1,4 +1,5 @@
-"""What the gate costs a program on a simulated GPU: nanoseconds of a launch, and the throughput of short kernels.
+"""What the gate costs a program on a simulated GPU: nanoseconds of a launch and of any call, and the throughput
+of short kernels.
 
 And that of training, which has other things to do in each of its steps: a program that is ahead of its GPU does not
 notice, and the gate lets it be far ahead only while no program of another share is there. Training that the host of a
@@ -20,7 +21,7 @@ COMMAND = "scripts/bench gate"
 ROOT = Path(__file__).parents[1]
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
 ROUNDS = 9
-LAUNCHES, SHORT_KERNELS = 500_000, 50_000
+LAUNCHES, SHORT_KERNELS, CALLS = 500_000, 50_000, 5_000_000
 TRAINING, PAUSE = 4, 600
 """Seconds of each round, and microseconds in each step."""
 
@@ -31,6 +32,7 @@ def run() -> Sequence[Figure]:
         raise CannotRunError("building the gate and the stand-in driver needs gcc")
     with tempfile.TemporaryDirectory(prefix="g") as folder:
         bench = _Bench(Path(folder))
+        calls = [bench.call() for _ in range(ROUNDS)]
         free: list[float] = []
         share: list[float] = []
         whole: list[float] = []
@@ -46,6 +48,7 @@ def run() -> Sequence[Figure]:
             slow.append(bench.rate("share", SHORT_KERNELS, 10)[1])
     loss = [100 * (one - other) / other for one, other in zip(slow, fast, strict=True)]
     return [
+        Figure.of("Gate: cost per entry", "ns", [entry - direct for direct, entry in calls], COMMAND, goal=0.5),
         Figure.of("Gate: a launch inside a lease", "ns", share, COMMAND, baseline=free),
         Figure.of("Gate: a launch on a whole GPU", "ns", whole, COMMAND, baseline=free),
         Figure.of("Gate: 10 µs kernels, each", "ns", slow, COMMAND, baseline=fast),
@@ -69,7 +72,7 @@ class _Bench:
     """The driver, the gate and a program, built; two servers' sockets, one of which gives a whole GPU."""
 
     def __init__(self, folder: Path) -> None:
-        from tests.gate.building import build_gate
+        from tests.gate.building import Built, build_entries, build_gate
 
         gate = ROOT / "node_plugin" / "gate"
         self.folder = folder
@@ -82,6 +85,12 @@ class _Bench:
         for command in commands:
             subprocess.run(command, check=True, capture_output=True)
         build_gate(self.gate, self.driver / "libcuda.so.1")
+        self.entries = build_entries(Built(folder))
+
+    def call(self) -> tuple[float, float]:
+        """Nanoseconds of a call of a function that does nothing, and of that by an entry."""
+        direct, entry = _output([self.entries, "rate", CALLS], {}).split()
+        return float(direct), float(entry)
 
     def rate(self, kind: str | None, launches: int, us: int) -> tuple[float, float]:
         """Nanoseconds of each launch until all are said, and until all have ended."""
