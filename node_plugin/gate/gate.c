@@ -105,8 +105,10 @@ CUresult GATE(cuLaunchCooperativeKernelMultiDevice)(struct launch_params *list, 
 
 /* What was launched before a capture begins must be waited for, and in a captured stream nothing can be recorded. */
 #define CAPTURE(stream, symbol, ...) \
-    window_close(stream); \
-    return REAL(symbol)(__VA_ARGS__)
+    window_begins_capture(stream); \
+    CUresult result = REAL(symbol)(__VA_ARGS__); \
+    window_began_capture(); \
+    return result
 
 CUresult GATE(cuStreamBeginCapture)(CUstream stream) { CAPTURE(plain(stream), cuStreamBeginCapture, stream); }
 

@@ -169,8 +169,9 @@ void window_launched(struct lane *lane, unsigned kind, uint64_t now);
 bool window_busy(struct share *share, bool closed);
 /* Before it goes. */
 void window_stream_ends(CUstream stream);
-/* Puts an event behind what was launched, before other things than launches happen to the stream. */
-void window_close(CUstream stream);
+/* Puts an event behind what was launched before, and none until it has begun. */
+void window_begins_capture(CUstream stream);
+void window_began_capture(void);
 /* Under the lock, before or after it goes. */
 void window_context_ends(CUcontext context);
 void window_fork(void);

@@ -30,6 +30,7 @@ enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, FORGET = 32000000, ENOU
 enum { BUCKETS = 256, KINDS = 4096 };
 static struct lane *_Atomic buckets[BUCKETS];
 static struct lane *all;
+static unsigned beginning; /* captures: nothing is recorded meanwhile, as it might be in what is captured, or spoil it */
 static _Atomic unsigned durations[KINDS]; /* of a kernel and its size, ns; 0: not known */
 
 /* --- streams ------------------------------------------------------------------------------------------------------ */
@@ -208,7 +209,7 @@ static void retire(struct lane *lane) {
 static void mark(struct lane *lane, unsigned kind, uint64_t expected, bool full, bool stranger) {
     uint64_t launched = atomic_load(&lane->launched), covered = atomic_load(&lane->covered);
     unsigned marked = atomic_load(&lane->marked);
-    if (marked == MARKS - 1 || launched == covered) return;
+    if (marked == MARKS - 1 || launched == covered || beginning) return;
     /* Only its own thread can name the stream of a thread; the legacy stream waits for all of those. */
     CUstream stream = stranger && lane->stream == STREAM_PER_THREAD ? STREAM_LEGACY : lane->stream;
     struct mark *mark = &lane->marks[(lane->first + marked) % MARKS];
@@ -296,11 +297,12 @@ bool window_busy(struct share *share, bool closed) {
 
 /* --- what goes away ----------------------------------------------------------------------------------------------- */
 
-/* Under the lock: whether there was room for an event, where one was needed. */
+/* Under the lock: whether there was room for an event, where one was needed. In the legacy stream none can be recorded while
+ * another is captured. */
 static bool close_lanes(CUstream stream, bool ends) {
     bool all_closed = true;
     for (struct lane *lane = all; lane; lane = lane->other) {
-        if (lane->stream != stream || !atomic_load(&lane->share)) continue;
+        if ((lane->stream != stream && (ends || lane->stream != STREAM_LEGACY)) || !atomic_load(&lane->share)) continue;
         retire(lane);
         mark(lane, 0, WINDOW, false, false);
         if (atomic_load(&lane->launched) != atomic_load(&lane->covered))
@@ -315,6 +317,7 @@ static void close_stream(CUstream stream, bool ends) {
     for (bool closed = false; !closed && !gate_ending();) {
         gate_enter();
         closed = close_lanes(stream, ends);
+        if (closed && !ends) beginning++;
         gate_leave();
         if (!closed) nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
     }
@@ -322,7 +325,13 @@ static void close_stream(CUstream stream, bool ends) {
 
 void window_stream_ends(CUstream stream) { close_stream(stream, true); }
 
-void window_close(CUstream stream) { close_stream(stream, false); }
+void window_begins_capture(CUstream stream) { close_stream(stream, false); }
+
+void window_began_capture(void) {
+    gate_enter();
+    if (beginning) beginning--;
+    gate_leave();
+}
 
 void window_context_ends(CUcontext context) {
     for (struct lane *lane = all; lane; lane = lane->other)
@@ -332,4 +341,5 @@ void window_context_ends(CUcontext context) {
 void window_fork(void) {
     for (int i = 0; i < BUCKETS; i++) atomic_store(&buckets[i], NULL);
     all = NULL;
+    beginning = 0;
 }

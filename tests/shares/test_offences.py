@@ -199,7 +199,7 @@ def test_a_way_that_cannot_ask_is_no_offence() -> None:
 
 
 def test_a_way_that_cannot_ask_excuses_no_keeping() -> None:
-    """Who was asked for the GPU and keeps it is late, whatever it uses; so is who goes beyond turns that it asked for."""
+    """Who was asked for the GPU and keeps it is late, whatever it uses; and turns are turns for who asks for them."""
     world = World()
     world.see(replace(foreign(900_000), ways={"a": "OpenCL"}), SECOND)
     assert world.late() == (stop(HOG),)

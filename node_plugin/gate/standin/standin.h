@@ -31,6 +31,8 @@ enum {
     NOT_READY = 600,
     NOT_SUPPORTED = 801,
     CAPTURE_UNSUPPORTED = 900, /* what a stream that records a graph does not allow */
+    CAPTURE_INVALIDATED = 901,
+    CAPTURE_IMPLICIT = 906,    /* what would have the legacy stream wait for one that records */
     UNKNOWN = 999,
 };
 
@@ -61,6 +63,7 @@ struct stream {
     pthread_t thread;  /* whose default stream it is, where it is one */
     int is_per_thread;
     struct graph *capture; /* that it records */
+    int spoilt;            /* that recording */
 };
 
 struct context {
@@ -107,6 +110,9 @@ CUresult find_stream(struct stream **stream, struct stream *handle, int per_thre
 
 /* Needs the lock. */
 uint64_t stream_end(const struct stream *stream);
+
+/* Whether the legacy stream would wait for a stream that records a graph; `spoil`: and these recordings fail then. */
+int would_wait_for_capture(const struct stream *legacy, int spoil);
 
 CUresult stream_wait(struct stream *stream);
 void context_wait(struct context *context);

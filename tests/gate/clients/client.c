@@ -125,6 +125,21 @@ static void *graph_of(long count, long us) {
     return ready;
 }
 
+/* Begins to record in a stream that the default stream waits for, just after that had some work. */
+static void captures(long count, long us) {
+    void *stream, *graph;
+    CALL(cuStreamCreate, &stream, 0);
+    for (long i = 0; i < count; i++) {
+        kernels(3, us, NULL);
+        CALL(cuStreamBeginCapture_v2, stream, 0);
+        kernels(2, us, stream);
+        usleep(2000);
+        CALL(cuStreamEndCapture, stream, &graph);
+        CALL(cuGraphDestroy, graph);
+    }
+    CALL(cuStreamDestroy_v2, stream);
+}
+
 /* One launch through the function of this name. */
 static void by(const char *symbol, long us) {
     void *function = strncmp(symbol, "cuGraph", 7) == 0 ? graph_of(1, us) : function_of(us), *at = find(symbol);
@@ -238,6 +253,7 @@ static void command(char *text) {
     if (!strcmp(text, "kernels")) kernels(a, b, NULL);
     else if (!strcmp(text, "stream")) { void *stream = new_stream(); kernels(a, b, stream); CALL(cuStreamDestroy_v2, stream); }
     else if (!strcmp(text, "by")) by(first, b);
+    else if (!strcmp(text, "captures")) captures(a, b);
     else if (!strcmp(text, "sync")) CALL(cuCtxSynchronize);
     else if (!strcmp(text, "sleep")) usleep((useconds_t)a);
     else if (!strcmp(text, "threads")) threads(a, b);
