@@ -5,7 +5,7 @@
 
 #define ENTRY_SIZE 16 /* bytes of code */
 #define SPARES 512
-#define STUBS 128
+#define STUBS 256
 #define FUNCTIONS_UNTIL 13050 /* CUDA version: older than this no form is missing in functions.def */
 
 #ifndef __ASSEMBLER__

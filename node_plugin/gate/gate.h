@@ -5,7 +5,7 @@
  *   table.c    what is gated                                               window.c  how much work is queued; is it done?
  *   memory.c   what is allocated, and its limit                         link.c    the socket, and the thread that reads it
  *   allocate.c, physical.c   the functions that allocate                driver.c  finds the driver's functions
- *   visible.c  which GPUs the driver is to see
+ *   visible.c  which GPUs the driver is to see                          copies.c  copies and fills
  *
  * One lock guards everything but the atomics, which are what a launch inside a lease touches. It is held while an event is
  * recorded or asked for, so that no context goes away meanwhile; never while something waits. */

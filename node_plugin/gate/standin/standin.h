@@ -98,6 +98,7 @@ extern struct device standin_devices[MAX_DEVICES];
 extern int standin_count;
 extern int standin_state; /* an error until cuInit has succeeded */
 extern uint64_t standin_default_us;
+extern uint64_t standin_copy_rate; /* bytes in a microsecond, from or to the host */
 
 CUresult known_device(CUdevice device);
 
