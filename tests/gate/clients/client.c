@@ -125,6 +125,19 @@ static void *graph_of(long count, long us) {
     return ready;
 }
 
+/* Copies from the host, a few of them ahead. */
+static void uploads(long count, long size) {
+    uint64_t at;
+    void *from = calloc(1, (size_t)size);
+    CALL(cuMemAlloc_v2, &at, (size_t)size);
+    for (long i = 0; i < count; i++) {
+        CALL(cuMemcpyHtoDAsync_v2, at, from, (size_t)size, NULL);
+        if (i % 4 == 3) CALL(cuCtxSynchronize);
+    }
+    CALL(cuMemFree_v2, at);
+    free(from);
+}
+
 /* Begins to record in a stream that the default stream waits for, just after that had some work. */
 static void captures(long count, long us) {
     void *stream, *graph;
@@ -253,6 +266,7 @@ static void command(char *text) {
     if (!strcmp(text, "kernels")) kernels(a, b, NULL);
     else if (!strcmp(text, "stream")) { void *stream = new_stream(); kernels(a, b, stream); CALL(cuStreamDestroy_v2, stream); }
     else if (!strcmp(text, "by")) by(first, b);
+    else if (!strcmp(text, "uploads")) uploads(a, b);
     else if (!strcmp(text, "captures")) captures(a, b);
     else if (!strcmp(text, "sync")) CALL(cuCtxSynchronize);
     else if (!strcmp(text, "sleep")) usleep((useconds_t)a);
