@@ -6,6 +6,7 @@
 #include "gate.h"
 
 enum { WORTH = 50000, EACH = 2000, HOST = 25, WITHIN = 1000 }; /* ns; bytes in a ns */
+enum { WORDS = 4096, LIGHT = EACH - 1 }; /* so many bytes from the host or to it take so long, and never wait themselves */
 enum { HOST_MEMORY = 1 }; /* CUmemorytype */
 
 static _Atomic uint64_t owed; /* ns of what passed as not worth it */
@@ -19,7 +20,8 @@ static uint64_t product(uint64_t one, uint64_t other) {
     return __builtin_mul_overflow(one, other, &all) ? UINT64_MAX / 2 : all;
 }
 
-static uint64_t host(uint64_t bytes) { return EACH + bytes / HOST; }
+/* What runs in another stream may wait for just this word. */
+static uint64_t host(uint64_t bytes) { return bytes <= WORDS ? LIGHT : EACH + bytes / HOST; }
 
 static uint64_t within(uint64_t bytes) { return EACH + bytes / WITHIN; }
 
@@ -32,7 +34,7 @@ static unsigned kind_of(uint64_t ns) {
 
 static void enter(struct pass *pass, CUstream stream, uint64_t ns) {
     *pass = (struct pass){.lane = NULL};
-    if (atomic_fetch_add(&owed, ns) + ns < WORTH) return;
+    if (atomic_fetch_add(&owed, ns) + ns < WORTH || ns == LIGHT) return;
     atomic_store(&owed, 0);
     pass_enter(pass, stream, kind_of(ns));
 }
@@ -155,19 +157,20 @@ FILLS(32, unsigned)
 
 /* --- words in memory ---------------------------------------------------------------------------------------------- */
 
-/* They add up, but none waits itself: what runs in another stream may wait for just this one. */
-#define WORDS(symbol, count, takes, ...) \
-    CUresult GATE(symbol) takes { atomic_fetch_add(&owed, product(count, EACH)); return REAL(symbol)(__VA_ARGS__); } \
-    CUresult GATE(symbol##_ptsz) takes { atomic_fetch_add(&owed, product(count, EACH)); return REAL(symbol##_ptsz)(__VA_ARGS__); }
+/* They add up, but none waits itself. */
+#define WORD(symbol, count, takes, ...) \
+    CUresult GATE(symbol) takes { add(count); return REAL(symbol)(__VA_ARGS__); } \
+    CUresult GATE(symbol##_ptsz) takes { add(count); return REAL(symbol##_ptsz)(__VA_ARGS__); }
 
-#define WORD (CUstream stream, CUdeviceptr at, unsigned value, unsigned flags), stream, at, value, flags
-#define LONG_WORD (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), stream, at, value, flags
-#define MANY_WORDS (CUstream stream, unsigned count, void *list, unsigned flags), stream, count, list, flags
-#define WORDS_OF(symbol, count, ...) WORDS(symbol, count, __VA_ARGS__)
+static void add(uint64_t count) { atomic_fetch_add(&owed, product(count, LIGHT)); }
 
-WORDS_OF(cuStreamWriteValue32, 1, WORD)
-WORDS_OF(cuStreamWriteValue32_v2, 1, WORD)
-WORDS_OF(cuStreamWriteValue64, 1, LONG_WORD)
-WORDS_OF(cuStreamWriteValue64_v2, 1, LONG_WORD)
-WORDS_OF(cuStreamBatchMemOp, count, MANY_WORDS)
-WORDS_OF(cuStreamBatchMemOp_v2, count, MANY_WORDS)
+#define WORD_TAKES (CUstream stream, CUdeviceptr at, unsigned value, unsigned flags)
+#define LONG_WORD_TAKES (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags)
+#define MANY_WORDS_TAKE (CUstream stream, unsigned count, void *list, unsigned flags)
+
+WORD(cuStreamWriteValue32, 1, WORD_TAKES, stream, at, value, flags)
+WORD(cuStreamWriteValue32_v2, 1, WORD_TAKES, stream, at, value, flags)
+WORD(cuStreamWriteValue64, 1, LONG_WORD_TAKES, stream, at, value, flags)
+WORD(cuStreamWriteValue64_v2, 1, LONG_WORD_TAKES, stream, at, value, flags)
+WORD(cuStreamBatchMemOp, count, MANY_WORDS_TAKE, stream, count, list, flags)
+WORD(cuStreamBatchMemOp_v2, count, MANY_WORDS_TAKE, stream, count, list, flags)

@@ -32,7 +32,8 @@ KINDS = (
     Kind(
         "Copies and fills, prefetches, decompression",
         r"cuMemcpy\w*|cuMemset\w*|cuMem(DiscardAnd)?Prefetch\w*|cuMemBatchDecompressAsync",
-        "**gated** as launches from 50 µs of expected work on; smaller ones pass, and add up until one waits",
+        "**gated** as launches from 50 µs of expected work on; smaller ones pass, and add up until one "
+        "waits; up to 4 KiB from or to the host never wait themselves",
         ours=True,
     ),
     Kind(
