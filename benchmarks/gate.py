@@ -1,4 +1,5 @@
-"""What the gate costs a program on a simulated GPU: nanoseconds of a launch, and the throughput of short kernels.
+"""What the gate costs a program on a simulated GPU: nanoseconds of a launch and of any call, and the throughput
+of short kernels.
 
 And that of training, which has other things to do in each of its steps: a program that is ahead of its GPU does not
 notice, and the gate lets it be far ahead only while no program of another share is there. Training that the host of a
@@ -14,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -25,12 +27,14 @@ COMMAND = "scripts/bench gate"
 ROOT = Path(__file__).parents[1]
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
 ROUNDS = 9
-LAUNCHES, SHORT_KERNELS = 500_000, 50_000
+LAUNCHES, SHORT_KERNELS, CALLS = 500_000, 50_000, 5_000_000
 TRAINING, PAUSE = 4, 600
 """Seconds of each round, and microseconds in each step."""
 ENDINGS = 20
 ENDING = 0.5
 """Seconds that the end of a program takes."""
+COPY, WARM, BESIDE = 1 << 21, 2.0, 10.0
+"""Bytes of a copy (a millisecond), and seconds before and in which it is measured."""
 
 
 def run() -> Sequence[Figure]:
@@ -39,6 +43,7 @@ def run() -> Sequence[Figure]:
         raise CannotRunError("building the gate and the stand-in driver needs gcc")
     with tempfile.TemporaryDirectory(prefix="g") as folder:
         bench = _Bench(Path(folder))
+        calls = [bench.call() for _ in range(ROUNDS)]
         free: list[float] = []
         share: list[float] = []
         whole: list[float] = []
@@ -52,13 +57,17 @@ def run() -> Sequence[Figure]:
             whole.append(bench.rate("whole", LAUNCHES, 0)[0])
             fast.append(bench.rate(None, SHORT_KERNELS, 10)[1])
             slow.append(bench.rate("share", SHORT_KERNELS, 10)[1])
+        beside = [bench.beside() for _ in range(3)]
     loss = [100 * (one - other) / other for one, other in zip(slow, fast, strict=True)]
     return [
+        Figure.of("Gate: cost per entry", "ns", [entry - direct for direct, entry in calls], COMMAND, goal=0.5),
         Figure.of("Gate: a launch inside a lease", "ns", share, COMMAND, baseline=free),
         Figure.of("Gate: a launch on a whole GPU", "ns", whole, COMMAND, baseline=free),
         Figure.of("Gate: 10 µs kernels, each", "ns", slow, COMMAND, baseline=fast),
         Figure.of("Gate: 10 µs kernels, loss", "%", loss, COMMAND, goal=1),
         Figure.of("Gate: an ending program's cost to its neighbour", "ms", _endings(), COMMAND, goal=5),
+        Figure.of("Gate: copies beside training: off a half", "%", [off for off, _ in beside], COMMAND, goal=1),
+        Figure.of("Gate: copies beside training: overlaps", "%", [both for _, both in beside], COMMAND, goal=1),
         *_training("alone on its GPU", [(free, alone) for free, alone, _ in steps]),
         *_training("another one there", [(free, share) for free, _, share in steps]),
     ]
@@ -102,7 +111,7 @@ class _Bench:
     """The driver, the gate and a program, built; two servers' sockets, one of which gives a whole GPU."""
 
     def __init__(self, folder: Path) -> None:
-        from tests.gate.building import build_gate
+        from tests.gate.building import Built, build_entries, build_gate
 
         gate = ROOT / "node_plugin" / "gate"
         self.folder = folder
@@ -115,12 +124,45 @@ class _Bench:
         for command in commands:
             subprocess.run(command, check=True, capture_output=True)
         build_gate(self.gate, self.driver / "libcuda.so.1")
+        self.entries = build_entries(Built(folder))
+
+    def call(self) -> tuple[float, float]:
+        """Nanoseconds of a call of a function that does nothing, and of that by an entry."""
+        direct, entry = _output([self.entries, "rate", CALLS], {}).split()
+        return float(direct), float(entry)
 
     def rate(self, kind: str | None, launches: int, us: int) -> tuple[float, float]:
         """Nanoseconds of each launch until all are said, and until all have ended."""
         said = self._said(kind, [self.program, "dlsym", f"rate:{launches}:{us}"])
         queued, ended = said.split("\n")[1].split()
         return float(queued), float(ended)
+
+    def beside(self) -> tuple[float, float]:
+        """Two halves, one of which only copies from the host: its part of the work, and how much came too early."""
+        from tests.gate.standin.board import Board
+        from tests.shares.serve import Serving
+
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        works = {"training": "kernels:1000000:1000", "copies": f"uploads:1000000:{COPY}"}
+        with ExitStack() as stack:
+            server = stack.enter_context(Serving(folder))
+            server.set({GPU: dict.fromkeys(works, 500)})
+            for owner, work in works.items():
+                env = {
+                    **os.environ, "JUPYTER_GPU_STANDIN": str(folder / "boards"), "JUPYTER_GPU_STANDIN_OWNER": owner,
+                    "JUPYTER_GPU_STANDIN_GPUS": f"{GPU}:1024", "JUPYTER_GPU_STANDIN_COPY": "2000",
+                    "JUPYTER_GPU_GATE": str(folder / owner / "shares"), "LD_LIBRARY_PATH": str(self.gate),
+                }  # fmt: skip
+                program = subprocess.Popen([self.program, "dlsym", work], env=env, stdout=subprocess.DEVNULL)
+                stack.callback(program.wait)
+                stack.callback(program.kill)
+            time.sleep(WARM + BESIDE)
+            log = Board(folder / "boards", GPU).log()
+        since = log[-1].end - round(BESIDE * 1e6)
+        log = [work for work in log if work.start >= since]
+        spent = {name: sum(work.end - work.start for work in log if work.owner == name) for name in works}
+        early = sum(work.overlapped for work in log)
+        return abs(100 * spent["copies"] / sum(spent.values()) - 50), 100 * early / len(log)
 
     def step(self, kind: str | None) -> float:
         """Microseconds of a step of training."""

@@ -14,28 +14,28 @@ static CUresult allocated(struct claim *claimed, CUresult result, CUdeviceptr at
     CUresult result = REAL(symbol)(__VA_ARGS__); \
     return allocated(&claimed, result, result == CUDA_SUCCESS ? *to : 0, bytes, of_context)
 
-EXPORT CUresult cuMemAlloc(unsigned *to, unsigned size) { ALLOCATE(cuMemAlloc, size, true, to, size); }
+CUresult GATE(cuMemAlloc)(unsigned *to, unsigned size) { ALLOCATE(cuMemAlloc, size, true, to, size); }
 
-EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *to, size_t size) { ALLOCATE(cuMemAlloc_v2, size, true, to, size); }
+CUresult GATE(cuMemAlloc_v2)(CUdeviceptr *to, size_t size) { ALLOCATE(cuMemAlloc_v2, size, true, to, size); }
 
-EXPORT CUresult cuMemAllocManaged(CUdeviceptr *to, size_t size, unsigned flags) {
+CUresult GATE(cuMemAllocManaged)(CUdeviceptr *to, size_t size, unsigned flags) {
     ALLOCATE(cuMemAllocManaged, size, true, to, size, flags);
 }
 
 /* Of a pool, which outlives contexts. */
-EXPORT CUresult cuMemAllocAsync(CUdeviceptr *to, size_t size, CUstream stream) {
+CUresult GATE(cuMemAllocAsync)(CUdeviceptr *to, size_t size, CUstream stream) {
     ALLOCATE(cuMemAllocAsync, size, false, to, size, stream);
 }
 
-EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *to, size_t size, CUstream stream) {
+CUresult GATE(cuMemAllocAsync_ptsz)(CUdeviceptr *to, size_t size, CUstream stream) {
     ALLOCATE(cuMemAllocAsync_ptsz, size, false, to, size, stream);
 }
 
-EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *to, size_t size, CUmemoryPool pool, CUstream stream) {
+CUresult GATE(cuMemAllocFromPoolAsync)(CUdeviceptr *to, size_t size, CUmemoryPool pool, CUstream stream) {
     ALLOCATE(cuMemAllocFromPoolAsync, size, false, to, size, pool, stream);
 }
 
-EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *to, size_t size, CUmemoryPool pool, CUstream stream) {
+CUresult GATE(cuMemAllocFromPoolAsync_ptsz)(CUdeviceptr *to, size_t size, CUmemoryPool pool, CUstream stream) {
     ALLOCATE(cuMemAllocFromPoolAsync_ptsz, size, false, to, size, pool, stream);
 }
 
@@ -49,7 +49,7 @@ static uint64_t pitched(uint64_t width, uint64_t height) {
     return width > UINT64_MAX - 511 ? UINT64_MAX : product((width + 511) / 512 * 512, height);
 }
 
-EXPORT CUresult cuMemAllocPitch(unsigned *to, unsigned *pitch, unsigned width, unsigned height, unsigned size) {
+CUresult GATE(cuMemAllocPitch)(unsigned *to, unsigned *pitch, unsigned width, unsigned height, unsigned size) {
     struct claim claimed = claim(pitched(width, height));
     if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemAllocPitch)(to, pitch, width, height, size);
@@ -57,7 +57,7 @@ EXPORT CUresult cuMemAllocPitch(unsigned *to, unsigned *pitch, unsigned width, u
                                   : allocated(&claimed, result, 0, 0, true);
 }
 
-EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *to, size_t *pitch, size_t width, size_t height, unsigned size) {
+CUresult GATE(cuMemAllocPitch_v2)(CUdeviceptr *to, size_t *pitch, size_t width, size_t height, unsigned size) {
     struct claim claimed = claim(pitched(width, height));
     if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemAllocPitch_v2)(to, pitch, width, height, size);
@@ -69,13 +69,13 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *to, size_t *pitch, size_t width,
     struct entry *entry = memory_lift(key, (uint64_t)(id)); \
     return memory_freed(entry, REAL(symbol)(__VA_ARGS__))
 
-EXPORT CUresult cuMemFree(unsigned at) { FREE_IT(cuMemFree, POINTER, at, at); }
+CUresult GATE(cuMemFree)(unsigned at) { FREE_IT(cuMemFree, POINTER, at, at); }
 
-EXPORT CUresult cuMemFree_v2(CUdeviceptr at) { FREE_IT(cuMemFree_v2, POINTER, at, at); }
+CUresult GATE(cuMemFree_v2)(CUdeviceptr at) { FREE_IT(cuMemFree_v2, POINTER, at, at); }
 
-EXPORT CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream) { FREE_IT(cuMemFreeAsync, POINTER, at, at, stream); }
+CUresult GATE(cuMemFreeAsync)(CUdeviceptr at, CUstream stream) { FREE_IT(cuMemFreeAsync, POINTER, at, at, stream); }
 
-EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr at, CUstream stream) { FREE_IT(cuMemFreeAsync_ptsz, POINTER, at, at, stream); }
+CUresult GATE(cuMemFreeAsync_ptsz)(CUdeviceptr at, CUstream stream) { FREE_IT(cuMemFreeAsync_ptsz, POINTER, at, at, stream); }
 
 /* --- arrays ------------------------------------------------------------------------------------------------------- */
 
@@ -128,36 +128,36 @@ static uint64_t array_bytes(size_t width, size_t height, int format, unsigned ch
     CUresult result = REAL(symbol)(__VA_ARGS__); \
     return claim_settle(&claimed, result, ARRAY, result == CUDA_SUCCESS ? (uint64_t)*to : 0, bytes, true)
 
-EXPORT CUresult cuArrayCreate(CUarray *to, const struct array1 *of) {
+CUresult GATE(cuArrayCreate)(CUarray *to, const struct array1 *of) {
     ARRAYS(cuArrayCreate, array_bytes(of->width, of->height, of->format, of->channels), to, of);
 }
 
-EXPORT CUresult cuArrayCreate_v2(CUarray *to, const struct array2 *of) {
+CUresult GATE(cuArrayCreate_v2)(CUarray *to, const struct array2 *of) {
     ARRAYS(cuArrayCreate_v2, array_bytes(of->width, of->height, of->format, of->channels), to, of);
 }
 
-EXPORT CUresult cuArray3DCreate(CUarray *to, const struct volume1 *of) {
+CUresult GATE(cuArray3DCreate)(CUarray *to, const struct volume1 *of) {
     ARRAYS(cuArray3DCreate,
            volume_bytes(&(struct volume2){of->width, of->height, of->depth, of->format, of->channels, of->flags}, 1), to, of);
 }
 
-EXPORT CUresult cuArray3DCreate_v2(CUarray *to, const struct volume2 *of) {
+CUresult GATE(cuArray3DCreate_v2)(CUarray *to, const struct volume2 *of) {
     ARRAYS(cuArray3DCreate_v2, volume_bytes(of, 1), to, of);
 }
 
-EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray *to, const struct volume2 *of, unsigned levels) {
+CUresult GATE(cuMipmappedArrayCreate)(CUmipmappedArray *to, const struct volume2 *of, unsigned levels) {
     ARRAYS(cuMipmappedArrayCreate, volume_bytes(of, levels), to, of, levels);
 }
 
-EXPORT CUresult cuArrayDestroy(CUarray array) { FREE_IT(cuArrayDestroy, ARRAY, array, array); }
+CUresult GATE(cuArrayDestroy)(CUarray array) { FREE_IT(cuArrayDestroy, ARRAY, array, array); }
 
-EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) { FREE_IT(cuMipmappedArrayDestroy, ARRAY, array, array); }
+CUresult GATE(cuMipmappedArrayDestroy)(CUmipmappedArray array) { FREE_IT(cuMipmappedArrayDestroy, ARRAY, array, array); }
 
 /* --- how much there is -------------------------------------------------------------------------------------------- */
 
 static unsigned narrow(uint64_t bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (unsigned)bytes; }
 
-EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
+CUresult GATE(cuMemGetInfo_v2)(size_t *free, size_t *total) {
     CUresult result = REAL(cuMemGetInfo_v2)(free, total);
     if (result == CUDA_SUCCESS && free && total) {
         uint64_t left = *free, all = *total;
@@ -168,7 +168,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     return result;
 }
 
-EXPORT CUresult cuMemGetInfo(unsigned *free, unsigned *total) {
+CUresult GATE(cuMemGetInfo)(unsigned *free, unsigned *total) {
     CUresult result = REAL(cuMemGetInfo)(free, total);
     if (result == CUDA_SUCCESS && free && total) {
         uint64_t left = *free, all = *total;
@@ -179,7 +179,7 @@ EXPORT CUresult cuMemGetInfo(unsigned *free, unsigned *total) {
     return result;
 }
 
-EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+CUresult GATE(cuDeviceTotalMem_v2)(size_t *bytes, CUdevice device) {
     CUresult result = REAL(cuDeviceTotalMem_v2)(bytes, device);
     if (result == CUDA_SUCCESS && bytes) {
         uint64_t left = *bytes, all = *bytes;
@@ -189,7 +189,7 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     return result;
 }
 
-EXPORT CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device) {
+CUresult GATE(cuDeviceTotalMem)(unsigned *bytes, CUdevice device) {
     CUresult result = REAL(cuDeviceTotalMem)(bytes, device);
     if (result == CUDA_SUCCESS && bytes) {
         uint64_t left = *bytes, all = *bytes;

@@ -75,53 +75,45 @@ static void *by_sysv_hash(const struct object *object, const char *name) {
 
 struct search {
     const char *name; /* of the function */
-    enum { ANYWHERE, IN_DRIVER } where;
     void *found;
 };
+
+struct exports {
+    const char *const *names;
+    void *_Atomic *found;
+    unsigned count;
+};
+
+static void *find(const struct object *object, const char *name) {
+    return object->gnu_hash ? by_gnu_hash(object, name) : object->sysv_hash ? by_sysv_hash(object, name) : NULL;
+}
 
 static int look(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
     struct search *search = data;
     struct object object;
-    if (!open_object(info, &object)) return 0;
-    if (object.dynamic == _DYNAMIC) return 0;
-    if (search->where == IN_DRIVER && !(object.name && strcmp(object.name, "libcuda.so.1") == 0)) return 0;
-    if (object.gnu_hash)
-        search->found = by_gnu_hash(&object, search->name);
-    else if (object.sysv_hash)
-        search->found = by_sysv_hash(&object, search->name);
+    if (!open_object(info, &object) || object.dynamic == _DYNAMIC) return 0;
+    search->found = find(&object, search->name);
     return search->found != NULL;
 }
 
-static void *run(struct search search) {
+/* The driver is the object of that name that is not this library. */
+static int look_in_driver(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size;
+    struct exports *exports = data;
+    struct object object;
+    if (!open_object(info, &object) || object.dynamic == _DYNAMIC) return 0;
+    if (!object.name || strcmp(object.name, "libcuda.so.1") != 0) return 0;
+    for (unsigned i = 0; i < exports->count; i++) atomic_store(&exports->found[i], find(&object, exports->names[i]));
+    return 1;
+}
+
+void *process_symbol(const char *name) {
+    struct search search = {.name = name};
     dl_iterate_phdr(look, &search);
     return search.found;
 }
 
-void *process_symbol(const char *name) { return run((struct search){.name = name, .where = ANYWHERE}); }
-
-#define NAME_GATED(symbol, name, since, per_thread) #symbol,
-#define NAME_USED(symbol, arguments) #symbol,
-static const char *const names[FUNCTION_COUNT] = {GATED(NAME_GATED) USED(NAME_USED)};
-
-static void *_Atomic functions[FUNCTION_COUNT];
-
-void driver_remember(enum driver_function which, void *function) {
-    void *none = NULL;
-    atomic_compare_exchange_strong(&functions[which], &none, function);
-}
-
-void *driver_function(enum driver_function which) {
-    void *function = atomic_load_explicit(&functions[which], memory_order_acquire);
-    if (function) return function;
-    function = run((struct search){.name = names[which], .where = IN_DRIVER});
-    if (function) driver_remember(which, function);
-    return function;
-}
-
-static CUresult missing(void) { return CUDA_ERROR_NOT_SUPPORTED; }
-
-void *driver_real(enum driver_function which) {
-    void *function = driver_function(which);
-    return function ? function : (void *)missing;
+void driver_exports(const char *const *names, void *_Atomic *found, unsigned count) {
+    dl_iterate_phdr(look_in_driver, &(struct exports){names, found, count});
 }

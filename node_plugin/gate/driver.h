@@ -2,6 +2,9 @@
 #ifndef GATE_DRIVER_H
 #define GATE_DRIVER_H
 
+#include "entries.h"
+
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -92,7 +95,77 @@ enum { LOCATION_DEVICE = 1 };
     G(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, 0) \
     G(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, 0) \
     G(cuMemGetInfo, "cuMemGetInfo", 2000, 0) G(cuMemGetInfo_v2, "cuMemGetInfo", 3020, 0) \
-    G(cuDeviceTotalMem, "cuDeviceTotalMem", 2000, 0) G(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0)
+    G(cuDeviceTotalMem, "cuDeviceTotalMem", 2000, 0) G(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0) \
+    GATED_COPIES(G)
+
+/* The same, for copies and fills. */
+#define GATED_COPIES(G) \
+    G(cuMemcpy, "cuMemcpy", 4000, 0) G(cuMemcpy_ptds, "cuMemcpy", 7000, 1) G(cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020, 0) \
+    G(cuMemcpyHtoD_v2_ptds, "cuMemcpyHtoD", 7000, 1) G(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020, 0) \
+    G(cuMemcpyDtoH_v2_ptds, "cuMemcpyDtoH", 7000, 1) G(cuMemcpyDtoD_v2, "cuMemcpyDtoD", 3020, 0) \
+    G(cuMemcpyDtoD_v2_ptds, "cuMemcpyDtoD", 7000, 1) G(cuMemcpyPeer, "cuMemcpyPeer", 4000, 0) \
+    G(cuMemcpyPeer_ptds, "cuMemcpyPeer", 7000, 1) G(cuMemcpyHtoA_v2, "cuMemcpyHtoA", 3020, 0) \
+    G(cuMemcpyHtoA_v2_ptds, "cuMemcpyHtoA", 7000, 1) G(cuMemcpyAtoH_v2, "cuMemcpyAtoH", 3020, 0) \
+    G(cuMemcpyAtoH_v2_ptds, "cuMemcpyAtoH", 7000, 1) G(cuMemcpyDtoA_v2, "cuMemcpyDtoA", 3020, 0) \
+    G(cuMemcpyDtoA_v2_ptds, "cuMemcpyDtoA", 7000, 1) G(cuMemcpyAtoD_v2, "cuMemcpyAtoD", 3020, 0) \
+    G(cuMemcpyAtoD_v2_ptds, "cuMemcpyAtoD", 7000, 1) G(cuMemcpyAtoA_v2, "cuMemcpyAtoA", 3020, 0) \
+    G(cuMemcpyAtoA_v2_ptds, "cuMemcpyAtoA", 7000, 1) G(cuMemcpyAsync, "cuMemcpyAsync", 4000, 0) \
+    G(cuMemcpyAsync_ptsz, "cuMemcpyAsync", 7000, 1) G(cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync", 3020, 0) \
+    G(cuMemcpyHtoDAsync_v2_ptsz, "cuMemcpyHtoDAsync", 7000, 1) G(cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync", 3020, 0) \
+    G(cuMemcpyDtoHAsync_v2_ptsz, "cuMemcpyDtoHAsync", 7000, 1) G(cuMemcpyDtoDAsync_v2, "cuMemcpyDtoDAsync", 3020, 0) \
+    G(cuMemcpyDtoDAsync_v2_ptsz, "cuMemcpyDtoDAsync", 7000, 1) G(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", 4000, 0) \
+    G(cuMemcpyPeerAsync_ptsz, "cuMemcpyPeerAsync", 7000, 1) G(cuMemcpyHtoAAsync_v2, "cuMemcpyHtoAAsync", 3020, 0) \
+    G(cuMemcpyHtoAAsync_v2_ptsz, "cuMemcpyHtoAAsync", 7000, 1) G(cuMemcpyAtoHAsync_v2, "cuMemcpyAtoHAsync", 3020, 0) \
+    G(cuMemcpyAtoHAsync_v2_ptsz, "cuMemcpyAtoHAsync", 7000, 1) \
+    G(cuMemcpyWithAttributesAsync, "cuMemcpyWithAttributesAsync", 13020, 0) \
+    G(cuMemcpyWithAttributesAsync_ptsz, "cuMemcpyWithAttributesAsync", 13020, 1) G(cuMemcpy2D_v2, "cuMemcpy2D", 3020, 0) \
+    G(cuMemcpy2D_v2_ptds, "cuMemcpy2D", 7000, 1) G(cuMemcpy2DUnaligned_v2, "cuMemcpy2DUnaligned", 3020, 0) \
+    G(cuMemcpy2DUnaligned_v2_ptds, "cuMemcpy2DUnaligned", 7000, 1) G(cuMemcpy3D_v2, "cuMemcpy3D", 3020, 0) \
+    G(cuMemcpy3D_v2_ptds, "cuMemcpy3D", 7000, 1) G(cuMemcpy3DPeer, "cuMemcpy3DPeer", 4000, 0) \
+    G(cuMemcpy3DPeer_ptds, "cuMemcpy3DPeer", 7000, 1) G(cuMemcpy2DAsync_v2, "cuMemcpy2DAsync", 3020, 0) \
+    G(cuMemcpy2DAsync_v2_ptsz, "cuMemcpy2DAsync", 7000, 1) G(cuMemcpy3DAsync_v2, "cuMemcpy3DAsync", 3020, 0) \
+    G(cuMemcpy3DAsync_v2_ptsz, "cuMemcpy3DAsync", 7000, 1) G(cuMemcpy3DPeerAsync, "cuMemcpy3DPeerAsync", 4000, 0) \
+    G(cuMemcpy3DPeerAsync_ptsz, "cuMemcpy3DPeerAsync", 7000, 1) G(cuMemcpyBatchAsync, "cuMemcpyBatchAsync", 12080, 0) \
+    G(cuMemcpyBatchAsync_ptsz, "cuMemcpyBatchAsync", 12080, 1) G(cuMemcpyBatchAsync_v2, "cuMemcpyBatchAsync", 13000, 0) \
+    G(cuMemcpyBatchAsync_v2_ptsz, "cuMemcpyBatchAsync", 13000, 1) \
+    G(cuMemcpy3DBatchAsync, "cuMemcpy3DBatchAsync", 12080, 0) \
+    G(cuMemcpy3DBatchAsync_ptsz, "cuMemcpy3DBatchAsync", 12080, 1) \
+    G(cuMemcpy3DBatchAsync_v2, "cuMemcpy3DBatchAsync", 13000, 0) \
+    G(cuMemcpy3DBatchAsync_v2_ptsz, "cuMemcpy3DBatchAsync", 13000, 1) \
+    G(cuMemcpy3DWithAttributesAsync, "cuMemcpy3DWithAttributesAsync", 13020, 0) \
+    G(cuMemcpy3DWithAttributesAsync_ptsz, "cuMemcpy3DWithAttributesAsync", 13020, 1) \
+    G(cuMemPrefetchAsync, "cuMemPrefetchAsync", 8000, 0) G(cuMemPrefetchAsync_ptsz, "cuMemPrefetchAsync", 8000, 1) \
+    G(cuMemPrefetchAsync_v2, "cuMemPrefetchAsync", 12020, 0) \
+    G(cuMemPrefetchAsync_v2_ptsz, "cuMemPrefetchAsync", 12020, 1) \
+    G(cuMemPrefetchBatchAsync, "cuMemPrefetchBatchAsync", 13000, 0) \
+    G(cuMemPrefetchBatchAsync_ptsz, "cuMemPrefetchBatchAsync", 13000, 1) \
+    G(cuMemDiscardAndPrefetchBatchAsync, "cuMemDiscardAndPrefetchBatchAsync", 13000, 0) \
+    G(cuMemDiscardAndPrefetchBatchAsync_ptsz, "cuMemDiscardAndPrefetchBatchAsync", 13000, 1) \
+    G(cuMemBatchDecompressAsync, "cuMemBatchDecompressAsync", 12060, 0) \
+    G(cuMemBatchDecompressAsync_ptsz, "cuMemBatchDecompressAsync", 12060, 1) \
+    G(cuStreamWriteValue32, "cuStreamWriteValue32", 8000, 0) \
+    G(cuStreamWriteValue32_ptsz, "cuStreamWriteValue32", 8000, 1) \
+    G(cuStreamWriteValue32_v2, "cuStreamWriteValue32", 11070, 0) \
+    G(cuStreamWriteValue32_v2_ptsz, "cuStreamWriteValue32", 11070, 1) \
+    G(cuStreamWriteValue64, "cuStreamWriteValue64", 9000, 0) \
+    G(cuStreamWriteValue64_ptsz, "cuStreamWriteValue64", 9000, 1) \
+    G(cuStreamWriteValue64_v2, "cuStreamWriteValue64", 11070, 0) \
+    G(cuStreamWriteValue64_v2_ptsz, "cuStreamWriteValue64", 11070, 1) \
+    G(cuStreamBatchMemOp, "cuStreamBatchMemOp", 8000, 0) G(cuStreamBatchMemOp_ptsz, "cuStreamBatchMemOp", 8000, 1) \
+    G(cuStreamBatchMemOp_v2, "cuStreamBatchMemOp", 11070, 0) \
+    G(cuStreamBatchMemOp_v2_ptsz, "cuStreamBatchMemOp", 11070, 1) G(cuMemsetD8_v2, "cuMemsetD8", 3020, 0) \
+    G(cuMemsetD8_v2_ptds, "cuMemsetD8", 7000, 1) G(cuMemsetD8Async, "cuMemsetD8Async", 3020, 0) \
+    G(cuMemsetD8Async_ptsz, "cuMemsetD8Async", 7000, 1) G(cuMemsetD2D8_v2, "cuMemsetD2D8", 3020, 0) \
+    G(cuMemsetD2D8_v2_ptds, "cuMemsetD2D8", 7000, 1) G(cuMemsetD2D8Async, "cuMemsetD2D8Async", 3020, 0) \
+    G(cuMemsetD2D8Async_ptsz, "cuMemsetD2D8Async", 7000, 1) G(cuMemsetD16_v2, "cuMemsetD16", 3020, 0) \
+    G(cuMemsetD16_v2_ptds, "cuMemsetD16", 7000, 1) G(cuMemsetD16Async, "cuMemsetD16Async", 3020, 0) \
+    G(cuMemsetD16Async_ptsz, "cuMemsetD16Async", 7000, 1) G(cuMemsetD2D16_v2, "cuMemsetD2D16", 3020, 0) \
+    G(cuMemsetD2D16_v2_ptds, "cuMemsetD2D16", 7000, 1) G(cuMemsetD2D16Async, "cuMemsetD2D16Async", 3020, 0) \
+    G(cuMemsetD2D16Async_ptsz, "cuMemsetD2D16Async", 7000, 1) G(cuMemsetD32_v2, "cuMemsetD32", 3020, 0) \
+    G(cuMemsetD32_v2_ptds, "cuMemsetD32", 7000, 1) G(cuMemsetD32Async, "cuMemsetD32Async", 3020, 0) \
+    G(cuMemsetD32Async_ptsz, "cuMemsetD32Async", 7000, 1) G(cuMemsetD2D32_v2, "cuMemsetD2D32", 3020, 0) \
+    G(cuMemsetD2D32_v2_ptds, "cuMemsetD2D32", 7000, 1) G(cuMemsetD2D32Async, "cuMemsetD2D32Async", 3020, 0) \
+    G(cuMemsetD2D32Async_ptsz, "cuMemsetD2D32Async", 7000, 1)
 
 /* U: used by the gate itself, with the types of its arguments. */
 #define USED(U) \
@@ -115,17 +188,21 @@ enum driver_function { GATED(NAME_GATED) GATED_COUNT, BEFORE_USED = GATED_COUNT 
 USED(TYPE_USED)
 #undef TYPE_USED
 
-/* The driver's own function, NULL where this driver has none; or one that says so in its place. */
+/* The way to the driver's own function, held as every call is while the way is shut (entries.c); NULL where this driver has
+ * none; or to one that says so in its place. */
 void *driver_function(enum driver_function);
-void *driver_real(enum driver_function);
-/* One that a look-up found: the driver may hand out others than it exports. The first one stays. */
-void driver_remember(enum driver_function, void *);
+static inline void *driver_real(enum driver_function which) {
+    return (void *)(gate_entries + (size_t)ENTRY_SIZE * (FIRST_STUB + (unsigned)which));
+}
 
 /* Of a function that stands in front of the driver's. */
-#define REAL(symbol) ((__typeof__(&symbol))driver_real(AT_##symbol))
+#define GATE(symbol) gate_##symbol
+#define REAL(symbol) ((__typeof__(&GATE(symbol)))driver_real(AT_##symbol))
 /* Of a function that the gate calls. */
 #define DRIVER(symbol) ((type_of_##symbol)driver_function(AT_##symbol))
 
+/* What the driver exports of these; NULL for what it does not have. */
+void driver_exports(const char *const *names, void *_Atomic *found, unsigned count);
 /* The first object of the process that exports `name`. No call of dlsym, which the oldest C libraries have elsewhere. */
 void *process_symbol(const char *name);
 

@@ -36,19 +36,19 @@ static unsigned kind_of(const void *function, uint64_t x, uint64_t y, uint64_t z
     CUstream stream, void **params
 #define KERNEL_GIVES f, x, y, z, bx, by, bz, shared, stream, params
 
-EXPORT CUresult cuLaunchKernel(KERNEL_TAKES, void **extra) {
+CUresult GATE(cuLaunchKernel)(KERNEL_TAKES, void **extra) {
     LAUNCH(plain(stream), kind_of(f, x, y, z), cuLaunchKernel, KERNEL_GIVES, extra);
 }
 
-EXPORT CUresult cuLaunchKernel_ptsz(KERNEL_TAKES, void **extra) {
+CUresult GATE(cuLaunchKernel_ptsz)(KERNEL_TAKES, void **extra) {
     LAUNCH(own(stream), kind_of(f, x, y, z), cuLaunchKernel_ptsz, KERNEL_GIVES, extra);
 }
 
-EXPORT CUresult cuLaunchCooperativeKernel(KERNEL_TAKES) {
+CUresult GATE(cuLaunchCooperativeKernel)(KERNEL_TAKES) {
     LAUNCH(plain(stream), kind_of(f, x, y, z), cuLaunchCooperativeKernel, KERNEL_GIVES);
 }
 
-EXPORT CUresult cuLaunchCooperativeKernel_ptsz(KERNEL_TAKES) {
+CUresult GATE(cuLaunchCooperativeKernel_ptsz)(KERNEL_TAKES) {
     LAUNCH(own(stream), kind_of(f, x, y, z), cuLaunchCooperativeKernel_ptsz, KERNEL_GIVES);
 }
 
@@ -56,29 +56,29 @@ static unsigned kind_by(const struct launch_config *by, CUfunction f) {
     return by ? kind_of(f, by->grid[0], by->grid[1], by->grid[2]) : 0;
 }
 
-EXPORT CUresult cuLaunchKernelEx(const struct launch_config *by, CUfunction f, void **params, void **extra) {
+CUresult GATE(cuLaunchKernelEx)(const struct launch_config *by, CUfunction f, void **params, void **extra) {
     LAUNCH(plain(by ? by->stream : NULL), kind_by(by, f), cuLaunchKernelEx, by, f, params, extra);
 }
 
-EXPORT CUresult cuLaunchKernelEx_ptsz(const struct launch_config *by, CUfunction f, void **params, void **extra) {
+CUresult GATE(cuLaunchKernelEx_ptsz)(const struct launch_config *by, CUfunction f, void **params, void **extra) {
     LAUNCH(own(by ? by->stream : NULL), kind_by(by, f), cuLaunchKernelEx_ptsz, by, f, params, extra);
 }
 
-EXPORT CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
+CUresult GATE(cuGraphLaunch)(CUgraphExec graph, CUstream stream) {
     LAUNCH(plain(stream), kind_of(graph, 1, 1, 1), cuGraphLaunch, graph, stream);
 }
 
-EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream) {
+CUresult GATE(cuGraphLaunch_ptsz)(CUgraphExec graph, CUstream stream) {
     LAUNCH(own(stream), kind_of(graph, 1, 1, 1), cuGraphLaunch_ptsz, graph, stream);
 }
 
-EXPORT CUresult cuLaunch(CUfunction f) { LAUNCH(STREAM_LEGACY, kind_of(f, 1, 1, 1), cuLaunch, f); }
+CUresult GATE(cuLaunch)(CUfunction f) { LAUNCH(STREAM_LEGACY, kind_of(f, 1, 1, 1), cuLaunch, f); }
 
-EXPORT CUresult cuLaunchGrid(CUfunction f, int width, int height) {
+CUresult GATE(cuLaunchGrid)(CUfunction f, int width, int height) {
     LAUNCH(STREAM_LEGACY, kind_of(f, (unsigned)width, (unsigned)height, 1), cuLaunchGrid, f, width, height);
 }
 
-EXPORT CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream) {
+CUresult GATE(cuLaunchGridAsync)(CUfunction f, int width, int height, CUstream stream) {
     LAUNCH(plain(stream), kind_of(f, (unsigned)width, (unsigned)height, 1), cuLaunchGridAsync, f, width, height, stream);
 }
 
@@ -86,7 +86,7 @@ EXPORT CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream 
  * in every process, so that no two wait for each other. */
 enum { MOST_DEVICES = 64 };
 
-EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(struct launch_params *list, unsigned count, unsigned flags) {
+CUresult GATE(cuLaunchCooperativeKernelMultiDevice)(struct launch_params *list, unsigned count, unsigned flags) {
     struct pass passes[MOST_DEVICES];
     CUstream streams[MOST_DEVICES];
     unsigned held = list && count <= MOST_DEVICES ? count : 0;
@@ -105,36 +105,38 @@ EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(struct launch_params *list,
 
 /* What was launched before a capture begins must be waited for, and in a captured stream nothing can be recorded. */
 #define CAPTURE(stream, symbol, ...) \
-    window_close(stream); \
-    return REAL(symbol)(__VA_ARGS__)
+    window_begins_capture(stream); \
+    CUresult result = REAL(symbol)(__VA_ARGS__); \
+    window_began_capture(); \
+    return result
 
-EXPORT CUresult cuStreamBeginCapture(CUstream stream) { CAPTURE(plain(stream), cuStreamBeginCapture, stream); }
+CUresult GATE(cuStreamBeginCapture)(CUstream stream) { CAPTURE(plain(stream), cuStreamBeginCapture, stream); }
 
-EXPORT CUresult cuStreamBeginCapture_ptsz(CUstream stream) { CAPTURE(own(stream), cuStreamBeginCapture_ptsz, stream); }
+CUresult GATE(cuStreamBeginCapture_ptsz)(CUstream stream) { CAPTURE(own(stream), cuStreamBeginCapture_ptsz, stream); }
 
-EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
+CUresult GATE(cuStreamBeginCapture_v2)(CUstream stream, int mode) {
     CAPTURE(plain(stream), cuStreamBeginCapture_v2, stream, mode);
 }
 
-EXPORT CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode) {
+CUresult GATE(cuStreamBeginCapture_v2_ptsz)(CUstream stream, int mode) {
     CAPTURE(own(stream), cuStreamBeginCapture_v2_ptsz, stream, mode);
 }
 
-EXPORT CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, void *nodes, void *edges, size_t count, int mode) {
+CUresult GATE(cuStreamBeginCaptureToGraph)(CUstream stream, CUgraph graph, void *nodes, void *edges, size_t count, int mode) {
     CAPTURE(plain(stream), cuStreamBeginCaptureToGraph, stream, graph, nodes, edges, count, mode);
 }
 
-EXPORT CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, void *nodes, void *edges, size_t count,
+CUresult GATE(cuStreamBeginCaptureToGraph_ptsz)(CUstream stream, CUgraph graph, void *nodes, void *edges, size_t count,
                                                  int mode) {
     CAPTURE(own(stream), cuStreamBeginCaptureToGraph_ptsz, stream, graph, nodes, edges, count, mode);
 }
 
-EXPORT CUresult cuStreamDestroy(CUstream stream) {
+CUresult GATE(cuStreamDestroy)(CUstream stream) {
     window_stream_ends(stream);
     return REAL(cuStreamDestroy)(stream);
 }
 
-EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
+CUresult GATE(cuStreamDestroy_v2)(CUstream stream) {
     window_stream_ends(stream);
     return REAL(cuStreamDestroy_v2)(stream);
 }
@@ -158,13 +160,13 @@ static CUresult context_ended(CUcontext context, bool gone, uint64_t before, CUr
     return result;
 }
 
-EXPORT CUresult cuCtxDestroy(CUcontext context) {
+CUresult GATE(cuCtxDestroy)(CUcontext context) {
     uint64_t before = context_ends(context);
     CUresult result = REAL(cuCtxDestroy)(context);
     return context_ended(context, result == CUDA_SUCCESS, before, result);
 }
 
-EXPORT CUresult cuCtxDestroy_v2(CUcontext context) {
+CUresult GATE(cuCtxDestroy_v2)(CUcontext context) {
     uint64_t before = context_ends(context);
     CUresult result = REAL(cuCtxDestroy_v2)(context);
     return context_ended(context, result == CUDA_SUCCESS, before, result);
@@ -186,19 +188,19 @@ static CUresult primary_ended(CUdevice device, CUresult (*release)(CUdevice), CU
     return context_ended(context, gone, before, result);
 }
 
-EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+CUresult GATE(cuDevicePrimaryCtxRelease)(CUdevice device) {
     return primary_ended(device, REAL(cuDevicePrimaryCtxRelease), REAL(cuDevicePrimaryCtxRelease));
 }
 
-EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+CUresult GATE(cuDevicePrimaryCtxRelease_v2)(CUdevice device) {
     return primary_ended(device, REAL(cuDevicePrimaryCtxRelease_v2), REAL(cuDevicePrimaryCtxRelease_v2));
 }
 
-EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+CUresult GATE(cuDevicePrimaryCtxReset)(CUdevice device) {
     return primary_ended(device, REAL(cuDevicePrimaryCtxRelease), REAL(cuDevicePrimaryCtxReset));
 }
 
-EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+CUresult GATE(cuDevicePrimaryCtxReset_v2)(CUdevice device) {
     return primary_ended(device, REAL(cuDevicePrimaryCtxRelease_v2), REAL(cuDevicePrimaryCtxReset_v2));
 }
 
@@ -207,7 +209,7 @@ EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
 /* The driver looks again at each call, but most of what stands on it keeps the first answer for ever: a program that finds
  * no GPU now uses none that comes later. Nothing else tells that of a process, so it has a file open from then on, by whose
  * name the guard of a notebook's kernel knows it (jupyter_gpu/cuda.py) and can say why a GPU is not used. */
-EXPORT CUresult cuInit(unsigned flags) {
+CUresult GATE(cuInit)(unsigned flags) {
     static _Atomic int mark = -1; /* of the process that looked, and of those that it forks; gone with exec */
     static _Atomic bool known;    /* the driver has read the variables, and reads them no more */
 #ifndef GATE_DIRECTORY /* in a pod the system guards all GPUs, and CUDA sees those that it can open */
@@ -228,14 +230,14 @@ EXPORT CUresult cuInit(unsigned flags) {
 
 /* --- look-ups ----------------------------------------------------------------------------------------------------- */
 
-EXPORT CUresult cuGetProcAddress(const char *name, void **to, int version, uint64_t flags) {
+CUresult GATE(cuGetProcAddress)(const char *name, void **to, int version, uint64_t flags) {
     CUresult result = REAL(cuGetProcAddress)(name, to, version, flags);
-    if (result == CUDA_SUCCESS && to) *to = gated_instead(gated_form(name, version, flags), *to);
+    if (result == CUDA_SUCCESS && to) *to = entry_for(name, version, flags, *to);
     return result;
 }
 
-EXPORT CUresult cuGetProcAddress_v2(const char *name, void **to, int version, uint64_t flags, int *status) {
+CUresult GATE(cuGetProcAddress_v2)(const char *name, void **to, int version, uint64_t flags, int *status) {
     CUresult result = REAL(cuGetProcAddress_v2)(name, to, version, flags, status);
-    if (result == CUDA_SUCCESS && to) *to = gated_instead(gated_form(name, version, flags), *to);
+    if (result == CUDA_SUCCESS && to) *to = entry_for(name, version, flags, *to);
     return result;
 }

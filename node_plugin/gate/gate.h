@@ -1,10 +1,11 @@
 /* What the parts of the gate share: one `struct share` for each GPU that this process uses.
  *
+ *   entries.c  the way into the driver, shut or open
  *   gate.c     launches, and what ends streams and contexts             lease.c   may launch, must wait, gives back
- *   table.c    what is gated, and what look-ups of it give                  window.c  how much work is queued; is it done?
+ *   table.c    what is gated                                               window.c  how much work is queued; is it done?
  *   memory.c   what is allocated, and its limit                         link.c    the socket, and the thread that reads it
  *   allocate.c, physical.c   the functions that allocate                driver.c  finds the driver's functions
- *   visible.c  which GPUs the driver is to see
+ *   visible.c  which GPUs the driver is to see                          copies.c  copies and fills
  *
  * One lock guards everything but the atomics, which are what a launch inside a lease touches. It is held while an event is
  * recorded or asked for, so that no context goes away meanwhile; never while something waits. */
@@ -17,7 +18,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define EXPORT __attribute__((visibility("default")))
 #define SECOND 1000000000ull
 
 /* Of a socket's file, all 0: there is none. Each server makes its own. */
@@ -69,8 +69,18 @@ struct share {
 
 /* What cuGetProcAddress means by a name, a version and flags: the index of a gated symbol, -1: none. */
 int gated_form(const char *name, int version, uint64_t flags);
-/* What a look-up of a gated function gives in the place of `found`. */
-void *gated_instead(int index, void *found);
+/* The gate's own function of that row. */
+void *table_gate(unsigned index);
+
+/* --- entries.c ---------------------------------------------------------------------------------------------------- */
+
+/* The entry to give in the place of `found`, which a look-up of that name gave. */
+void *entry_for(const char *name, int version, uint64_t flags, void *found);
+/* From when it returns true on, no thread but this one enters the driver: those that call wait until entries_open. False: that
+ * cannot be had here, and nothing is shut. With the gate's lock, which is kept until it is open: else a thread is held with it. */
+bool entries_shut(void);
+void entries_open(void);
+void entries_fork(void);
 
 /* --- link.c ------------------------------------------------------------------------------------------------------- */
 
@@ -190,8 +200,9 @@ uint64_t window_queued(const struct share *share, bool *beside);
 void window_allow(bool may);
 /* Before it goes. */
 void window_stream_ends(CUstream stream);
-/* Puts an event behind what was launched, before other things than launches happen to the stream. */
-void window_close(CUstream stream);
+/* Puts an event behind what was launched before, and none until it has begun. */
+void window_begins_capture(CUstream stream);
+void window_began_capture(void);
 /* Under the lock, before it may go, and when that is over; several threads can be between. */
 void window_context_ends(CUcontext context);
 void window_context_ended(CUcontext context, bool gone);

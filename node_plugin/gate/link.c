@@ -314,6 +314,7 @@ static void forked(void) {
     }
     window_fork();
     memory_fork();
+    entries_fork();
 }
 
 /* What is on the GPU now is given time to end: what follows may take long, and the driver cannot be asked meanwhile. */

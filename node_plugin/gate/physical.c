@@ -15,7 +15,7 @@ static void let_go(struct physical *physical) {
 
 static bool on_a_device(const struct allocation *of) { return of && of->location.type == LOCATION_DEVICE; }
 
-EXPORT CUresult cuMemCreate(CUmemHandle *to, size_t size, const struct allocation *of, unsigned long long flags) {
+CUresult GATE(cuMemCreate)(CUmemHandle *to, size_t size, const struct allocation *of, unsigned long long flags) {
     struct claim claimed = on_a_device(of) ? claim_of(of->location.id, size) : (struct claim){.share = NULL};
     if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = REAL(cuMemCreate)(to, size, of, flags);
@@ -32,7 +32,7 @@ EXPORT CUresult cuMemCreate(CUmemHandle *to, size_t size, const struct allocatio
     return result;
 }
 
-EXPORT CUresult cuMemRelease(CUmemHandle handle) {
+CUresult GATE(cuMemRelease)(CUmemHandle handle) {
     struct entry *entry = memory_lift(HANDLE, handle);
     CUresult result = REAL(cuMemRelease)(handle);
     if (!entry) return result;
@@ -47,7 +47,7 @@ EXPORT CUresult cuMemRelease(CUmemHandle handle) {
     return result;
 }
 
-EXPORT CUresult cuMemMap(CUdeviceptr at, size_t size, size_t offset, CUmemHandle handle, unsigned long long flags) {
+CUresult GATE(cuMemMap)(CUdeviceptr at, size_t size, size_t offset, CUmemHandle handle, unsigned long long flags) {
     CUresult result = REAL(cuMemMap)(at, size, offset, handle, flags);
     if (result != CUDA_SUCCESS) return result;
     gate_enter();
@@ -75,7 +75,7 @@ static bool unmap(struct entry *entry, void *data) {
 }
 
 /* Another thread may map there before this one has forgotten what was: that stays. */
-EXPORT CUresult cuMemUnmap(CUdeviceptr at, size_t size) {
+CUresult GATE(cuMemUnmap)(CUdeviceptr at, size_t size) {
     gate_enter();
     struct range range = {at, size, memory_now(), NULL};
     gate_leave();
@@ -93,7 +93,7 @@ static bool around(struct entry *entry, void *data) {
     return false;
 }
 
-EXPORT CUresult cuMemRetainAllocationHandle(CUmemHandle *to, void *address) {
+CUresult GATE(cuMemRetainAllocationHandle)(CUmemHandle *to, void *address) {
     CUresult result = REAL(cuMemRetainAllocationHandle)(to, address);
     if (result != CUDA_SUCCESS) return result;
     struct range range = {.at = (CUdeviceptr)address};
@@ -113,7 +113,7 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemHandle *to, void *address) {
 
 /* --- memory that goes through a file ------------------------------------------------------------------------------ */
 
-EXPORT CUresult cuMemExportToShareableHandle(void *to, CUmemHandle handle, int type, unsigned long long flags) {
+CUresult GATE(cuMemExportToShareableHandle)(void *to, CUmemHandle handle, int type, unsigned long long flags) {
     CUresult result = REAL(cuMemExportToShareableHandle)(to, handle, type, flags);
     if (result != CUDA_SUCCESS) return result;
     gate_enter();
@@ -154,7 +154,7 @@ static struct physical *import_of_ours(void) {
     return import;
 }
 
-EXPORT CUresult cuMemImportFromShareableHandle(CUmemHandle *to, void *from, int type) {
+CUresult GATE(cuMemImportFromShareableHandle)(CUmemHandle *to, void *from, int type) {
     CUresult result = REAL(cuMemImportFromShareableHandle)(to, from, type);
     if (result != CUDA_SUCCESS) return result;
     gate_enter();

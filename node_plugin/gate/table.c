@@ -1,13 +1,13 @@
-/* Which functions are gated, and what look-ups of them give. No file that defines one is included here: what counts is
+/* Which functions are gated, and what is meant by their names. No file that defines one is included here: what counts is
  * their addresses. */
 #include "gate.h"
 
 #include <string.h>
 
-#define DECLARE(symbol, name, since, per_thread) extern void symbol(void);
+#define DECLARE(symbol, name, since, per_thread) extern void GATE(symbol)(void);
 GATED(DECLARE)
 
-#define ROW(symbol, name, since, per_thread) {#symbol, name, since, per_thread, symbol},
+#define ROW(symbol, name, since, per_thread) {#symbol, name, since, per_thread, GATE(symbol)},
 static const struct {
     const char *symbol, *name;
     int since;
@@ -35,8 +35,4 @@ int gated_form(const char *name, int version, uint64_t flags) {
     return best < 0 ? gated_symbol(name) : best;
 }
 
-void *gated_instead(int index, void *found) {
-    if (index < 0 || !found) return found;
-    if (found != (const void *)table[index].gate) driver_remember((enum driver_function)index, found);
-    return (void *)table[index].gate;
-}
+void *table_gate(unsigned index) { return (void *)table[index].gate; }

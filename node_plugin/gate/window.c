@@ -32,6 +32,7 @@ enum { PAUSE = 20000, NAP = 100000, LEAST_LEAD = 400000, FORGET = 32000000, ENOU
 enum { BUCKETS = 256, KINDS = 4096, OFTEN = 1000 /* looks */ };
 static struct lane *_Atomic buckets[BUCKETS];
 static struct lane *all;
+static unsigned beginning; /* captures: nothing is recorded meanwhile, as it might be in what is captured, or spoil it */
 static _Atomic unsigned durations[KINDS]; /* of a kernel and its size, ns; 0: not known */
 
 /* --- streams ------------------------------------------------------------------------------------------------------ */
@@ -224,7 +225,7 @@ static void retire(struct lane *lane) {
 static void mark(struct lane *lane, unsigned kind, uint64_t expected, bool full, bool stranger) {
     uint64_t launched = atomic_load(&lane->launched), covered = atomic_load(&lane->covered);
     unsigned marked = atomic_load(&lane->marked);
-    if (marked == MARKS - 1 || launched == covered || lane->ending || !may_ask()) return;
+    if (marked == MARKS - 1 || launched == covered || beginning || lane->ending || !may_ask()) return;
     /* Only its own thread can name the stream of a thread; the legacy stream waits for all of those. */
     CUstream stream = stranger && lane->stream == STREAM_PER_THREAD ? STREAM_LEGACY : lane->stream;
     struct mark *mark = &lane->marks[(lane->first + marked) % MARKS];
@@ -371,11 +372,13 @@ uint64_t window_queued(const struct share *share, bool *beside) {
 
 /* --- what goes away ----------------------------------------------------------------------------------------------- */
 
-/* Under the lock: whether there was room for an event, where one was needed. */
+/* Under the lock: whether there was room for an event, where one was needed. In the legacy stream none can be recorded while
+ * another is captured. */
 static bool close_lanes(CUstream stream, bool ends) {
     bool all_closed = true;
     for (struct lane *lane = all; lane; lane = lane->other) {
-        if (lane->stream != stream || !atomic_load(&lane->share) || lane->ending) continue;
+        bool other = lane->stream != stream && (ends || lane->stream != STREAM_LEGACY);
+        if (other || !atomic_load(&lane->share) || lane->ending) continue;
         retire(lane);
         mark(lane, 0, WINDOW, false, false);
         if (atomic_load(&lane->launched) != atomic_load(&lane->covered))
@@ -390,6 +393,7 @@ static void close_stream(CUstream stream, bool ends) {
     for (bool closed = false; !closed && !gate_ending();) {
         gate_enter();
         closed = close_lanes(stream, ends);
+        if (closed && !ends) beginning++;
         gate_leave();
         if (!closed) nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
     }
@@ -397,7 +401,13 @@ static void close_stream(CUstream stream, bool ends) {
 
 void window_stream_ends(CUstream stream) { close_stream(stream, true); }
 
-void window_close(CUstream stream) { close_stream(stream, false); }
+void window_begins_capture(CUstream stream) { close_stream(stream, false); }
+
+void window_began_capture(void) {
+    gate_enter();
+    if (beginning) beginning--;
+    gate_leave();
+}
 
 void window_context_ends(CUcontext context) {
     for (struct lane *lane = all; lane; lane = lane->other)
@@ -417,4 +427,5 @@ void window_context_ended(CUcontext context, bool gone) {
 void window_fork(void) {
     for (int i = 0; i < BUCKETS; i++) atomic_store(&buckets[i], NULL);
     all = NULL;
+    beginning = 0;
 }

@@ -1,5 +1,6 @@
 """Builds what the tests of the gate run: the gate in both forms, the stand-in driver, the programs."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -75,3 +76,14 @@ def build_gate(folder: Path, driver: Path, option: Sequence[str] = ()) -> Path:
     (folder / "libcuda.so").symlink_to("libcuda.so.1")
     (folder / "libjupyter_gpu_driver.so.1").symlink_to(driver)
     return folder
+
+
+def build_entries(built: Built) -> Path:
+    """A program with all of the gate in it, in front of the stand-in driver: `clients/entries.c`."""
+    source = re.search(r"^PARTS = \(([^)]*)\)", (GATE / "build.py").read_text(), re.MULTILINE)
+    assert source
+    parts = [GATE / name for name in re.findall(r'"(.+?)"', source[1])]
+    program = built.program("entries")
+    command("gcc", "-std=gnu11", "-g", "-O2", "-I", GATE, PROGRAMS / "entries.c", *parts, "-o", program, "-pthread",
+            "-L", built.driver, "-Wl,--no-as-needed", "-l:libcuda.so.1", f"-Wl,-rpath,{built.driver}")  # fmt: skip
+    return program

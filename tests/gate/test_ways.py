@@ -70,6 +70,35 @@ def test_a_library_that_is_to_find_its_own_driver_first_is_gated(either: Place) 
         assert running.lines() == ["0"]
 
 
+PROFILER = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+static int seen;
+int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned a, unsigned b, unsigned c, unsigned s, void *t,
+                   void **p, void **e) {
+    int (*next)() = (int (*)())dlsym(RTLD_NEXT, "cuLaunchKernel");
+    seen++;
+    return next(f, x, y, z, a, b, c, s, t, p, e);
+}
+__attribute__((destructor)) static void say(void) { if (seen) printf("seen %d\\n", seen); }
+"""
+
+
+def test_a_preloaded_library_sees_the_calls(either: Place) -> None:
+    """As a profiler does that stands before the driver: it is called, and what it calls is gated."""
+    source, library = either.folder / "profiler.c", either.folder / "profiler.so"
+    source.write_text(PROFILER)
+    command("gcc", "-w", "-shared", "-fPIC", source, "-o", library, "-ldl")
+    with either.stub() as stub, either.run("link", "kernels:3:10", "sync", LD_PRELOAD=str(library)) as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        assert either.launches() == 0
+        connection.grant(FOREVER)
+        assert program.lines()[-1] == "seen 3"
+    assert either.launches() == 3
+
+
 def test_a_gate_without_a_directory_lets_everything_pass(place: Place) -> None:
     """Where no share is used: the program runs as ever."""
     with place.run("dlsym", "kernels:3:10", "alloc:1024", "sync", JUPYTER_GPU_GATE="") as program:

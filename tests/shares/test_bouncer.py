@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -463,6 +464,29 @@ def test_a_program_without_a_gate_is_stopped_in_turns_of_others(short: Path, run
             assert not [each for each in world.told if each[1] == "a"]
             before = len(uses(log))
             await until(lambda: len(uses(log)) > before)
+
+    asyncio.run(check())
+
+
+def test_a_program_of_opencl_is_told_and_keeps_its_share(short: Path, running: Running, driver: Path) -> None:
+    """What it uses cannot ask, and is known by its library: it is stopped between its turns, with that word."""
+    folder = short / "opencl"
+    folder.mkdir()
+    shutil.copy(driver / "libcuda.so.1", folder / "libnvidia-opencl.so.1")
+    (folder / "libcuda.so.1").symlink_to("libnvidia-opencl.so.1")
+
+    async def check() -> None:
+        async with Bouncing(short, penalties={"strikes": 2, "kept": 300_000}) as world:
+            await world.set({GPU: TWO})
+            await polite(running, world, "a")
+            one = running.start(ESCAPER, env=escapes(short, folder, "b"))
+            assert await line(one) == "has it\n"
+            await until(lambda: len(world.told) >= 4 or world.taken)
+            words = (
+                "Stopped until its next turn: it used the GPU in turns of others by OpenCL, which cannot ask for turns."
+            )
+            assert all(each[1] == "b" and each[2].startswith(words) for each in world.told)
+            assert not world.taken
 
     asyncio.run(check())
 

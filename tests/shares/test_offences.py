@@ -204,6 +204,33 @@ def avoider(penalties: Penalties = PENALTIES) -> World:
     return world
 
 
+def test_a_way_that_cannot_ask_is_no_offence() -> None:
+    """Its processes are kept to their turns as all that never ask, and told by what; however often, the share stays."""
+    world = World()
+    why = AVOIDED.replace("others.", "others by OpenCL, which cannot ask for turns.")
+    for _ in range(3 * PENALTIES.strikes):
+        for _ in range(2):
+            assert world.see(replace(foreign(900_000), ways={"a": "OpenCL"}), SECOND) == ()
+        assert world.see(replace(foreign(900_000), ways={"a": "OpenCL"}), SECOND) == (stop(HOG, why=why),)
+        assert world.see(Turn("a"), PENALTIES.kept) == (Continue("a", group(HOG)),)
+        assert world.state["a"].strikes == 0
+
+
+def test_a_way_that_cannot_ask_excuses_no_keeping() -> None:
+    """Who was asked for the GPU and keeps it is late, whatever it uses; and turns are turns for who asks for them."""
+    world = World()
+    world.see(replace(foreign(900_000), ways={"a": "OpenCL"}), SECOND)
+    assert world.late() == (stop(HOG),)
+    assert world.state["a"].strikes == 1
+    world = World()
+    for _ in range(10):
+        orders = world.see(Looked({}, SECOND, {"a": 900_000}, {"a": "OptiX"}), SECOND)
+        if orders:
+            break
+    assert orders == (stop(HOG, why=f"{IN_TURNS} by OptiX, which cannot ask for turns"),)
+    assert world.state["a"].strikes == 1
+
+
 def test_who_never_asks_is_kept_to_turns_for_a_while() -> None:
     """Stopped between them, without a strike and without a word; those of its share that ask are let be."""
     world = avoider()

@@ -3,15 +3,36 @@
 
 CUresult cuGraphCreate(struct graph **graph, unsigned flags);
 
+#ifndef STANDIN_SLOW_CAPTURE
+#define STANDIN_SLOW_CAPTURE 0 /* microseconds in which others look whether there is one, and hear it when there is; for tests */
+#endif
+static _Atomic int beginning;
+
+int would_wait_for_capture(const struct stream *legacy, int spoil) {
+    int found = 0;
+    if (legacy != &legacy->context->legacy) return 0;
+    pthread_mutex_lock(&standin_lock);
+    for (struct stream *other = legacy->context->streams; other; other = other->next) {
+        if (!other->capture || other->flags & 1) continue;
+        found = 1;
+        if (spoil) other->spoilt = 1;
+    }
+    pthread_mutex_unlock(&standin_lock);
+    return found;
+}
+
 static CUresult begin_in(struct stream *handle, struct graph *graph, int per_thread) {
     struct stream *stream;
     CUresult failed = find_stream(&stream, handle, per_thread);
     if (failed) return failed;
     if (stream == &stream->context->legacy || stream->capture) return CAPTURE_UNSUPPORTED;
     if (!graph) failed = cuGraphCreate(&graph, 0);
+    beginning++;
+    board_wait(board_now() + STANDIN_SLOW_CAPTURE);
     pthread_mutex_lock(&standin_lock);
     if (!failed) stream->capture = graph;
     pthread_mutex_unlock(&standin_lock);
+    beginning--;
     return failed;
 }
 
@@ -49,8 +70,11 @@ static CUresult end(struct stream *handle, struct graph **graph, int per_thread)
     pthread_mutex_lock(&standin_lock);
     for (struct stream *other = stream->context->streams; other; other = other->next)
         if (other->capture == *graph) other->capture = NULL;
+    int spoilt = stream->spoilt;
+    stream->spoilt = 0;
     pthread_mutex_unlock(&standin_lock);
-    return OK;
+    if (spoilt) *graph = NULL;
+    return spoilt ? CAPTURE_INVALIDATED : OK;
 }
 
 API CUresult cuStreamEndCapture(struct stream *stream, struct graph **graph) { return end(stream, graph, 0); }
@@ -66,11 +90,18 @@ static CUresult information(struct stream *handle, int *status, unsigned long lo
     return OK;
 }
 
-API CUresult cuStreamIsCapturing(struct stream *stream, int *status) { return information(stream, status, NULL, NULL, 0); }
-
-API CUresult cuStreamIsCapturing_ptsz(struct stream *stream, int *status) {
-    return information(stream, status, NULL, NULL, 1);
+static CUresult is_capturing(struct stream *handle, int *status, int per_thread) {
+    struct stream *stream;
+    CUresult failed = find_stream(&stream, handle, per_thread);
+    if (!failed && would_wait_for_capture(stream, 0)) failed = CAPTURE_IMPLICIT;
+    if (!failed) failed = information(handle, status, NULL, NULL, per_thread);
+    while (STANDIN_SLOW_CAPTURE && beginning) board_wait(board_now() + 50);
+    return failed;
 }
+
+API CUresult cuStreamIsCapturing(struct stream *stream, int *status) { return is_capturing(stream, status, 0); }
+
+API CUresult cuStreamIsCapturing_ptsz(struct stream *stream, int *status) { return is_capturing(stream, status, 1); }
 
 API CUresult cuStreamGetCaptureInfo(struct stream *stream, int *status, unsigned long long *id) {
     return information(stream, status, id, NULL, 0);

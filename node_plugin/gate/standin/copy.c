@@ -1,34 +1,42 @@
-/* Copies and fills. They are done at once, in the order of the calls; those that are not asynchronous first wait for what
- * was launched before, as the calling program expects. */
-#include "standin.h"
+/* Copies and fills. The bytes are there at once, in the order of the calls; the time that it takes passes on the GPU, in the
+ * stream, and those that are not asynchronous wait for it, as the calling program expects. */
+#include "memory.h"
 
 #include <string.h>
 
-static CUresult ready(int wait) {
-    struct context *context;
-    CUresult failed = current(&context);
-    if (!failed && wait) return stream_wait(&context->legacy);
-    return failed;
+enum { WITHIN = 80 }; /* so many times faster is a copy on the GPU than one from or to the host */
+#define NOW ((struct stream *)-1) /* in the place of a stream: in the legacy one, and waits */
+
+/* What is too little for a microsecond takes no time. */
+static CUresult spend(struct stream *handle, uint64_t bytes, int within) {
+    struct stream *stream;
+    CUresult failed = find_stream(&stream, handle == NOW ? LEGACY : handle, 0);
+    uint64_t microseconds = bytes / standin_copy_rate / (within ? WITHIN : 1);
+    if (!failed && microseconds) failed = run_on(stream, microseconds, 0);
+    return failed || handle != NOW ? failed : stream_wait(stream);
 }
 
-static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, int wait) {
-    CUresult failed = ready(wait);
-    if (failed) return failed;
-    if (bytes && (!to || !from)) return INVALID_VALUE;
-    memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
-    return OK;
+static int on_gpu(CUdeviceptr pointer) {
+    const struct allocation *allocation = allocation_at(pointer);
+    return allocation && allocation->kind != HOST;
+}
+
+static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, struct stream *stream) {
+    if (bytes && (!to || !from)) return standin_state ? standin_state : INVALID_VALUE;
+    CUresult failed = spend(stream, bytes, on_gpu(to) && on_gpu(from));
+    if (!failed) memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    return failed;
 }
 
 #define AT(pointer) ((CUdeviceptr)(uintptr_t)(pointer))
 
-API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) { return copy(to, from, bytes, 1); }
-API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) { return copy(to, AT(from), bytes, 1); }
-API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) { return copy(AT(to), from, bytes, 1); }
-API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) { return copy(to, from, bytes, 1); }
+API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) { return copy(to, from, bytes, NOW); }
+API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) { return copy(to, AT(from), bytes, NOW); }
+API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) { return copy(AT(to), from, bytes, NOW); }
+API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) { return copy(to, from, bytes, NOW); }
 
 API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, struct stream *stream) {
-    (void)stream;
-    return copy(to, from, bytes, 0);
+    return copy(to, from, bytes, stream);
 }
 
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, struct stream *stream) {
@@ -45,7 +53,7 @@ API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes
 
 API CUresult cuMemcpyPeer(CUdeviceptr to, void *a, CUdeviceptr from, void *b, size_t bytes) {
     (void)a, (void)b;
-    return copy(to, from, bytes, 1);
+    return copy(to, from, bytes, NOW);
 }
 
 API CUresult cuMemcpyPeerAsync(CUdeviceptr to, void *a, CUdeviceptr from, void *b, size_t bytes, struct stream *stream) {
@@ -68,21 +76,23 @@ CUresult copy_box(const struct copy *copy) {
     return OK;
 }
 
-static CUresult box(const struct copy *copy, int wait) {
-    CUresult failed = ready(wait);
-    if (failed) return failed;
-    return copy ? copy_box(copy) : INVALID_VALUE;
+static int place_on_gpu(const struct place *place) {
+    return place->type == 3 || (place->type != 1 && on_gpu(place->device));
 }
 
-API CUresult cuMemcpy3D_v2(const struct copy *copy) { return box(copy, 1); }
-
-API CUresult cuMemcpy3DAsync_v2(const struct copy *copy, struct stream *stream) {
-    (void)stream;
-    return box(copy, 0);
+static CUresult box(const struct copy *copy, struct stream *stream) {
+    if (!copy) return standin_state ? standin_state : INVALID_VALUE;
+    int within = place_on_gpu(&copy->from) && place_on_gpu(&copy->to);
+    CUresult failed = spend(stream, copy->width * copy->height * copy->depth, within);
+    return failed ? failed : copy_box(copy);
 }
+
+API CUresult cuMemcpy3D_v2(const struct copy *copy) { return box(copy, NOW); }
+
+API CUresult cuMemcpy3DAsync_v2(const struct copy *copy, struct stream *stream) { return box(copy, stream); }
 
 /* The same layout, with contexts where the others have nothing. */
-API CUresult cuMemcpy3DPeer(const struct copy *copy) { return box(copy, 1); }
+API CUresult cuMemcpy3DPeer(const struct copy *copy) { return box(copy, NOW); }
 
 API CUresult cuMemcpy3DPeerAsync(const struct copy *copy, struct stream *stream) {
     return cuMemcpy3DAsync_v2(copy, stream);
@@ -107,39 +117,38 @@ static struct place deep(const struct flat_place *flat) {
                           .device = flat->device, .array = flat->array, .pitch = flat->pitch};
 }
 
-static CUresult flat(const struct flat_copy *copy, int wait) {
+static CUresult flat(const struct flat_copy *copy, struct stream *stream) {
     if (!copy) return INVALID_VALUE;
     struct copy whole = {deep(&copy->from), deep(&copy->to), copy->width, copy->height, 1};
-    return box(&whole, wait);
+    return box(&whole, stream);
 }
 
-API CUresult cuMemcpy2D_v2(const struct flat_copy *copy) { return flat(copy, 1); }
-API CUresult cuMemcpy2DUnaligned_v2(const struct flat_copy *copy) { return flat(copy, 1); }
+API CUresult cuMemcpy2D_v2(const struct flat_copy *copy) { return flat(copy, NOW); }
+API CUresult cuMemcpy2DUnaligned_v2(const struct flat_copy *copy) { return flat(copy, NOW); }
 
 API CUresult cuMemcpy2DAsync_v2(const struct flat_copy *copy, struct stream *stream) {
-    (void)stream;
-    return flat(copy, 0);
+    return flat(copy, stream);
 }
 
 /* Of arrays of one row: an offset is in bytes. */
 API CUresult cuMemcpyHtoA_v2(struct array *to, size_t offset, const void *from, size_t bytes) {
-    return copy(AT(array_at(to, offset, 0, 0)), AT(from), bytes, 1);
+    return copy(AT(array_at(to, offset, 0, 0)), AT(from), bytes, NOW);
 }
 
 API CUresult cuMemcpyAtoH_v2(void *to, struct array *from, size_t offset, size_t bytes) {
-    return copy(AT(to), AT(array_at(from, offset, 0, 0)), bytes, 1);
+    return copy(AT(to), AT(array_at(from, offset, 0, 0)), bytes, NOW);
 }
 
 API CUresult cuMemcpyDtoA_v2(struct array *to, size_t offset, CUdeviceptr from, size_t bytes) {
-    return copy(AT(array_at(to, offset, 0, 0)), from, bytes, 1);
+    return copy(AT(array_at(to, offset, 0, 0)), from, bytes, NOW);
 }
 
 API CUresult cuMemcpyAtoD_v2(CUdeviceptr to, struct array *from, size_t offset, size_t bytes) {
-    return copy(to, AT(array_at(from, offset, 0, 0)), bytes, 1);
+    return copy(to, AT(array_at(from, offset, 0, 0)), bytes, NOW);
 }
 
 API CUresult cuMemcpyAtoA_v2(struct array *to, size_t offset, struct array *from, size_t from_offset, size_t bytes) {
-    return copy(AT(array_at(to, offset, 0, 0)), AT(array_at(from, from_offset, 0, 0)), bytes, 1);
+    return copy(AT(array_at(to, offset, 0, 0)), AT(array_at(from, from_offset, 0, 0)), bytes, NOW);
 }
 
 API CUresult cuMemcpyHtoAAsync_v2(struct array *to, size_t offset, const void *from, size_t bytes, struct stream *stream) {
@@ -150,34 +159,39 @@ API CUresult cuMemcpyAtoHAsync_v2(void *to, struct array *from, size_t offset, s
     return cuMemcpyAsync(AT(to), AT(array_at(from, offset, 0, 0)), bytes, stream);
 }
 
-static CUresult fill(CUdeviceptr to, size_t pitch, const void *value, size_t size, size_t width, size_t height, int wait) {
-    CUresult failed = ready(wait);
-    if (failed) return failed;
+static CUresult fill(CUdeviceptr to, size_t pitch, const void *value, size_t size, size_t width, size_t height) {
     if (!to) return INVALID_VALUE;
-    for (size_t y = 0; y < height; y++)
-        for (size_t x = 0; x < width; x++) memcpy((char *)(uintptr_t)to + y * pitch + x * size, value, size);
+    for (size_t y = 0; y < height; y++) {
+        char *row = (char *)(uintptr_t)to + y * pitch;
+        if (size == 1) memset(row, *(const unsigned char *)value, width);
+        for (size_t x = 0; size > 1 && x < width; x++) memcpy(row + x * size, value, size);
+    }
     return OK;
 }
 
+static CUresult fill_on(struct stream *stream, CUdeviceptr to, size_t pitch, const void *value, size_t size, size_t width,
+                        size_t height) {
+    CUresult failed = spend(stream, size * width * height, 1);
+    return failed ? failed : fill(to, pitch, value, size, width, height);
+}
+
 CUresult fill_box(const struct fill *f) {
-    return fill(f->to, f->pitch, &f->value, f->size, f->width, f->height ? f->height : 1, 0);
+    return fill(f->to, f->pitch, &f->value, f->size, f->width, f->height ? f->height : 1);
 }
 
 #define FILLS(bits, type)                                                                                              \
     API CUresult cuMemsetD##bits##_v2(CUdeviceptr to, type value, size_t n) {                                          \
-        return fill(to, 0, &value, sizeof value, n, 1, 1);                                                             \
+        return fill_on(NOW, to, 0, &value, sizeof value, n, 1);                                                        \
     }                                                                                                                  \
     API CUresult cuMemsetD##bits##Async(CUdeviceptr to, type value, size_t n, struct stream *stream) {                 \
-        (void)stream;                                                                                                  \
-        return fill(to, 0, &value, sizeof value, n, 1, 0);                                                             \
+        return fill_on(stream, to, 0, &value, sizeof value, n, 1);                                                     \
     }                                                                                                                  \
     API CUresult cuMemsetD2D##bits##_v2(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) {       \
-        return fill(to, pitch, &value, sizeof value, width, height, 1);                                                \
+        return fill_on(NOW, to, pitch, &value, sizeof value, width, height);                                           \
     }                                                                                                                  \
     API CUresult cuMemsetD2D##bits##Async(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height,       \
                                           struct stream *stream) {                                                     \
-        (void)stream;                                                                                                  \
-        return fill(to, pitch, &value, sizeof value, width, height, 0);                                                \
+        return fill_on(stream, to, pitch, &value, sizeof value, width, height);                                        \
     }
 
 FILLS(8, unsigned char)

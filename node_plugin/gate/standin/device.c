@@ -17,6 +17,7 @@ struct device standin_devices[MAX_DEVICES];
 int standin_count;
 int standin_state = NOT_INITIALIZED;
 uint64_t standin_default_us = 10;
+uint64_t standin_copy_rate = 25000;
 
 static int version = 13000;
 
@@ -130,6 +131,8 @@ static CUresult start(void) {
     else snprintf(folder, sizeof folder, "/dev/shm/jupyter-gpu-standin-%d", (int)getuid());
     CUresult failed = number("_LOG", UINT64_C(1) << 26, &entries);
     if (!failed) failed = number("_US", UINT64_C(1) << 32, &standin_default_us);
+    if (!failed) failed = number("_COPY", UINT64_C(1) << 32, &standin_copy_rate);
+    if (!standin_copy_rate) standin_copy_rate = 1;
     if (!failed) failed = number("_VERSION", 99999, &asked);
     version = (int)asked;
     if (!failed) failed = open_devices(folder, entries ? entries : 1);

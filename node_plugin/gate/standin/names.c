@@ -12,12 +12,18 @@ static int unsupported(void) { return 801; }
 
 #define F(base, suffix, since) \
     __attribute__((visibility("default"), weak, alias("unsupported"))) int JOINED(base, suffix)(void);
-#include "functions.def"
+#include "../functions.def"
+#ifdef STANDIN_MORE /* functions of a driver to come */
+#include STANDIN_MORE
+#endif
 #undef F
 
 const struct row standin_rows[] = {
 #define F(base, suffix, since) {#base, #suffix, since, JOINED(base, suffix)},
-#include "functions.def"
+#include "../functions.def"
+#ifdef STANDIN_MORE /* functions of a driver to come */
+#include STANDIN_MORE
+#endif
 #undef F
     {"cuGraphInstantiate", "", 12000, cuGraphInstantiateWithFlags}, /* the one that took over the other's name */
 };

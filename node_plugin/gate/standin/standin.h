@@ -31,6 +31,8 @@ enum {
     NOT_READY = 600,
     NOT_SUPPORTED = 801,
     CAPTURE_UNSUPPORTED = 900, /* what a stream that records a graph does not allow */
+    CAPTURE_INVALIDATED = 901,
+    CAPTURE_IMPLICIT = 906,    /* what would have the legacy stream wait for one that records */
     UNKNOWN = 999,
 };
 
@@ -61,6 +63,7 @@ struct stream {
     pthread_t thread;  /* whose default stream it is, where it is one */
     int is_per_thread;
     struct graph *capture; /* that it records */
+    int spoilt;            /* that recording */
 };
 
 struct context {
@@ -95,6 +98,7 @@ extern struct device standin_devices[MAX_DEVICES];
 extern int standin_count;
 extern int standin_state; /* an error until cuInit has succeeded */
 extern uint64_t standin_default_us;
+extern uint64_t standin_copy_rate; /* bytes in a microsecond, from or to the host */
 
 CUresult known_device(CUdevice device);
 
@@ -107,6 +111,9 @@ CUresult find_stream(struct stream **stream, struct stream *handle, int per_thre
 
 /* Needs the lock. */
 uint64_t stream_end(const struct stream *stream);
+
+/* Whether the legacy stream would wait for a stream that records a graph; `spoil`: and these recordings fail then. */
+int would_wait_for_capture(const struct stream *legacy, int spoil);
 
 CUresult stream_wait(struct stream *stream);
 void context_wait(struct context *context);

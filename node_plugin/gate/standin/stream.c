@@ -256,6 +256,7 @@ static CUresult record(struct event *event, struct stream *handle, int per_threa
     if (!event) return INVALID_HANDLE;
     CUresult failed = find_stream(&stream, handle, per_thread);
     if (failed) return failed;
+    if (would_wait_for_capture(stream, 1)) return CAPTURE_IMPLICIT;
     event->capture = stream->capture;
     if (stream->capture) return OK;
     pthread_mutex_lock(&standin_lock);

@@ -31,6 +31,7 @@ from .station import Overdue
 from .store import Place
 from .usage_by_process import Reader, beyond, foreign
 from .watchdog import Watchdog
+from .ways import ways_of
 
 POLL = 0.01
 """Seconds between two looks whether a share that is late has given the GPU back."""
@@ -388,7 +389,13 @@ class Bouncer:
         if uses is not None:
             members = {process for _, process in self._members(gpu)}
             judged = (by_share, since, members)
-            self._events.put_nowait((gpu, offences.Looked(foreign(*judged), now - begin, beyond(*judged))))
+            outside, over = foreign(*judged), beyond(*judged)
+            seen = {
+                pod: {*outside.get(pod, ()), *(members & by_share[pod].keys() if over.get(pod, 0) > 0 else ())}
+                for pod in by_share
+            }
+            ways = await self._in_thread(ways_of, seen, members)
+            self._events.put_nowait((gpu, offences.Looked(outside, now - begin, over, ways)))
         if uses is None:  # without a reading, their work may not have ended
             return
         self._look_idle(gpu, begin, now, sum(uses.values()))

@@ -86,6 +86,8 @@ class Looked:
     passed: int
     beyond: Mapping[str, int] = field(default_factory=dict)
     """Use by processes that ask, beyond the turns of their share; below zero if they used less."""
+    ways: Mapping[str, str] = field(default_factory=dict)
+    """Ways to the GPU that cannot ask for turns (:mod:`.ways`) of the processes that used it so, by share, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,8 @@ class Record:
     """Time when they were stopped."""
     avoiders: Processes = frozenset()
     """Observed processes that never ask."""
+    way: str = ""
+    """Way by which all of these use the GPU, if it is one that cannot ask; empty: they could ask."""
     kept: int = 0
     """Time until when these run in its turns only; 0: they run as they like."""
     between: bool = False
@@ -223,10 +227,11 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
         case TurnEnded(share, there) if share in records:
             there -= present.never | present.resting
             records[share] = _between_turns(share, records[share], there, now, orders)
-        case Looked(foreign, passed, beyond):
+        case Looked(foreign, passed, beyond, ways):
             for share in sorted({*records, *foreign, *beyond}):
                 one = records.get(share, Record())
                 one = one if now < one.kept else replace(one, kept=0)
+                one = replace(one, way=ways.get(share, ""))
                 records[share] = _looked(one, foreign.get(share, {}), beyond.get(share, 0), passed, penalties)
         case Removed(share) if share in records:
             _continued(share, records.pop(share), orders)
@@ -309,8 +314,13 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
     if not late and not avoided and one.beyond < PROOF and one.slowly < SLOW_PROOF:
         return one
     what = "it kept the GPU after it was asked for it" if late else "it used the GPU in turns of others"
-    one = replace(one, strikes=one.counts(now, penalties) + 1, struck=now, late=None, looks=0, beyond=0, slowly=0)
-    if (times := round(one.strikes)) >= penalties.strikes:  # rounded: a little of each is forgotten before the next
+    innocent = bool(avoided and not late and one.way and penalties.kept)  # its turns are kept for it, that is all
+    if one.way and not late:
+        what += f" by {one.way}, which cannot ask for turns"
+    strikes = one.counts(now, penalties) + (0 if innocent else 1)
+    one = replace(one, strikes=strikes, struck=now, late=None, looks=0, beyond=0, slowly=0)
+    times = round(one.strikes)  # a little of each is forgotten before the next
+    if not innocent and times >= penalties.strikes:
         reason = f"Taken away: {what}, offence {times} of late. Restart its programs and ask again."
         orders.append(TakeAway(share, reason))
         return replace(_let_be(_continued(share, one, orders)), taken=reason)

@@ -160,6 +160,34 @@ static void *graph_of(long count, long us) {
     return ready;
 }
 
+/* Copies from the host, a few of them ahead. */
+static void uploads(long count, long size) {
+    uint64_t at;
+    void *from = calloc(1, (size_t)size);
+    CALL(cuMemAlloc_v2, &at, (size_t)size);
+    for (long i = 0; i < count; i++) {
+        CALL(cuMemcpyHtoDAsync_v2, at, from, (size_t)size, NULL);
+        if (i % 4 == 3) CALL(cuCtxSynchronize);
+    }
+    CALL(cuMemFree_v2, at);
+    free(from);
+}
+
+/* Begins to record in a stream that the default stream waits for, just after that had some work. */
+static void captures(long count, long us) {
+    void *stream, *graph;
+    CALL(cuStreamCreate, &stream, 0);
+    for (long i = 0; i < count; i++) {
+        kernels(3, us, NULL);
+        CALL(cuStreamBeginCapture_v2, stream, 0);
+        kernels(2, us, stream);
+        usleep(2000);
+        CALL(cuStreamEndCapture, stream, &graph);
+        CALL(cuGraphDestroy, graph);
+    }
+    CALL(cuStreamDestroy_v2, stream);
+}
+
 /* One launch through the function of this name. */
 static void by(const char *symbol, long us) {
     void *function = strncmp(symbol, "cuGraph", 7) == 0 ? graph_of(1, us) : function_of(us), *at = find(symbol);
@@ -341,6 +369,8 @@ static void command(char *text) {
     else if (!strcmp(text, "meets-behind")) meets(a, b, 4);
     else if (!strcmp(text, "stream")) { void *stream = new_stream(); kernels(a, b, stream); CALL(cuStreamDestroy_v2, stream); }
     else if (!strcmp(text, "by")) by(first, b);
+    else if (!strcmp(text, "uploads")) uploads(a, b);
+    else if (!strcmp(text, "captures")) captures(a, b);
     else if (!strcmp(text, "sync")) CALL(cuCtxSynchronize);
     else if (!strcmp(text, "sleep")) usleep((useconds_t)a);
     else if (!strcmp(text, "threads")) threads(a, b);

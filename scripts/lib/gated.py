@@ -1,0 +1,141 @@
+"""The table of the admin guide that says what of a driver is gated, counted, limited, and what is not.
+
+``python -m scripts.lib.gated`` writes it, from the list of the driver's functions and that of the gate's.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+GATE = ROOT / "node_plugin" / "gate"
+GUIDE = ROOT / "docs" / "admin-guide.md"
+BEGIN, END = "<!-- gated: python -m scripts.lib.gated -->\n", "<!-- end of gated -->\n"
+OLD = 3020
+"""CUDA version: forms from before it take 32-bit addresses, and no 64-bit program has use for them."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of call: the names of its functions as a pattern, and what is done about it; ``ours``: by the gate."""
+
+    title: str
+    names: str
+    what: str
+    ours: bool = False
+
+
+KINDS = (
+    Kind("Kernels", r"cuLaunch(?!HostFunc)\w*", "**gated**: waits for a turn, is waited for, charged", ours=True),
+    Kind("Graphs", r"cuGraphLaunch", "**gated** as one launch, with all that is in it", ours=True),
+    Kind(
+        "Copies and fills, prefetches, decompression",
+        r"cuMemcpy\w*|cuMemset\w*|cuMem(DiscardAnd)?Prefetch\w*|cuMemBatchDecompressAsync",
+        "**gated** as launches from 50 µs of expected work on; smaller ones pass, and add up until one "
+        "waits; up to 4 KiB from or to the host never wait themselves",
+        ours=True,
+    ),
+    Kind(
+        "Words that a stream writes",
+        r"cuStreamWriteValue\w*|cuStreamBatchMemOp",
+        "**counted** with the copies, never held: others may wait for them",
+        ours=True,
+    ),
+    Kind(
+        "Allocations",
+        r"cuMemAlloc(?!Host)\w*|cuMemCreate|cuArray(3D)?Create|cuMipmappedArrayCreate",
+        "**limited** to the share's memory",
+        ours=True,
+    ),
+    Kind(
+        "What gives memory back, or keeps it",
+        r"cuMemFree(?!Host)\w*|cuMemRelease|cuMemMap|cuMemUnmap|cuMemRetainAllocationHandle|cuArrayDestroy"
+        r"|cuMipmappedArrayDestroy|cuMem(ExportTo|ImportFrom)ShareableHandle",
+        "**counted**",
+        ours=True,
+    ),
+    Kind("How much memory there is", r"cuMemGetInfo|cuDeviceTotalMem", "answered by the share's limit", ours=True),
+    Kind(
+        "Recordings, ends of streams and contexts",
+        r"cuStreamBeginCapture(ToGraph)?|cuStreamDestroy|cuCtxDestroy|cuDevicePrimaryCtxRe(lease|set)",
+        "watched: what was launched before is waited for",
+        ours=True,
+    ),
+    Kind("The first look for GPUs, look-ups", r"cuInit|cuGetProcAddress", "watched", ours=True),
+    Kind("Waits in a stream", r"cuStreamWait\w*|cuWaitExternal\w*|cuSignalExternal\w*", "not: no work"),
+    Kind("Functions of the host in a stream", r"cuLaunchHostFunc|cuStreamAddCallback", "not: they run on the CPU"),
+    Kind(
+        "Memory that comes by other ways",
+        r"cuIpc\w*|cuMemImportPointer\w*|cuMemPool\w*|cuImportExternal\w*|cuExternalMemory\w*|cuDestroyExternal\w*"
+        r"|cuGraphAddMem(Alloc|Free)Node|cuCtxSetLimit|cuMulticast\w*",
+        "not limited: imports, pools' reserves, heaps, memory of graphs",
+    ),
+    Kind("Sparse arrays", r"cuMemMapArrayAsync", "not: a rare change of a map"),
+    Kind("Copies over a fabric", r"cuFabric\w*|cuLogicalEndpoint\w*", "not"),
+    Kind(
+        "Modules and contexts",
+        r"cuModule\w*|cuLibrary\w*|cuLink\w*|cuCtxCreate|cuGreenCtx\w*",
+        "not: their memory is not counted",
+    ),
+    Kind("Memory of the host", r"cuMemAllocHost|cuMemFreeHost|cuMemHost\w*", "not: no memory of the GPU"),
+    Kind("Graphics: OpenGL, EGL, VDPAU", r"cuGraphics\w*|cuGL\w*|cuEGL\w*|cuVDPAU\w*|cuEventCreateFromEGLSync", "not"),
+    Kind("Tables without names", r"cuGetExportTable", "not: OptiX, NVENC and others launch by what is in them"),
+    Kind("Everything else: events, attributes, handles", r"\w+", "passes: no work of the GPU, and none of its memory"),
+)
+
+
+def functions() -> list[tuple[str, str, int]]:
+    """Return each function of a driver: its name, the end of its symbol, the version that has it first."""
+    rows = re.findall(r"F\((\w+), (\w*), (\d+)\)", (GATE / "functions.def").read_text())
+    return [(name, end, int(since)) for name, end, since in rows]
+
+
+def ours() -> set[str]:
+    """Return the symbols that the gate does more with than to let them pass."""
+    return set(re.findall(r"\bG\((\w+), \"", (GATE / "driver.h").read_text()))
+
+
+def kind_of(name: str) -> Kind:
+    """Return the kind of a function: the first that fits."""
+    return next(kind for kind in KINDS if re.fullmatch(kind.names, name))
+
+
+def missing() -> list[str]:
+    """Return the symbols of which the table would say the wrong thing."""
+    known = ours()
+    return [
+        name + end
+        for name, end, since in functions()
+        if kind_of(name).ours != (name + end in known) and not (kind_of(name).ours and since < OLD)
+    ]
+
+
+def table() -> str:
+    """Return the table."""
+    lines = ["| calls | functions | for example | what the gate does |", "|---|---|---|---|"]
+    for kind in KINDS:
+        names = [name + end for name, end, _ in functions() if kind_of(name) is kind]
+        lines.append(f"| {kind.title} | {len(names)} | {_examples(names)} | {kind.what} |")
+    return "\n".join(lines) + "\n"
+
+
+def _examples(names: Sequence[str]) -> str:
+    bases = list(dict.fromkeys(re.sub(r"(_v\d)?(_pt[sd][sz])?$", "", name) for name in names))
+    return ", ".join(f"`{name}`" for name in bases[:2])
+
+
+def page(text: str) -> str:
+    """Return the guide with the table of now."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + BEGIN + table() + END + after
+
+
+def main() -> None:
+    """Write it."""
+    GUIDE.write_text(page(GUIDE.read_text()))
+
+
+if __name__ == "__main__":
+    main()

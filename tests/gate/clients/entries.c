@@ -1,0 +1,193 @@
+/* The entries of the gate by themselves, all of it built into this program, in front of the stand-in driver.
+ *
+ *     entries rate COUNT      ns of a call of a function, and by an entry
+ *     entries shut TIMES      threads call without end while the way is shut and opened again: how many were inside too often
+ *     entries step            a thread is stopped at each instruction of an entry while the way is shut: says what it did then
+ */
+#define _GNU_SOURCE
+#include "gate.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef int (*function)(long);
+enum { THREADS = 6 };
+
+static volatile long inside[THREADS];
+
+__attribute__((noinline)) static int enter(long thread) { return (int)inside[thread]++; }
+
+__attribute__((noinline, aligned(64))) static int nothing(long unused) {
+    __asm__ volatile("");
+    return (int)unused;
+}
+
+static function by_entry(function real) { return (function)entry_for("cuFormToCome", 1000000, 0, (void *)real); }
+
+static double each(function call, long count) {
+    uint64_t begin = now_ns();
+    for (long i = 0; i < count; i++) call(i);
+    return (double)(now_ns() - begin) / (double)count;
+}
+
+static void rate(long count) {
+    function direct = nothing, entry = by_entry(nothing);
+    double best[2] = {1e9, 1e9};
+    for (int round = 0; round < 20; round++) {
+        double one = each(direct, count), other = each(entry, count);
+        if (one < best[0]) best[0] = one;
+        if (other < best[1]) best[1] = other;
+    }
+    printf("%.3f %.3f\n", best[0], best[1]);
+}
+
+static function entry_of_enter;
+static volatile bool over;
+
+static void *calls(void *thread) {
+    while (!over) entry_of_enter((long)thread);
+    return NULL;
+}
+
+static void pause_for(long ns) { nanosleep(&(struct timespec){.tv_nsec = ns}, NULL); }
+
+static void shut(long times) {
+    pthread_t threads[THREADS];
+    long before[THREADS], wrong = 0, moved = 0, refused = 0;
+    for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, calls, (void *)i);
+    for (long round = 0; round < times; round++) {
+        gate_enter();
+        refused += !entries_shut();
+        for (int i = 0; i < THREADS; i++) before[i] = inside[i];
+        pause_for(2000000);
+        for (int i = 0; i < THREADS; i++) wrong += inside[i] > before[i] + 1; /* whoever was inside counts himself later */
+        entries_open();
+        gate_leave();
+        for (int i = 0; i < THREADS; i++) before[i] = inside[i];
+        for (int tries = 0, all = 0; !all && tries < 60000; tries++) {
+            pause_for(100000);
+            all = 1;
+            for (int i = 0; i < THREADS; i++) all &= inside[i] > before[i];
+            moved += all;
+        }
+    }
+    over = true;
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    printf("refused %ld wrong %ld moved %ld\n", refused, wrong, moved);
+}
+
+#ifdef __x86_64__
+/* --- instruction by instruction ----------------------------------------------------------------------------------- */
+
+static int words[2], answers[2];
+
+static char hear(int from) {
+    char word = 0;
+    if (read(from, &word, 1) != 1) exit(8);
+    return word;
+}
+
+static void tell(int to, char word) {
+    if (write(to, &word, 1) != 1) exit(8);
+}
+
+static void *stepped(void *unused) {
+    int self = (int)syscall(SYS_gettid);
+    if (ptrace(PTRACE_TRACEME, 0, 0, 0)) exit(9);
+    if (write(answers[1], &self, sizeof self) != sizeof self) exit(8);
+    syscall(SYS_tgkill, getpid(), self, SIGSTOP);
+    entry_of_enter(0);
+    return unused;
+}
+
+static void child(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, stepped, NULL);
+    hear(words[0]);
+    gate_enter();
+    tell(answers[1], entries_shut() ? 's' : 'r');
+    hear(words[0]);
+    tell(answers[1], inside[0] ? 'i' : 'h');
+    entries_open();
+    gate_leave();
+    pthread_join(thread, NULL);
+    tell(answers[1], inside[0] == 1 ? 'i' : 'h');
+    exit(0);
+}
+
+static uint64_t at(int thread) {
+    struct user_regs_struct registers;
+    if (ptrace(PTRACE_GETREGS, thread, 0, &registers)) exit(9);
+    return registers.rip;
+}
+
+/* Until the thread is stopped where its call to the system says so. */
+static void until_waiting(int thread) {
+    char path[64], text[32];
+    for (int tries = 0; tries < 600000; tries++, pause_for(100000)) {
+        snprintf(path, sizeof path, "/proc/%d/syscall", thread);
+        FILE *file = fopen(path, "r");
+        bool waits = file && fgets(text, sizeof text, file) && atoi(text) == SYS_futex;
+        if (file) fclose(file);
+        if (waits || !file) return;
+    }
+    exit(10);
+}
+
+/* A child whose thread is stopped at the instruction of that number of the entry; false: there are not so many. */
+static bool step(int number) {
+    int thread, status;
+    if (pipe(words) || pipe(answers)) exit(8);
+    pid_t process = fork();
+    if (!process) child();
+    if (read(answers[0], &thread, sizeof thread) != sizeof thread) exit(8);
+    waitpid(thread, &status, __WALL);
+    uint64_t entry = (uint64_t)(uintptr_t)entry_of_enter, ip;
+    for (ip = at(thread); ip != entry; ip = at(thread)) {
+        ptrace(PTRACE_SINGLESTEP, thread, 0, 0);
+        waitpid(thread, &status, __WALL);
+    }
+    for (int i = 0; i < number; i++) {
+        ptrace(PTRACE_SINGLESTEP, thread, 0, 0);
+        waitpid(thread, &status, __WALL);
+    }
+    ip = at(thread);
+    bool there = ip >= entry && ip < entry + ENTRY_SIZE;
+    tell(words[1], 's');
+    char answer = hear(answers[0]);
+    ptrace(PTRACE_CONT, thread, 0, 0);
+    if (there) until_waiting(thread);
+    tell(words[1], 'o');
+    char held = there ? hear(answers[0]) : (hear(answers[0]), '-');
+    waitpid(thread, &status, __WALL);
+    printf("%c%c%c ", answer, held, hear(answers[0]));
+    waitpid(process, &status, 0);
+    return there;
+}
+
+static void steps(void) {
+    entry_of_enter(0); /* opened */
+    inside[0] = 0;
+    for (int number = 0; step(number); number++) continue;
+    printf("\n");
+}
+#else
+static void steps(void) { printf("\n"); }
+#endif
+
+int main(int count, char **arguments) {
+    long number = count > 2 ? atol(arguments[2]) : 0;
+    entry_of_enter = by_entry(enter);
+    if (strcmp(arguments[1], "rate") == 0) rate(number);
+    else if (strcmp(arguments[1], "shut") == 0) shut(number);
+    else steps();
+    return 0;
+}

@@ -1,0 +1,53 @@
+"""Ways to a GPU that cannot ask for turns: which libraries tell them, and whom they excuse."""
+
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_node.shares.process import Process
+from jupyter_gpu_node.shares.signals import identified
+from jupyter_gpu_node.shares.ways import LIBRARIES, named, ways_of
+
+
+def test_each_is_named_once() -> None:
+    """By what people call it, however many of its libraries there are."""
+    assert named({"libnvidia-opencl.so.580.159", "libc.so.6"}, asks=False) == "OpenCL"
+    assert named({"libnvidia-glcore.so.580.1", "libnvidia-eglcore.so.580.1"}, asks=False) == "OpenGL or Vulkan"
+    assert named({"libnvoptix.so.1", "libnvidia-encode.so.1", "libcuda.so.1"}, asks=True) == "OptiX, NVENC"
+    assert named({"libc.so.6", "libnvidia-ml.so.1"}, asks=False) == ""
+
+
+@given(st.sets(st.sampled_from([name + ".1" for name, _ in LIBRARIES])))
+def test_who_has_cuda_and_never_asks_has_no_excuse(files: set[str]) -> None:
+    """It could ask: it goes around the gate, whatever it opens beside it."""
+    assert named({*files, "libcuda.so.580.159"}, asks=False) == ""
+
+
+PROGRAM = """
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_processes_are_looked_at(tmp_path: Path) -> None:
+    """One without an excuse is enough for its share to have none; so is one that is gone."""
+    library = tmp_path / "libnvidia-opencl.so.580"
+    library.write_bytes(bytes(mmap.PAGESIZE))
+    command = [sys.executable, "-c", PROGRAM, str(library)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        assert running.stdout
+        assert running.stdout.readline() == b"ready\n"
+        one, ours = identified(running.pid), identified(os.getpid())
+        assert one
+        assert ours
+        found = {"a": {one}, "b": {one, ours}, "c": {ours}, "d": {Process(2**22 + 1, 1)}, "e": set[Process]()}
+        assert ways_of(found, frozenset()) == {"a": "OpenCL"}
+        running.stdin and running.stdin.close()
