@@ -10,6 +10,7 @@
 #define _CET_ENDBR
 #endif
 
+    .file "entries.S" /* else the library has the name of a temporary file in it, another one each time */
     .section .note.GNU-stack, "", %progbits
 
 #if defined(__x86_64__)
