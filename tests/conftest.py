@@ -142,6 +142,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if count:
             terminalreporter.write_line(f"NOT RUN: {count} ({need})", yellow=True)
     for report in terminalreporter.getreports("rerun"):
-        crash = getattr(report.longrepr, "reprcrash", None)
-        why = f"{crash.path}:{crash.lineno}: {crash.message}" if crash else report.longreprtext
-        terminalreporter.write_line(f"TRIED AGAIN: {report.nodeid}: {' '.join(why.split())[:1000]}", yellow=True)
+        crashes = [crash for _, crash, _ in getattr(report.longrepr, "chain", ()) if crash]  # the cause comes first
+        why = " → ".join(f"{each.path}:{each.lineno}: {each.message}" for each in crashes) or report.longreprtext
+        terminalreporter.write_line(f"TRIED AGAIN: {report.nodeid}: {' '.join(why.split())[-3000:]}", yellow=True)
