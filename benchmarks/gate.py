@@ -1,4 +1,4 @@
-"""What the gate costs a program on a simulated GPU: nanoseconds of a launch and of any call, and the throughput
+"""The cost of the gate for a program on a simulated GPU: nanoseconds of a launch and of any call, and the throughput
 of short kernels.
 
 And that of training, which has other things to do in each of its steps: a program that is ahead of its GPU does not

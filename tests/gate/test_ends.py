@@ -30,7 +30,7 @@ def _run(place: Place, server: Serving, owner: str, *arguments: str) -> Program:
 
 
 def test_a_process_that_ends_gives_back_first(either: Place) -> None:
-    """What has drained, and what drains within some milliseconds; then it takes its time."""
+    """Give back what has drained, and what drains within some milliseconds; then it takes its time."""
     with either.stub() as stub, either.run("dlsym", "at-exit:100000000", "kernels:3:1000") as program:
         connection = stub.accept()
         connection.expect(Ask)
@@ -78,7 +78,7 @@ def test_a_thread_that_launches_on_gives_back_each_time(place: Place) -> None:
 
 
 def test_a_neighbour_of_a_shell_loop_waits_for_turns_only(place: Place, server: Serving) -> None:
-    """Of programs that each take 0.9 s to end, whatever they left on the GPU. None of them is late."""
+    """Run programs that each take 0.9 s to end, whatever they left on the GPU. None of them is late."""
     with _run(place, server, "two", ALWAYS):
         until(lambda: place.launches() > 100)
         works = (("kernels:20:500", "sync"), ("kernels:20:500",), ("daemon:200", "sleep:50000"), ("threads:4:100",))

@@ -469,7 +469,7 @@ def test_a_program_without_a_gate_is_stopped_in_turns_of_others(short: Path, run
 
 
 def test_a_program_of_opencl_is_told_and_keeps_its_share(short: Path, running: Running, driver: Path) -> None:
-    """What it uses cannot ask, and is known by its library: it is stopped between its turns, with that word."""
+    """Its way to the GPU cannot ask, and is known by its library: it is stopped between its turns, with that word."""
     folder = short / "opencl"
     folder.mkdir()
     shutil.copy(driver / "libcuda.so.1", folder / "libnvidia-opencl.so.1")

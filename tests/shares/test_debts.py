@@ -1,4 +1,4 @@
-"""What a share owes it owes still when it was closed and opened again, or when its arbiter was killed."""
+"""Debts of a share: it owes them still when it was closed and opened again, or when its arbiter was killed."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def a_desk(now: int = 0) -> Desk:
 
 
 def test_a_debt_of_before_comes_first() -> None:
-    """What an earlier server knew; a share that is there already has its own."""
+    """An earlier server's knowledge counts for new shares; a share that is there already has its own."""
     desk = Desk(Arbiter(TIMING, 0), 0)
     desk.set({"a": Terms(100)}, 0, owes={"a": 50 * MS})
     assert desk.account("a", 0).quantum == -40 * MS

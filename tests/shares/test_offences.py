@@ -217,7 +217,7 @@ def test_a_way_that_cannot_ask_is_no_offence() -> None:
 
 
 def test_a_way_that_cannot_ask_excuses_no_keeping() -> None:
-    """Who was asked for the GPU and keeps it is late, whatever it uses; and turns are turns for who asks for them."""
+    """A share that was asked for the GPU and keeps it is late, whatever it uses; turns are for those that ask."""
     world = World()
     world.see(replace(foreign(900_000), ways={"a": "OpenCL"}), SECOND)
     assert world.late() == (stop(HOG),)

@@ -39,7 +39,7 @@ def flooding(server: Serving, pod: str, gpu: str = GPU) -> Iterator[None]:
 
 
 def refusals(server: Serving) -> int:
-    """Of sixty connections of pod ``c`` on another GPU, at once."""
+    """Make sixty connections of pod ``c`` on another GPU, at once."""
     found = 0
     with contextlib.ExitStack() as stack:
         for one in [stack.enter_context(connect(server, "c", "GPU-2")) for _ in range(60)]:
@@ -81,7 +81,7 @@ def test_as_many_as_one_share_can_have_start_at_once(server: Serving) -> None:
 
 
 def test_the_pace_is_that_of_a_pod(tmp_path: Path) -> None:
-    """Of all its GPUs together, also if it gives its shares back and has them again; others have their own."""
+    """It counts for all its GPUs together, also if shares are given back and had again; others have their own."""
     shares = {GPU: {"a": 500, "c": 500}, "GPU-2": {"c": 500}}
     with Serving(tmp_path) as server:
         server.set(shares)
@@ -146,7 +146,7 @@ def test_users_are_told_apart_up_to_a_number() -> None:
 
 
 def test_the_time_of_a_client_that_waits_is_its_own(server: Serving) -> None:
-    """What waits in the socket is taken when the pause is over: no connection is forgotten."""
+    """A connection that waits in the socket is taken when the pause is over: no connection is forgotten."""
     with flooding(server, "a"):
         pass
     end = now() + 20_000_000

@@ -1,4 +1,4 @@
-"""What is excused by a CPU limit: rules by cases, and the files of both versions."""
+"""The excuse of a CPU limit: rules by cases, and the files of both versions."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ LONG = 5
 LEAVES = 3
 """Leases of long bursts to one of the others."""
 MORE = 1.1
-"""What a change of hands may cost one share, against what it costs its neighbours."""
+"""The cost that a change of hands may have for one share, against what it costs its neighbours."""
 REMEMBERED = 16
 """Turns over which that is averaged."""
 DRAIN = 60_000_000
@@ -104,9 +104,9 @@ class _Share:
     ended: int = 0
     """Time when its demand ended."""
     shown: float | None = None
-    """What a change of hands cost it lately, in the mean, by its programs' word; None: they have said nothing."""
+    """The cost of its changes of hands lately, in the mean, by its programs' word; None: they have said nothing."""
     credit: float = 0
-    """What may be refunded of its turns."""
+    """The sum that may be refunded of its turns."""
     closed: int | None = None
     """Time when it was removed."""
     heir: _Share | None = None

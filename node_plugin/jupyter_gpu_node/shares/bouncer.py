@@ -58,7 +58,7 @@ class _Watched:
     turns: dict[str, int] = field(default_factory=dict)
     """GPU time until the last look, by share."""
     limits: dict[str, tuple[int, throttling.Groups]] = field(default_factory=dict)
-    """What CPU limits had done to the processes of a share when it was heard to be late, and when that was."""
+    """The counts of CPU limits of the processes of a share when it was heard to be late, and when that was."""
     resting: dict[str, tuple[Processes, int]] = field(default_factory=dict)
     """Processes that have the GPU in a share of which nothing runs, and since when that is known."""
     looked: int = 0
@@ -424,8 +424,9 @@ class Bouncer:
             return
         looks = watched.idle[2] + 1 if watched.idle[:2] == holder else 1
         watched.idle = (*holder, looks)
-        if looks >= IDLE_LOOKS and holder[0] not in watched.stopped:
-            self._give_back(gpu, holder[0])
+        if self._server and looks >= IDLE_LOOKS and holder[0] not in watched.stopped:
+            members = {process for pod, process in self._members(gpu) if pod == holder[0]}
+            give_back(self._server, gpu, holder[0], members, shut=True)  # not in the time of one launch more
 
     def _attributed(
         self, gpu: str, uses: Mapping[int, int], members: list[tuple[str, Process]]

@@ -373,7 +373,7 @@ class Desk:
             elif message.keeps and self.arbiter.rests(now):
                 self._kept(client, now)
             if message.stuck:
-                self._step(client)
+                self._step(client, now)
             self._wanted(client, now)
         elif isinstance(message, Done):
             self._done(client, message, now)
@@ -404,12 +404,13 @@ class Desk:
             self._give(client, 1)
             self._out.append(Send(client, Revoke(client.number)))
 
-    def _step(self, client: Client) -> None:
+    def _step(self, client: Client, now: int) -> None:
         """Give one launch more to a client whose work waits for that: nobody gets the GPU before.
 
         One whose lease was given back in its name has none: it asks for a new one.
         """
         if client.holds and not client.share.gone:
+            self._until = max(self._until, now + self.lease)
             self._out.append(Send(client, Grant(self.lease, client.number, once=True)))
 
     def _wanted(self, client: Client, now: int) -> None:

@@ -128,7 +128,7 @@ class Door:
         self.beside: Collection[Door] = ()
         """The doors of the same pod's shares of other GPUs."""
         self.pace = Pace()
-        """Of all doors of the pod."""
+        """The pace of connections to all doors of the pod."""
         self.lines: set[Line] = set()
         self.loop = asyncio.get_running_loop()
         self._check = check

@@ -28,7 +28,7 @@ class Debt:
     amount: int
     at: int
     milli: int
-    """What it earned, and so pays, from ``at`` on."""
+    """Its earnings, and so its payments, from ``at`` on."""
 
     def left(self, now: int) -> int:
         """Return what is owed still. A clock that went back forgives nothing."""

@@ -22,7 +22,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._left: dict[int, tuple[float, float]] = {}
-        """What each user has left, and when that was."""
+        """Connections that each user has left, and the time of that count."""
         self.until = 0.0
         """Time before which nothing is taken."""
 

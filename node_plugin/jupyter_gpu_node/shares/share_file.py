@@ -43,7 +43,7 @@ class ShareFile:
     deposits: tuple[tuple[int, int], ...] | None = None
     """Amount and age of each, oldest first; None in the copy for the pod."""
     owes: tuple[int, int] = (0, 0)
-    """What it owes, and the milli by which that becomes less; not in the copy for the pod."""
+    """Its debt, and the milli by which that becomes less; not in the copy for the pod."""
 
     @property
     def steady(self) -> ShareFile:
@@ -60,7 +60,7 @@ class Savings:
     left: Left | None = None
     """Its earnings; None: not recorded."""
     owes: tuple[int, int] = (0, 0)
-    """What it owed when this was written, and the milli by which that becomes less."""
+    """Its debt when this was written, and the milli by which that becomes less."""
 
 
 def is_due(file: ShareFile, now: int, kept: ShareFile | None, at: int) -> bool:

@@ -82,7 +82,7 @@ class Station:
         self._kept: dict[str, tuple[ShareFile, int]] = {}
         """The own copies, and when they were written."""
         self._owing: dict[str, int] = {}
-        """What closed shares owe by their own copies."""
+        """Debts of closed shares by their own copies."""
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._ring)
         self._rings: int | None = None
