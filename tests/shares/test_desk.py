@@ -68,6 +68,8 @@ def test_who_waits_for_itself_gets_one_launch_more() -> None:
     assert Send(a, Revoke(1)) in desk.tick(20 * MS)
     for now in (30 * MS, 40 * MS):
         assert sent(desk.receive(a, Ask(0, True, True), now)) == [(a, Grant(20 * MS, 1, once=True))]
+    assert not desk.shut(a, 59 * MS), "it may launch still"
+    assert desk.shut(a, 60 * MS)
     assert desk.receive(other, Ask(0, True, True), 41 * MS) == [], "it has no lease"
     assert not b.holds
     assert sent(desk.receive(a, Done(0, 0, 1), 42 * MS)) == [(b, Grant(20 * MS, 1))]
