@@ -16,7 +16,8 @@ import os
 import sys
 import time
 
-from jupyter_gpu.kube import Change, Kube, Reflector, credentials, objects, paths
+from jupyter_gpu.kube import Change, Kube, Reflector, credentials
+from jupyter_gpu.kube.rules import objects, paths
 
 REST = 0.1
 """Seconds between two turns, as between two of ours."""

@@ -14,11 +14,11 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from jupyter_gpu.model.gpu import Device, Gpu
-from jupyter_gpu_node import bpf, cgroup
-from jupyter_gpu_node.device_filter import compile as compile_rules
-from jupyter_gpu_node.device_rules import DeviceRules
-from jupyter_gpu_node.guarded_pod import GuardedPod
-from jupyter_gpu_node.pins import Pins
+from jupyter_gpu_node.devices import bpf, cgroup
+from jupyter_gpu_node.devices.guarded_pod import GuardedPod
+from jupyter_gpu_node.devices.pins import Pins
+from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
+from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 
 from .figures import CannotRunError, Figure
 

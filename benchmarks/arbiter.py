@@ -22,9 +22,9 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
-from jupyter_gpu_node.shares.desk import Terms
-from jupyter_gpu_node.shares.identity import beside_us
-from jupyter_gpu_node.shares.protocol import DONE, GRANT, Ask, Done, Grant, encode
+from jupyter_gpu_node.shares.peer import beside_us
+from jupyter_gpu_node.shares.rules.protocol import DONE, GRANT, Ask, Done, Grant, encode
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
 from jupyter_gpu_node.shares.store import Store
 

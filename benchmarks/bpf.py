@@ -9,9 +9,9 @@ from itertools import cycle
 from pathlib import Path
 
 from jupyter_gpu.model.gpu import Device
-from jupyter_gpu_node import bpf, cgroup
-from jupyter_gpu_node.device_filter import compile as compile_rules
-from jupyter_gpu_node.device_rules import DeviceRules
+from jupyter_gpu_node.devices import bpf, cgroup
+from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
+from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 
 from .figures import CannotRunError, Figure
 

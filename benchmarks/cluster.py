@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from jupyter_gpu.kube import Change, Kube, Reflector, credentials, paths
+from jupyter_gpu.kube import Change, Kube, Reflector, credentials
+from jupyter_gpu.kube.rules import paths
 
 from . import _hop, _in_pod
 from .figures import CannotRunError, Figure, percentile

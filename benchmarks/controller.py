@@ -21,7 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu.kube import Kube, kubeconfig, objects, paths
+from jupyter_gpu.kube import Kube, kubeconfig
+from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import ALLOCATED, INVENTORY, REQUESTED, Allocated, Requested, Wish, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_scheduler.admit import allocate
-from jupyter_gpu_scheduler.candidates import filter_nodes
-from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.policy import Policy
-from jupyter_gpu_scheduler.score import prioritize
-from jupyter_gpu_scheduler.snapshot import CPU, SLOT, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
+from jupyter_gpu_scheduler.rules.queue.decide import decide
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.scoring.score import prioritize
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, SLOT, ClusterSnapshot, NodeFacts, PodState
 
 from .figures import Figure
 

@@ -24,12 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from jupyter_gpu_node.shares.arbiter import Arbiter, Order
-from jupyter_gpu_node.shares.elastic import Seen, Standing, adjust
-from jupyter_gpu_node.shares.elasticity import Elastic
-from jupyter_gpu_node.shares.ledger import Account
-from jupyter_gpu_node.shares.simulate import Program, Simulation, Use, bursty, hog
-from jupyter_gpu_node.shares.timing import Timing
+from benchmarks.simulated_gpu import Program, Simulation, Use, bursty, hog
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Order
+from jupyter_gpu_node.shares.rules.turns.elastic import Seen, Standing, adjust
+from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
+from jupyter_gpu_node.shares.rules.turns.ledger import Account
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 from ._day import DAY, Gpu, Notebook, drawn, facts, placed, recorded
 from .figures import CannotRunError, Figure, percentile

@@ -13,10 +13,10 @@ from typing import Any
 from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
-from jupyter_gpu_scheduler.decide import Decision
+from jupyter_gpu_scheduler.cluster_cache import Mirror
 from jupyter_gpu_scheduler.extender import Extender
-from jupyter_gpu_scheduler.mirror import Mirror
-from jupyter_gpu_scheduler.policy import Policy
+from jupyter_gpu_scheduler.rules.queue.decide import Decision
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.settings import ExtenderSettings
 from jupyter_gpu_scheduler.waiting import WaitingPods
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import Gpu, GpuShare
-from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.nominate import fits_at, leave, may_go, must_leave, nominate
-from jupyter_gpu_scheduler.offers import offer
-from jupyter_gpu_scheduler.policy import Policy
-from jupyter_gpu_scheduler.review import review
-from jupyter_gpu_scheduler.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.new_pods.nominate import fits_at, leave, may_go, must_leave, nominate
+from jupyter_gpu_scheduler.rules.new_pods.review import review
+from jupyter_gpu_scheduler.rules.queue.decide import decide
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.state.offers import offer
+from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
 
 from .figures import Figure
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jupyter_gpu.model.gpu import Device, Gpu
-from jupyter_gpu_node import cgroup, holders
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.holders import scanner
 
 from .figures import CannotRunError, Figure
 
@@ -38,7 +39,7 @@ def run() -> Sequence[Figure]:
     alone = [_look() for _ in range(SAMPLES)]
     with _hoarder(Path(hierarchy.mount)) as uid:
         beside = [_look() for _ in range(SAMPLES)]
-        search = [_timed(lambda: holders.search(uid, GPUS, None, {})) for _ in range(3)]
+        search = [_timed(lambda: scanner.search(uid, GPUS, None, {})) for _ in range(3)]
     name = f"Node: what a pod with {FILES * PROCESSES} open files adds to a look, of what it takes to read them all"
     added = [max(0.0, each - statistics.median(alone)) / statistics.median(search) for each in beside]
     return [
@@ -48,7 +49,7 @@ def run() -> Sequence[Figure]:
 
 
 def _look() -> float:
-    return _timed(lambda: holders.look(GPUS, {}, {}))
+    return _timed(lambda: scanner.look(GPUS, {}, {}))
 
 
 def _timed(work: object) -> float:

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.simulated_cluster import Job, Outcome, at_once, replay
 from jupyter_gpu.model.annotations import Requested, Wish
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_scheduler.fragmentation import workload_of
-from jupyter_gpu_scheduler.policy import PRESETS, Policy
-from jupyter_gpu_scheduler.simulate import Job, Outcome, at_once, replay
-from jupyter_gpu_scheduler.snapshot import CPU, MEMORY, SLOT, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.scoring.fragmentation import workload_of
+from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, MEMORY, SLOT, ClusterSnapshot, NodeFacts, PodState
 
 from .figures import Figure
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from jupyter_gpu import search_path
+from jupyter_gpu.common.rules import search_path
 
 from .figures import CannotRunError, Figure, percentile
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from jupyter_gpu_node.shares.arbiter import Arbiter
-from jupyter_gpu_node.shares.simulate import Program, Simulation, Use, bursty, hog
-from jupyter_gpu_node.shares.timing import Timing
+from benchmarks.simulated_gpu import Program, Simulation, Use, bursty, hog
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 from .figures import Figure, percentile
 

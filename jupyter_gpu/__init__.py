@@ -12,9 +12,9 @@ TYPE_CHECKING = False  # as in typing, whose import costs more than this whole m
 if TYPE_CHECKING:
     from typing import Any
 
-    from .cuda_errors import CudaStartedTooEarly, NoGpuAttached
-    from .kernel import gpu
-    from .model.errors import (
+    from jupyter_gpu.kernel.api import gpu
+    from jupyter_gpu.kernel.cuda.errors import CudaStartedTooEarly, NoGpuAttached
+    from jupyter_gpu.model.errors import (
         BackendUnavailable,
         Draining,
         GpuError,
@@ -83,7 +83,7 @@ _METHODS = frozenset({name for name in __all__ if name[0].islower()} - {"gpu"} |
 def __getattr__(name: str) -> Any:
     """Make ``import jupyter_gpu as gpu`` work like ``from jupyter_gpu import gpu``."""
     if name == "gpu":
-        from .kernel import gpu
+        from jupyter_gpu.kernel.api import gpu
 
         globals()["gpu"] = gpu
         return gpu
@@ -93,10 +93,10 @@ def __getattr__(name: str) -> Any:
         globals()[name] = _find_version()
         return globals()[name]
     if name in __all__:
-        from . import cuda_errors
-        from .model import errors
+        from jupyter_gpu.kernel.cuda import errors as cuda_errors
+        from jupyter_gpu.model import errors
 
-        return getattr(cuda_errors if hasattr(cuda_errors, name) else errors, name)
+        return getattr(errors if hasattr(errors, name) else cuda_errors, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -129,14 +129,14 @@ def _jupyter_labextension_paths() -> list[dict[str, str]]:
 
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
-    from .app import GpuExtension
+    from jupyter_gpu.server.app import GpuExtension
 
-    return [{"module": "jupyter_gpu.app", "app": GpuExtension}]
+    return [{"module": "jupyter_gpu.server.app", "app": GpuExtension}]
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Register the magic ``%gpu`` at ``%load_ext jupyter_gpu``, where the kernel's server has not done so."""
-    from . import magic
+    from jupyter_gpu import magic
 
     magic.register(shell)
 
@@ -146,7 +146,7 @@ def _guard() -> None:
     import os
 
     if os.environ.get("JUPYTER_GPU_ATTACHED"):
-        from . import startup
+        from jupyter_gpu import startup
 
         startup.install()
 

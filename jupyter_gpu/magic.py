@@ -45,8 +45,8 @@ def gpu(line: str) -> Any:
     """
     import shlex
 
-    from .kernel import gpu as here
-    from .model.errors import InvalidRequest
+    from jupyter_gpu.kernel.api import gpu as here
+    from jupyter_gpu.model.errors import InvalidRequest
 
     try:
         words = shlex.split(line)
@@ -71,7 +71,7 @@ def gpu(line: str) -> Any:
 
 def complete(_shell: Any, event: Any) -> list[str]:
     """List the words that can stand where the cursor is; IPython asks."""
-    from .cli import offers
+    from jupyter_gpu.cli import offers
 
     words = event.text_until_cursor.split()
     before = words[-1] if event.text_until_cursor.endswith(" ") else words[-2] if len(words) > 1 else "%gpu"
@@ -86,8 +86,8 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace | None:
     """Parse the options; None where help is asked for. Raises InvalidRequest."""
     import argparse
 
-    from .cli import options
-    from .model.errors import InvalidRequest
+    from jupyter_gpu.cli import options
+    from jupyter_gpu.model.errors import InvalidRequest
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> Any:

@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from jupyter_gpu_node.fakes import VARIABLE, clear_load, write_load
-
-from .cuda_errors import NoGpuAttached
-from .kernel import gpu as _gpu
-from .model.view import Mode
-from .report import GpuDevice, GpuStatus
+from jupyter_gpu.kernel.api import gpu as _gpu
+from jupyter_gpu.kernel.cuda.errors import NoGpuAttached
+from jupyter_gpu.kernel.reports.status import GpuDevice, GpuStatus
+from jupyter_gpu.model.view import Mode
+from jupyter_gpu_node.gpus.simulated import VARIABLE, clear_load, write_load
 
 _OPEN = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
 _TICK = 0.2
@@ -42,7 +41,7 @@ def work(
     ``gpus``: indices, uuids or items of `gpu.devices`; default all that are attached. ``busy``: 0–1, the peak of a load
     that comes in waves; ``memory``: bytes on each GPU, default more than half of it. ``progress`` is called with 0 … 1.
 
-    Raises PermissionError for a GPU that may not be opened, :class:`~.cuda_errors.NoGpuAttached` where there is none,
+    Raises PermissionError for a GPU that may not be opened, `NoGpuAttached` where there is none,
     and ValueError for numbers that make no sense and for real GPUs.
     """
     if not 0 <= seconds < math.inf or not 0 <= busy <= 1 or (memory is not None and memory < 0):

@@ -10,7 +10,9 @@ import logging
 import sys
 from typing import Any
 
-from . import cuda, frameworks, magic
+from jupyter_gpu import magic
+from jupyter_gpu.kernel.cuda import frameworks
+from jupyter_gpu.kernel.cuda import guard as cuda_guard
 
 log = logging.getLogger(__name__)
 _installed = False
@@ -28,7 +30,7 @@ def install(shell: Any = None) -> None:
         return
     _installed = True
     try:
-        guard = cuda.guard()
+        guard = cuda_guard.guard()
         frameworks.install(guard)
         if shell is None and (ipython := sys.modules.get("IPython")) is not None:
             shell = ipython.get_ipython()

@@ -13,7 +13,7 @@ const compiler = rspack({
   experiments: { outputModule: true },
   performance: { hints: false },
   output: {
-    path: resolve(here, '../jupyter_gpu/widgets'),
+    path: resolve(here, '../jupyter_gpu/kernel/widget'),
     filename: 'page.js',
     library: { type: 'module' },
     module: true

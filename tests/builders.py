@@ -20,9 +20,9 @@ from typing import Any
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import Device, DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.quantity import parse_milli
-from jupyter_gpu_scheduler.decide import Decision, decide
-from jupyter_gpu_scheduler.offers import offer
-from jupyter_gpu_scheduler.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
+from jupyter_gpu_scheduler.rules.state.offers import offer
+from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
 
 NODE = "node"
 GIB = 1024**3

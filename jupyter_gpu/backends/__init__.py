@@ -1,4 +1,4 @@
-"""Implementations of :class:`~jupyter_gpu.backend.Backend`, one for each place where GPUs can be."""
+"""Implementations of `Backend`, one for each place where GPUs can be."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def read(folder: Path, uuids: Iterable[str], now_ms: int) -> Mapping[str, ShareU
 
 
 def decode(text: bytes, uuid: str, now_ms: int) -> ShareUse:
-    """Decode one file, with ``expires`` from now on; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    """Decode one file, with ``expires`` from now on; raises `FieldError`."""
     body = strict.an_object(strict.loads(text, MAX_BYTES), "The file of a share")
     share = ShareUse.from_json(body)
     if share.uuid != uuid:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ..model.errors import GpuError
+from jupyter_gpu.model.errors import GpuError
+
 from . import codes, completion, parser
 from .output import say
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..model import errors
+from jupyter_gpu.model import errors
 
 if TYPE_CHECKING:
-    from ..model.status import Status
+    from jupyter_gpu.model.status import Status
 
 DONE, ERROR, USAGE, WAITING, DRAINING, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
@@ -30,7 +30,7 @@ def of_error(error: errors.GpuError) -> int:
 
 def of_status(status: Status) -> int:
     """Tell it of a call that did not wait."""
-    from ..model.status import Phase
+    from jupyter_gpu.model.status import Phase
 
     if status.settled:
         return DONE

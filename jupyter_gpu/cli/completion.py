@@ -48,7 +48,7 @@ def _completion(given: argparse.Namespace) -> int:
     try:
         from argcomplete.shell_integration import shellcode
     except ImportError:
-        from ..model.errors import GpuError
+        from jupyter_gpu.model.errors import GpuError
 
         raise GpuError(
             "Completion needs the package argcomplete, which is not installed here: 'pip install argcomplete'."

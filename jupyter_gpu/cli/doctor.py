@@ -7,14 +7,15 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING
 
-from .. import screen
+from jupyter_gpu.common import screen
+
 from . import codes, options
 from .output import say
 
 if TYPE_CHECKING:
-    from ..doctor.facts import Facts
-    from ..doctor.rules import Finding
-    from ..model.view import View
+    from jupyter_gpu.doctor.rules.facts import Facts
+    from jupyter_gpu.doctor.rules.findings import Finding
+    from jupyter_gpu.model.view import View
 
 _INDENT = " " * 9
 _OTHER_VERSION = (
@@ -37,8 +38,8 @@ def add(commands: options.Commands) -> None:
 
 
 def _doctor(given: argparse.Namespace) -> int:
-    from ..doctor.look import look
-    from ..doctor.rules import Level, judge
+    from jupyter_gpu.doctor.probe import look
+    from jupyter_gpu.doctor.rules.findings import Level, judge
 
     there, view, lost = _ask(given)
     findings = judge(look(), there, view, lost)
@@ -52,9 +53,9 @@ def _doctor(given: argparse.Namespace) -> int:
 
 def _ask(given: argparse.Namespace) -> tuple[Facts | None, View | None, str]:
     """Ask the server what it knows; why it does not tell, else."""
-    from ..client import Call, get_status
-    from ..doctor.facts import Facts
-    from ..model.errors import GpuError, InvalidRequest
+    from jupyter_gpu.doctor.rules.facts import Facts
+    from jupyter_gpu.kernel.client import Call, get_status
+    from jupyter_gpu.model.errors import GpuError, InvalidRequest
 
     try:
         client = options.client(given)

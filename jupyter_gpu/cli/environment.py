@@ -13,13 +13,14 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NoReturn
 
-from .. import visible
-from ..attached import Hint
+from jupyter_gpu.cli.rules.shells import SHELLS, lines
+from jupyter_gpu.common.attached import Hint
+from jupyter_gpu.common.rules import visible
+
 from . import options
-from .shells import SHELLS, lines
 
 if TYPE_CHECKING:
-    from ..model.view import View
+    from jupyter_gpu.model.view import View
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """Exit statuses as in shells."""
@@ -62,7 +63,7 @@ def add(commands: options.Commands) -> None:
 
 
 def print_environment(given: argparse.Namespace) -> int:
-    """Run ``jupyter gpu env``; raises :class:`~.model.errors.GpuError`."""
+    """Run ``jupyter gpu env``; raises `GpuError`."""
     view = options.gpus(given).status().view
     environ = _with(given.by, {name: os.environ[name] for name in _ASKED if name in os.environ})
     found = shell_variables(environ, Hint.of(view))
@@ -74,7 +75,7 @@ def print_environment(given: argparse.Namespace) -> int:
 
 
 def run_command(given: argparse.Namespace) -> int:
-    """Run ``jupyter gpu run``; returns only without running it. Raises :class:`~.model.errors.GpuError`."""
+    """Run ``jupyter gpu run``; returns only without running it. Raises `GpuError`."""
     words = given.words[1:] if given.words[:1] == ["--"] else given.words
     if not words:
         given.parser.error("a command is missing: jupyter gpu run --gpus 1 -- python train.py")
@@ -135,7 +136,7 @@ def outdated(view: View, inherited: Mapping[str, str], environ: Mapping[str, str
 
     A program that our gate does not reach has only what the shell had when it was opened. ``environ``: the rest.
     """
-    from ..model.view import Mode
+    from jupyter_gpu.model.view import Mode
 
     before = inherited.get(visible.VISIBLE)
     if view.mode is not Mode.SOFT or before is None or before != inherited.get(visible.OURS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..model.view import View
+    from jupyter_gpu.model.view import View
 
 _PATIENCE = 1.0
 """Seconds that a person who pressed Tab waits for it."""
@@ -13,7 +13,7 @@ _PATIENCE = 1.0
 
 def amounts(**_: Any) -> list[str]:
     """Offer the steps of the slider."""
-    from ..model.quantity import format_gpus
+    from jupyter_gpu.model.quantity import format_gpus
 
     view = _view()
     return [format_gpus(step) for step in view.steps] if view else []
@@ -26,15 +26,15 @@ def models(**_: Any) -> list[str]:
 
 
 def _view() -> View | None:
-    from .. import discover
-    from ..client import Client, get_status
-    from ..model.errors import GpuError, OutsideServer
+    from jupyter_gpu.kernel import discovery
+    from jupyter_gpu.kernel.client import Client, get_status
+    from jupyter_gpu.model.errors import GpuError, OutsideServer
 
     try:
         try:
-            client = Client(discover.find())
+            client = Client(discovery.find())
         except OutsideServer:  # to look at the one that runs here changes nothing
-            client = Client(discover.wanted())
+            client = Client(discovery.wanted())
         return client.send(get_status(patience=_PATIENCE))
     except GpuError:
         return None

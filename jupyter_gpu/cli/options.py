@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from . import offers
 
 if TYPE_CHECKING:
-    from ..client import Client
-    from ..kernel import Gpu
+    from jupyter_gpu.kernel.api import Gpu
+    from jupyter_gpu.kernel.client import Client
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
 """Parsers to which a module of commands adds its own."""
@@ -85,37 +85,37 @@ def client(options: argparse.Namespace) -> Client:
 
     A command that only looks (``looks=True`` among its defaults) may look at the one that runs here.
     """
-    from .. import discover
-    from ..client import Client
-    from ..model.errors import OutsideServer
+    from jupyter_gpu.kernel import discovery
+    from jupyter_gpu.kernel.client import Client
+    from jupyter_gpu.model.errors import OutsideServer
 
     if options.url:
         import os
 
-        return Client(discover.named(options.url, os.environ.get(discover.TOKEN)))
+        return Client(discovery.named(options.url, os.environ.get(discovery.TOKEN)))
     if options.connect:
-        return Client(discover.wanted())
+        return Client(discovery.wanted())
     try:
-        return Client(discover.find())
+        return Client(discovery.find())
     except OutsideServer as error:
         if not getattr(options, "looks", False):
             raise
-        from ..outside import note
+        from jupyter_gpu.kernel.rules.outside import note
 
-        found = discover.wanted()  # raises where there are several
+        found = discovery.wanted()  # raises where there are several
         print(note(error.servers[0]), file=sys.stderr)
         return Client(found)
 
 
 def gpus(options: argparse.Namespace) -> Gpu:
     """Find the GPUs of that server."""
-    from ..kernel import Gpu
+    from jupyter_gpu.kernel.api import Gpu
 
     return Gpu(client(options))
 
 
 def _priority(text: str) -> int | str:
     """Read it for argparse, which says what is wrong with a ValueError."""
-    from ..arguments import ANY
+    from jupyter_gpu.kernel.arguments import ANY
 
     return text if text == ANY else int(text)

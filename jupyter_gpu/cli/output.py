@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..report import GpuStatus
+    from jupyter_gpu.kernel.reports.status import GpuStatus
 
 
 def say(what: str | Mapping[str, Any]) -> None:
@@ -22,9 +22,10 @@ def say(what: str | Mapping[str, Any]) -> None:
 
 def say_status(status: GpuStatus, *, as_json: bool) -> None:
     """Print what is so now; and beside it whether this shell is behind."""
-    from .. import cuda
+    from jupyter_gpu.kernel.cuda import guard
+
     from .environment import outdated
 
     say({**status.view.to_json(), "sentence": status.sentence} if as_json else str(status))
-    if hint := outdated(status.view, cuda.guard().inherited, os.environ):
+    if hint := outdated(status.view, guard.guard().inherited, os.environ):
         print(hint, file=sys.stderr)

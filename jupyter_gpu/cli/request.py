@@ -9,7 +9,7 @@ from . import codes, offers, options
 from .output import say_status
 
 if TYPE_CHECKING:
-    from ..report import GpuStatus
+    from jupyter_gpu.kernel.reports.status import GpuStatus
 
 _OPTIONS = ("each", "memory", "model", "topology", "priority")
 """Options of a request; those that are not named stay as they are."""

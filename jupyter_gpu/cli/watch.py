@@ -20,10 +20,10 @@ from . import codes, options
 if TYPE_CHECKING:
     from queue import SimpleQueue
 
-    from ..client import Client
-    from ..follower import Follower
-    from ..model.errors import GpuError
-    from ..model.view import Sample, View
+    from jupyter_gpu.kernel.client import Client
+    from jupyter_gpu.kernel.follower import Follower
+    from jupyter_gpu.model.errors import GpuError
+    from jupyter_gpu.model.view import Sample, View
 
     News = View | Sample | GpuError | None
     """None: it is to be drawn again."""
@@ -49,8 +49,8 @@ def add(commands: options.Commands) -> None:
 def _watch(given: argparse.Namespace) -> int:
     from queue import SimpleQueue
 
-    from ..client import get_status
-    from ..follower import Follower
+    from jupyter_gpu.kernel.client import get_status
+    from jupyter_gpu.kernel.follower import Follower
 
     client = options.client(given)
     first = client.send(get_status())  # where there is no server, say so and end
@@ -81,7 +81,7 @@ def _bring_views(follower: Follower, first: View, inbox: Inbox) -> None:
 
 
 def _bring_samples(client: Client, inbox: Inbox) -> None:
-    from ..model.errors import GpuError
+    from jupyter_gpu.model.errors import GpuError
 
     while True:
         with contextlib.suppress(GpuError):  # why the server is away, the other thread says
@@ -112,10 +112,10 @@ def _is_deaf() -> bool:
 def _told(new: News, *, as_json: bool) -> str:
     import json
 
-    from ..model.errors import GpuError
-    from ..model.sentence import sentence
-    from ..model.view import View
-    from .watch_view import change
+    from jupyter_gpu.cli.rules.watch_view import change
+    from jupyter_gpu.model.errors import GpuError
+    from jupyter_gpu.model.sentence import sentence
+    from jupyter_gpu.model.view import View
 
     if isinstance(new, GpuError):
         return json.dumps(new.to_json(), ensure_ascii=False) if as_json else str(new)
@@ -125,10 +125,10 @@ def _told(new: News, *, as_json: bool) -> str:
 
 def _fill(url: str, inbox: Inbox, out: TextIO) -> None:
     """Fill the window until Ctrl-C."""
-    from .. import screen
-    from ..model.errors import GpuError
-    from ..model.view import View
-    from . import watch_view
+    from jupyter_gpu.cli.rules import watch_view
+    from jupyter_gpu.common import screen
+    from jupyter_gpu.model.errors import GpuError
+    from jupyter_gpu.model.view import View
 
     view: View | None = None
     sample: Sample | None = None

@@ -1,22 +1,12 @@
 """The only Kubernetes client of the project: asyncio, plain JSON objects, and what every controller needs.
 
-Import from here; the modules are divided by what they know: `paths` and `objects` are pure, `client` talks,
+Import from here; the modules are divided by what they know: `rules` reads objects and makes paths, `client` talks,
 `reflector` remembers, `lease` elects, `recorder` tells.
 """
 
 from .client import MERGE_PATCH, Event, Kube, Listing
 from .credentials import Credentials, in_cluster, kubeconfig, load
-from .errors import (
-    Conflict,
-    Forbidden,
-    Gone,
-    Invalid,
-    KubeError,
-    NotFound,
-    TooMany,
-    Unauthorized,
-    Unavailable,
-)
+from .errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, TooMany, Unauthorized, Unavailable
 from .lease import Lease
 from .recorder import Recorder
 from .reflector import Change, Reflector

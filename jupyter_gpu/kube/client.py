@@ -46,7 +46,7 @@ class Event:
 
 
 class Kube:
-    """One per process; an async context manager. Every method raises :class:`~.errors.KubeError` and nothing else."""
+    """One per process; an async context manager. Every method raises `KubeError` and nothing else."""
 
     def __init__(
         self, credentials: Credentials, *, user_agent: str = "jupyter-gpu", deadline: float = DEADLINE
@@ -109,7 +109,7 @@ class Kube:
         """Yield every change after ``resource_version``, in order, until the server ends it.
 
         Ends without error when the server or the silence says so: go on from the last version. Raises
-        :class:`~.errors.Gone` if that is forgotten, :class:`~.errors.Unavailable` if the connection is cut.
+        `Gone` if that is forgotten, `Unavailable` if the connection is cut.
         ``opened`` is called when the server has accepted.
         """
         query = {

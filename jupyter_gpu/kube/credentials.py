@@ -27,7 +27,7 @@ class NoCredentials(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The API server's address and our identity; made by :func:`load`, :func:`in_cluster` or :func:`kubeconfig`."""
+    """The API server's address and our identity; made by `load`, `in_cluster` or `kubeconfig`."""
 
     server: str = ""
     """URL; empty where the kubeconfig says it."""
@@ -64,7 +64,7 @@ class Token:
         self._text = ""
 
     def read(self, *, again: bool = False) -> str:
-        """Return the token now; ``again``: even if the file looks the same. Raises :class:`~.errors.Unauthorized`."""
+        """Return the token now; ``again``: even if the file looks the same. Raises `Unauthorized`."""
         try:
             seen = stamp(self._path)
             if again or seen != self._seen:
@@ -85,7 +85,7 @@ def stamp(path: Path) -> tuple[int, int, int]:
 def load(path: Path | None = None) -> Credentials:
     """Load a kubeconfig if one is given; in a pod its service account; else ``KUBECONFIG`` or ``~/.kube/config``.
 
-    Raises :class:`NoCredentials`.
+    Raises `NoCredentials`.
     """
     if path is not None:
         return kubeconfig(path)

@@ -17,7 +17,8 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from . import objects, paths
+from jupyter_gpu.kube.rules import objects, paths
+
 from .client import Kube
 from .errors import Conflict, KubeError, NotFound
 

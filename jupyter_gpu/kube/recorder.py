@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from . import objects, paths
+from jupyter_gpu.kube.rules import objects, paths
+
 from .client import Kube
 from .errors import KubeError, NotFound
 
@@ -28,7 +29,7 @@ PER_SECOND, BURST = 10.0, 50.0
 """Writes of all events together."""
 MAX_MESSAGE = 1024
 GOODBYE = 2.0
-"""Seconds that :meth:`Recorder.close` waits."""
+"""Seconds that `Recorder.close` waits."""
 
 _log = logging.getLogger(__name__)
 

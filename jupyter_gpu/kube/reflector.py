@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from . import objects
+from jupyter_gpu.kube.rules import objects
+
 from .client import SILENCE, Event, Kube, Trim
 from .errors import Gone, KubeError
 
@@ -41,7 +42,7 @@ class Change:
 class Reflector:
     """A copy of what it watches, which tells of each change, in order.
 
-    ``on_change`` is called on the event loop and must not fail: an exception of it ends :meth:`run`, because a copy
+    ``on_change`` is called on the event loop and must not fail: an exception of it ends `run`, because a copy
     that missed a change is worth nothing. ``on_trouble`` hears why the server cannot be heard now, and ``""`` when
     it can again. ``newest``: begin with the newest state and page by page, rather than with the server's cache.
     ``trim``: makes smaller what is kept and told; uid, name and resource version must stay.

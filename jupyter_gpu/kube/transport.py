@@ -46,7 +46,7 @@ class Transport:
         self._sockets: WeakSet[socket.socket] = WeakSet()
 
     async def open(self) -> None:
-        """Open the client before the first request. Raises :class:`~.credentials.NoCredentials`."""
+        """Open the client before the first request. Raises `NoCredentials`."""
         self._configuration = await self._credentials.configuration()
         self._ca = self._ca_now()
         self._rest = self._opened()

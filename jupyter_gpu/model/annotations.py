@@ -67,7 +67,7 @@ def _distinct(key: str, names: Sequence[object], what: str = "GPU") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A user's request for GPUs; :class:`Requested` is a wish that was recorded."""
+    """A user's request for GPUs; `Requested` is a wish that was recorded."""
 
     milli: int
     each: int | None = None
@@ -83,7 +83,7 @@ class Wish:
     priority: int | None = None
     """0–9, higher is served first."""
     base: int | None = None
-    """The part of ``milli`` wanted for itself, where leases (:mod:`.lease`) raise the wish; less than ``milli``."""
+    """The part of ``milli`` wanted for itself, where leases (`lease`) raise the wish; less than ``milli``."""
 
     OPTIONS = ("each", "memory", "model", "topology", "placement", "priority")
     KNOWN = ("milli", *OPTIONS, "base")
@@ -109,7 +109,7 @@ class Wish:
 
     @classmethod
     def from_fields(cls, body: Mapping[str, Any]) -> Wish:
-        """Read the fields of a JSON object; raises :class:`~.strict.FieldError`."""
+        """Read the fields of a JSON object; raises `FieldError`."""
         wish = cls(
             milli=strict.required(body, "milli", _read_milli),
             each=strict.optional(body, "each", strict.integer(1, 1000)),
@@ -217,7 +217,7 @@ class Allocated:
 
     @classmethod
     def from_json(cls, value: Any) -> Allocated:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, "allocated")
         shares = strict.required(body, "shares", _read_shares)
         _distinct("shares", [share.uuid for share in shares])
@@ -269,7 +269,7 @@ class Attached:
 
     @classmethod
     def from_json(cls, value: Any) -> Attached:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, "attached")
         shares = strict.required(body, "shares", _read_shares)
         read_draining = strict.list_of(DrainingShare.from_json, MAX_GPUS)
@@ -319,12 +319,12 @@ def decode_requested(text: str | bytes) -> Requested:
 
 
 def decode_allocated(text: str | bytes) -> Allocated:
-    """Decode the ``allocated`` annotation; raises :class:`~.errors.InvalidAnnotation`."""
+    """Decode the ``allocated`` annotation; raises `InvalidAnnotation`."""
     return _decode(ALLOCATED, text, Allocated.from_json)
 
 
 def decode_attached(text: str | bytes) -> Attached:
-    """Decode the ``attached`` annotation; raises :class:`~.errors.InvalidAnnotation`."""
+    """Decode the ``attached`` annotation; raises `InvalidAnnotation`."""
     return _decode(ATTACHED, text, Attached.from_json)
 
 

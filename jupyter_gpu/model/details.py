@@ -31,7 +31,7 @@ class Rates:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "rates") -> Rates:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(strict.required(body, "received", _read_bytes), strict.required(body, "sent", _read_bytes))
 
@@ -51,7 +51,7 @@ class ProcessUse:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "process") -> ProcessUse:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         pid = strict.required(body, "pid", strict.integer(0, 2**31 - 1))
         return cls(pid, strict.optional(body, "memory", _read_bytes))
@@ -76,7 +76,7 @@ class Reading:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "reading") -> Reading:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         read = strict.list_of(ProcessUse.from_json, MAX_PROCESSES)
         return cls(**_read_figures(body), processes=strict.optional(body, "processes", read))
@@ -98,7 +98,7 @@ class NamedUse:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "process") -> NamedUse:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),
@@ -121,7 +121,7 @@ class Others:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "others") -> Others:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         number = strict.required(body, "processes", strict.integer(1, MAX_PROCESSES))
         return cls(number, strict.optional(body, "memory", _read_bytes))
@@ -150,7 +150,7 @@ class GpuDetails:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "details") -> GpuDetails:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         read = strict.list_of(NamedUse.from_json, MAX_PROCESSES)
         return cls(
@@ -175,7 +175,7 @@ class Details:
 
 
 def read_all(value: Any, key: str = "details") -> dict[str, GpuDetails]:
-    """Read the details by uuid, checked; raises :class:`~.strict.FieldError`."""
+    """Read the details by uuid, checked; raises `FieldError`."""
     return {uuid: GpuDetails.from_json(item, uuid) for uuid, item in strict.an_object(value, key).items()}
 
 

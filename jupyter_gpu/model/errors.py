@@ -230,7 +230,7 @@ _BY_REASON: dict[str, type[GpuError]] = {
 
 
 def from_json(body: Any) -> GpuError:
-    """Return the error that :meth:`GpuError.to_json` described; a plain :class:`GpuError` where it is not known."""
+    """Return the error that `GpuError.to_json` described; a plain `GpuError` where it is not known."""
     if not isinstance(body, Mapping):
         return GpuError("The server answered with an error that could not be read.")
     message = str(body.get("message") or "The server answered with an error.")

@@ -30,7 +30,7 @@ class Device(NamedTuple):
 
     @classmethod
     def parse(cls, value: Any, key: str = "device") -> Device:
-        """Parse ``"195:0"``; raises :class:`~.strict.FieldError`."""
+        """Parse ``"195:0"``; raises `FieldError`."""
         if isinstance(value, str):
             major, colon, minor = value.partition(":")
             if colon and _is_number(major) and _is_number(minor):
@@ -94,7 +94,7 @@ class Gpu:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> Gpu:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             uuid=strict.required(body, "uuid", read_uuid),
@@ -130,7 +130,7 @@ class GpuShare(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, key: str = "share") -> GpuShare:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         milli = strict.required(body, "milli", strict.integer(1, MILLI_PER_GPU))
         return cls(strict.required(body, "uuid", read_uuid), milli)
@@ -152,7 +152,7 @@ class Holder(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, key: str = "holder") -> Holder:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),
@@ -180,7 +180,7 @@ class DrainingShare(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, key: str = "draining") -> DrainingShare:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         share = GpuShare.from_json(value, key)
         holders = strict.optional(value, "holders", strict.list_of(Holder.from_json, 64)) or ()
         return cls(share.uuid, share.milli, holders)

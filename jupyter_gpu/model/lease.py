@@ -60,7 +60,7 @@ class Owner(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, key: str = "owner") -> Owner:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         strict.no_unknown(body, cls._fields)
         return cls(
@@ -82,7 +82,7 @@ class Lease(NamedTuple):
 
 
 def decode_lease(key: str, body: bytes) -> Lease:
-    """Read the body of ``PUT leases/<key>``; raises :class:`~.errors.InvalidRequest` or :class:`~.errors.TooLarge`."""
+    """Read the body of ``PUT leases/<key>``; raises `InvalidRequest` or `TooLarge`."""
     try:
         fields = strict.an_object(strict.loads(body, MAX_LEASE_BYTES), "body")
         strict.no_unknown(fields, ("milli", "owner"))
@@ -119,7 +119,7 @@ def need(leases: Iterable[Lease]) -> int:
 def raised(wish: Wish | None, needed: int) -> Wish:
     """Return ``wish`` with its own base and as much as ``needed``, in whole shares where it is cut into such.
 
-    Raises :class:`~.errors.InvalidRequest` if these are more than a pod can have.
+    Raises `InvalidRequest` if these are more than a pod can have.
     """
     alone = own(wish)
     unit = alone.each or 1

@@ -1,5 +1,5 @@
 """All GPUs of a machine: which server has which part of them, and which wait for more. What of it may be told is
-decided in :mod:`.overview`. ``docs/openapi.yaml`` describes the JSON.
+decided in `overview`. ``docs/openapi.yaml`` describes the JSON.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Server:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "server") -> Server:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             user=strict.required(body, "user", strict.label(64)),
@@ -92,7 +92,7 @@ class Part:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "part") -> Part:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             milli=strict.required(body, "milli", strict.integer(1, MILLI_PER_GPU)),
@@ -134,7 +134,7 @@ class MachineGpu:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> MachineGpu:
-        """Checked; raises :class:`~.strict.FieldError`. ``free`` is computed again."""
+        """Checked; raises `FieldError`. ``free`` is computed again."""
         body = strict.an_object(value, key)
         parts = strict.required(body, "parts", strict.list_of(Part.from_json, MAX_SERVERS))
         if sum(part.milli for part in parts) > MILLI_PER_GPU:
@@ -168,7 +168,7 @@ class Totals:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "totals") -> Totals:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             gpus=strict.required(body, "gpus", strict.integer(0, MAX_GPUS)),
@@ -200,7 +200,7 @@ class Machine:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "machine") -> Machine:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         gpus = strict.required(body, "gpus", strict.list_of(MachineGpu.from_json, MAX_GPUS))
         servers = strict.required(body, "servers", strict.list_of(Server.from_json, MAX_SERVERS))

@@ -36,7 +36,7 @@ def parse_milli(value: object) -> int:
     Also from ``Decimal``, ``Fraction`` and the numbers of NumPy and its like.
 
     Raises ``ValueError`` with a sentence that says what is wrong: not a number, negative, not finite,
-    finer than a thousandth, or above :data:`MAX_MILLI`.
+    finer than a thousandth, or above `MAX_MILLI`.
     """
     milli: Decimal | int
     value = plain(value)

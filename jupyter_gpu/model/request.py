@@ -29,12 +29,12 @@ class Request(NamedTuple):
     generation: int | None = None
     """Generation of the wish that it is based on, if it names one."""
     overrule: bool = False
-    """Whether leases that need more are over (:mod:`.lease`)."""
+    """Whether leases that need more are over (`lease`)."""
 
     def after(self, now: Wish | None) -> Wish:
         """Return the wish that follows ``now``. Shares stay cut as they are where the new amount can be cut so.
 
-        Raises :class:`~.errors.InvalidRequest` if that makes more shares than a pod can have.
+        Raises `InvalidRequest` if that makes more shares than a pod can have.
         """
         old, new = own(now), self.wish
         kept = {name: getattr(old, name) for name in Wish.OPTIONS if name not in self.named}
@@ -54,7 +54,7 @@ def decode_request(body: bytes) -> Request:
 
     ``gpus`` (``2``, ``0.5``, ``"500m"``) may stand instead of ``milli``, and ``memory`` may be text such as
     ``"20GiB"``. Unlike annotations, unknown fields are refused: a person misspelt them just now. Raises
-    :class:`~.errors.InvalidRequest` or :class:`~.errors.TooLarge`.
+    `InvalidRequest` or `TooLarge`.
     """
     try:
         fields = dict(strict.an_object(strict.loads(body, MAX_REQUEST_BYTES), "body"))

@@ -1,6 +1,6 @@
 """The figures of a time share that its user sees: its totals, its bank, the number of its neighbours. Pure.
 
-All times are whole microseconds. Totals count since the node made the share; :func:`rates` makes of two of them what
+All times are whole microseconds. Totals count since the node made the share; `rates` makes of two of them what
 the time in between was spent on.
 """
 
@@ -88,7 +88,7 @@ class ShareUse:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "share") -> ShareUse:
-        """Checked; raises :class:`~.strict.FieldError`. Fields of a newer version are ignored."""
+        """Checked; raises `FieldError`. Fields of a newer version are ignored."""
         body = strict.an_object(value, key)
         return cls(
             uuid=strict.required(body, "uuid", read_uuid),
@@ -163,7 +163,7 @@ def rates(before: ShareUse | None, after: ShareUse, passed: int) -> Rates | None
 
 
 def read_shares(value: Any, key: str) -> Mapping[str, ShareUse]:
-    """Shares by uuid, as :meth:`~.view.Sample.to_json` writes them; raises :class:`~.strict.FieldError`."""
+    """Shares by uuid, as `Sample.to_json` writes them; raises `FieldError`."""
     found = {uuid: ShareUse.from_json(item, key) for uuid, item in strict.an_object(value, key).items()}
     for uuid, share in found.items():
         if share.uuid != uuid:

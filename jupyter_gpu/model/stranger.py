@@ -35,7 +35,7 @@ class Stranger(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, key: str = "stranger") -> Stranger:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),

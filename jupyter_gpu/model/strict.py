@@ -1,6 +1,6 @@
 """Strict reading of JSON from outside: every field checked, a size limit, plain sentences.
 
-The functions raise :class:`FieldError`, which names the field; callers turn it into the error of their
+The functions raise `FieldError`, which names the field; callers turn it into the error of their
 own input (a bad REST body and a bad annotation are different faults of different people).
 """
 
@@ -38,10 +38,10 @@ class OversizeError(FieldError):
 
 
 def loads(text: str | bytes, max_bytes: int) -> Any:
-    """JSON value of ``text``, at most ``max_bytes`` bytes of UTF-8; :func:`dumps` can write all that it accepts.
+    """JSON value of ``text``, at most ``max_bytes`` bytes of UTF-8; `dumps` can write all that it accepts.
 
     Refused beyond what JSON refuses: a key twice, NaN, Infinity and what is as large, half of a surrogate pair,
-    more than :data:`MAX_DEPTH` levels.
+    more than `MAX_DEPTH` levels.
     """
     try:
         data = text.encode() if isinstance(text, str) else text
@@ -158,7 +158,7 @@ def text(most: int) -> Callable[[Any, str], str]:
 
 
 def label(most: int) -> Callable[[Any, str], str]:
-    """Make a reader of text that is only shown, such as a process's name: any string, made :func:`printable`.
+    """Make a reader of text that is only shown, such as a process's name: any string, made `printable`.
 
     Nobody must be able to make a record unreadable by an odd name.
     """

@@ -45,7 +45,7 @@ class GpuUse:
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> GpuUse:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         times = ("whole", "watched", "busy", "shared", "worth", "ran", "waited")
         return cls(
@@ -73,7 +73,7 @@ class Usage:
 
     @classmethod
     def from_json(cls, value: Any) -> Usage:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, "usage")
         return cls(
             strict.required(body, "since", seconds),
@@ -83,7 +83,7 @@ class Usage:
 
 
 def seconds(value: Any, key: str) -> float:
-    """Read a time that is not negative; raises :class:`~.strict.FieldError`."""
+    """Read a time that is not negative; raises `FieldError`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MOST_SECONDS:
         raise strict.FieldError(f"{key!r} must be a number of seconds.", key)
     return float(value)

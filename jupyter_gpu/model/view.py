@@ -72,7 +72,7 @@ class User(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, key: str = "user") -> User:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             pid=strict.required(body, "pid", strict.integer(0, 2**31 - 1)),
@@ -107,7 +107,7 @@ class PodGpu(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> PodGpu:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = dict(strict.an_object(value, key))
         own = {name: body.pop(name, None) for name in ("milli", "state", "users", "strangers")}
         return cls(
@@ -131,7 +131,7 @@ class Condition(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, key: str = "condition") -> Condition:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(strict.required(body, "type", strict.text(64)), strict.required(body, "message", strict.label(1024)))
 
@@ -201,7 +201,7 @@ class View:
 
     @classmethod
     def from_json(cls, value: Any) -> View:
-        """Checked; raises :class:`~.strict.FieldError`. Computed fields are computed again, not read."""
+        """Checked; raises `FieldError`. Computed fields are computed again, not read."""
         body = strict.an_object(value, "view")
         milli = strict.integer(0, MAX_MILLI)
         return cls(
@@ -242,7 +242,7 @@ class GpuLoad(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any, key: str = "load") -> GpuLoad:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(value, key)
         return cls(
             utilisation=strict.optional(body, "utilisation", read_number(100.0)),
@@ -269,7 +269,7 @@ class Sample(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Any) -> Sample:
-        """Checked; raises :class:`~.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         from .share import read_shares
 
         body = strict.an_object(value, "sample")

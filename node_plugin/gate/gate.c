@@ -208,7 +208,7 @@ CUresult GATE(cuDevicePrimaryCtxReset_v2)(CUdevice device) {
 
 /* The driver looks again at each call, but most of what stands on it keeps the first answer for ever: a program that finds
  * no GPU now uses none that comes later. Nothing else tells that of a process, so it has a file open from then on, by whose
- * name the guard of a notebook's kernel knows it (jupyter_gpu/cuda.py) and can say why a GPU is not used. */
+ * name the guard of a notebook's kernel knows it (jupyter_gpu/kernel/cuda/guard.py) and can say why a GPU is not used. */
 CUresult GATE(cuInit)(unsigned flags) {
     static _Atomic int mark = -1; /* of the process that looked, and of those that it forks; gone with exec */
     static _Atomic bool known;    /* the driver has read the variables, and reads them no more */

@@ -48,7 +48,7 @@ static bool read_gpu(struct hint *hint, const char *line) {
     return true;
 }
 
-/* As jupyter_gpu/attached.py writes it. */
+/* As jupyter_gpu/common/attached.py writes it. */
 static bool read_hint(struct hint *hint, const char *text) {
     int simulated = -1, enforced = -1;
     hint->count = 0;

@@ -1,5 +1,5 @@
 /* What CUDA_VISIBLE_DEVICES is to be, by what a Jupyter server says is attached: the rules, without the process.
- * Twin of jupyter_gpu/visible.py, which says why; one test gives both the same cases. */
+ * Twin of jupyter_gpu/common/rules/visible.py, which says why; one test gives both the same cases. */
 #ifndef GATE_VISIBLE_H
 #define GATE_VISIBLE_H
 

@@ -34,42 +34,47 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpu.common.settings_file import SettingsError
 from jupyter_gpu.kube import Kube, Recorder, credentials
 from jupyter_gpu.model.gpu import Device
-from jupyter_gpu.settings_file import SettingsError
+from jupyter_gpu_node.agent import self_test
+from jupyter_gpu_node.agent.agent import Agent
+from jupyter_gpu_node.agent.audit import Audit
+from jupyter_gpu_node.agent.inventory.inventory import Inventory
+from jupyter_gpu_node.agent.inventory.own_gpus import OwnGpus
+from jupyter_gpu_node.agent.inventory.second_owners import Owners
+from jupyter_gpu_node.agent.metrics import Metrics, Port
+from jupyter_gpu_node.agent.openness import Openness
+from jupyter_gpu_node.agent.pod_events import PodNews
+from jupyter_gpu_node.agent.publisher import Publisher
+from jupyter_gpu_node.agent.samples import Samples
+from jupyter_gpu_node.agent.self_test import Guarding
+from jupyter_gpu_node.agent.sharing.sharing import Sharing
+from jupyter_gpu_node.agent.steps import Tools
+from jupyter_gpu_node.devices.hierarchy_check import Joining
+from jupyter_gpu_node.devices.pins import Pins
+from jupyter_gpu_node.devices.pod_cgroups import Places
+from jupyter_gpu_node.gpus import simulated as simulated_gpus
+from jupyter_gpu_node.gpus.registry import NVIDIA, Stock
+from jupyter_gpu_node.gpus.source import GpuSource, OurGpus
+from jupyter_gpu_node.holders.rules import known_pods
+from jupyter_gpu_node.holders.scanner import Eyes
+from jupyter_gpu_node.holders.searches import Searches
+from jupyter_gpu_node.kubelet import device_nodes
+from jupyter_gpu_node.kubelet.gate_mount import Gate
+from jupyter_gpu_node.kubelet.offer import Offer, Topic
+from jupyter_gpu_node.kubelet.plugin import DevicePlugin, alone
+from jupyter_gpu_node.kubelet.pod_resources import PodResources
+from jupyter_gpu_node.kubelet.pod_socket import PodSockets
+from jupyter_gpu_node.kubelet.rules.slots import Claim, Reconciled, Unresolved
+from jupyter_gpu_node.kubelet.slot_owners import Claims
+from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.shares import origin
+from jupyter_gpu_node.shares.usage_by_process import NvmlReader
 
-from . import device_nodes, fakes, guarding, known_pods, origin, process
 from . import settings as settings_module
-from .agent import Agent
-from .audit import Audit
-from .claims import Claims
-from .gate import Gate
-from .gpus import GpuSource, OurGpus
-from .guarding import Guarding
-from .holders import Eyes
-from .inventory import Inventory
-from .joining import Joining
-from .kubelet.plugin import DevicePlugin, alone
-from .kubelet.pod_resources import PodResources
-from .metrics import Metrics, Port
-from .offer import Offer, Topic
-from .openness import Openness
-from .own_gpus import OwnGpus
-from .owners import Owners
-from .pins import Pins
-from .places import Places
-from .pod_news import PodNews
-from .pod_socket import PodSockets
-from .publisher import Publisher
-from .samples import Samples
-from .searches import Searches
+from . import supervision
 from .settings import Settings
-from .shares.process import Process
-from .shares.usage_by_process import NvmlReader
-from .sharing import Sharing
-from .slots import Claim, Reconciled, Unresolved
-from .steps import Tools
-from .stock import NVIDIA, Stock
 
 LEARN = 1.0
 """Seconds that the kubelet gets at the start to report slots that are not recorded. A step that opens a GPU waits."""
@@ -79,20 +84,20 @@ _log = logging.getLogger("jupyter_gpu_node")
 
 
 def source(settings: Settings) -> GpuSource:
-    """Return the source of this node's GPUs that are ours. Raises :class:`OSError` or :class:`ValueError`."""
+    """Return the source of this node's GPUs that are ours. Raises `OSError` or `ValueError`."""
     return OurGpus(_every(settings), settings.managed.on(settings.node))
 
 
 def _every(settings: Settings) -> GpuSource:
     if settings.simulated is not None:
-        return fakes.SimulatedGpus(
+        return simulated_gpus.SimulatedGpus(
             settings.state / "simulated",
             settings.simulated.count,
             first=settings.simulated.first_minor,
             node=settings.node,
             devices=settings.device_directory,
         )
-    from .nvml import NvmlSource
+    from jupyter_gpu_node.gpus.nvml import NvmlSource
 
     return NvmlSource()
 
@@ -102,7 +107,7 @@ def managed(settings: Settings) -> frozenset[Device]:
 
     More than a node can have: never may rules deny nothing, and pods that run know of GPUs that there were once.
     """
-    return NVIDIA if settings.simulated is None else NVIDIA | fakes.DEVICES
+    return NVIDIA if settings.simulated is None else NVIDIA | simulated_gpus.DEVICES
 
 
 class Plugin:
@@ -200,7 +205,9 @@ class Plugin:
         self.openness = Openness(self.agent.members, self.inventory, settings.open_seconds)
         self.claims = Claims(settings, lambda: self.agent.pods, self.publisher.fetch)
         self.plugin = DevicePlugin(settings, lambda: self.inventory.gpus, self.agent, self.claims, self.gate)
-        self.port = Port(self.metrics, process.alive, self.not_ready, settings.pod_ip, settings.port, settings.metrics)
+        self.port = Port(
+            self.metrics, supervision.alive, self.not_ready, settings.pod_ip, settings.port, settings.metrics
+        )
 
     async def _answer(self, uid: str, what: str) -> Mapping[str, Any]:
         return await self.samples.answer(uid, what)
@@ -222,7 +229,7 @@ class Plugin:
         return self.stock.helpers() | {self.asker}
 
     def _attempt(self, pins: Pins, places: Places) -> None:
-        guarding.attempt(pins, places)
+        self_test.attempt(pins, places)
         self.joining.check(tuple(self.agent.members))
 
     def not_ready(self) -> str:
@@ -246,7 +253,7 @@ class Plugin:
         await self._ask_others()  # nothing is given away before it is known whose it is
         await self.guarding.once()
         try:
-            await process.supervise(
+            await supervision.supervise(
                 {
                     "port": self.port.run(),
                     "agent": self.agent.run(),

@@ -22,7 +22,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
         return run(rest)
     if command == "top":
-        from .top import main as top
+        from jupyter_gpu_node.top.top import main as top
 
         return top(rest)
     asked = command in ("-h", "--help")

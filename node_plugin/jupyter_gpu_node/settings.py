@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu import settings_file
+from jupyter_gpu.common import settings_file
+from jupyter_gpu.common.settings_file import SettingsError, bounded, checked
 from jupyter_gpu.model import strict
-from jupyter_gpu.settings_file import SettingsError, bounded, checked
-
-from . import share_rules, slots
-from .known_pods import GPU_OPERATOR
-from .managed_rules import Managed
-from .share_settings import ShareSettings
+from jupyter_gpu_node.gpus.rules.managed import Managed
+from jupyter_gpu_node.holders.rules.known_pods import GPU_OPERATOR
+from jupyter_gpu_node.kubelet.rules import slots
+from jupyter_gpu_node.shares.rules import gpu_settings
+from jupyter_gpu_node.shares.rules.settings import ShareSettings
 
 SLOT = "jupyter-gpu.io/slot"
 
@@ -28,7 +28,7 @@ def _told(_value: Any, key: str) -> str:
 
 
 def load(path: Path | None, environment: Mapping[str, str]) -> Settings:
-    """Load the settings for this node; raises :class:`~jupyter_gpu.settings_file.SettingsError`."""
+    """Load the settings for this node; raises `SettingsError`."""
     settings = settings_file.read(path, Settings) if path else Settings()
     node = environment.get("NODE_NAME", "")
     if not node:
@@ -65,7 +65,7 @@ class Simulated:
     """Differences by name of the node."""
 
     def on(self, node: str) -> tuple[int, int]:
-        """Return the number of simulated GPUs and first minor number of that node; raises :class:`ValueError`."""
+        """Return the number of simulated GPUs and first minor number of that node; raises `ValueError`."""
         own = self.nodes.get(node, SimulatedNode())
         count = self.count if own.count is None else own.count
         first = self.first_minor if own.first_minor is None else own.first_minor
@@ -125,7 +125,7 @@ class Settings:
     there."""
     system_labels: tuple[str, ...] = GPU_OPERATOR
     """Labels (``key=value``) of pods of any namespace that may have GPUs open, if they are masters of the node anyhow
-    (:mod:`.known_pods`)."""
+    (`known_pods`)."""
     audit_seconds: float = bounded(5.0, least=0, most=3600)
     """Time between two looks for processes that have GPUs open; 0: never."""
     open_seconds: float = bounded(5.0, least=0, most=3600)
@@ -134,7 +134,7 @@ class Settings:
     """Time between two looks at the GPUs."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)
     """Time between two comparisons of all slots with the kubelet and the API server."""
-    shares: ShareSettings = field(default_factory=ShareSettings, metadata={"read": share_rules.read})
+    shares: ShareSettings = field(default_factory=ShareSettings, metadata={"read": gpu_settings.read})
     """Settings of time sharing."""
     port: int = bounded(8081, least=0, most=65535)
     """TCP port of metrics and probes; 0: one that is free."""

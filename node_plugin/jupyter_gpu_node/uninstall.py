@@ -3,7 +3,7 @@
 It opens nothing. Programs stay on the control groups of pods that still run: these have the device nodes of all GPUs,
 and without a program they could open every one of them. A program goes with its pod's group. What is removed are the
 pins, the sockets, the records, the gate, and the device nodes of simulated GPUs. Annotation and labels of the Node are
-removed by the chart's hook, which may write them, with :func:`jupyter_gpu_node.inventory_rules.removal`.
+removed by the chart's hook, which may write them, with `removal`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jupyter_gpu.settings_file import SettingsError
+from jupyter_gpu.common.settings_file import SettingsError
+from jupyter_gpu_node.devices.guarded_pod import thaw
+from jupyter_gpu_node.devices.pins import Pins
+from jupyter_gpu_node.devices.pod_cgroups import NoHierarchy, Places
+from jupyter_gpu_node.processes import signals
+from jupyter_gpu_node.shares import paths as places_of_shares
+from jupyter_gpu_node.shares import stopped_processes
 
 from . import settings as settings_module
-from .guarded_pod import thaw
-from .pins import Pins
-from .places import NoHierarchy, Places
 from .settings import Settings
-from .shares import places as places_of_shares
-from .shares import signals, stopping
 
 
 def uninstall(settings: Settings) -> list[str]:
@@ -61,7 +62,12 @@ def uninstall(settings: Settings) -> list[str]:
 
 def _let_go(offences: Path) -> list[str]:
     """Resume programs that were stopped until the next turn of their share, which never comes."""
-    stopped = {one for state in stopping.load(offences).values() for record in state.values() for one in record.stopped}
+    stopped = {
+        one
+        for state in stopped_processes.load(offences).values()
+        for record in state.values()
+        for one in record.stopped
+    }
     signals.resume(stopped)
     return [f"{len(stopped)} stopped programs run again."] if stopped else []
 

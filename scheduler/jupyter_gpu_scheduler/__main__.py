@@ -11,8 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
+from jupyter_gpu.common.settings_file import SettingsError, read
 from jupyter_gpu.kube.credentials import NoCredentials
-from jupyter_gpu.settings_file import SettingsError, read
 
 from .process import run
 from .settings import Settings

@@ -11,15 +11,16 @@ import asyncio
 import logging
 import time
 
-from jupyter_gpu import faults
-from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, objects, paths
+from jupyter_gpu.common import faults
+from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound
+from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.errors import GpuError
+from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.queue.aging import stamped
+from jupyter_gpu_scheduler.rules.wire import BindQuestion, binding
 
-from .admit import allocate
-from .aging import stamped
+from .cluster_cache import Flight, Mirror
 from .metrics import Metrics
-from .mirror import Flight, Mirror
-from .wire import BindQuestion, binding
 from .writer import PASSING, Writer
 
 TRIES = 3

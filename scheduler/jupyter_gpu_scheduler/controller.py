@@ -17,19 +17,19 @@ from collections.abc import Iterable
 from jupyter_gpu.kube import Recorder
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_scheduler.rules.new_pods.review import reviewing
+from jupyter_gpu_scheduler.rules.queue.aging import stamped
+from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide, deciding, only_place
+from jupyter_gpu_scheduler.rules.queue.repair import repair
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.state.records import PodRecord
+from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.wire import about_node, about_pod
 
-from .aging import stamped
-from .decide import Decision, decide, deciding, only_place
+from .cluster_cache import Flight, Mirror
+from .events import announce
 from .metrics import Metrics
-from .mirror import Flight, Mirror
-from .news import announce
-from .policy import Policy
-from .records import PodRecord
-from .repair import repair
-from .review import reviewing
-from .snapshot import PodState
 from .waiting import WaitingPods
-from .wire import about_node, about_pod
 from .writer import Outcome, Writer
 
 BREATH = 0.005
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class Controller:
-    """The controller of one process; :meth:`lead` runs while the process leads."""
+    """The controller of one process; `lead` runs while the process leads."""
 
     def __init__(
         self,

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, objects
+from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound
+from jupyter_gpu.kube.rules import objects
 
 from .writer import PASSING, Writer
 

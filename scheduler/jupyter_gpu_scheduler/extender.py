@@ -24,22 +24,22 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
-from jupyter_gpu.kube import objects
+from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Requested
+from jupyter_gpu_scheduler.rules import wire
+from jupyter_gpu_scheduler.rules.new_pods.preemption import helpful
+from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
+from jupyter_gpu_scheduler.rules.queue.fit_cache import wanted
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.scoring.score import prioritize
+from jupyter_gpu_scheduler.rules.state.records import matters, read_pod
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, PodState
 
-from . import wire
 from .binder import Binder
-from .candidates import filter_nodes
+from .cluster_cache import Mirror
 from .metrics import Metrics
-from .mirror import Mirror
-from .policy import Policy
-from .preemption import helpful
-from .records import matters, read_pod
-from .score import prioritize
 from .settings import ExtenderSettings
-from .snapshot import CPU, PodState
-from .verdict import wanted
 from .waiting import WaitingPods
 
 CERTIFICATE_SECONDS = 5.0
@@ -223,7 +223,7 @@ class _Server(HTTPServer):
 
 
 class ExtenderServer:
-    """The HTTP server of an :class:`Extender`."""
+    """The HTTP server of an `Extender`."""
 
     def __init__(self, extender: Extender, settings: ExtenderSettings, metrics: Metrics) -> None:
         self._settings = settings

@@ -7,8 +7,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-
-from .snapshot import ClusterSnapshot
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

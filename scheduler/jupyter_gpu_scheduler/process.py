@@ -15,16 +15,17 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 
-from jupyter_gpu.kube import Change, Kube, Lease, Recorder, Reflector, credentials, paths
+from jupyter_gpu.kube import Change, Kube, Lease, Recorder, Reflector, credentials
+from jupyter_gpu.kube.rules import paths
+from jupyter_gpu_scheduler.rules.state.records import trim_node, trim_pod
 
 from .binder import Binder
+from .cluster_cache import Mirror
 from .controller import Controller
 from .endpoint import Endpoint
 from .extender import Extender, ExtenderServer
 from .health import StatusServer
 from .metrics import Metrics
-from .mirror import Mirror
-from .records import trim_node, trim_pod
 from .settings import Settings
 from .writer import Writer
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpu.common.settings_file import bounded, checked
 from jupyter_gpu.model import strict
-from jupyter_gpu.settings_file import bounded, checked
-
-from .policy import Policy, PolicyError
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy, PolicyError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 

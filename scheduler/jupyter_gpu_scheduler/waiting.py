@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from .candidates import filter_nodes
-from .decide import Decision
-from .mirror import Mirror
-from .nominate import nominate
-from .offers import Offer, offer
-from .policy import Policy
-from .snapshot import PodState
+from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
+from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
+from jupyter_gpu_scheduler.rules.queue.decide import Decision
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.state.offers import Offer, offer
+from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+
+from .cluster_cache import Mirror
 
 WAKES = "wakes"
 """Key in a waiting pod's ``allocated``: how often it was written only to have kube-scheduler ask again."""

@@ -13,14 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from jupyter_gpu import faults
-from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, TooMany, Unauthorized, Unavailable, objects, paths
+from jupyter_gpu.common import faults
+from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, TooMany, Unauthorized, Unavailable
+from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import Allocated
+from jupyter_gpu_scheduler.rules.state.records import PodRecord
+from jupyter_gpu_scheduler.rules.wire import allocated_patch
 
 from .metrics import Metrics
-from .records import PodRecord
 from .settings import WriteSettings
-from .wire import allocated_patch
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from jupyter_gpu_node.fakes import MEMORY, uuid_of, write_load
+from jupyter_gpu_node.gpus.simulated import MEMORY, uuid_of, write_load
 from scripts.lib.lab import Lab, LabError, running
 from tests.gate.standin.board import Board, Sums
 from tests.gate.standin.clients import python_of

@@ -8,8 +8,9 @@ from pathlib import Path
 from jupyter_gpu.backends import share_files
 from jupyter_gpu.model.annotations import REQUESTED
 from jupyter_gpu.model.share import ShareUse
-from jupyter_gpu_node import cgroup, checkpoint
-from jupyter_gpu_node.slots import Claim, PodRef
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.kubelet import slot_records
+from jupyter_gpu_node.kubelet.rules.slots import Claim, PodRef
 from tests.agent.stage import PATIENCE, Node, Pod
 from tests.cluster.testbed import until
 from tests.gate.building import GATE, ROOT, Built, build_gate, command
@@ -127,7 +128,7 @@ class Scene:
         names = [f"slot-{len(self._claims) + number:04}" for number in range(slots)]
         ref = PodRef(pod.uid, "default", pod.name)
         self._claims |= {name: Claim(name, ref, f"main-{number}") for number, name in enumerate(names)}
-        checkpoint.save(Path(self.node.settings["state"]) / "slots.json", checkpoint.Record(self._claims))
+        slot_records.save(Path(self.node.settings["state"]) / "slots.json", slot_records.Record(self._claims))
         return Sharer(self, pod, names)
 
     def start(self) -> None:

@@ -22,8 +22,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jupyter_gpu import faults
-from jupyter_gpu.kube import Kube, KubeError, NotFound, kubeconfig, paths
+from jupyter_gpu.common import faults
+from jupyter_gpu.kube import Kube, KubeError, NotFound, kubeconfig
+from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.annotations import (
     ALLOCATED,
     ATTACHED,
@@ -35,7 +36,8 @@ from jupyter_gpu.model.annotations import (
     encode,
 )
 from jupyter_gpu.model.gpu import Gpu, GpuShare
-from jupyter_gpu_node import cgroup, fakes
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.gpus import simulated
 from tests.cluster.testbed import ControlPlane, ports, until
 from tests.devices import EACH, first_minor
 from tests.node.conftest import Child
@@ -206,7 +208,7 @@ class Node:
             os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(4, FIRST_MINOR + index))
             path.chmod(0o666)
         self.nodes = tuple(self.devices / f"gpu{index}" for index in range(COUNT))
-        self.uuids = tuple(fakes.uuid_of(index, self.name) for index in range(COUNT))
+        self.uuids = tuple(simulated.uuid_of(index, self.name) for index in range(COUNT))
         (self.port,) = ports.free(1)
         (self.folder / "kubelet" / "device-plugins").mkdir(parents=True)
         self.settings = {

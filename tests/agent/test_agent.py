@@ -4,7 +4,7 @@ import pytest
 
 from jupyter_gpu.model.annotations import ATTACHED, Attached, encode
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
-from jupyter_gpu_node import fakes
+from jupyter_gpu_node.gpus import simulated
 from tests.agent.stage import Node
 from tests.cluster.testbed import until
 
@@ -235,11 +235,11 @@ def test_what_a_pod_says_of_gpus_of_other_nodes_counts_for_nothing(node: Node) -
     )  # fmt: skip
     pod.annotate(ATTACHED, encode(told))
     state = node.folder / "state" / "simulated"
-    fakes.unplug(state, node.uuids[3], node=node.name)
+    simulated.unplug(state, node.uuids[3], node=node.name)
     try:
         node.start()
         pod.until_has(node.uuids[0], draining=(node.uuids[3],))
         assert child.probe(*node.nodes) == "+---"
     finally:
-        fakes.set_health(state, node.uuids[3], None, node=node.name)
+        simulated.set_health(state, node.uuids[3], None, node=node.name)
     pod.until_has(node.uuids[0])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.kube import KubeError
-from jupyter_gpu_node import cgroup
+from jupyter_gpu_node.devices import cgroup
 from tests.agent.stage import Node, Pod
 from tests.cluster.testbed import until
 from tests.node.conftest import Child

@@ -2,8 +2,9 @@
 
 import pytest
 
-from jupyter_gpu_node import agent, bpf
-from jupyter_gpu_node.pins import Pins
+from jupyter_gpu_node.agent import agent
+from jupyter_gpu_node.devices import bpf
+from jupyter_gpu_node.devices.pins import Pins
 from tests.agent.stage import COUNT, Node, Pod
 from tests.cluster.testbed import until
 from tests.node.conftest import Child

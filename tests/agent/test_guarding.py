@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from jupyter_gpu_node import cgroup, guarding
-from jupyter_gpu_node.pins import Pins
-from jupyter_gpu_node.places import Places
+from jupyter_gpu_node.agent import self_test
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.devices.pins import Pins
+from jupyter_gpu_node.devices.pod_cgroups import Places
 from tests.agent import stage
 from tests.agent.stage import PATIENCE, Api, Node, Pod
 from tests.cluster.testbed import ControlPlane, until
@@ -90,7 +91,7 @@ def answers(node: Node) -> bool:
 
 def groups() -> list[Path]:
     """Control groups of attempts of this process."""
-    return list(Places.of_this_machine().root.glob(f"{guarding.NAME}{os.getpid()}"))
+    return list(Places.of_this_machine().root.glob(f"{self_test.NAME}{os.getpid()}"))
 
 
 def test_an_attempt_leaves_nothing_behind(quiet: Node) -> None:
@@ -98,9 +99,9 @@ def test_an_attempt_leaves_nothing_behind(quiet: Node) -> None:
     pins, places = Pins.at(quiet.bpffs / "pins"), Places.of_this_machine()
     gone = subprocess.Popen(["true"])
     gone.wait()
-    left = places.root / f"{guarding.NAME}{gone.pid}"
+    left = places.root / f"{self_test.NAME}{gone.pid}"
     left.mkdir()
-    guarding.attempt(pins, places)
+    self_test.attempt(pins, places)
     assert not left.exists()
     assert groups() == []
     assert [path.name for path in (quiet.bpffs / "pins").iterdir()] == []
@@ -115,7 +116,7 @@ def test_an_attempt_on_a_hierarchy_that_cannot_be_written(tmp_path: Path) -> Non
     subprocess.run(["mount", "--bind", str(unified.mount), str(mount)], check=True)
     try:
         subprocess.run(["mount", "-o", "remount,bind,ro", str(mount)], check=True)
-        guarding.attempt(Pins(None), Places(mount))
+        self_test.attempt(Pins(None), Places(mount))
     finally:
         subprocess.run(["umount", str(mount)], check=True)
 
@@ -123,7 +124,7 @@ def test_an_attempt_on_a_hierarchy_that_cannot_be_written(tmp_path: Path) -> Non
 def test_an_attempt_without_a_hierarchy(tmp_path: Path) -> None:
     """Nothing there can hold rules: the words say what is missing."""
     with pytest.raises(OSError, match=r"Reading the device rules|No such file"):
-        guarding.attempt(Pins(None), Places(tmp_path / "none"))
+        self_test.attempt(Pins(None), Places(tmp_path / "none"))
 
 
 def test_a_second_plugin_touches_nothing_while_the_first_lives(quiet: Node) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from jupyter_gpu.model.annotations import INVENTORY, Reason
-from jupyter_gpu_node import fakes
-from jupyter_gpu_node.inventory_rules import COUNT, MEMORY, MODEL
+from jupyter_gpu_node.agent.inventory.rules.annotation import COUNT, MEMORY, MODEL
+from jupyter_gpu_node.gpus import simulated
 from tests.agent.stage import FIRST_MINOR, Node
 from tests.cluster.testbed import until
 
@@ -21,7 +21,7 @@ def test_the_node_tells_of_its_gpus(node: Node) -> None:
     until(lambda: node.inventory, what="the inventory")
     assert [gpu.uuid for gpu in node.inventory] == list(node.uuids)
     assert [str(gpu.device) for gpu in node.inventory] == [f"4:{FIRST_MINOR + number}" for number in range(4)]
-    assert labels(node) == {MODEL: "Simulated-GPU", COUNT: "4", MEMORY: str(fakes.MEMORY // 2**20)}
+    assert labels(node) == {MODEL: "Simulated-GPU", COUNT: "4", MEMORY: str(simulated.MEMORY // 2**20)}
 
 
 def test_what_somebody_removed_is_written_again(node: Node) -> None:
@@ -38,13 +38,13 @@ def test_a_gpu_breaks_and_recovers(node: Node) -> None:
     pod.allocate(node.uuids[0])
     pod.until_has(node.uuids[0])
     state = node.folder / "state" / "simulated"
-    fakes.set_health(state, node.uuids[0], "It is on fire.", node=node.name)
+    simulated.set_health(state, node.uuids[0], "It is on fire.", node=node.name)
     try:
         until(lambda: not node.inventory[0].healthy, what="the inventory to tell")
         until(lambda: pod.attached and pod.attached.reason is Reason.UNHEALTHY, what="attached to tell")
         assert child.probe(*node.nodes) == "+---"
     finally:
-        fakes.set_health(state, node.uuids[0], None, node=node.name)
+        simulated.set_health(state, node.uuids[0], None, node=node.name)
     until(lambda: node.inventory[0].healthy, what="the inventory to tell")
     until(lambda: pod.attached and pod.attached.reason is None, what="attached to tell")
 
@@ -53,7 +53,7 @@ def test_a_gpu_is_unplugged(node: Node) -> None:
     """It vanishes from the inventory, stays denied to who has not got it, and comes back."""
     pod, child = node.running()
     state = node.folder / "state" / "simulated"
-    fakes.unplug(state, node.uuids[3], node=node.name)
+    simulated.unplug(state, node.uuids[3], node=node.name)
     try:
         until(lambda: len(node.inventory) == 3, what="the inventory to tell")
         until(lambda: labels(node)[COUNT] == "3", what="the labels to tell")
@@ -61,5 +61,5 @@ def test_a_gpu_is_unplugged(node: Node) -> None:
         pod.until_has(node.uuids[0])
         assert child.probe(*node.nodes) == "+---"
     finally:
-        fakes.set_health(state, node.uuids[3], None, node=node.name)
+        simulated.set_health(state, node.uuids[3], None, node=node.name)
     until(lambda: len(node.inventory) == 4, what="the inventory to tell")

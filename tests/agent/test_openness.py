@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jupyter_gpu_node import fakes
+from jupyter_gpu_node.gpus import simulated
 from tests.agent.stage import PATIENCE, Api, Node
 from tests.cluster.testbed import ControlPlane, until
 
@@ -53,7 +53,7 @@ def test_a_gpu_that_came_after_the_container_is_told_and_never_opened(plane: Con
         }
         state = node.folder / "state"
         (state / "simulated" / "health").mkdir(parents=True)
-        fakes.unplug(state / "simulated", node.uuids[3], node=node.name)
+        simulated.unplug(state / "simulated", node.uuids[3], node=node.name)
         (state / "slots.json").write_text(json.dumps({"version": 1, "slots": [entry]}))
         node.start()
         child = pod.spawn()
@@ -61,7 +61,7 @@ def test_a_gpu_that_came_after_the_container_is_told_and_never_opened(plane: Con
         pod.until_has(node.uuids[0])
         assert pod.attached
         assert pod.attached.lacks == ()
-        fakes.set_health(state / "simulated", node.uuids[3], None, node=node.name)
+        simulated.set_health(state / "simulated", node.uuids[3], None, node=node.name)
         until(lambda: pod.attached and pod.attached.lacks == (node.uuids[3],), PATIENCE, "the pod's lack to be told")
         pod.allocate(*node.uuids, generation=2)
         pod.until_has(*node.uuids[:3])

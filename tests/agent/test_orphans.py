@@ -7,13 +7,15 @@ import pytest
 
 from jupyter_gpu.kube import Kube, kubeconfig
 from jupyter_gpu.model.network import network_of
-from jupyter_gpu_node import bpf, fakes, uplink_rules
-from jupyter_gpu_node.device_filter import compile as compile_rules
-from jupyter_gpu_node.device_rules import DeviceRules
-from jupyter_gpu_node.inventory import Inventory
-from jupyter_gpu_node.own_gpus import OwnGpus
-from jupyter_gpu_node.stock import Stock
-from jupyter_gpu_node.uplink import Uplink
+from jupyter_gpu_node.agent.inventory.inventory import Inventory
+from jupyter_gpu_node.agent.inventory.own_gpus import OwnGpus
+from jupyter_gpu_node.agent.inventory.rules import uplink_rate
+from jupyter_gpu_node.agent.inventory.uplink import Uplink
+from jupyter_gpu_node.devices import bpf
+from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
+from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
+from jupyter_gpu_node.gpus import simulated
+from jupyter_gpu_node.gpus.registry import Stock
 from tests.agent.stage import FIRST_MINOR, PATIENCE, Node
 from tests.agent.test_start import SLOT, ask, ref, running
 from tests.cluster.testbed import until
@@ -83,7 +85,7 @@ async def test_a_simulated_gpu_is_as_busy_as_its_users(quiet: Node) -> None:
             assert (idle["utilisation"], idle["memory"]) == (0.0, 0)
             assert idle["temperature"] > 0
             assert idle["power"] > 0
-            assert 0 < loads[quiet.uuids[0]]["memory"] <= fakes.MEMORY
+            assert 0 < loads[quiet.uuids[0]]["memory"] <= simulated.MEMORY
             return bool(0 < loads[quiet.uuids[0]]["utilisation"] <= 100)
 
         async with asyncio.timeout(PATIENCE):
@@ -100,14 +102,14 @@ async def test_the_node_tells_how_much_of_its_uplink_it_uses(
     quiet: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In its inventory; a load that stays is written once, and one that cannot be measured any more is left out."""
-    monkeypatch.setattr(uplink_rules, "SECONDS", 0.2)
+    monkeypatch.setattr(uplink_rate, "SECONDS", 0.2)
     devices, speed = tmp_path / "net" / "dev", tmp_path / "root" / "sys" / "class" / "net" / "eth0" / "speed"
     for path in (devices, speed):
         path.parent.mkdir(parents=True)
     (tmp_path / "net" / "route").write_text(HEAD + route("eth0", 0))
     devices.write_text(DEVICES.format(received=0, sent=0))
     speed.write_text("1000")
-    gpus = fakes.SimulatedGpus(tmp_path / "gpus", 1, node=quiet.name, devices=quiet.devices, first=FIRST_MINOR)
+    gpus = simulated.SimulatedGpus(tmp_path / "gpus", 1, node=quiet.name, devices=quiet.devices, first=FIRST_MINOR)
     async with Kube(kubeconfig(quiet.plane.kubeconfig), deadline=10) as kube:
         inventory = Inventory(
             Stock(lambda: gpus), kube, quiet.name, 0.2, Uplink(tmp_path), own=OwnGpus(tmp_path / "gpus.json")

@@ -7,11 +7,12 @@ import socket
 
 import pytest
 
-from jupyter_gpu_node import pretended_instances, proc
-from jupyter_gpu_node.audit_rules import Suspect, Verdict
-from jupyter_gpu_node.holders import Sight
+from jupyter_gpu_node.gpus import simulated_instances
+from jupyter_gpu_node.gpus.rules.managed import Given
+from jupyter_gpu_node.holders.rules.rights import Suspect, Verdict
+from jupyter_gpu_node.holders.scanner import Sight
 from jupyter_gpu_node.kubelet.pod_resources import PodResourcesError
-from jupyter_gpu_node.managed_rules import Given
+from jupyter_gpu_node.processes import proc
 from tests.agent.stage import Node
 from tests.agent.test_start import running
 from tests.agent.test_tenants import until
@@ -124,8 +125,8 @@ async def test_an_instance_of_a_gpu_that_is_ours(quiet: Node) -> None:
             return [gpu.uuid in plugin.inventory.held_back for gpu in plugin.inventory.gpus]
 
         try:
-            pretended_instances.write(folder, quiet.uuids[2], frozenset())
-            pretended_instances.write(folder, quiet.uuids[3], frozenset({plain(3)}))
+            simulated_instances.write(folder, quiet.uuids[2], frozenset())
+            simulated_instances.write(folder, quiet.uuids[3], frozenset({plain(3)}))
             told.given = (Given("team/other", "nvidia.com/mig-1g.5gb", (plain(3),)),)
             await plugin.owners.once()
             assert held() == [False, False, False, True], "the driver was asked at once"
@@ -136,7 +137,7 @@ async def test_an_instance_of_a_gpu_that_is_ours(quiet: Node) -> None:
             assert held() == [False, False, True, True]
             assert "may have been given to pod team/other" in plugin.inventory.gpus[2].health
             assert plugin.metrics.two_owners._value.get() == 2
-            pretended_instances.write(folder, quiet.uuids[2], frozenset({plain(2)}))
+            simulated_instances.write(folder, quiet.uuids[2], frozenset({plain(2)}))
             await plugin.owners.once()
             assert held() == [False, False, True, False]
             pod = quiet.pod()
@@ -146,13 +147,13 @@ async def test_an_instance_of_a_gpu_that_is_ours(quiet: Node) -> None:
             assert child.probe(*quiet.nodes) == "++--", "nothing in MIG mode, whatever was decided"
             told.given = ()
             for uuid in quiet.uuids:
-                pretended_instances.write(folder, uuid, None)
+                simulated_instances.write(folder, uuid, None)
             await plugin.owners.once()
             await plugin.inventory.look()
             await asyncio.to_thread(pod.until_has, *quiet.uuids)
         finally:
             for uuid in quiet.uuids:
-                pretended_instances.write(folder, uuid, None)
+                simulated_instances.write(folder, uuid, None)
 
 
 async def test_any_gpu_may_be_meant_while_the_driver_is_silent(quiet: Node) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED
-from jupyter_gpu_node import fakes
+from jupyter_gpu_node.gpus import simulated
 from tests.agent.stage import PATIENCE, Node, Pod
 from tests.cluster.testbed import until
 from tests.node.conftest import Child
@@ -95,7 +95,7 @@ def test_of_a_gpu_that_is_not_known_nothing_is_proven(
     node.kill()
     directory = node.folder / "state" / "simulated"
     for index in (0, 1):
-        fakes.unplug(directory, node.uuids[index], node=node.name)
+        simulated.unplug(directory, node.uuids[index], node=node.name)
     try:
         pod.allocate(generation=2)
         second.allocate(generation=2)
@@ -109,7 +109,7 @@ def test_of_a_gpu_that_is_not_known_nothing_is_proven(
         assert pod.draining == [node.uuids[0]]
     finally:
         for index in (0, 1):
-            fakes.set_health(directory, node.uuids[index], None, node=node.name)
+            simulated.set_health(directory, node.uuids[index], None, node=node.name)
     until(lambda: len(node.inventory) == len(node.uuids), PATIENCE, "all GPUs to be back")
     assert pod.draining == [node.uuids[0]]
     child.run("os.close(held)")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import Ask, encode
+from jupyter_gpu_node.shares.rules.protocol import Ask, encode
 from tests.agent.sharing import Scene, Sharer, gate_and_driver
 from tests.agent.stage import PATIENCE, Api, Node
 from tests.cluster.testbed import ControlPlane, until

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_gpu_node import fakes
+from jupyter_gpu_node.gpus import simulated
 from tests.agent.stage import Api, Node
 from tests.cluster.testbed import ControlPlane
 from tests.kubelet.stand_in import Kubelet, Plugin, running, until
@@ -30,13 +30,13 @@ def unplug(node: Node) -> None:
     folder = node.folder / "state" / "simulated"
     (folder / "health").mkdir(parents=True, exist_ok=True)
     for uuid in node.uuids:
-        fakes.unplug(folder, uuid, node=node.name)
+        simulated.unplug(folder, uuid, node=node.name)
 
 
 def plug(node: Node) -> None:
     """It is up."""
     for uuid in node.uuids:
-        fakes.set_health(node.folder / "state" / "simulated", uuid, None, node=node.name)
+        simulated.set_health(node.folder / "state" / "simulated", uuid, None, node=node.name)
 
 
 async def offered(kubelet: Kubelet, health: str) -> Plugin:

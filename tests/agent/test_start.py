@@ -14,17 +14,20 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu import faults
-from jupyter_gpu.kube import Kube, kubeconfig, objects
+from jupyter_gpu.common import faults
+from jupyter_gpu.kube import Kube, kubeconfig
+from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED
-from jupyter_gpu_node import cgroup, uninstall
 from jupyter_gpu_node import settings as settings_module
+from jupyter_gpu_node import uninstall
 from jupyter_gpu_node.__main__ import Plugin
-from jupyter_gpu_node.agent import CannotGuard
-from jupyter_gpu_node.shares import signals, stopping
-from jupyter_gpu_node.shares.offences import Record
-from jupyter_gpu_node.shares.signals import identified
-from jupyter_gpu_node.slots import PodRef
+from jupyter_gpu_node.agent.agent import CannotGuard
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.kubelet.rules.slots import PodRef
+from jupyter_gpu_node.processes import signals
+from jupyter_gpu_node.processes.signals import identified
+from jupyter_gpu_node.shares import stopped_processes
+from jupyter_gpu_node.shares.rules.violations.violations import Record
 from tests.agent.stage import COUNT, Node, Pod
 from tests.cluster.testbed import until
 
@@ -265,7 +268,7 @@ def test_killed_right_after_the_pod_was_closed(quiet: Node) -> None:
     child = pod.spawn()
     code = (
         "import asyncio, sys; from pathlib import Path; from tests.agent import test_start as t\n"
-        "from types import SimpleNamespace as N; from jupyter_gpu_node.slots import PodRef\n"
+        "from types import SimpleNamespace as N; from jupyter_gpu_node.kubelet.rules.slots import PodRef\n"
         "async def main():\n"
         " node = N(file=Path(sys.argv[1]), name=sys.argv[2], plane=N(kubeconfig=Path(sys.argv[3])))\n"
         " async with t.running(node) as plugin:\n"
@@ -338,7 +341,7 @@ def test_uninstalling_lets_stopped_programs_run(quiet: Node) -> None:
     settings = settings_module.load(quiet.file, {"NODE_NAME": quiet.name})
     stopped = identified(child.pid)
     assert stopped
-    stopping.save(settings.offences, {"GPU-1": {pod.uid: Record(stopped=frozenset({stopped}))}})
+    stopped_processes.save(settings.offences, {"GPU-1": {pod.uid: Record(stopped=frozenset({stopped}))}})
     signals.stop([stopped])
     assert "1 stopped programs run again." in uninstall.uninstall(settings)
     assert child.run("1 + 1") == 2

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node import holders
 from jupyter_gpu_node.__main__ import Plugin
-from jupyter_gpu_node.holders import Sight
-from jupyter_gpu_node.look_rules import EACH
+from jupyter_gpu_node.holders import scanner
+from jupyter_gpu_node.holders.scanner import Sight
+from jupyter_gpu_node.processes.rules.scan_budget import EACH
 from tests.agent.stage import PATIENCE, Node, Pod
 from tests.agent.test_start import running
 from tests.node.conftest import Child
@@ -63,9 +63,9 @@ async def test_looks_do_not_take_longer_because_of_a_neighbour(quiet: Node) -> N
             times = []
             for _ in range(5):
                 begin = time.thread_time_ns()
-                sight = await asyncio.to_thread(holders.look, plugin.inventory.seen.values(), {}, {})
+                sight = await asyncio.to_thread(scanner.look, plugin.inventory.seen.values(), {}, {})
                 begin = time.perf_counter_ns()
-                sight = await asyncio.to_thread(holders.look, plugin.inventory.seen.values(), {}, {})
+                sight = await asyncio.to_thread(scanner.look, plugin.inventory.seen.values(), {}, {})
                 times.append(time.perf_counter_ns() - begin)
             return min(times), sight
 
@@ -121,7 +121,7 @@ async def test_what_is_hidden_among_very_many_files_is_found(quiet: Node, tmp_pa
 
 async def test_what_is_too_much_even_for_a_search_is_ended(quiet: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until then it counts as one that has every GPU; so no pod keeps what its neighbours gave back for ever."""
-    monkeypatch.setattr(holders, "MOST", 2.5 * MANY)
+    monkeypatch.setattr(scanner, "MOST", 2.5 * MANY)
     async with running(quiet) as plugin:
         pod, child = await given(plugin, quiet, 0)
         hoard, children = await hoarder(quiet, 3)
@@ -143,7 +143,7 @@ async def test_a_pod_that_was_too_much_before_anything_was_known_of_it(
     quiet: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the plugin starts: it is not taken for one that has nothing, nor does it keep all GPUs of the node."""
-    monkeypatch.setattr(holders, "MOST", 1.5 * MANY)
+    monkeypatch.setattr(scanner, "MOST", 1.5 * MANY)
     async with running(quiet):
         hoard, children = await hoarder(quiet)
     pod = quiet.pod()
@@ -167,8 +167,8 @@ async def test_a_gpu_that_is_kept_open_is_looked_for_rarely(quiet: Node, monkeyp
         pod, child = await given(plugin, quiet, 0)
         second = pod.spawn()
         second.run(f"held = open_device({str(quiet.nodes[0])!r})")
-        looks, look = [], holders.look
-        monkeypatch.setattr(holders, "look", lambda *some: looks.append(1) or look(*some))  # type: ignore[func-returns-value]
+        looks, look = [], scanner.look
+        monkeypatch.setattr(scanner, "look", lambda *some: looks.append(1) or look(*some))  # type: ignore[func-returns-value]
         pod.allocate(generation=2)
         await asyncio.to_thread(pod.until_has, draining=(quiet.uuids[0],))
         await asyncio.sleep(4)

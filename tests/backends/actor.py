@@ -290,11 +290,11 @@ def nursery(orders: socket.socket) -> None:
     Everything an actor needs is imported here, once; so it can also become a user who may not read it.
     """
     import jupyter_gpu.backends.local
-    import jupyter_gpu_node.fakes
+    import jupyter_gpu_node.gpus.simulated
     from tests.devices import first_minor
 
     assert jupyter_gpu.backends.local
-    jupyter_gpu_node.fakes.FIRST_MINOR = first_minor()
+    jupyter_gpu_node.gpus.simulated.FIRST_MINOR = first_minor()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them: their sockets tell when they are gone
     while True:
         text, descriptors, _, _ = socket.recv_fds(orders, 1, 1)

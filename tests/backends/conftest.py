@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node import fakes
+from jupyter_gpu_node.gpus import simulated
 from tests.devices import first_minor
 
 from .stage import Nursery, Stage
@@ -47,7 +47,7 @@ def nursery() -> Iterator[Nursery]:
 @pytest.fixture
 def stage(nursery: Nursery, short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     """A machine of its own with three simulated GPUs."""
-    monkeypatch.setattr(fakes, "FIRST_MINOR", first_minor())
+    monkeypatch.setattr(simulated, "FIRST_MINOR", first_minor())
     made = Stage(nursery, short_tmp / "state")
     try:
         yield made

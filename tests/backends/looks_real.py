@@ -11,7 +11,7 @@ from jupyter_gpu.backends.local import pod as module
 from jupyter_gpu.backends.local.settings import Settings
 from jupyter_gpu.backends.local.store import Store
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_node.fakes import SimulatedGpus
+from jupyter_gpu_node.gpus.simulated import SimulatedGpus
 
 
 class LooksReal(SimulatedGpus):

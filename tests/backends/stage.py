@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_node import cgroup
-from jupyter_gpu_node.fakes import SimulatedGpus
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.gpus.simulated import SimulatedGpus
 
 PATIENCE = 60.0
 """Seconds after which something that should happen is a failure; machines are slow at times."""

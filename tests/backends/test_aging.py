@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.neighbours import NODE, Neighbour
-from jupyter_gpu.backends.local.processes import Process
+from jupyter_gpu.backends.local.other_pods import NODE, Neighbour
+from jupyter_gpu.backends.local.pod_states import states
+from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu.backends.local.record import Record
-from jupyter_gpu.backends.local.states import states
 from jupyter_gpu.model.annotations import Attached
-from jupyter_gpu_scheduler.aging import is_overdue, stamped, waits_since
-from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.queue.aging import is_overdue, stamped, waits_since
+from jupyter_gpu_scheduler.rules.queue.decide import decide
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from tests.builders import allocated, gpu, requested
 from tests.scheduler.test_aging import Job, jobs
 

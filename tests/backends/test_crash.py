@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu import faults
+from jupyter_gpu.common import faults
 
 from .stage import Remote, Stage, wait_for
 

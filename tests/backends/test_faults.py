@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local.processes import boot, identify, namespace
+from jupyter_gpu.backends.local.process_id import boot, identify, namespace
 from jupyter_gpu.backends.local.record import Record
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu_node import fakes
+from jupyter_gpu_node.gpus import simulated
 
 from .actor import FLAGS
 from .stage import Remote, Stage, wait_for
@@ -251,7 +251,7 @@ def test_a_gpu_that_turns_unhealthy_is_told_and_never_granted(stage: Stage) -> N
     """Attached it degrades the pod; given back it is not given out again; healed it is."""
     server = stage.server()
     gpu = server.ask("request", milli=1000)["gpus"][0]
-    fakes.set_health(stage.state / "simulated", gpu["uuid"], "It overheats.")
+    simulated.set_health(stage.state / "simulated", gpu["uuid"], "It overheats.")
     server.ask("poke")
     server.ask("until", phase="Degraded")
     assert server.ask("view")["gpus"][0]["health"] == "It overheats."
@@ -264,7 +264,7 @@ def test_a_gpu_that_turns_unhealthy_is_told_and_never_granted(stage: Stage) -> N
         "One GPU of this machine does not work and cannot be given to anybody until that is repaired: "
         f"GPU {gpu['index']} (It overheats)."
     )
-    fakes.set_health(stage.state / "simulated", gpu["uuid"], None)
+    simulated.set_health(stage.state / "simulated", gpu["uuid"], None)
     server.ask("poke")
     server.ask("until", phase="Ready", attached=3000)
     assert "GpusOutOfOrder" not in {one["type"] for one in server.ask("view")["conditions"]}
@@ -276,7 +276,7 @@ def test_a_gpu_that_disappears_while_it_is_open_drains_and_another_takes_its_pla
     kernel = stage.kernel(server)
     gpu = server.ask("request", milli=1000)["gpus"][0]
     assert kernel.ask("open", path=gpu["path"]) == ""
-    fakes.unplug(stage.state / "simulated", gpu["uuid"])
+    simulated.unplug(stage.state / "simulated", gpu["uuid"])
     server.ask("poke")
     wait_for(lambda: server.ask("view")["total"] == 2000, "the loss to be seen")
     view = server.ask("view")

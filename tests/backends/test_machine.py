@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.backends.local import servers
-from jupyter_gpu.backends.local.processes import Process, boot, namespace
+from jupyter_gpu.backends.local.process_id import Process, boot, namespace
 from jupyter_gpu.backends.local.record import Record
 
 from .stage import Stage, wait_for

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.neighbours import Neighbour
-from jupyter_gpu.backends.local.processes import Process
+from jupyter_gpu.backends.local.other_pods import Neighbour
+from jupyter_gpu.backends.local.pod_states import states
+from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu.backends.local.record import Record
-from jupyter_gpu.backends.local.states import states
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import GpuShare
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local import look as looking
+from jupyter_gpu.backends.local import holder_scan as looking
 from jupyter_gpu.backends.local import pod as module
 from jupyter_gpu.backends.local.pod import Pod
 from jupyter_gpu.backends.local.settings import Settings
@@ -14,7 +14,7 @@ from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState
-from jupyter_gpu_node import fakes
+from jupyter_gpu_node.gpus import simulated
 from tests.devices import first_minor
 
 from .looks_real import LooksReal
@@ -24,7 +24,7 @@ from .stage import Nursery, Remote
 @pytest.fixture
 def source(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> LooksReal:
     """Two GPUs."""
-    monkeypatch.setattr(fakes, "FIRST_MINOR", first_minor())
+    monkeypatch.setattr(simulated, "FIRST_MINOR", first_minor())
     made = LooksReal(short_tmp / "gpus", 2)
     monkeypatch.setattr(module, "open_source", lambda *_: made)
     return made
@@ -81,7 +81,7 @@ def test_a_driver_that_stops_answering_takes_nothing_away(
 ) -> None:
     """All GPUs gone at once is a driver that fails: what is attached stays, is shown as unhealthy, and comes back."""
     pod.request(Wish(1000), None)
-    monkeypatch.setattr("jupyter_gpu_node.stock.INTERVAL", 0.0)
+    monkeypatch.setattr("jupyter_gpu_node.gpus.registry.INTERVAL", 0.0)
     source.answers = False
     pod.reconcile()
     view = pod.outcome().view

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.backends import share_files
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.strict import FieldError
-from jupyter_gpu_node.shares.share_file import ShareFile
+from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.shares.store import Entry, Store
 
 GPU, OTHER = "GPU-1", "GPU-2"

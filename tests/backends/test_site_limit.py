@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.processes import Process, boot, identify, namespace
+from jupyter_gpu.backends.local.process_id import Process, boot, identify, namespace
 from jupyter_gpu.backends.local.record import Record
-from jupyter_gpu.backends.local.site_limit import VARIABLE, SiteLimit, Visible, visible
+from jupyter_gpu.backends.local.rules.site_limit import VARIABLE, SiteLimit, Visible, visible
 from jupyter_gpu.backends.local.surroundings import SITE, site_limit
+from jupyter_gpu.common.rules.visible import OURS
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu.visible import OURS
-from jupyter_gpu_node.enforcement import MARK
-from jupyter_gpu_node.stock import Stock
+from jupyter_gpu_node.devices.enforcement import MARK
+from jupyter_gpu_node.gpus.registry import Stock
 from tests.builders import gpu
 
 from .stage import Remote, Stage

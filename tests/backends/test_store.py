@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local.processes import Process
+from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu.backends.local.record import MAX_BYTES, Record
 from jupyter_gpu.backends.local.store import Contents, Store, default_path
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish

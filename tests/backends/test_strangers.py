@@ -14,7 +14,7 @@ from jupyter_gpu.backends.local.store import Store
 from jupyter_gpu.backends.local.strangers import Strangers, account_of, commands, quiet
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import View
-from jupyter_gpu_node import proc
+from jupyter_gpu_node.processes import proc
 
 from .actor import FLAGS
 from .looks_real import tell

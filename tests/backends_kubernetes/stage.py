@@ -18,14 +18,15 @@ from typing import Any, TypeVar
 
 from jupyter_gpu.backends.kubernetes import KubernetesBackend
 from jupyter_gpu.backends.kubernetes.identity import Identity
-from jupyter_gpu.backends.kubernetes.views import read
-from jupyter_gpu.kube import Change, Conflict, Kube, KubeError, Reflector, in_cluster, kubeconfig, objects, paths
+from jupyter_gpu.backends.kubernetes.rules.views import read
+from jupyter_gpu.kube import Change, Conflict, Kube, KubeError, Reflector, in_cluster, kubeconfig
+from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Device, Gpu, Holder
-from jupyter_gpu_node.plan import Observation, plan
-from jupyter_gpu_node.pod_news import PodNews
-from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_node.agent.pod_events import PodNews
+from jupyter_gpu_node.agent.rules.plan import Observation, plan
+from jupyter_gpu_scheduler.rules.queue.decide import decide
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from tests.builders import GIB
 from tests.cluster.testbed import ControlPlane, Existing, existing
 

@@ -14,7 +14,8 @@ from jupyter_gpu.backends.kubernetes import KubernetesBackend, trouble
 from jupyter_gpu.backends.kubernetes.identity import Identity
 from jupyter_gpu.backends.kubernetes.own_pod import OwnPod
 from jupyter_gpu.backends.kubernetes.writer import Writer
-from jupyter_gpu.kube import Forbidden, Kube, in_cluster, kubeconfig, objects, paths
+from jupyter_gpu.kube import Forbidden, Kube, in_cluster, kubeconfig
+from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import REQUESTED, Reason, Requested, Wish, decode_requested, encode
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import Holder

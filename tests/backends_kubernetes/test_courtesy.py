@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.kubernetes import courtesy
+from jupyter_gpu.backends.kubernetes.rules import precheck
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import Infeasible, LimitExceeded
-from jupyter_gpu_scheduler import limits
+from jupyter_gpu_scheduler.rules.placement import feasible
 from tests.builders import GIB, inventory
 
 MODELS = ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 PCIe", "Tesla T4")
@@ -34,8 +34,8 @@ def test_it_never_refuses_what_the_scheduler_would_serve(
     """Who decides is the scheduler: this may only say earlier what it would say."""
     node = inventory(gpus, island=2, models=MODELS, memory=(80, 40, 16))
     wish = Wish(pieces * (each or 1000), each=each, model=model, memory=memory, topology=topology)
-    told = courtesy.refuse(wish, limit=limit, gpus=node)
-    decided = limits.refuse(wish, limit=limit, gpus=node)
+    told = precheck.refuse(wish, limit=limit, gpus=node)
+    decided = feasible.refuse(wish, limit=limit, gpus=node)
     if told is not None:
         assert type(told) is type(decided)
         assert told.message
@@ -52,7 +52,7 @@ def test_it_never_refuses_what_the_scheduler_would_serve(
 )
 def test_the_sentence_says_what_is_missing(wish: Wish, words: str) -> None:
     """What, why, and what to do."""
-    error = courtesy.refuse(wish, limit=None, gpus=inventory(2))
+    error = precheck.refuse(wish, limit=None, gpus=inventory(2))
     assert isinstance(error, Infeasible)
     with pytest.raises(Infeasible, match=words):
         raise error
@@ -60,10 +60,10 @@ def test_the_sentence_says_what_is_missing(wish: Wish, words: str) -> None:
 
 def test_what_cannot_be_known_here_passes() -> None:
     """A node that has not answered yet, GPUs of other nodes, and a wish for nothing; a limit holds always."""
-    assert courtesy.refuse(Wish(9000), limit=None, gpus=None) is None
-    assert courtesy.refuse(Wish(9000, placement="any"), limit=None, gpus=inventory(1)) is None
-    assert courtesy.refuse(Wish(0), limit=0, gpus=()) is None
-    assert isinstance(courtesy.refuse(Wish(9000), limit=1000, gpus=None), LimitExceeded)
-    error = courtesy.refuse(Wish(1000), limit=None, gpus=())
+    assert precheck.refuse(Wish(9000), limit=None, gpus=None) is None
+    assert precheck.refuse(Wish(9000, placement="any"), limit=None, gpus=inventory(1)) is None
+    assert precheck.refuse(Wish(0), limit=0, gpus=()) is None
+    assert isinstance(precheck.refuse(Wish(9000), limit=1000, gpus=None), LimitExceeded)
+    error = precheck.refuse(Wish(1000), limit=None, gpus=())
     assert error is not None
     assert "has no GPU" in error.message

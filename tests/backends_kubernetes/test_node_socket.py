@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_gpu.backends.kubernetes import node_socket
 from jupyter_gpu.backends.kubernetes.node_socket import NodeSocket, Unreachable
-from jupyter_gpu.backends.kubernetes.told import Told
+from jupyter_gpu.backends.kubernetes.rules.pod_state import Told
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.details import GpuDetails, NamedUse
 from jupyter_gpu.model.gpu import Holder

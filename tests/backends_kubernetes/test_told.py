@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.kubernetes.told import Told, read_told
+from jupyter_gpu.backends.kubernetes.rules.pod_state import Told, read_told
 from jupyter_gpu.model import strict
-from jupyter_gpu_node.pod_news import summary
+from jupyter_gpu_node.agent.pod_events import summary
 
 METADATA: dict[str, Any] = {
     "namespace": "n",

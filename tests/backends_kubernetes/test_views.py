@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.kubernetes import news
+from jupyter_gpu.backends.kubernetes.rules import event_texts
+from jupyter_gpu.backends.kubernetes.rules.views import Node, Records, Sight, advance, answered, compose, read
 from jupyter_gpu.backends.kubernetes.settings import Settings
-from jupyter_gpu.backends.kubernetes.views import Node, Records, Sight, advance, answered, compose, read
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED, Requested, Wish, encode
 from jupyter_gpu.model.gpu import Holder
 from jupyter_gpu.model.status import Phase
@@ -163,16 +163,16 @@ def test_news_are_the_latest_of_each_kind_and_only_what_matters() -> None:
         event("GpuNews", "of tomorrow", "2026-01-01T00:00:02.123456Z"),
         event("Evicted", "", "2026-01-01T00:00:07Z"),
     ]
-    waiting = news.conditions(events, Phase.WAITING)
+    waiting = event_texts.conditions(events, Phase.WAITING)
     assert [condition.type for condition in waiting] == ["Evicted", "GpusPartial", "GpuNews"]
     assert waiting[0].message.endswith("Save your work now.")
     assert waiting[1].message.endswith("Kubernetes says: 1 of 2")
     assert waiting[2].message == "Kubernetes says: of tomorrow"
-    assert [condition.type for condition in news.conditions(events, Phase.READY)] == ["Evicted", "GpuNews"]
+    assert [condition.type for condition in event_texts.conditions(events, Phase.READY)] == ["Evicted", "GpuNews"]
 
 
 def test_there_is_never_too_much_news() -> None:
     """A panel is no log; odd times are no error."""
     events = [{"reason": f"Gpu{n}", "series": {"lastObservedTime": f"2026-01-01T00:00:0{n}Z"}} for n in range(9)]
-    told = news.conditions([*events, {}, {"reason": None, "lastTimestamp": 7}], Phase.READY)
+    told = event_texts.conditions([*events, {}, {"reason": None, "lastTimestamp": 7}], Phase.READY)
     assert [condition.type for condition in told] == ["Gpu8", "Gpu7", "Gpu6", "Gpu5"]

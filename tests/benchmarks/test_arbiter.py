@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.arbiter import GPU
-from jupyter_gpu_node.shares.protocol import Ask, encode
+from jupyter_gpu_node.shares.rules.protocol import Ask, encode
 
 SECONDS = 30.0
 GRANT_BYTES = 32

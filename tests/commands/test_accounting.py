@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.accounting import Account, advanced, sampled, seen
+from jupyter_gpu.kernel.reports.rules.usage import facts, html, lines, sentence
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.usage import GpuUse, Usage
 from jupyter_gpu.model.view import GpuLoad, GpuState, PodGpu, Sample, View
-from jupyter_gpu.usage_report import facts, html, lines, sentence
+from jupyter_gpu.server.rules.accounting import Account, advanced, sampled, seen
 from tests.kernel.servers import Server
 from tests.model.test_share import ONE as SHARE
 

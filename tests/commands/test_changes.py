@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from jupyter_gpu.changes import Changes, GpuChange, difference
+from jupyter_gpu.kernel.changes import Changes, GpuChange, difference
+from jupyter_gpu.kernel.reports.status import GpuStatus, devices
 from jupyter_gpu.model.view import View
-from jupyter_gpu.report import GpuStatus, devices
 from tests.kernel.conftest import Kernel
 from tests.kernel.servers import Server, await_, serve
 from tests.model.strategies import views

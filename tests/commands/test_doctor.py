@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.cli.codes import DONE, ERROR
-from jupyter_gpu.doctor import look
-from jupyter_gpu.doctor.facts import Facts, KernelFact
-from jupyter_gpu.doctor.rules import Finding, Level, judge
+from jupyter_gpu.doctor import probe
+from jupyter_gpu.doctor.rules.facts import Facts, KernelFact
+from jupyter_gpu.doctor.rules.findings import Finding, Level, judge
 from jupyter_gpu.model.annotations import Requested, Wish
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.view import Condition, Mode, View
@@ -162,29 +162,29 @@ def test_refused(bad: dict[str, Any]) -> None:
 
 def test_state_directory(tmp_path: Path) -> None:
     """What can be used, what is private, and what is in the way; nothing is made."""
-    assert look.look(str(tmp_path / "state"), driver=False).state_trouble == ""
-    assert look.look(str(tmp_path / "state"), driver=False).state_private
+    assert probe.look(str(tmp_path / "state"), driver=False).state_trouble == ""
+    assert probe.look(str(tmp_path / "state"), driver=False).state_private
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path)
-    assert look.look(str(tmp_path / "file"), driver=False).state_trouble == "it is not a directory"
-    assert look.look(str(tmp_path / "link"), driver=False).state_trouble == "it is not a directory"
-    assert "cannot be written to" in look.look("/proc/nowhere/state", driver=False).state_trouble
+    assert probe.look(str(tmp_path / "file"), driver=False).state_trouble == "it is not a directory"
+    assert probe.look(str(tmp_path / "link"), driver=False).state_trouble == "it is not a directory"
+    assert "cannot be written to" in probe.look("/proc/nowhere/state", driver=False).state_trouble
     (tmp_path / "all").mkdir()
     (tmp_path / "all").chmod(0o1777)
-    assert not look.look(str(tmp_path / "all"), driver=False).state_private
+    assert not probe.look(str(tmp_path / "all"), driver=False).state_private
 
 
 def test_node_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether somebody answers at the node plugin's socket is tried."""
     path = tmp_path / "node.sock"
     monkeypatch.setenv("JUPYTER_GPU_NODE_SOCKET", str(path))
-    assert look.look(driver=False).socket_trouble == os.strerror(2)
+    assert probe.look(driver=False).socket_trouble == os.strerror(2)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
-        assert look.look(driver=False).socket_trouble == ""
-    assert look.look(driver=False).socket_trouble == os.strerror(111)
+        assert probe.look(driver=False).socket_trouble == ""
+    assert probe.look(driver=False).socket_trouble == os.strerror(111)
 
 
 def test_extensions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,11 +197,11 @@ def test_extensions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for chosen, said in ((True, "enabled"), (False, "disabled")):
         text = json.dumps({"ServerApp": {"jpserver_extensions": {"jupyter_gpu": chosen}}})
         (server / "jupyter_gpu.json").write_text(text)
-        assert look.look(driver=False).extension == said
+        assert probe.look(driver=False).extension == said
     (lab / "page_config.json").write_text('{"disabledExtensions": {"jupyter-gpu": true}}')
-    assert look.look(driver=False).labextension_disabled
+    assert probe.look(driver=False).labextension_disabled
     (lab / "page_config.json").write_text("{")
-    assert not look.look(driver=False).labextension_disabled
+    assert not probe.look(driver=False).labextension_disabled
 
 
 def doctor(server: Server, **env: str) -> tuple[int, dict[str, Any]]:

@@ -132,7 +132,7 @@ def test_elsewhere(tmp_path: Path) -> None:
 def test_costs_nothing_at_the_start_of_a_kernel() -> None:
     """Registering it loads nothing but its own module."""
     code = (
-        "import sys, logging, json, re, contextlib, pathlib; from jupyter_gpu import cuda, frameworks\n"
+        "import sys, logging, json, re, contextlib, pathlib; from jupyter_gpu.kernel.cuda import frameworks, guard\n"
         "before = set(sys.modules)\nfrom jupyter_gpu import magic\n"
         "class Shell:\n    def register_magic_function(self, *a): pass\n    def set_hook(self, *a, **k): pass\n"
         "magic.register(Shell())\nprint(sorted(set(sys.modules) - before))"

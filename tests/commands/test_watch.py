@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.cli.codes import DONE, INTERRUPTED, UNREACHABLE, WAITING
-from jupyter_gpu.screen import ENTER, LEAVE
+from jupyter_gpu.common.screen import ENTER, LEAVE
 from tests.kernel.servers import Server, await_, environment, serve
 
 from .conftest import SOFT

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.cli.watch_view import change, lines, width
+from jupyter_gpu.cli.rules.watch_view import change, lines, width
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.terminal import Style
 from jupyter_gpu.model.view import Condition, GpuLoad, GpuState, Mode, PodGpu, Sample, User, View

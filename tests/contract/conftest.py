@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.backend import Backend
+from jupyter_gpu.backends.base import Backend
 from jupyter_gpu.backends.local import LocalBackend
-from jupyter_gpu_node import fakes
+from jupyter_gpu_node.gpus import simulated
 from tests.backends.stage import end_arbiters
 from tests.cluster.testbed import ControlPlane, Existing, borrowed, control_plane, existing
 from tests.devices import first_minor
@@ -55,7 +55,7 @@ def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, beside
         with Stage(request.getfixturevalue("plane")) as stage, beside(stage):
             yield stage.make
         return
-    monkeypatch.setattr(fakes, "FIRST_MINOR", first_minor())
+    monkeypatch.setattr(simulated, "FIRST_MINOR", first_minor())
     with tempfile.TemporaryDirectory(prefix="jg-") as folder:
 
         def made(**options: object) -> Backend:

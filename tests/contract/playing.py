@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from jupyter_gpu.backend import Backend
+from jupyter_gpu.backends.base import Backend
 from jupyter_gpu.model.view import View
 
 PATIENCE = 60.0

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backend import Backend
-from jupyter_gpu.leases import Leases
+from jupyter_gpu.backends.base import Backend
 from jupyter_gpu.model.annotations import Reason, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, LimitExceeded, StaleGeneration
 from jupyter_gpu.model.lease import Lease, Owner
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, Mode, View
+from jupyter_gpu.server.leases import Leases
 
 from .conftest import Make
 from .playing import reaches, running

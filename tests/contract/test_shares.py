@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyter_gpu.backend import Backend
+from jupyter_gpu.backends.base import Backend
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.share import MAX_SHARES, ShareUse
 from jupyter_gpu.model.view import Sample
-from jupyter_gpu_node.shares.desk import Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
 from jupyter_gpu_node.shares.store import Store
 

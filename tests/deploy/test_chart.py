@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from jupyter_gpu import settings_file
+from jupyter_gpu.common import settings_file
 from jupyter_gpu_node import settings as node_settings
-from jupyter_gpu_node.share_rules import Rules, of
-from jupyter_gpu_node.shares import elasticity, penalties, timing
+from jupyter_gpu_node.shares.rules.gpu_settings import Rules, of
+from jupyter_gpu_node.shares.rules.turns import elasticity, timing
+from jupyter_gpu_node.shares.rules.violations import penalties
 from jupyter_gpu_scheduler.settings import Settings as SchedulerSettings
 from tests.cluster.testbed import binaries
 from tests.cluster.testbed.commands import CommandFailed, run

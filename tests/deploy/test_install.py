@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jupyter_gpu_node.fakes import uuid_of
+from jupyter_gpu_node.gpus.simulated import uuid_of
 from tests.cluster.testbed import Cluster, Existing, binaries, until
 from tests.cluster.testbed.commands import CommandFailed
 from tests.cluster.whole import pods

@@ -15,13 +15,13 @@ import yaml
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from jupyter_gpu import settings_file
+from jupyter_gpu.common import settings_file
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu_node import settings as node_settings
-from jupyter_gpu_node.metrics import Metrics as NodeMetrics
-from jupyter_gpu_node.share_metrics import Figures
-from jupyter_gpu_node.slots import PodRef
+from jupyter_gpu_node.agent.metrics import Metrics as NodeMetrics
+from jupyter_gpu_node.agent.sharing.share_metrics import Figures
+from jupyter_gpu_node.kubelet.rules.slots import PodRef
 from jupyter_gpu_scheduler.metrics import Metrics as SchedulerMetrics
 from jupyter_gpu_scheduler.settings import Settings as SchedulerSettings
 from tests.builders import cluster, inventory, pod

@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 import jupyter_gpu
-from jupyter_gpu.app import GpuExtension
 from jupyter_gpu.cli import codes as exits
 from jupyter_gpu.cli.parser import parser as command_line
-from jupyter_gpu.kernel import Gpu
+from jupyter_gpu.kernel.api import Gpu
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.status import Phase
-from jupyter_gpu_node.shares.elasticity import Elastic
-from jupyter_gpu_node.shares.penalties import Penalties
-from jupyter_gpu_node.shares.timing import Timing
+from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
+from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 from tests.model import golden
 
 ROOT = Path(__file__).parents[2]
@@ -128,8 +128,9 @@ def errors(cls: type[GpuError] = GpuError) -> Iterator[type[GpuError]]:
 
 def test_errors() -> None:
     """The user guide has one row for each error, in whatever module it is."""
-    for module in pkgutil.iter_modules(jupyter_gpu.__path__, "jupyter_gpu."):
-        importlib.import_module(module.name)
+    for module in pkgutil.walk_packages(jupyter_gpu.__path__, "jupyter_gpu."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
     assert sorted(first_cells(USER_GUIDE, "## Errors")) == sorted(f"`{cls.__name__}`" for cls in errors())
 
 

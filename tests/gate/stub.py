@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from jupyter_gpu_node.shares.protocol import (
+from jupyter_gpu_node.shares.rules.protocol import (
     FOREVER,
     NO_LIMIT,
     Ask,

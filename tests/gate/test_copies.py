@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done, Revoke
+from jupyter_gpu_node.shares.rules.protocol import FOREVER, Ask, Done, Revoke
 
 from .building import GATE
 from .place import MIB, Place, Program

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import Ask, Done, Revoke
+from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Revoke
 from tests.shares.serve import Serving
 from tests.shares.world import until
 

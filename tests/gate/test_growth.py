@@ -3,7 +3,7 @@
 import threading
 from contextlib import ExitStack
 
-from jupyter_gpu_node.shares.protocol import Need
+from jupyter_gpu_node.shares.rules.protocol import Need
 
 from .place import GPU, MIB, Place, Program
 from .stub import Stub

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done, Grant, Need, Revoke, encode
+from jupyter_gpu_node.shares.rules.protocol import FOREVER, Ask, Done, Grant, Need, Revoke, encode
 from tests.shares.world import until
 
 from .building import GATE, Built, build_gate, command

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done, Revoke
+from jupyter_gpu_node.shares.rules.protocol import FOREVER, Ask, Done, Revoke
 
 from .place import Place, Program
 from .stub import LONG, Connection, Stub

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import Ask
+from jupyter_gpu_node.shares.rules.protocol import Ask
 
 from .place import MIB, Place, Program
 from .stub import Connection

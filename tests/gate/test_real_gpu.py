@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu import search_path
 from jupyter_gpu.backends.local.sharing import front
+from jupyter_gpu.common.rules import search_path
 from tests.gate.standin.clients import python_of
 from tests.shares.serve import Serving
 

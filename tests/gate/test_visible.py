@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu.attached import AttachedGpu, Hint
-from jupyter_gpu.visible import BUS_ORDER, NAMED_BY, ORDER, OURS, VISIBLE, WANTED, changes
+from jupyter_gpu.common.attached import AttachedGpu, Hint
+from jupyter_gpu.common.rules.visible import BUS_ORDER, NAMED_BY, ORDER, OURS, VISIBLE, WANTED, changes
 
 from .building import GATE, PROGRAMS, Built, build, command
 from .looking import LOOK

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import FOREVER, Ask
+from jupyter_gpu_node.shares.rules.protocol import FOREVER, Ask
 
 from .building import Built, command
 from .place import Place, Program

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done, Revoke
+from jupyter_gpu_node.shares.rules.protocol import FOREVER, Ask, Done, Revoke
 from tests.shares.client import overlaps
 from tests.shares.serve import Serving
 from tests.shares.world import until

@@ -62,7 +62,9 @@ def provisioned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     KernelProvisionerFactory.clear_instance()
     factory = KernelProvisionerFactory.instance()
     group = "jupyter_client.kernel_provisioners"
-    factory.provisioners["jupyter-gpu"] = EntryPoint("jupyter-gpu", "jupyter_gpu.provisioner:GpuProvisioner", group)
+    factory.provisioners["jupyter-gpu"] = EntryPoint(
+        "jupyter-gpu", "jupyter_gpu.server.provisioner:GpuProvisioner", group
+    )
     factory.default_provisioner_name = "jupyter-gpu"
     yield
     KernelProvisionerFactory.clear_instance()

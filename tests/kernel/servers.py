@@ -18,7 +18,7 @@ from typing import Any
 
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from jupyter_gpu.rendezvous import FILE
+from jupyter_gpu.common.rendezvous import FILE
 from tests.devices import first_minor
 
 from .conftest import Kernel
@@ -26,8 +26,8 @@ from .conftest import Kernel
 GPUS = 4
 SERVER = """
 import sys
-from jupyter_gpu_node import fakes
-fakes.FIRST_MINOR = int(sys.argv.pop(1))
+from jupyter_gpu_node.gpus import simulated
+simulated.FIRST_MINOR = int(sys.argv.pop(1))
 from jupyter_server.serverapp import main
 main()
 """
@@ -166,7 +166,7 @@ def _installed(folder: Path) -> list[str]:
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: jupyter-gpu\nVersion: 0.0.0\n")
     (about / "entry_points.txt").write_text(
-        "[jupyter_client.kernel_provisioners]\njupyter-gpu = jupyter_gpu.provisioner:GpuProvisioner\n"
+        "[jupyter_client.kernel_provisioners]\njupyter-gpu = jupyter_gpu.server.provisioner:GpuProvisioner\n"
     )
     return [str(folder)]
 

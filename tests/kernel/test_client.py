@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.client import Client, get_status, put_request, read_answer
-from jupyter_gpu.discover import Server
+from jupyter_gpu.kernel.client import Client, get_status, put_request, read_answer
+from jupyter_gpu.kernel.discovery import Server
 from jupyter_gpu.model.errors import GpuError, LimitExceeded, NotPermitted, ServerUnreachable
 from jupyter_gpu.model.view import View
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from jupyter_core.paths import jupyter_runtime_dir
 
-from jupyter_gpu import discover, outside, rendezvous
-from jupyter_gpu.discover import Server, at, find, named, renewed, wanted
+from jupyter_gpu.common import rendezvous
+from jupyter_gpu.common.parents import started
+from jupyter_gpu.kernel.discovery import Server, at, find, named, renewed, wanted
+from jupyter_gpu.kernel.rules import outside
 from jupyter_gpu.model.errors import InvalidRequest, OutsideServer, ServerUnreachable
-from jupyter_gpu.processes import started
 
 
 def write(folder: Path, pid: int, /, *, place: str | None = None, alike: str = "0" * 16, **changes: Any) -> Path:
@@ -322,7 +323,7 @@ def test_runtime_dir_is_jupyters(monkeypatch: pytest.MonkeyPatch, env: dict[str,
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    assert str(discover.runtime_dir(env)) == jupyter_runtime_dir()
+    assert str(rendezvous.runtime_dir(env)) == jupyter_runtime_dir()
 
 
 def test_the_variables_of_a_hub_lead_to_the_file(env: dict[str, str], tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_server.auth import security
 
-from jupyter_gpu import discover, rendezvous
-from jupyter_gpu.client import Call, Client, get_status
+from jupyter_gpu.common import rendezvous
+from jupyter_gpu.kernel import discovery
+from jupyter_gpu.kernel.client import Call, Client, get_status
 from jupyter_gpu.model.errors import NotPermitted
 from tests.devices import first_minor
 
@@ -176,16 +177,18 @@ def test_a_kernel_changes_its_gpus_in_every_kind_of_server(short_tmp: Path, kind
 def test_where_no_socket_can_be_made_the_port_is_used(short_tmp: Path) -> None:
     """Some file systems have none; with a password alone, on IPv6."""
     config = short_tmp / "jupyter_server_config.py"
-    config.write_text("import jupyter_gpu.door as d; d.Door._listen = lambda self: ''")
+    config.write_text("import jupyter_gpu.server.door as d; d.Door._listen = lambda self: ''")
     options = [password(), NO_TOKEN, "--ServerApp.ip=::"]
     server = Running(short_tmp, short_tmp / "state", f"--config={config}", *options)
     with server, server.kernel() as kernel:
-        found = kernel.run("from jupyter_gpu import discover; s = discover.find(); print(s.host, s.sock, s.port > 0)")
+        found = kernel.run(
+            "from jupyter_gpu.kernel import discovery; s = discovery.find(); print(s.host, s.sock, s.port > 0)"
+        )
         assert found.split() == ["::1", "True"]
         assert kernel.run(RESIZE.format(1)).strip() == "1"
 
 
-def ask(server: discover.Server, method: str, path: str, token: str | None, body: str = "") -> int:
+def ask(server: discovery.Server, method: str, path: str, token: str | None, body: str = "") -> int:
     """The status of an answer, by the socket of the door."""
     connection = http.client.HTTPConnection("localhost", timeout=30)
     connection.sock = socket.socket(socket.AF_UNIX)
@@ -203,7 +206,7 @@ def test_the_secret_opens_our_own_addresses_and_nothing_else(short_tmp: Path) ->
     """No cookie is needed with it, none is given; any other word is refused. It is this user's alone."""
     with Running(short_tmp, short_tmp / "state") as running:
         path = running.file()
-        server = discover.find({"JUPYTER_GPU_SERVER": str(path)})
+        server = discovery.find({"JUPYTER_GPU_SERVER": str(path)})
         assert path.stat().st_mode & 0o777 == Path(server.sock).stat().st_mode & 0o777 == 0o600
         for method, where, body in (("GET", "status", ""), ("PUT", "request", '{"gpus": 1}')):
             await_(lambda: ask(server, "GET", "jupyter-gpu/api/v1/status", server.token) != 503)
@@ -237,7 +240,7 @@ print(answered(), flush=True)
 def test_a_refusal_is_heard_before_all_is_sent(short_tmp: Path) -> None:
     """The server closes what it has refused by its headers; why is said all the same."""
     with Running(short_tmp, short_tmp / "state") as running:
-        stale = replace(discover.find({"JUPYTER_GPU_SERVER": str(running.file())}), token="stale")
+        stale = replace(discovery.find({"JUPYTER_GPU_SERVER": str(running.file())}), token="stale")
         long = Call("PUT", "request", {"gpus": 1, "message": "x" * 4_000_000})
         with pytest.raises(NotPermitted):
             Client(stale).send(long)
@@ -318,4 +321,4 @@ def test_the_address_of_a_server_can_be_said(short_tmp: Path) -> None:
         code = f"from jupyter_gpu import gpu; gpu.connect({url!r}, {token!r}); print(gpu.status().view.total)"
         assert said("-c", code).stdout.strip() == "2000"
         with pytest.raises(NotPermitted, match="not logged in"):
-            Client(discover.at(url, "wrong")).send(get_status())
+            Client(discovery.at(url, "wrong")).send(get_status())

@@ -13,7 +13,7 @@ import pytest
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter  # type: ignore[import-untyped,unused-ignore]
 
-from jupyter_gpu.error_box import box
+from jupyter_gpu.kernel.error_box import box
 from jupyter_gpu.model.errors import NoCapacity
 
 from .servers import Server, serve
@@ -69,7 +69,7 @@ def test_the_whole_traceback_is_a_click_away(notebook: Any) -> None:
     """In a fold below it, with the button that the extension shows; and for `%tb`, and for who catches it."""
     (fold,) = [output for output in notebook.cells[1].outputs if output.output_type == "display_data"]
     assert "<details>" in fold.data["text/html"]
-    assert "jupyter_gpu/kernel.py" in fold.data["text/html"]
+    assert "jupyter_gpu/kernel/api.py" in fold.data["text/html"]
     assert "jupyter-gpu:show-panel" in fold.data["text/html"]
     assert notebook.cells[1].outputs[-1] == fold, "below the error"
     assert "kernel.py" in "\n".join(error_of(notebook.cells[2]).traceback)
@@ -108,7 +108,7 @@ def test_console(server: Server) -> None:
     )
     assert "Your server has: 0 of 4 GPUs attached" in done.stdout
     assert "%tb shows the whole traceback." in done.stdout
-    assert "jupyter_gpu/kernel.py" not in done.stdout
+    assert "jupyter_gpu/kernel/api.py" not in done.stdout
 
 
 def test_plain_python(server: Server) -> None:

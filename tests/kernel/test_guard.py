@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.attached import Hint, Writer
-from jupyter_gpu.cuda import Guard, cuda_nodes, open_files
-from jupyter_gpu.cuda_errors import CudaStartedTooEarly, NoGpuAttached
+from jupyter_gpu.common.attached import Hint, Writer
+from jupyter_gpu.common.rules.visible import OURS, VISIBLE
+from jupyter_gpu.kernel.cuda.errors import CudaStartedTooEarly, NoGpuAttached
+from jupyter_gpu.kernel.cuda.guard import Guard, cuda_nodes, open_files
 from jupyter_gpu.model.view import View
-from jupyter_gpu.visible import OURS, VISIBLE
 
 from .builders import gpu, view
 from .conftest import Failed, Kernel, StartKernel

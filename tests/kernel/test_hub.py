@@ -25,8 +25,8 @@ from .servers import environment, is_ready
 
 SINGLE = """
 import sys
-from jupyter_gpu_node import fakes
-fakes.FIRST_MINOR = int(sys.argv.pop(1))
+from jupyter_gpu_node.gpus import simulated
+simulated.FIRST_MINOR = int(sys.argv.pop(1))
 from jupyterhub.singleuser import main
 main()
 """

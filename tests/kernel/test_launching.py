@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.launching import ARGUMENT, read
+from jupyter_gpu.server.rules.launching import ARGUMENT, read
 
 DIRECT = [
     "/usr/bin/python3 -m ipykernel_launcher -f x.json", "python3.14t -m ipykernel_launcher -f x.json",

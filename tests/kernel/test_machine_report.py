@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from jupyter_gpu.cli.codes import DONE
-from jupyter_gpu.kernel import Gpu
-from jupyter_gpu.machine_report import MachineReport, lines
+from jupyter_gpu.kernel.api import Gpu
+from jupyter_gpu.kernel.reports.machine import MachineReport, lines
 from jupyter_gpu.model.machine import Machine, MachineGpu, Part, Server, Shown, Totals
 from jupyter_gpu.model.view import GpuLoad
 from tests.model import golden

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from jupyter_gpu import provisioner
-from jupyter_gpu.attached import Hint
-from jupyter_gpu.launching import read
-from jupyter_gpu.provisioner import has_us, taken_up
+from jupyter_gpu.common.attached import Hint
+from jupyter_gpu.server import provisioner
+from jupyter_gpu.server.provisioner import has_us, taken_up
+from jupyter_gpu.server.rules.launching import read
 
 from .conftest import StartKernel
 
@@ -44,9 +44,9 @@ def test_plain_kernel_is_not(start_kernel: StartKernel) -> None:
 def test_broken_guard_breaks_no_kernel(start_kernel: StartKernel, tmp_path: Path) -> None:
     """A kernel whose guard cannot be set up runs as if there were none."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys, types\nm = types.ModuleType('jupyter_gpu.frameworks')\n"
-        "m.install = lambda guard: 1 / 0\nsys.modules['jupyter_gpu.frameworks'] = m\n"
-        "import jupyter_gpu; jupyter_gpu.frameworks = m\n"
+        "import sys, types\nm = types.ModuleType('jupyter_gpu.kernel.cuda.frameworks')\n"
+        "m.install = lambda guard: 1 / 0\nsys.modules['jupyter_gpu.kernel.cuda.frameworks'] = m\n"
+        "import jupyter_gpu; jupyter_gpu.kernel.cuda.frameworks = m\n"
     )
     kernel = start_kernel(PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
     assert kernel.run("print(1 + 1)") == "2"
@@ -171,7 +171,7 @@ def test_what_cannot_be_guarded_is_told_in_the_log(
     assert (
         kernel.run(f"import jupyter_gpu, jupyter_gpu.startup as s; s.install(); s.install()\n{seen}") == "NoGpuAttached"
     )
-    finders = "sum(type(f).__module__ == 'jupyter_gpu.frameworks' for f in sys.meta_path)"
+    finders = "sum(type(f).__module__ == 'jupyter_gpu.kernel.cuda.frameworks' for f in sys.meta_path)"
     assert (
         kernel.run(f"import sys; print({finders}, len(get_ipython().events.callbacks['pre_run_cell']))").split()[0]
         == "1"

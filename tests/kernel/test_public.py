@@ -14,7 +14,7 @@ import pytest
 
 import jupyter_gpu
 from jupyter_gpu import gpu
-from jupyter_gpu.kernel import Gpu
+from jupyter_gpu.kernel.api import Gpu
 from jupyter_gpu.model import errors
 
 HEAVY = (
@@ -153,7 +153,7 @@ def test_extension_points() -> None:
     """Where JupyterLab and the server find their parts."""
     assert jupyter_gpu._jupyter_labextension_paths() == [{"src": "labextension", "dest": "jupyter-gpu"}]
     (point,) = jupyter_gpu._jupyter_server_extension_points()
-    assert point["module"] == "jupyter_gpu.app"
+    assert point["module"] == "jupyter_gpu.server.app"
     assert point["app"].name == "jupyter_gpu"
 
 
@@ -170,7 +170,7 @@ def test_import_is_light(statement: str) -> None:
     assert not [name for name in loaded if name.startswith(HEAVY)]
     assert [name for name in loaded if name.startswith("jupyter_gpu")] in (
         ["jupyter_gpu"],
-        ["jupyter_gpu", "jupyter_gpu.kernel"],
+        ["jupyter_gpu", "jupyter_gpu.kernel", "jupyter_gpu.kernel.api"],
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_node.fakes import MODEL
+from jupyter_gpu_node.gpus.simulated import MODEL
 
 from .conftest import Failed, Kernel
 from .servers import Server, await_, serve
@@ -398,7 +398,7 @@ def test_devices_really_open(tmp_path: Path) -> None:
 def test_kernel_is_told_without_asking(kernel: Kernel, server: Server) -> None:
     """The file that spares kernels to ask follows the panel; it goes with the server."""
     kernel.run(
-        "import os\nfrom jupyter_gpu.attached import Reader\n"
+        "import os\nfrom jupyter_gpu.common.attached import Reader\n"
         "def told(): return len(Reader(os.environ['JUPYTER_GPU_ATTACHED']).read().gpus)"
     )
     assert kernel.run("print(told())") == "0"

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_gpu.client import Client
-from jupyter_gpu.kernel import Gpu
+from jupyter_gpu.kernel.api import Gpu
+from jupyter_gpu.kernel.client import Client
+from jupyter_gpu.kernel.reports.rules.usage import seconds
+from jupyter_gpu.kernel.reports.shares import GpuUsage, ShareReport, usage
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.usage import GpuUse, Usage
 from jupyter_gpu.model.view import Sample, View
-from jupyter_gpu.share_report import GpuUsage, ShareReport, usage
-from jupyter_gpu.usage_report import seconds
 
 from .builders import gpu, view
 from .test_client import Reply, Site, site  # noqa: F401 - a fixture

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu.attached import AttachedGpu, Hint
 from jupyter_gpu.cli.environment import outdated, shell_variables
-from jupyter_gpu.cli.shells import SHELLS, lines
+from jupyter_gpu.cli.rules.shells import SHELLS, lines
+from jupyter_gpu.common.attached import AttachedGpu, Hint
+from jupyter_gpu.common.rules.visible import NAMED_BY, ORDER, OURS, VISIBLE, WANTED, start
 from jupyter_gpu.model.errors import InvalidRequest
-from jupyter_gpu.visible import NAMED_BY, ORDER, OURS, VISIBLE, WANTED, start
 
 from .builders import gpu, view
 

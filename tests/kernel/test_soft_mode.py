@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from tornado.websocket import websocket_connect
 
-from jupyter_gpu_node import fakes
+from jupyter_gpu_node.gpus import simulated
 from tests.gate.building import GATE
 from tests.gate.looking import LOOK
 
@@ -33,9 +33,9 @@ from .servers import Server, await_, serve
 SERVER = """
 import os, sys
 from dataclasses import replace
-from jupyter_gpu_node import fakes, nvml
-fakes.FIRST_MINOR = int(sys.argv.pop(1))
-class Found(fakes.SimulatedGpus):
+from jupyter_gpu_node.gpus import nvml, simulated
+simulated.FIRST_MINOR = int(sys.argv.pop(1))
+class Found(simulated.SimulatedGpus):
     simulated = False
     def inventory(self):
         return tuple(replace(gpu, simulated=False) for gpu in super().inventory())
@@ -134,7 +134,7 @@ def machine() -> Iterator[Machine]:
 @contextlib.contextmanager
 def _serving(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Machine]:
     boards, own = folder / "boards", folder / "own"
-    uuids = [fakes.uuid_of(index) for index in range(3)]
+    uuids = [simulated.uuid_of(index) for index in range(3)]
     for name in (boards, own):
         name.mkdir()
     patch.setenv("JUPYTER_GPU_STANDIN", str(boards))

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.client import Call
+from jupyter_gpu.kernel.client import Call
+from jupyter_gpu.kernel.waiting import Patience, Pause, Steps, holders, resize, settle, take
 from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu.model.errors import (
     BackendUnavailable,
@@ -23,7 +24,6 @@ from jupyter_gpu.model.errors import (
 from jupyter_gpu.model.lease import Owner
 from jupyter_gpu.model.view import User, View
 from jupyter_gpu.model.workers import SELF, Started, Worker, worker
-from jupyter_gpu.waiting import Patience, Pause, Steps, holders, resize, settle, take
 
 from .builders import view
 

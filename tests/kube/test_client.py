@@ -21,10 +21,9 @@ from jupyter_gpu.kube import (
     Unauthorized,
     Unavailable,
     kubeconfig,
-    objects,
-    paths,
 )
 from jupyter_gpu.kube.credentials import Credentials
+from jupyter_gpu.kube.rules import objects, paths
 from tests.cluster.testbed import ControlPlane, ports
 from tests.kube.answers import answering, http
 from tests.kube.conftest import MAPS, Through

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from jupyter_gpu.kube import Kube, Lease, kubeconfig, paths
+from jupyter_gpu.kube import Kube, Lease, kubeconfig
+from jupyter_gpu.kube.rules import paths
 from tests.cluster.testbed import ControlPlane
 from tests.kube.conftest import Through
 

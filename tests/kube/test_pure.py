@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.kube import Conflict, Gone, Invalid, KubeError, TooMany, Unavailable, errors, objects, paths
+from jupyter_gpu.kube import Conflict, Gone, Invalid, KubeError, TooMany, Unavailable, errors
+from jupyter_gpu.kube.rules import objects, paths
 
 KEYS = [
     *("metadata", "spec", "status", "annotations", "labels", "containers", "resources", "limits", "name", "type"),

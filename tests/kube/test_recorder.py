@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Credentials, Kube, Recorder, kubeconfig, paths, recorder
+from jupyter_gpu.kube import Credentials, Kube, Recorder, kubeconfig, recorder
+from jupyter_gpu.kube.rules import paths
 from tests.cluster.testbed import ControlPlane
 
 pytestmark = pytest.mark.cluster

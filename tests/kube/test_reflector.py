@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Change, Event, Kube, NotFound, Reflector, client, kubeconfig, objects
+from jupyter_gpu.kube import Change, Event, Kube, NotFound, Reflector, client, kubeconfig
+from jupyter_gpu.kube.rules import objects
 from tests.cluster.testbed import ControlPlane
 from tests.kube.answers import answering, http
 from tests.kube.conftest import MAPS, Through

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Credentials, Kube, Reflector, Unauthorized, Unavailable, in_cluster, kubeconfig, objects
+from jupyter_gpu.kube import Credentials, Kube, Reflector, Unauthorized, Unavailable, in_cluster, kubeconfig
+from jupyter_gpu.kube.rules import objects
 from tests.cluster.testbed import ControlPlane
 from tests.cluster.testbed.pki import Authority, Identity
 from tests.kube.answers import answering, http

@@ -15,15 +15,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu.kube import Kube, Reflector, credentials, paths
+from jupyter_gpu.kube import Kube, Reflector, credentials
 from jupyter_gpu.kube.errors import NotFound
+from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.gpu import Device, Gpu
-from jupyter_gpu_node import bpf, device_filter, process
-from jupyter_gpu_node.claims import Claims
-from jupyter_gpu_node.device_rules import DeviceRules
+from jupyter_gpu_node import supervision
+from jupyter_gpu_node.devices import bpf
+from jupyter_gpu_node.devices.rules import device_program
+from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
+from jupyter_gpu_node.kubelet.rules.slots import PodRef, Reconciled
+from jupyter_gpu_node.kubelet.slot_owners import Claims
 from jupyter_gpu_node.settings import Settings, load
-from jupyter_gpu_node.slots import PodRef, Reconciled
 
 GROUPS = "/sys/fs/cgroup"
 
@@ -36,7 +39,7 @@ class Host:
         self.kube = kube
         self.gpus = _make_gpus(settings)
         self.closed = bpf.load(
-            device_filter.compile(DeviceRules.closed(gpu.device for gpu in self.gpus if gpu.device)), "test"
+            device_program.compile(DeviceRules.closed(gpu.device for gpu in self.gpus if gpu.device)), "test"
         )
         self.pods = Reflector(kube, paths.pods(), fields=f"spec.nodeName={settings.node}", on_change=lambda _: None)
         self.claims = Claims(settings, lambda: self.pods.objects, self.fetch)
@@ -100,7 +103,7 @@ async def main() -> None:
     settings = load(Path(sys.argv[1]), os.environ)
     async with Kube(credentials.load(settings.kubeconfig)) as kube:
         host = Host(settings, kube)
-        await process.supervise({"plugin": host.plugin.run(), "pods": host.pods.run(), "slots": host.compare()})
+        await supervision.supervise({"plugin": host.plugin.run(), "pods": host.pods.run(), "slots": host.compare()})
 
 
 if __name__ == "__main__":

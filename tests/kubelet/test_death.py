@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from jupyter_gpu_node import process
+from jupyter_gpu_node import supervision
 
 from .stand_in import Kubelet, running, until
 from .worlds import home
@@ -18,12 +18,12 @@ from .worlds import home
 CODE = """
 import asyncio, os, sys, threading, time
 from pathlib import Path
-from jupyter_gpu_node import process
-from jupyter_gpu_node.claims import Claims
+from jupyter_gpu_node import supervision
+from jupyter_gpu_node.kubelet.slot_owners import Claims
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
 from tests.kubelet.worlds import gpus, pod, settings
 
-process.STUCK_SECONDS = 3
+supervision.STUCK_SECONDS = 3
 
 class Guard:
     async def before_start(self, pod, container, slot):
@@ -34,7 +34,7 @@ async def main():
     async def nobody(namespace, name):
         return None
     claims = Claims(chosen, lambda: {"uid-1": pod("uid-1", "alice")}, nobody)
-    await process.supervise({"plugin": DevicePlugin(chosen, gpus, Guard(), claims).run()})
+    await supervision.supervise({"plugin": DevicePlugin(chosen, gpus, Guard(), claims).run()})
 
 asyncio.run(main())
 """
@@ -72,7 +72,7 @@ async def test_a_plugin_that_is_only_half_alive_ends_itself_and_frees_the_kubele
         async with running(base / "kubelet") as kubelet:
             child = begin(base, hang)
             await start(kubelet)
-            assert await ended(child) == process.FAILED
+            assert await ended(child) == supervision.FAILED
 
 
 async def test_a_plugin_that_was_killed_is_followed_by_another_at_once() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from jupyter_gpu_node.kubelet import service
 from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
+from jupyter_gpu_node.kubelet.rules.slots import Claim, PodRef
 from jupyter_gpu_node.settings import SLOT, Driver
-from jupyter_gpu_node.share_settings import ShareSettings
-from jupyter_gpu_node.slots import Claim, PodRef
+from jupyter_gpu_node.shares.rules.settings import ShareSettings
 
 from .stand_in import until
 from .worlds import world

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.claims import Claims
 from jupyter_gpu_node.kubelet import plugin as module
-from jupyter_gpu_node.kubelet.changes import Changes
 from jupyter_gpu_node.kubelet.pod_resources import PodResources, PodResourcesError
 from jupyter_gpu_node.kubelet.registration import register
+from jupyter_gpu_node.kubelet.slot_owners import Claims
+from jupyter_gpu_node.processes.folder_watch import Changes
 
 from .stand_in import until
 from .worlds import world

@@ -14,7 +14,7 @@ import pytest
 
 from jupyter_gpu.model.annotations import ALLOCATED, INVENTORY, Allocated, decode_inventory, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
-from jupyter_gpu_node import fakes
+from jupyter_gpu_node.gpus import simulated
 from jupyter_gpu_node.settings import SLOT
 from tests.cluster.testbed import Cluster, temporary_cluster, until
 from tests.devices import EACH, first_minor
@@ -22,7 +22,7 @@ from tests.kubelet.second_plugin import RESOURCE
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(400)]
 SECONDS = 90
-UUIDS = tuple(fakes.uuid_of(index, "node1") for index in range(EACH))
+UUIDS = tuple(simulated.uuid_of(index, "node1") for index in range(EACH))
 NAMES = {
     "known": "MIG-0f3c1ac5-5c3b-5a0e-9f0a-6a8f4d1e2b01",
     "late": "MIG-0f3c1ac5-5c3b-5a0e-9f0a-6a8f4d1e2b02",
@@ -87,7 +87,7 @@ class Shared:
     def divide(self, index: int, *names: str) -> None:
         """The driver tells of these instances of a GPU."""
         words = [self.GPUS, UUIDS[index], *(NAMES[name] for name in names)]
-        told = self.run(sys.executable, "-m", "jupyter_gpu_node.pretended_instances", *words)
+        told = self.run(sys.executable, "-m", "jupyter_gpu_node.gpus.simulated_instances", *words)
         assert told.wait(SECONDS) == 0, self.log()[-3000:]
 
     def whole(self, index: int) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu.model.gpu import Device, Gpu
-from jupyter_gpu_node.claims import Claims
-from jupyter_gpu_node.gate import Gate
+from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin
+from jupyter_gpu_node.kubelet.rules.slots import PodRef
+from jupyter_gpu_node.kubelet.slot_owners import Claims
 from jupyter_gpu_node.settings import SLOT, Settings, Simulated
-from jupyter_gpu_node.slots import PodRef
 from tests.devices import first_minor
 
 from .stand_in import Kubelet, running

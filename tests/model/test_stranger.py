@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.kernel.reports.status import GpuStatus, devices
 from jupyter_gpu.model.cards import cards
 from jupyter_gpu.model.gpu import Holder
 from jupyter_gpu.model.stranger import MAX_STRANGERS, Stranger
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.view import PodGpu, View
-from jupyter_gpu.report import GpuStatus, devices
 from tests.builders import allocated, attached, gpu, uuid
 from tests.model import golden
 from tests.model.strategies import json_values

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model.gpu import Device
-from jupyter_gpu_node import cgroup
-from jupyter_gpu_node.device_rules import DeviceRules
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 from tests.devices import EACH, first_minor
 
 FIRST_MINOR = first_minor()

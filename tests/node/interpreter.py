@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from jupyter_gpu_node.device_filter import Instruction
+from jupyter_gpu_node.devices.rules.device_program import Instruction
 
 MAX_STEPS = 10_000
 

@@ -7,11 +7,11 @@ import pytest
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
-from jupyter_gpu_node.audit_rules import Rights, Suspect
-from jupyter_gpu_node.holders import Sight
-from jupyter_gpu_node.member import NEWS, Member, advance, found_holders, suspicious, wanted, worth_writing
-from jupyter_gpu_node.roster import PodView
-from jupyter_gpu_node.slots import PodRef
+from jupyter_gpu_node.agent.pod import NEWS, Member, advance, found_holders, suspicious, wanted, worth_writing
+from jupyter_gpu_node.agent.rules.pod_view import PodView
+from jupyter_gpu_node.holders.rules.rights import Rights, Suspect
+from jupyter_gpu_node.holders.scanner import Sight
+from jupyter_gpu_node.kubelet.rules.slots import PodRef
 
 A, B, C = "GPU-a", "GPU-b", "GPU-c"
 REF = PodRef("me", "team", "notebook")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.model.gpu import Device, Gpu
-from jupyter_gpu_node import allocation
-from jupyter_gpu_node.allocation import CONTROL_DEVICES, DeviceNode, Mount, Refused
+from jupyter_gpu_node.kubelet.rules import allocation
+from jupyter_gpu_node.kubelet.rules.allocation import CONTROL_DEVICES, DeviceNode, Mount, Refused
 from jupyter_gpu_node.settings import Driver, Settings, Simulated
 
 REAL = Settings()

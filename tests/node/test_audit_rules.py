@@ -2,7 +2,7 @@
 
 import pytest
 
-from jupyter_gpu_node.audit_rules import Rights, Suspect, Verdict, holders, judge
+from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, Verdict, holders, judge
 
 GPU = "GPU-1"
 RIGHTS = Rights({"has": {GPU}, "none": (), "new": None}, {"exporter"}, {"Xorg"})

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node import cgroup
-from jupyter_gpu_node.cgroup import Hierarchy, Layout, parse_membership, parse_mounts
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.devices.cgroup import Hierarchy, Layout, parse_membership, parse_mounts
 
 from .conftest import Child
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.strict import FieldError
-from jupyter_gpu_node import checkpoint
-from jupyter_gpu_node.checkpoint import Record
-from jupyter_gpu_node.slots import Claim, PodRef
+from jupyter_gpu_node.kubelet import slot_records
+from jupyter_gpu_node.kubelet.rules.slots import Claim, PodRef
+from jupyter_gpu_node.kubelet.slot_records import Record
 
 words = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), min_size=1, max_size=20)
 claims = st.builds(Claim, words, st.builds(PodRef, words, words, words), words)
@@ -29,7 +29,7 @@ def test_what_is_written_is_read_again(
 ) -> None:
     """All of it; the time of a slot that was never given away is 0."""
     record = Record({claim.slot: claim for claim in kept}, allocated, gated, devices)
-    read = checkpoint.parse(checkpoint.serialize(record))
+    read = slot_records.parse(slot_records.serialize(record))
     assert read.claims == record.claims
     assert read.allocated == {slot: allocated.get(slot, 0) for slot in {*record.claims, *allocated, *gated, *devices}}
     assert read.gated == gated
@@ -40,12 +40,12 @@ def test_what_is_written_is_read_again(
 def test_no_text_makes_it_fail_in_an_unforeseen_way(text: bytes) -> None:
     """A file can hold anything after a crash of the machine."""
     with contextlib.suppress(FieldError):
-        checkpoint.parse(text)
+        slot_records.parse(text)
 
 
 def test_a_missing_record_is_an_empty_one(tmp_path: Path) -> None:
     """The first start on a node."""
-    assert checkpoint.load(tmp_path / "slots.json") == Record()
+    assert slot_records.load(tmp_path / "slots.json") == Record()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_broken_record_is_put_aside(tmp_path: Path, text: bytes) -> None:
     """The plugin starts all the same, and the file is kept for whoever wants to know."""
     path = tmp_path / "slots.json"
     path.write_bytes(text)
-    assert checkpoint.load(path) == Record()
+    assert slot_records.load(path) == Record()
     assert path.with_suffix(".broken").read_bytes() == text
     assert not path.exists()
 
@@ -64,16 +64,16 @@ def test_a_record_that_cannot_be_read_is_an_empty_one(tmp_path: Path) -> None:
     """Here a directory lies in its place."""
     path = tmp_path / "slots.json"
     path.mkdir()
-    assert checkpoint.load(path) == Record()
+    assert slot_records.load(path) == Record()
 
 
 def test_the_record_is_replaced_as_a_whole(tmp_path: Path) -> None:
     """Who reads meanwhile finds the old one, and no draft stays behind."""
     path = tmp_path / "new" / "slots.json"
-    checkpoint.save(path, Record(allocated={"a": 1}))
+    slot_records.save(path, Record(allocated={"a": 1}))
     before = path.open("rb")
-    checkpoint.save(path, Record(allocated={"a": 2}))
+    slot_records.save(path, Record(allocated={"a": 2}))
     with before:
-        assert checkpoint.parse(before.read()).allocated == {"a": 1}
-    assert checkpoint.load(path).allocated == {"a": 2}
+        assert slot_records.parse(before.read()).allocated == {"a": 1}
+    assert slot_records.load(path).allocated == {"a": 2}
     assert list(path.parent.iterdir()) == [path]

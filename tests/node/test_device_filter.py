@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.gpu import Device
-from jupyter_gpu_node.device_filter import assemble, compile, disassemble, ranges  # noqa: A004
-from jupyter_gpu_node.device_rules import DeviceRules
+from jupyter_gpu_node.devices.rules.device_program import assemble, compile, disassemble, ranges  # noqa: A004
+from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 
 from .interpreter import run
 

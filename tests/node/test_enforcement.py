@@ -10,15 +10,17 @@ import pytest
 
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.view import Mode
-from jupyter_gpu_node import cgroup, enforcement
-from jupyter_gpu_node.device_rules import DeviceRules
-from jupyter_gpu_node.enforcement import BpfEnforcement, DevicesV1Enforcement, Enforcement, SoftEnforcement
+from jupyter_gpu_node.devices import cgroup, enforcement
+from jupyter_gpu_node.devices.enforcement import BpfEnforcement, DevicesV1Enforcement, Enforcement, SoftEnforcement
+from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 
 from .conftest import CLOSED, DEVICES, MANAGED, Child
 
 Spawn = Callable[..., Child]
 Nodes = tuple[Path, ...]
-IMPORT = "from jupyter_gpu_node import cgroup, enforcement; from tests.node.conftest import CLOSED, DEVICES, MANAGED"
+IMPORT = (
+    "from jupyter_gpu_node.devices import cgroup, enforcement; from tests.node.conftest import CLOSED, DEVICES, MANAGED"
+)
 PRIVATE_MOUNTS = "libc.unshare(0x20000) and 1/0; libc.mount(b'none', b'/', None, 0x44000, None) and 1/0"
 
 
@@ -119,7 +121,7 @@ def test_server_killed(uid: str, spawn: Spawn, nodes: Nodes) -> None:
     kernel = server.run(
         "os.spawnvp(os.P_NOWAIT, sys.executable, [sys.executable, '-c', 'import time; time.sleep(60)'])"
     )
-    server.run("from jupyter_gpu_node.device_rules import DeviceRules")
+    server.run("from jupyter_gpu_node.devices.rules.device_rules import DeviceRules")
     server.run("guard.apply(DeviceRules(MANAGED, frozenset(DEVICES)))")
     server.end()
 

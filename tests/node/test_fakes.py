@@ -11,9 +11,12 @@ import pytest
 
 from jupyter_gpu.model.annotations import decode_inventory, encode
 from jupyter_gpu.model.gpu import Device
-from jupyter_gpu_node import enforcement, fakes, loads, proc, sensors
-from jupyter_gpu_node.fakes import SimulatedGpus, uuid_of
-from jupyter_gpu_node.pretended_instances import write as divide
+from jupyter_gpu_node.devices import enforcement
+from jupyter_gpu_node.gpus import simulated, simulated_programs
+from jupyter_gpu_node.gpus.rules import simulated_sensors
+from jupyter_gpu_node.gpus.simulated import SimulatedGpus, uuid_of
+from jupyter_gpu_node.gpus.simulated_instances import write as divide
+from jupyter_gpu_node.processes import proc
 
 from .conftest import Child
 
@@ -29,7 +32,9 @@ def home() -> Iterator[Path]:
 
 
 def as_nobody(child: Child) -> Child:
-    child.run("from jupyter_gpu_node import fakes, loads")  # here: another user may not read the installation
+    child.run(
+        "from jupyter_gpu_node.gpus import simulated, simulated_programs"
+    )  # here: another user may not read the installation
     child.run("os.setgid(65534) or os.setuid(65534)")
     return child
 
@@ -66,7 +71,7 @@ def test_others_have_files_until_root_comes(home: Path, spawn: Spawn) -> None:
     home.mkdir()
     home.chmod(0o777)
     child = as_nobody(spawn())
-    child.run(f"source = fakes.SimulatedGpus({str(home)!r}, 2)")
+    child.run(f"source = simulated.SimulatedGpus({str(home)!r}, 2)")
     assert child.run("[gpu.device for gpu in source.inventory()]") == [None, None]
     for path in child.run("[gpu.path for gpu in source.inventory()]"):
         assert stat.S_ISREG(Path(path).lstat().st_mode)
@@ -88,7 +93,9 @@ def test_mount_without_devices(spawn: Spawn, tmp_path: Path) -> None:
     child.run("libc.unshare(0x20000) and 1/0; libc.mount(b'none', b'/', None, 0x44000, None) and 1/0")
     child.run("libc.mount(b'none', b'/dev', b'tmpfs', 0, None) and 1/0")  # a /dev of its own
     child.run(f"libc.mount(b'none', {str(tmp_path).encode()!r}, b'tmpfs', 4, None) and 1/0")  # MS_NODEV
-    child.run(f"from jupyter_gpu_node import fakes; source = fakes.SimulatedGpus({str(tmp_path / 's')!r}, 2)")
+    child.run(
+        f"from jupyter_gpu_node.gpus import simulated; source = simulated.SimulatedGpus({str(tmp_path / 's')!r}, 2)"
+    )
     paths = child.run("[gpu.path for gpu in source.inventory()]")
     assert paths == ["/dev/jupyter-gpu/gpu0", "/dev/jupyter-gpu/gpu1"]
     child.run(f"os.close(open_device({paths[1]!r}))")
@@ -99,7 +106,7 @@ def test_container_that_forbids_these_devices(home: Path, spawn: Spawn, uid: str
     """A root that may not open them gets plain files rather than dead GPUs."""
     child = spawn()
     enforcement.choose([Device(4, 40)], uid, child.pid, "required")
-    child.run(f"from jupyter_gpu_node import fakes; source = fakes.SimulatedGpus({str(home)!r}, 2)")
+    child.run(f"from jupyter_gpu_node.gpus import simulated; source = simulated.SimulatedGpus({str(home)!r}, 2)")
     assert child.run("[str(gpu.device) for gpu in source.inventory()]") == ["None", "4:41"]
     assert child.run("[gpu.healthy for gpu in source.inventory()]") == [True, True]
     assert sorted(path.name for path in home.iterdir()) == ["gpu0", "gpu1", "health", "instances", "load"]
@@ -140,7 +147,7 @@ def test_link_in_the_place_of_a_gpu(home: Path, tmp_path: Path, spawn: Spawn) ->
     victim.write_text("precious")
     (home / "gpu0").symlink_to(victim)
     child = as_nobody(spawn())
-    child.run(f"(gpu,) = fakes.SimulatedGpus({str(home)!r}, 1).inventory()")
+    child.run(f"(gpu,) = simulated.SimulatedGpus({str(home)!r}, 1).inventory()")
     assert not child.run("gpu.healthy")
     (gpu,) = SimulatedGpus(home, 1).inventory()
     assert gpu.healthy
@@ -150,15 +157,15 @@ def test_link_in_the_place_of_a_gpu(home: Path, tmp_path: Path, spawn: Spawn) ->
 def test_health(home: Path) -> None:
     """Sick, gone and back again, for demonstrations and tests of everything above."""
     source = SimulatedGpus(home, 2)
-    fakes.set_health(home, uuid_of(0), "The fan stopped.")
+    simulated.set_health(home, uuid_of(0), "The fan stopped.")
     assert [(gpu.healthy, gpu.health) for gpu in source.inventory()] == [(False, "The fan stopped."), (True, "")]
-    fakes.unplug(home, uuid_of(0))
+    simulated.unplug(home, uuid_of(0))
     assert [gpu.index for gpu in source.inventory()] == [1]
-    fakes.set_health(home, uuid_of(0), None)
-    fakes.set_health(home, uuid_of(0), None)
+    simulated.set_health(home, uuid_of(0), None)
+    simulated.set_health(home, uuid_of(0), None)
     assert [gpu.healthy for gpu in source.inventory()] == [True, True]
     with pytest.raises(ValueError, match="not a simulated GPU"):
-        fakes.set_health(home, "../../x", "y")
+        simulated.set_health(home, "../../x", "y")
 
 
 def test_instances(home: Path) -> None:
@@ -169,7 +176,7 @@ def test_instances(home: Path) -> None:
     assert source.instances() == {uuid_of(0): None, uuid_of(1): None, uuid_of(2): None}
     divide(home, uuid_of(0), frozenset({"MIG-b", "MIG-a"}))
     divide(home, uuid_of(1), frozenset())
-    fakes.unplug(home, uuid_of(2))
+    simulated.unplug(home, uuid_of(2))
     assert ["MIG mode" in gpu.health for gpu in source.inventory()] == [True, True]
     assert source.instances() == {uuid_of(0): {"MIG-a", "MIG-b"}, uuid_of(1): frozenset()}
     divide(home, uuid_of(0), None)
@@ -182,9 +189,9 @@ def test_others_cannot_divide_a_gpu(home: Path, spawn: Spawn) -> None:
     """Nor is a user's word about instances believed."""
     source = SimulatedGpus(home, 1)
     child = as_nobody(spawn())
-    child.run("from jupyter_gpu_node import pretended_instances")
+    child.run("from jupyter_gpu_node.gpus import simulated_instances")
     child.run(
-        f"from pathlib import Path; pretended_instances.write(Path({str(home)!r}), fakes.uuid_of(0), frozenset())"
+        f"from pathlib import Path; simulated_instances.write(Path({str(home)!r}), simulated.uuid_of(0), frozenset())"
     )
     assert [gpu.healthy for gpu in source.inventory()] == [True]
     assert source.instances() == {uuid_of(0): None}
@@ -195,26 +202,28 @@ def test_others_cannot_make_a_gpu_sick(home: Path, spawn: Spawn) -> None:
     """A user's word about the health of everybody's GPU is not believed."""
     source = SimulatedGpus(home, 1)
     child = as_nobody(spawn())
-    child.run(f"fakes.set_health({str(home)!r}, fakes.uuid_of(0), 'mine now')")
+    child.run(f"simulated.set_health({str(home)!r}, simulated.uuid_of(0), 'mine now')")
     assert [gpu.healthy for gpu in source.inventory()] == [True]
 
 
 def test_loads(home: Path, spawn: Spawn) -> None:
     """What several programs do adds up, to what a GPU can do; one that ended does nothing."""
     source = SimulatedGpus(home, 2)
-    first, second, idle = uuid_of(0), uuid_of(1), sensors.load(0, 0)
+    first, second, idle = uuid_of(0), uuid_of(1), simulated_sensors.load(0, 0)
     assert source.loads([first, "GPU-unknown"]) == {first: idle}
-    fakes.write_load(home, first, 0.25, 2**30)
+    simulated.write_load(home, first, 0.25, 2**30)
     child = spawn()
-    child.run(f"from jupyter_gpu_node import fakes; fakes.write_load({str(home)!r}, {first!r}, 0.5, 2**30)")
-    assert source.loads([first, second]) == {first: sensors.load(0.75, 2**31), second: idle}
-    child.run(f"fakes.write_load({str(home)!r}, {first!r}, 1, 2**40)")
-    assert source.loads([first]) == {first: sensors.load(1, fakes.MEMORY)}
+    child.run(
+        f"from jupyter_gpu_node.gpus import simulated; simulated.write_load({str(home)!r}, {first!r}, 0.5, 2**30)"
+    )
+    assert source.loads([first, second]) == {first: simulated_sensors.load(0.75, 2**31), second: idle}
+    child.run(f"simulated.write_load({str(home)!r}, {first!r}, 1, 2**40)")
+    assert source.loads([first]) == {first: simulated_sensors.load(1, simulated.MEMORY)}
     child.end()
-    assert source.loads([first]) == {first: sensors.load(0.25, 2**30)}
+    assert source.loads([first]) == {first: simulated_sensors.load(0.25, 2**30)}
     assert [path.name for path in (home / "load").iterdir()] == [f"{os.getpid()}.{first}"], "stale ones are removed"
-    fakes.clear_load(home, first)
-    fakes.clear_load(home, first)
+    simulated.clear_load(home, first)
+    simulated.clear_load(home, first)
     assert source.loads([first]) == {first: idle}
 
 
@@ -222,15 +231,17 @@ def test_details(home: Path, spawn: Spawn) -> None:
     """Which program has how much memory; limits and rates that fit the load; NVLink only where there is another GPU."""
     source, alone = SimulatedGpus(home, 2), SimulatedGpus(home, 1)
     first, second = uuid_of(0), uuid_of(1)
-    fakes.write_load(home, first, 0.25, 2**30)
+    simulated.write_load(home, first, 0.25, 2**30)
     child = spawn()
-    child.run(f"from jupyter_gpu_node import fakes; fakes.write_load({str(home)!r}, {first!r}, 0.5, 2**40)")
+    child.run(
+        f"from jupyter_gpu_node.gpus import simulated; simulated.write_load({str(home)!r}, {first!r}, 0.5, 2**40)"
+    )
     found = source.details([first, second, "GPU-unknown"])
     assert found.keys() == {first, second}
     assert sorted((use.pid, use.memory) for use in found[first].processes or ()) == sorted(
-        [(os.getpid(), 2**30), (child.pid, fakes.MEMORY)]
+        [(os.getpid(), 2**30), (child.pid, simulated.MEMORY)]
     )
-    assert found[second] == sensors.reading(0, [], linked=True)
+    assert found[second] == simulated_sensors.reading(0, [], linked=True)
     assert found[first].nvlink != found[second].nvlink
     assert alone.details([first])[first].nvlink is None
     load = source.loads([first])[first]
@@ -262,7 +273,7 @@ def test_garbage_does_not_count(home: Path, content: bytes) -> None:
     source = SimulatedGpus(home, 1)
     (home / "load" / f"{os.getpid()}.{uuid_of(0)}").write_bytes(content)
     (home / "load" / "README").write_bytes(content)
-    assert source.loads([uuid_of(0)]) == {uuid_of(0): sensors.load(0, 0)}
+    assert source.loads([uuid_of(0)]) == {uuid_of(0): simulated_sensors.load(0, 0)}
     assert (home / "load" / "README").exists(), "what is not ours stays"
 
 
@@ -281,15 +292,15 @@ def test_loads_of_other_users(home: Path, spawn: Spawn) -> None:
     """Every user reports for its own processes, and only for those."""
     source = SimulatedGpus(home, 1)
     child = as_nobody(spawn())
-    child.run(f"fakes.write_load({str(home)!r}, fakes.uuid_of(0), 0.5, 7)")
-    assert source.loads([uuid_of(0)]) == {uuid_of(0): sensors.load(0.5, 7)}
-    child.run(f"fakes.clear_load({str(home)!r}, fakes.uuid_of(0))")
+    child.run(f"simulated.write_load({str(home)!r}, simulated.uuid_of(0), 0.5, 7)")
+    assert source.loads([uuid_of(0)]) == {uuid_of(0): simulated_sensors.load(0.5, 7)}
+    child.run(f"simulated.clear_load({str(home)!r}, simulated.uuid_of(0))")
     child.run(f"""
         from pathlib import Path
-        from jupyter_gpu_node import loads
-        loads.write(Path({str(home / "load")!r}), fakes.uuid_of(0), 1, 7, pid={os.getpid()})
+        from jupyter_gpu_node.gpus import simulated_programs
+        simulated_programs.write(Path({str(home / "load")!r}), simulated.uuid_of(0), 1, 7, pid={os.getpid()})
     """)
-    assert source.loads([uuid_of(0)]) == {uuid_of(0): sensors.load(0, 0)}
+    assert source.loads([uuid_of(0)]) == {uuid_of(0): simulated_sensors.load(0, 0)}
 
 
 @pytest.mark.parametrize(("busy", "memory"), [(-0.1, 0), (1.1, 0), (float("nan"), 0), (0.5, -1), (0.5, 2**60)])
@@ -297,9 +308,9 @@ def test_impossible_loads(home: Path, busy: float, memory: int) -> None:
     """Refused where they are made."""
     SimulatedGpus(home, 1)
     with pytest.raises(ValueError, match="A load is"):
-        fakes.write_load(home, uuid_of(0), busy, memory)
+        simulated.write_load(home, uuid_of(0), busy, memory)
     with pytest.raises(ValueError, match="not the uuid"):
-        fakes.write_load(home, "../x", 0.5, 0)
+        simulated.write_load(home, "../x", 0.5, 0)
 
 
 def test_drafts_of_the_dead_are_removed(home: Path, spawn: Spawn) -> None:
@@ -314,12 +325,12 @@ def test_drafts_of_the_dead_are_removed(home: Path, spawn: Spawn) -> None:
     source.loads([uuid_of(0)])
     assert mine.exists()
     assert not dead.exists()
-    assert loads.read(home / "nowhere") == ()
+    assert simulated_programs.read(home / "nowhere") == ()
 
 
 def test_gpus_of_a_node_stay_the_same_in_another_pod_of_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     """What its container takes for the machine is another one with each pod."""
     before = uuid_of(0), uuid_of(0, "node1")
-    monkeypatch.setattr(fakes, "_machine", lambda: "another-pod")
+    monkeypatch.setattr(simulated, "_machine", lambda: "another-pod")
     assert (uuid_of(0) != before[0], uuid_of(0, "node1") == before[1]) == (True, True)
     assert uuid_of(0, "node2") != before[1]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node import allocation, gate
-from jupyter_gpu_node.gate import Gate
+from jupyter_gpu_node.kubelet import gate_mount
+from jupyter_gpu_node.kubelet.gate_mount import Gate
+from jupyter_gpu_node.kubelet.rules import allocation
 from node_plugin.gate import build
 
 from .conftest import Child
@@ -17,12 +18,12 @@ from .conftest import Child
 
 def test_it_is_put_where_containers_find_it(tmp_path: Path) -> None:
     """Once: a file that is mapped is not touched while it is the same, and replaced as a whole where it is not."""
-    found = gate._placed(b"first", tmp_path / "gate")
+    found = gate_mount._placed(b"first", tmp_path / "gate")
     assert (found.read_bytes(), found.stat().st_mode & 0o777) == (b"first", 0o644)
     before = found.stat()
-    assert gate._placed(b"first", tmp_path / "gate").stat() == before
+    assert gate_mount._placed(b"first", tmp_path / "gate").stat() == before
     with found.open("rb") as mapped:
-        assert gate._placed(b"second", tmp_path / "gate") == found
+        assert gate_mount._placed(b"second", tmp_path / "gate") == found
         assert mapped.read() == b"first", "A container keeps what it was started with."
     assert found.read_bytes() == b"second"
     assert [path.name for path in found.parent.iterdir()] == ["libcuda.so.1"]
@@ -35,7 +36,7 @@ def test_half_a_file_and_a_link_do_not_stay(tmp_path: Path) -> None:
     (folder / ".libcuda.so.1.new").write_text("half")
     (tmp_path / "other").write_text("not ours")
     (folder / "libcuda.so.1").symlink_to(tmp_path / "other")
-    assert gate._placed(b"ours", folder).read_bytes() == b"ours"
+    assert gate_mount._placed(b"ours", folder).read_bytes() == b"ours"
     assert not (folder / "libcuda.so.1").is_symlink()
     assert (tmp_path / "other").read_text() == "not ours"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import INVENTORY, decode_inventory
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_node import inventory_rules as rules
+from jupyter_gpu_node.agent.inventory.rules import annotation as rules
 
 
 def gpu(number: int, model: str = "NVIDIA A100-SXM4-80GB", memory: int = 80 * 2**30) -> Gpu:

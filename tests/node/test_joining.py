@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node import cgroup
-from jupyter_gpu_node.cgroup import parse_membership
-from jupyter_gpu_node.joining import Joining
-from jupyter_gpu_node.pod_cgroup import astray
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.devices.cgroup import parse_membership
+from jupyter_gpu_node.devices.hierarchy_check import Joining
+from jupyter_gpu_node.devices.rules.pod_cgroup import astray
 
 UID = "0a1b2c3d-0000-4000-8000-000000000001"
 POD = f"/kubepods/burstable/pod{UID}/0123"

@@ -16,13 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node import cgroup, origin
-from jupyter_gpu_node.pod_news import PodNews
-from jupyter_gpu_node.pod_socket import MAX_CONNECTIONS, PodSockets
-from jupyter_gpu_node.shares import jupyter_server
-from jupyter_gpu_node.shares.jupyter_server import Ancestor
-from jupyter_gpu_node.shares.process import Process
-from jupyter_gpu_node.shares.signals import identified
+from jupyter_gpu_node.agent.pod_events import PodNews
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.kubelet.pod_socket import MAX_CONNECTIONS, PodSockets
+from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.signals import identified
+from jupyter_gpu_node.shares import origin
+from jupyter_gpu_node.shares.rules import jupyter_server
+from jupyter_gpu_node.shares.rules.jupyter_server import Ancestor
 from tests.node.conftest import Child
 from tests.shares.bouncing import until
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_node import settings
-from jupyter_gpu_node.known_pods import GPU_OPERATOR, is_known
+from jupyter_gpu_node.holders.rules.known_pods import GPU_OPERATOR, is_known
 
 NAMESPACES = ("gpu-operator",)
 PRIVILEGED = {"privileged": True}

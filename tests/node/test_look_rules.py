@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.look_rules import (
+from jupyter_gpu_node.processes.rules.scan_budget import (
     LEAST_REST,
     MOST_REST,
     Budget,

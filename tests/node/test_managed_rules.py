@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.common.settings_file import SettingsError
 from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
-from jupyter_gpu.settings_file import SettingsError
-from jupyter_gpu_node.gpus import OurGpus
-from jupyter_gpu_node.instances import Told
+from jupyter_gpu_node.gpus.rules.instances import Told
+from jupyter_gpu_node.gpus.rules.managed import Choice, Given, Managed
+from jupyter_gpu_node.gpus.source import OurGpus
 from jupyter_gpu_node.kubelet.pod_resources import others
 from jupyter_gpu_node.kubelet.protos import podresources_v1_pb2 as api
-from jupyter_gpu_node.managed_rules import Choice, Given, Managed
 from tests.node.test_settings import read
 
 GPUS = tuple(

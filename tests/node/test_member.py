@@ -2,9 +2,9 @@
 
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu_node import holdings
-from jupyter_gpu_node.audit_rules import Rights, Suspect, Verdict, judge
-from jupyter_gpu_node.member import Member, lacking
+from jupyter_gpu_node.agent.pod import Member, lacking
+from jupyter_gpu_node.agent.rules import holdings
+from jupyter_gpu_node.holders.rules.rights import Rights, Suspect, Verdict, judge
 from tests.builders import gpu
 
 

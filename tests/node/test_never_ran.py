@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import pytest
 
-from jupyter_gpu_node.member import Member
-from jupyter_gpu_node.pins import Pins
-from jupyter_gpu_node.places import Places
-from jupyter_gpu_node.proc import process_start_time
-from jupyter_gpu_node.steps import Steps, Tools
+from jupyter_gpu_node.agent.pod import Member
+from jupyter_gpu_node.agent.steps import Steps, Tools
+from jupyter_gpu_node.devices.pins import Pins
+from jupyter_gpu_node.devices.pod_cgroups import Places
+from jupyter_gpu_node.processes.proc import process_start_time
 
 UID = "8a4c1b9e-0000-4000-8000-000000000001"
 

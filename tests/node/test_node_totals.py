@@ -3,10 +3,10 @@
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
 from jupyter_gpu.model.machine import Totals
-from jupyter_gpu_node.member import Member
-from jupyter_gpu_node.node_totals import totals
-from jupyter_gpu_node.roster import PodView
-from jupyter_gpu_node.slots import PodRef
+from jupyter_gpu_node.agent.pod import Member
+from jupyter_gpu_node.agent.rules.node_totals import totals
+from jupyter_gpu_node.agent.rules.pod_view import PodView
+from jupyter_gpu_node.kubelet.rules.slots import PodRef
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, "Test", 1) for i in range(4))
 

@@ -17,9 +17,11 @@ import pytest
 from jupyter_gpu.model.annotations import decode_inventory, encode
 from jupyter_gpu.model.gpu import Device
 from jupyter_gpu.model.view import GpuLoad
-from jupyter_gpu_node import enforcement, nvml, proc
-from jupyter_gpu_node.nvml import NvmlSource
-from jupyter_gpu_node.xids import CALM
+from jupyter_gpu_node.devices import enforcement
+from jupyter_gpu_node.gpus import nvml
+from jupyter_gpu_node.gpus.nvml import NvmlSource
+from jupyter_gpu_node.gpus.rules.xids import CALM
+from jupyter_gpu_node.processes import proc
 
 from .conftest import MANAGED, Child
 
@@ -439,7 +441,7 @@ def test_close(driver: Driver) -> None:
 def test_helper_ends_with_its_server(driver: Driver, spawn: Callable[..., Child]) -> None:
     """A server killed with -9 leaves no helper that keeps the GPUs open."""
     server = spawn(FAKE_NVML=str(driver.path), PYTHONPATH=f"{HARDWARE}:{os.pathsep.join(sys.path)}")
-    server.run("from jupyter_gpu_node.nvml import NvmlSource; source = NvmlSource(); source.inventory()")
+    server.run("from jupyter_gpu_node.gpus.nvml import NvmlSource; source = NvmlSource(); source.inventory()")
     pid = server.run("source._helper.pid")
     start = proc.process_start_time(pid)
     assert start is not None
@@ -454,8 +456,8 @@ def test_helper_ends_with_its_server(driver: Driver, spawn: Callable[..., Child]
 def test_helper_is_outside_the_pod(driver: Driver, uid: str, spawn: Callable[..., Child]) -> None:
     """Before the server enters its group, and also one that is started after that."""
     server = spawn(FAKE_NVML=str(driver.path), PYTHONPATH=f"{HARDWARE}:{os.pathsep.join(sys.path)}")
-    server.run("from jupyter_gpu_node.nvml import NvmlSource; source = NvmlSource()")
-    server.run("from jupyter_gpu_node import enforcement; from tests.node.conftest import MANAGED")
+    server.run("from jupyter_gpu_node.gpus.nvml import NvmlSource; source = NvmlSource()")
+    server.run("from jupyter_gpu_node.devices import enforcement; from tests.node.conftest import MANAGED")
     server.run(f"guard = enforcement.choose(MANAGED, {uid!r}, preference='required'); source.leave = guard.leave")
     assert server.run("len(source.inventory())") == 2
     first = server.run("source._helper.pid")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.details import ProcessUse, Rates, Reading
 from jupyter_gpu.model.view import GpuLoad
-from jupyter_gpu_node import nvml_closer
-from jupyter_gpu_node.nvml import NvmlSource
-from jupyter_gpu_node.nvml_closer import Traffic, rates
+from jupyter_gpu_node.gpus import nvml_details
+from jupyter_gpu_node.gpus.nvml import NvmlSource
+from jupyter_gpu_node.gpus.nvml_details import Traffic, rates
 
 from .test_nvml import Driver, driver, gpu, helper
 
@@ -114,9 +114,9 @@ def test_nothing_is_measured_while_nobody_asks(driver: Driver, monkeypatch: pyte
         source.loads(["GPU-a"])
     assert not calls.exists()
     until(source, bool, "GPU-a")
-    time.sleep(nvml_closer.INTEREST + nvml_closer.PACE + 1)
+    time.sleep(nvml_details.INTEREST + nvml_details.PACE + 1)
     number = len(calls.read_text())
-    time.sleep(nvml_closer.PACE + 1)
+    time.sleep(nvml_details.PACE + 1)
     assert len(calls.read_text()) == number
     assert source.details(["GPU-a"]) == {}, "what is old is not told"
     until(source, bool, "GPU-a")

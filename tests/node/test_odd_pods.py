@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_node import roster
+from jupyter_gpu_node.agent.rules import pod_view
 
 
 @pytest.mark.parametrize(
@@ -12,8 +12,8 @@ from jupyter_gpu_node import roster
 )
 def test_an_odd_state_is_not_running(state: Any) -> None:
     """Only a mapping with `running` in it is."""
-    assert not roster.read(_pod(state)).runs
-    assert roster.read(_pod({"running": {}})).runs
+    assert not pod_view.read(_pod(state)).runs
+    assert pod_view.read(_pod({"running": {}})).runs
 
 
 def _pod(state: Any) -> dict[str, Any]:

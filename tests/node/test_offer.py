@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpu_node.offer import Kind, Offer, Topic
+from jupyter_gpu_node.kubelet.offer import Kind, Offer, Topic
 
 
 class Listener:

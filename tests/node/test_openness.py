@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_node import look_rules, openness
+from jupyter_gpu_node.agent import openness
+from jupyter_gpu_node.processes.rules import scan_budget
 from tests.node.conftest import Child
 
 
@@ -20,7 +21,7 @@ def group(folder: Path, name: str, child: Child) -> Path:
 
 def test_no_more_is_read_of_a_pod_than_a_look_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left unread counts as not open; its neighbour is looked at as ever."""
-    monkeypatch.setattr(openness, "EACH", look_rules.PROCESS + look_rules.THREAD + 100)
+    monkeypatch.setattr(openness, "EACH", scan_budget.PROCESS + scan_budget.THREAD + 100)
     path = tmp_path / "gpu0"
     path.touch()
     gpu = Gpu("GPU-0", 0, "Simulated GPU", 2**30, path=str(path))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.own_gpus import OwnGpus
+from jupyter_gpu_node.agent.inventory.own_gpus import OwnGpus
 
 HERE, GONE, OTHER = "GPU-here", "GPU-gone", "GPU-other"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node import bpf, cgroup, guarded_pod
-from jupyter_gpu_node.device_filter import compile as compile_rules
-from jupyter_gpu_node.device_rules import DeviceRules
-from jupyter_gpu_node.pins import Pins
+from jupyter_gpu_node.devices import bpf, cgroup, guarded_pod
+from jupyter_gpu_node.devices.pins import Pins
+from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
+from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 from tests.node.conftest import CLOSED, DEVICES, MANAGED, Child
 
 pytestmark = pytest.mark.root

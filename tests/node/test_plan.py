@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
-from jupyter_gpu_node.plan import MAX_HOLDERS, Observation, Plan, plan
+from jupyter_gpu_node.agent.rules.plan import MAX_HOLDERS, Observation, Plan, plan
 
 KERNEL = Holder(7, "python")
 A, B, C = "GPU-a", "GPU-b", "GPU-c"

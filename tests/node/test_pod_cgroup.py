@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node import pod_cgroup
-from jupyter_gpu_node.places import Places
+from jupyter_gpu_node.devices.pod_cgroups import Places
+from jupyter_gpu_node.devices.rules import pod_cgroup
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 FLAT = UID.replace("-", "_")

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node import pod_socket
-from jupyter_gpu_node.pod_news import PodNews
-from jupyter_gpu_node.pod_socket import MAX_CONNECTIONS, NAME, PodSockets
+from jupyter_gpu_node.agent.pod_events import PodNews
+from jupyter_gpu_node.kubelet import pod_socket
+from jupyter_gpu_node.kubelet.pod_socket import MAX_CONNECTIONS, NAME, PodSockets
 
 SECONDS = 60.0
 SLOT = "slot-0000"

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tornado.httpclient import AsyncHTTPClient
 
-from jupyter_gpu_node.metrics import Metrics, Port
+from jupyter_gpu_node.agent.metrics import Metrics, Port
 
 
 @pytest.mark.parametrize("served", [True, False])

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.details import ProcessUse
-from jupyter_gpu_node import pretended_load, proc, sensors
-from jupyter_gpu_node.fakes import MEMORY
-from jupyter_gpu_node.pretended_load import Reading, Use
-from jupyter_gpu_node.proc import Process
+from jupyter_gpu_node.gpus import simulated_load
+from jupyter_gpu_node.gpus.rules import simulated_sensors
+from jupyter_gpu_node.gpus.simulated import MEMORY
+from jupyter_gpu_node.gpus.simulated_load import Reading, Use
+from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes.proc import Process
 from tests.node.conftest import Child
 
 
@@ -29,39 +31,43 @@ def reading(time: float, **uses: tuple[float, int]) -> Reading:
 def test_a_gpu_is_as_busy_as_those_who_have_it_open() -> None:
     """Half a processor is 50 %; several add up, to 100 % at most; memory is theirs."""
     before = reading(10, one=(1, 5), two=(0, 5))
-    assert pretended_load.loads({"a": [ONE]}, before, reading(12, one=(2, 7))) == {"a": sensors.load(0.5, 7)}
-    both = pretended_load.loads({"a": [ONE, TWO]}, before, reading(12, one=(3, 7), two=(1, 2)))
-    assert both == {"a": sensors.load(1, 9)}
+    assert simulated_load.loads({"a": [ONE]}, before, reading(12, one=(2, 7))) == {"a": simulated_sensors.load(0.5, 7)}
+    both = simulated_load.loads({"a": [ONE, TWO]}, before, reading(12, one=(3, 7), two=(1, 2)))
+    assert both == {"a": simulated_sensors.load(1, 9)}
 
 
 def test_who_has_several_open_uses_each_a_little() -> None:
     """Nothing is counted twice."""
     now = reading(12, one=(3, 8))
-    found = pretended_load.loads({"a": [ONE], "b": [ONE], "c": []}, reading(10, one=(1, 8)), now)
-    assert found == {"a": sensors.load(0.5, 4), "b": sensors.load(0.5, 4), "c": sensors.load(0, 0)}
+    found = simulated_load.loads({"a": [ONE], "b": [ONE], "c": []}, reading(10, one=(1, 8)), now)
+    assert found == {
+        "a": simulated_sensors.load(0.5, 4),
+        "b": simulated_sensors.load(0.5, 4),
+        "c": simulated_sensors.load(0, 0),
+    }
 
 
 def test_what_was_not_there_before_has_done_nothing_yet() -> None:
     """Neither at the first look nor for a process that just came; one that ended does nothing any more."""
     now = reading(12, one=(3, 8))
-    assert pretended_load.loads({"a": [ONE]}, None, now) == {"a": sensors.load(0, 8)}
-    assert pretended_load.loads({"a": [ONE]}, reading(10, two=(1, 1)), now) == {"a": sensors.load(0, 8)}
-    assert pretended_load.loads({"a": [ONE, TWO]}, reading(12, one=(3, 8)), now) == {"a": sensors.load(0, 8)}
+    assert simulated_load.loads({"a": [ONE]}, None, now) == {"a": simulated_sensors.load(0, 8)}
+    assert simulated_load.loads({"a": [ONE]}, reading(10, two=(1, 1)), now) == {"a": simulated_sensors.load(0, 8)}
+    assert simulated_load.loads({"a": [ONE, TWO]}, reading(12, one=(3, 8)), now) == {"a": simulated_sensors.load(0, 8)}
 
 
 def test_the_memory_of_each_process() -> None:
     """Of one that has several open, equal parts; one that ended has none."""
     now = reading(12, one=(3, 8))
-    found = {uuid: sensors.load(0.5, 4) for uuid in "ab"}
-    details = pretended_load.details({"a": [ONE, TWO], "b": [ONE]}, found, now)
-    assert details == {uuid: sensors.reading(0.5, [ProcessUse(1, 4)], linked=False) for uuid in "ab"}
+    found = {uuid: simulated_sensors.load(0.5, 4) for uuid in "ab"}
+    details = simulated_load.details({"a": [ONE, TWO], "b": [ONE]}, found, now)
+    assert details == {uuid: simulated_sensors.reading(0.5, [ProcessUse(1, 4)], linked=False) for uuid in "ab"}
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 2**60), st.floats(0, 1e6))
 def test_a_load_is_always_possible(first: float, second: float, memory: int, passed: float) -> None:
     """Whatever the clocks say."""
     now = reading(passed, one=(second, memory))
-    (load,) = pretended_load.loads({"a": [ONE]}, reading(0, one=(first, 0)), now).values()
+    (load,) = simulated_load.loads({"a": [ONE]}, reading(0, one=(first, 0)), now).values()
     assert load.utilisation is not None
     assert load.memory is not None
     assert 0 <= load.utilisation <= 100
@@ -71,7 +77,7 @@ def test_a_load_is_always_possible(first: float, second: float, memory: int, pas
 @pytest.mark.parametrize("text", ["", "1 (a) S", "1 (odd) name) S " + "x " * 30])
 def test_what_is_no_such_text_is_nothing(text: str) -> None:
     """A process that just ended."""
-    assert pretended_load.use_of(text) is None
+    assert simulated_load.use_of(text) is None
 
 
 def test_a_real_process(spawn: Callable[..., Child]) -> None:
@@ -79,10 +85,10 @@ def test_a_real_process(spawn: Callable[..., Child]) -> None:
     child = spawn()
     found = proc.describe(child.pid)
     assert found is not None
-    before = pretended_load.read([found])
+    before = simulated_load.read([found])
     child.run("sum(range(5_000_000))")
-    now = pretended_load.read([found, Process(2**22 + 1, 1, "gone")])
+    now = simulated_load.read([found, Process(2**22 + 1, 1, "gone")])
     assert list(now.uses) == [found]
-    (load,) = pretended_load.loads({"a": [found]}, before, now).values()
+    (load,) = simulated_load.loads({"a": [found]}, before, now).values()
     assert load.utilisation
     assert load.memory

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.model.gpu import Device, Gpu
-from jupyter_gpu_node import proc, syscalls
-from jupyter_gpu_node.look_rules import Budget
-from jupyter_gpu_node.proc import Process, Target
+from jupyter_gpu_node.processes import proc, syscalls
+from jupyter_gpu_node.processes.proc import Process, Target
+from jupyter_gpu_node.processes.rules.scan_budget import Budget
 
 from .conftest import DEVICES, Child
 
@@ -241,7 +241,7 @@ def test_processes_of_others_are_reported(spawn: Spawn, nodes: Nodes) -> None:
     """Without root, those that may not be inspected are named: they could hold anything. Kernel threads cannot."""
     child, other = spawn(), spawn()
     other.run(f"open_device({str(nodes[0])!r})")
-    child.run("from jupyter_gpu_node import proc; from tests.node.test_proc import TARGETS, DEVICES")
+    child.run("from jupyter_gpu_node.processes import proc; from tests.node.test_proc import TARGETS, DEVICES")
     child.run("os.setgid(65534) or os.setuid(65534)")
     child.run("scan = proc.scan(TARGETS)")
     assert child.run("scan.holders[DEVICES[0]]") == ()
@@ -257,7 +257,7 @@ def test_processes_of_others_are_reported(spawn: Spawn, nodes: Nodes) -> None:
 def test_a_link_that_may_not_be_followed_is_no_closed_file(spawn: Spawn) -> None:
     """A directory that can be listed but whose links cannot be followed proves nothing: that is an error."""
     child, other = spawn(), spawn()
-    child.run("from jupyter_gpu_node import syscalls")
+    child.run("from jupyter_gpu_node.processes import syscalls")
     child.run("os.setgid(65534) or os.setuid(65534)")
     with pytest.raises(PermissionError):
         child.run(f"syscalls.status_at(syscalls.AT_FDCWD, b'/proc/{other.pid}/fd/0')")

@@ -9,11 +9,11 @@ from textwrap import dedent, indent
 
 import pytest
 
-from jupyter_gpu_node import process
+from jupyter_gpu_node import supervision
 
 FRAME = """
 import asyncio, os, sys, threading, time
-from jupyter_gpu_node import process
+from jupyter_gpu_node import supervision
 
 async def forever():
     try:
@@ -25,9 +25,9 @@ async def other():
 {body}
 
 async def main():
-    assert process.alive() == "It has not started yet."
+    assert supervision.alive() == "It has not started yet."
     print("begun", flush=True)
-    await process.supervise({{"forever": forever(), "other": other()}})
+    await supervision.supervise({{"forever": forever(), "other": other()}})
     print("end", flush=True)
 
 asyncio.run(main())
@@ -62,7 +62,7 @@ FATAL = {
         "division by zero",
     ),
     "a loop that stands still": (
-        "process.STUCK_SECONDS = 1; await asyncio.sleep(0.1); time.sleep(1000)",
+        "supervision.STUCK_SECONDS = 1; await asyncio.sleep(0.1); time.sleep(1000)",
         "the event loop has stood still for 1 seconds",
     ),
     "a failure while a thread of it hangs": (
@@ -78,7 +78,7 @@ def test_what_fails_anywhere_ends_the_process_at_once(body: tuple[str, str]) -> 
     code, words = body
     child = begin(code)
     output, errors = child.communicate(timeout=60)
-    assert child.returncode == process.FAILED, errors
+    assert child.returncode == supervision.FAILED, errors
     assert words in errors
     assert "end\n" not in output
 
@@ -99,7 +99,7 @@ def test_a_task_that_does_not_stop_is_ended_all_the_same() -> None:
     child = begin(
         """
         import signal
-        process.STOP_SECONDS = 0.2
+        supervision.STOP_SECONDS = 0.2
         os.kill(os.getpid(), signal.SIGTERM)
         while True:
             try:
@@ -109,7 +109,7 @@ def test_a_task_that_does_not_stop_is_ended_all_the_same() -> None:
         """
     )
     _, errors = child.communicate(timeout=60)
-    assert child.returncode == process.FAILED
+    assert child.returncode == supervision.FAILED
     assert "did not stop within 0.2 seconds: other" in errors
 
 
@@ -118,9 +118,9 @@ def test_a_process_tells_the_truth_about_itself() -> None:
     child = begin(
         """
         await asyncio.sleep(0.1)
-        print(repr(process.alive()), flush=True)
-        process._pulse.missed = 15
-        print(process.alive(), flush=True)
+        print(repr(supervision.alive()), flush=True)
+        supervision._pulse.missed = 15
+        print(supervision.alive(), flush=True)
         os._exit(0)
         """
     )

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
-from jupyter_gpu_node import roster
-from jupyter_gpu_node.holdings import Holding, permitted
+from jupyter_gpu_node.agent.rules import pod_view
+from jupyter_gpu_node.agent.rules.holdings import Holding, permitted
 
 A, B, C = "GPU-a", "GPU-b", "GPU-c"
 
@@ -81,18 +81,18 @@ def test_never_more_than_a_whole_gpu_is_given_anew(others: list[Holding], wanted
 
 def test_what_drains_is_held_too() -> None:
     """A pod of which nothing was ever told holds nothing."""
-    assert not roster.holds(None)
-    assert not roster.holds(Attached(1))
-    assert roster.holds(Attached(1, whole(A)))
-    assert roster.holds(Attached(1, draining=(DrainingShare(A, 1000),)))
+    assert not pod_view.holds(None)
+    assert not pod_view.holds(Attached(1))
+    assert pod_view.holds(Attached(1, whole(A)))
+    assert pod_view.holds(Attached(1, draining=(DrainingShare(A, 1000),)))
 
 
 def test_odd_pods_are_read_without_an_exception() -> None:
     """Whatever stands in a Pod's JSON, it is a view; an unreadable decision says why."""
     bad: list[Any] = [{}, {"metadata": 7}, {"status": {"containerStatuses": [1, {"name": "x", "state": 3}]}}]
     for pod in bad:
-        assert not roster.read(pod).slots
-    view = roster.read({"metadata": {"uid": "u", "annotations": {"jupyter-gpu.io/allocated": "[]"}}})
+        assert not pod_view.read(pod).slots
+    view = pod_view.read({"metadata": {"uid": "u", "annotations": {"jupyter-gpu.io/allocated": "[]"}}})
     assert view.allocated is None
     assert "jupyter-gpu.io/allocated" in view.problem
 
@@ -111,16 +111,16 @@ def test_a_running_slot_is_seen() -> None:
             "status": {"phase": "Running", "containerStatuses": [{"name": name, "state": {"running": {}}}]},
         }
 
-    assert roster.read(pod("lab")).runs
-    assert not roster.read(pod("side")).runs
-    assert roster.read(json.loads(json.dumps(pod("lab")))).slots == {"lab"}
+    assert pod_view.read(pod("lab")).runs
+    assert not pod_view.read(pod("side")).runs
+    assert pod_view.read(json.loads(json.dumps(pod("lab")))).slots == {"lab"}
 
 
 def test_what_counts_of_a_record_on_a_node() -> None:
     """Not what it says of GPUs that the node never had."""
     told = Attached(1, (GpuShare("a", 1000), GpuShare("b", 500)), (DrainingShare("c", 1000), DrainingShare("d", 1)))
-    assert roster.uuids(told) == frozenset("abcd")
-    assert roster.uuids(None) == frozenset()
-    assert roster.without(told, ()) is told
-    assert roster.without(None, {"a"}) is None
-    assert roster.without(told, {"b", "c"}) == Attached(1, (GpuShare("a", 1000),), (DrainingShare("d", 1),))
+    assert pod_view.uuids(told) == frozenset("abcd")
+    assert pod_view.uuids(None) == frozenset()
+    assert pod_view.without(told, ()) is told
+    assert pod_view.without(None, {"a"}) is None
+    assert pod_view.without(told, {"b", "c"}) == Attached(1, (GpuShare("a", 1000),), (DrainingShare("d", 1),))

@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import Device, Gpu, GpuShare
-from jupyter_gpu_node import device_reader, guarded_pod
-from jupyter_gpu_node.device_filter import EXIT, MOVE, R0, Instruction, assemble
-from jupyter_gpu_node.device_filter import compile as compile_rules
-from jupyter_gpu_node.device_rules import DeviceRules
-from jupyter_gpu_node.holdings import Holding, permitted
-from jupyter_gpu_node.member import Member, wanted
-from jupyter_gpu_node.pins import Pins
-from jupyter_gpu_node.places import Places
-from jupyter_gpu_node.roster import PodView
-from jupyter_gpu_node.slots import PodRef
+from jupyter_gpu_node.agent.pod import Member, wanted
+from jupyter_gpu_node.agent.rules.holdings import Holding, permitted
+from jupyter_gpu_node.agent.rules.pod_view import PodView
+from jupyter_gpu_node.devices import guarded_pod
+from jupyter_gpu_node.devices.pins import Pins
+from jupyter_gpu_node.devices.pod_cgroups import Places
+from jupyter_gpu_node.devices.rules import program_reader
+from jupyter_gpu_node.devices.rules.device_program import EXIT, MOVE, R0, Instruction, assemble
+from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
+from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
+from jupyter_gpu_node.kubelet.rules.slots import PodRef
 from tests.node.conftest import DEVICES, MANAGED, Child
 
 A = "GPU-a"
@@ -100,8 +101,8 @@ devices = st.builds(Device, st.sampled_from([4, 195]), st.integers(0, 9) | st.in
 def test_a_program_is_read_as_it_was_meant(managed: frozenset[Device], allowed: frozenset[Device], one: Device) -> None:
     """There and back through the kernel's notation."""
     rules = DeviceRules(managed | {Device(4, 63)}, allowed - {Device(4, 63)})
-    program = device_reader.parse(assemble(compile_rules(rules)))
-    assert device_reader.allows(program, one) == (one not in rules.denied)
+    program = program_reader.parse(assemble(compile_rules(rules)))
+    assert program_reader.allows(program, one) == (one not in rules.denied)
 
 
 @pytest.mark.parametrize(
@@ -120,13 +121,13 @@ def test_a_program_is_read_as_it_was_meant(managed: frozenset[Device], allowed: 
 def test_a_program_that_is_none_of_ours_is_not_guessed_at(program: tuple[Instruction, ...]) -> None:
     """Calls, ways back, reading what was never written: nothing is known then."""
     with pytest.raises(ValueError, match="not one of ours"):
-        device_reader.allows(program, Device(195, 0))
+        program_reader.allows(program, Device(195, 0))
 
 
 def test_a_program_that_is_cut_off() -> None:
     """Instructions have eight bytes."""
     with pytest.raises(ValueError, match="cut off"):
-        device_reader.parse(b"1234567")
+        program_reader.parse(b"1234567")
 
 
 # -- the same from the kernel

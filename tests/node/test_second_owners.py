@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.gpu import Device, Gpu
-from jupyter_gpu_node import instances as instances_module
-from jupyter_gpu_node.instances import Instances
-from jupyter_gpu_node.managed_rules import Given, SecondOwner, second_owners, unknown_instances
+from jupyter_gpu_node.gpus.rules import instances as instances_module
+from jupyter_gpu_node.gpus.rules.instances import Instances
+from jupyter_gpu_node.gpus.rules.managed import Given, SecondOwner, second_owners, unknown_instances
 
 GPUS = tuple(Gpu(f"GPU-{index}", index, "NVIDIA A100", 2**30, device=Device(195, 3 - index)) for index in range(4))
 """The numbers of their device nodes are not their indexes, as on many machines."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.settings_file import SettingsError
+from jupyter_gpu.common.settings_file import SettingsError
 from jupyter_gpu_node.settings import SLOT, Settings, Simulated, load
 
 HERE = {"NODE_NAME": "node1", "POD_NAME": "plugin-x", "POD_NAMESPACE": "jupyter-gpu", "POD_IP": "10.0.0.7"}

@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
 from jupyter_gpu.model.share import ShareUse
-from jupyter_gpu_node.share_metrics import Figures, ShareMetrics
-from jupyter_gpu_node.slots import PodRef
+from jupyter_gpu_node.agent.sharing.share_metrics import Figures, ShareMetrics
+from jupyter_gpu_node.kubelet.rules.slots import PodRef
 
 SHARE = ShareUse(
     uuid="GPU-1", allocated=250, effective=400, guaranteed=9_000_000, borrowed=800_000, idle=70_000, overrun=600,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model.strict import FieldError
-from jupyter_gpu_node.share_rules import Rules, of, read
-from jupyter_gpu_node.shares.elasticity import Elastic
-from jupyter_gpu_node.shares.penalties import Penalties
-from jupyter_gpu_node.shares.timing import Timing
+from jupyter_gpu_node.shares.rules.gpu_settings import Rules, of, read
+from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
+from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 
 
 def test_nothing_said_is_the_default_everywhere() -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu_node.holdings import Holding
-from jupyter_gpu_node.sharing_rules import Taken, limit, served
+from jupyter_gpu_node.agent.rules.holdings import Holding
+from jupyter_gpu_node.agent.sharing.rules.served import Taken, limit, served
 
 GPUS = ("GPU-0", "GPU-1")
 PODS = ("a", "b", "c")

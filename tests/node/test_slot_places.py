@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node import claims, slot_places
-from jupyter_gpu_node.shares import places
+from jupyter_gpu_node.kubelet import slot_owners, slot_shares
+from jupyter_gpu_node.shares import paths
 
 GPU, OTHER = "GPU-1", "GPU-2"
 
@@ -18,8 +18,8 @@ def slots(tmp_path: Path) -> tuple[Path, Path]:
     """Directories of two slots of a pod; the first has the socket and the file of a share."""
     first, second = tmp_path / "slot-0000", tmp_path / "slot-0001"
     for slot in (first, second):
-        claims._make_directory(slot)
-    places.listen(first, GPU).close()
+        slot_owners._make_directory(slot)
+    paths.listen(first, GPU).close()
     (first / "shares" / f"{GPU}.json").write_text("{}")
     return first, second
 
@@ -32,11 +32,11 @@ def names(slot: Path) -> set[str]:
 def test_the_second_container_has_the_same_socket_and_file(slots: tuple[Path, Path]) -> None:
     """Whoever connects there is heard by the same server, also when the socket is made anew."""
     first, second = slots
-    slot_places.show(first, [second], [GPU])
+    slot_shares.show(first, [second], [GPU])
     assert names(second) == {f"{GPU}.sock", f"{GPU}.json"}
     for _ in range(2):
-        with places.listen(first, GPU) as listening:
-            slot_places.show(first, [second], [GPU])
+        with paths.listen(first, GPU) as listening:
+            slot_shares.show(first, [second], [GPU])
             with socket.socket(socket.AF_UNIX) as client:
                 client.connect(str(second / "shares" / f"{GPU}.sock"))
                 listening.accept()[0].close()
@@ -45,41 +45,41 @@ def test_the_second_container_has_the_same_socket_and_file(slots: tuple[Path, Pa
 def test_the_same_again_changes_nothing(slots: tuple[Path, Path]) -> None:
     """A program that has the socket finds it as it was: the file tells it which server that is."""
     first, second = slots
-    slot_places.show(first, [second], [GPU])
+    slot_shares.show(first, [second], [GPU])
     before = (second / "shares" / f"{GPU}.sock").stat()
-    slot_places.show(first, [second], [GPU])
+    slot_shares.show(first, [second], [GPU])
     assert (second / "shares" / f"{GPU}.sock").stat() == before
 
 
 def test_what_is_not_a_share_of_the_pod_goes(slots: tuple[Path, Path]) -> None:
     """Of an earlier pod with that slot, or taken away since; what is about to be written stays."""
     first, second = slots
-    slot_places.show(first, [second], [GPU])
+    slot_shares.show(first, [second], [GPU])
     for slot in slots:
         (slot / "shares" / f"{OTHER}.sock").touch()
         (slot / "shares" / f".{GPU}.json.new").touch()
-    slot_places.withdraw(slots, [GPU])
+    slot_shares.withdraw(slots, [GPU])
     kept = {f"{GPU}.sock", f"{GPU}.json", f".{GPU}.json.new"}
     assert [names(slot) for slot in slots] == [kept, kept]
-    slot_places.withdraw(slots, [])
+    slot_shares.withdraw(slots, [])
     assert [names(slot) for slot in slots] == [set(), set()]
 
 
 def test_what_was_written_while_its_share_went_goes_too(slots: tuple[Path, Path]) -> None:
     """Between the first look and the end of the share a file may be written once more."""
     first, second = slots
-    slot_places.withdraw(slots, [])
+    slot_shares.withdraw(slots, [])
     (second / "shares" / f"{GPU}.json").write_text("{}")
-    slot_places.show(first, [second], [])
+    slot_shares.show(first, [second], [])
     assert names(second) == set()
 
 
 def test_a_socket_that_could_not_be_made_is_not_shown(slots: tuple[Path, Path]) -> None:
     """Nor is the one before it, at which nobody listens."""
     first, second = slots
-    slot_places.show(first, [second], [GPU])
+    slot_shares.show(first, [second], [GPU])
     (first / "shares" / f"{GPU}.sock").unlink()
-    slot_places.show(first, [second], [GPU])
+    slot_shares.show(first, [second], [GPU])
     assert names(second) == {f"{GPU}.json"}
 
 
@@ -89,7 +89,7 @@ def test_no_link_is_followed(slots: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (second / "shares").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="shares"):
-        slot_places.show(first, [second], [GPU])
+        slot_shares.show(first, [second], [GPU])
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
@@ -97,7 +97,7 @@ def test_a_slot_has_a_place_for_the_driver_and_goes_as_a_whole(slots: tuple[Path
     """The real driver is mounted upon a file, which a read-only directory must have before."""
     first, _ = slots
     assert (first / "driver" / "libcuda.so.1").read_bytes() == b""
-    claims._make_directory(first)
+    slot_owners._make_directory(first)
     (first / "node.sock").touch()
-    claims._remove_directory(first)
+    slot_owners._remove_directory(first)
     assert not first.exists()

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node import slots
-from jupyter_gpu_node.kubelet.internal_checkpoint import parse
 from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
+from jupyter_gpu_node.kubelet.rules import slots
+from jupyter_gpu_node.kubelet.rules.internal_checkpoint import parse
+from jupyter_gpu_node.kubelet.rules.slots import Claim, Held, Lead, Listed, PodRef, Reconciled, Unresolved
 from jupyter_gpu_node.settings import SLOT
-from jupyter_gpu_node.slots import Claim, Held, Lead, Listed, PodRef, Reconciled, Unresolved
 from tests.kubelet.worlds import NODE, pod
 
 A, B = "slot-0000", "slot-0001"

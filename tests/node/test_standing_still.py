@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_node import cgroup, guarded_pod, holders
-from jupyter_gpu_node.guarded_pod import Stillness
-from jupyter_gpu_node.member import MOVING, MOVING_ROUNDS, Member, believed
+from jupyter_gpu_node.agent.pod import MOVING, MOVING_ROUNDS, Member, believed
+from jupyter_gpu_node.devices import cgroup, guarded_pod
+from jupyter_gpu_node.devices.guarded_pod import Stillness
+from jupyter_gpu_node.holders import scanner
 from tests.cluster.testbed import until
 from tests.node.conftest import DEVICES, Child
 
@@ -59,9 +60,9 @@ def test_a_look_tells_who_did_not_stand_still(
     """It has found nothing, and proves nothing; one that may not freeze at all is no reason to wait for ever."""
     child = spawn()
     cgroup.enter(group, child.pid)
-    until(lambda: holders.look([GPU], {uid: group}, {}).moving == frozenset(), what="it to stand still")
+    until(lambda: scanner.look([GPU], {uid: group}, {}).moving == frozenset(), what="it to stand still")
     monkeypatch.setattr(guarded_pod, "_stands_still", lambda _: False)
-    assert holders.look([GPU], {uid: group}, {}).moving == {uid}
+    assert scanner.look([GPU], {uid: group}, {}).moving == {uid}
     assert child.run("1 + 1") == 2
 
 

@@ -8,13 +8,14 @@ import pytest
 from jupyter_gpu.model.details import Reading
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
-from jupyter_gpu_node import cgroup, fakes, guarded_pod
 from jupyter_gpu_node.__main__ import managed
-from jupyter_gpu_node.device_filter import compile as compile_rules
-from jupyter_gpu_node.device_rules import DeviceRules
-from jupyter_gpu_node.pins import Pins
+from jupyter_gpu_node.devices import cgroup, guarded_pod
+from jupyter_gpu_node.devices.pins import Pins
+from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
+from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
+from jupyter_gpu_node.gpus import simulated as simulated_gpus
+from jupyter_gpu_node.gpus.registry import NVIDIA, Stock
 from jupyter_gpu_node.settings import Settings, Simulated
-from jupyter_gpu_node.stock import NVIDIA, Stock
 from tests.node.conftest import CLOSED, DEVICES, Child
 
 
@@ -52,8 +53,8 @@ def test_every_gpu_is_covered_while_the_driver_is_silent() -> None:
 def test_every_simulated_gpu_is_covered_unplugged_or_not(tmp_path: Path) -> None:
     """One that is unplugged is in no inventory."""
     settings = Settings(simulated=Simulated(3, 40), node="n")
-    source = fakes.SimulatedGpus(tmp_path, 3, first=40, node="n")
-    fakes.unplug(tmp_path, fakes.uuid_of(2, "n"), node="n")
+    source = simulated_gpus.SimulatedGpus(tmp_path, 3, first=40, node="n")
+    simulated_gpus.unplug(tmp_path, simulated_gpus.uuid_of(2, "n"), node="n")
     stock = Stock(lambda: source, managed(settings))
     stock.take()
     assert len(stock.gpus) == 2
@@ -65,7 +66,7 @@ def test_a_pod_that_has_all_gpus_is_denied_something() -> None:
     """Rules that deny nothing are a mistake elsewhere, so they must never be needed."""
     for settings in (Settings(), Settings(simulated=Simulated(0, 40)), Settings(simulated=Simulated(24, 40))):
         stock = Stock(Silent, managed(settings))
-        known = frozenset(fakes.device_of(index, 40) for index in range(24))
+        known = frozenset(simulated_gpus.device_of(index, 40) for index in range(24))
         assert DeviceRules(stock.devices | known, known).denied
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu_node.member import Member
-from jupyter_gpu_node.metrics import Metrics
-from jupyter_gpu_node.roster import PodView
-from jupyter_gpu_node.slots import PodRef
-from jupyter_gpu_node.taken_shares import STOPPED, TAKEN, TakenShares
+from jupyter_gpu_node.agent.metrics import Metrics
+from jupyter_gpu_node.agent.pod import Member
+from jupyter_gpu_node.agent.rules.pod_view import PodView
+from jupyter_gpu_node.agent.sharing.taken_shares import STOPPED, TAKEN, TakenShares
+from jupyter_gpu_node.kubelet.rules.slots import PodRef
 
 GPU = "GPU-1"
 POD = PodRef("u", "team", "alice")

@@ -19,12 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.screen import ENTER, LEAVE
-from jupyter_gpu_node import checkpoint, top_files
-from jupyter_gpu_node.shares.bank import Deposit
-from jupyter_gpu_node.shares.share_file import ShareFile
+from jupyter_gpu.common.screen import ENTER, LEAVE
+from jupyter_gpu_node.kubelet import slot_records
+from jupyter_gpu_node.kubelet.rules.slots import Claim, PodRef
+from jupyter_gpu_node.shares.rules.share_file import ShareFile
+from jupyter_gpu_node.shares.rules.turns.bank import Deposit
 from jupyter_gpu_node.shares.store import Entry, Store
-from jupyter_gpu_node.slots import Claim, PodRef
+from jupyter_gpu_node.top import files
 from tests.node.test_top_view import SHARE
 from tests.shares.serve import Serving
 from tests.shares.world import programs
@@ -72,7 +73,7 @@ def state(tmp_path: Path) -> Path:
     claims = {
         f"slot-{number}": Claim(f"slot-{number}", PodRef("a", "team-a", "notebook"), "main") for number in range(2)
     }
-    checkpoint.save(tmp_path / "slots.json", checkpoint.Record(claims, {}))
+    slot_records.save(tmp_path / "slots.json", slot_records.Record(claims, {}))
     return tmp_path
 
 
@@ -189,15 +190,15 @@ def test_what_cannot_be_believed_is_left_out(state: Path) -> None:
     (folder / "h.json").mkdir()
     (state / "shares" / "GPU-3").symlink_to(folder)
     (state / "slots.json").write_text("[1]")
-    assert sorted(top_files.read([state])) == [("GPU-1", "a"), ("GPU-2", "a")]
-    assert top_files.names([state], ["a"]) == {}
+    assert sorted(files.read([state])) == [("GPU-1", "a"), ("GPU-2", "a")]
+    assert files.names([state], ["a"]) == {}
 
 
 @pytest.mark.root
 def test_nobody_speaks_for_another_user(state: Path) -> None:
     """The node plugin's files are root's, or those of who looks."""
     os.chown(state / "shares", 12345, 12345)
-    assert top_files.read([state]) == {}
+    assert files.read([state]) == {}
 
 
 def test_a_state_directory_of_one_machine(tmp_path: Path) -> None:
@@ -207,11 +208,11 @@ def test_a_state_directory_of_one_machine(tmp_path: Path) -> None:
     write(mine, "GPU-1", pod, written=2_000)
     write(other, "GPU-1", pod, written=3_000, allocated=1)
     write(tmp_path, "GPU-1", pod, written=1_000, allocated=2)
-    found = top_files.read([tmp_path])
+    found = files.read([tmp_path])
     assert {key: file.share.allocated for key, file in found.items()} == {("GPU-1", pod): SHARE.allocated}
     (tmp_path / "pods").mkdir()
     (tmp_path / "pods" / f"{pod}.json").write_text('{"server": {"pid": 4711, "started": 1}}')
-    assert top_files.names([tmp_path], [pod, "b"]) == {pod: "01234567 pid 4711"}
+    assert files.names([tmp_path], [pod, "b"]) == {pod: "01234567 pid 4711"}
 
 
 # --- on a terminal ----------------------------------------------------------------------------------------------------

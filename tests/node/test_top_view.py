@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.share import Rates, ShareUse
 from jupyter_gpu.model.terminal import Style
-from jupyter_gpu_node import top_view
-from jupyter_gpu_node.shares.share_file import ShareFile
-from jupyter_gpu_node.top_history import History, Seen, to_json
+from jupyter_gpu_node.shares.rules.share_file import ShareFile
+from jupyter_gpu_node.top.rules import view
+from jupyter_gpu_node.top.rules.history import History, Seen, to_json
 
 SHARE = ShareUse(
     uuid="GPU-1", allocated=250, effective=400, guaranteed=9_000_000, borrowed=800_000, idle=70_000, overrun=600,
@@ -31,7 +31,7 @@ NAMES = {"a": "team-a/notebook-alice", "b": "team-b/notebook-with-a-very-long-na
 
 
 def screen(style: Style, *seen: Seen) -> str:
-    return "\n".join(top_view.lines("Time shares", seen or SEEN, NAMES, style, 100_000))
+    return "\n".join(view.lines("Time shares", seen or SEEN, NAMES, style, 100_000))
 
 
 WIDE = """\
@@ -97,14 +97,14 @@ def test_a_narrow_terminal() -> None:
 def test_no_line_is_longer_than_the_terminal(width: int, height: int | None, colour: bool, unicode: bool) -> None:
     """Nor are there more of them; with colours it says the same as without, and no colour is left on."""
     style = Style(width, height, colour, unicode)
-    shown = top_view.lines("Time shares", SEEN, NAMES, style, 100_000)
-    assert max(map(top_view.length, shown)) <= width
+    shown = view.lines("Time shares", SEEN, NAMES, style, 100_000)
+    assert max(map(view.length, shown)) <= width
     assert height is None or len(shown) <= height
-    plain = top_view.lines("Time shares", SEEN, NAMES, replace(style, colour=False), 100_000)
-    bare = [top_view._ESCAPE.sub("", line).rstrip() for line in shown]
+    plain = view.lines("Time shares", SEEN, NAMES, replace(style, colour=False), 100_000)
+    bare = [view._ESCAPE.sub("", line).rstrip() for line in shown]
     assert bare == [line.rstrip() for line in plain]
     for line in shown:
-        last = [*top_view._ESCAPE.findall(line), "\x1b[0m"][:-1]
+        last = [*view._ESCAPE.findall(line), "\x1b[0m"][:-1]
         assert not last or last[-1] == "\x1b[0m" or line.endswith(">")
     if not unicode:
         assert "\n".join(shown).isascii()
@@ -112,7 +112,7 @@ def test_no_line_is_longer_than_the_terminal(width: int, height: int | None, col
 
 def test_what_does_not_fit_is_counted() -> None:
     """Below each other only so many lines have room."""
-    shown = top_view.lines("Time shares", SEEN, NAMES, Style(100, 6), 100_000)
+    shown = view.lines("Time shares", SEEN, NAMES, Style(100, 6), 100_000)
     assert len(shown) == 6
     assert shown[-1].startswith("... ")
     assert "more lines: make the window larger" in shown[-1]
@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_counted() -> None:
 
 def test_nothing_is_shared() -> None:
     """That is said, too."""
-    assert top_view.lines("Time shares", (), {}, Style(80), 0) == [
+    assert view.lines("Time shares", (), {}, Style(80), 0) == [
         "Time shares: 0 GPUs, 0 shares",
         "",
         "No GPU is shared out on this machine now.",
@@ -135,7 +135,7 @@ def test_nothing_is_shared() -> None:
 def test_the_bar_is_to_scale(parts: list[float], milli: int, width: int) -> None:
     """Each part within half a cell, or a whole one where the one before began late; and never wider."""
     rates = Rates(*parts)
-    shown = top_view.bar(replace(SHARE, effective=milli), rates, width, Style(unicode=False))
+    shown = view.bar(replace(SHARE, effective=milli), rates, width, Style(unicode=False))
     assert len(shown) == width
     ends = 0.0
     for mark, part in zip("#+-w", parts, strict=True):
@@ -151,7 +151,7 @@ def test_the_bar_is_to_scale(parts: list[float], milli: int, width: int) -> None
 )  # fmt: skip
 def test_durations(amount: int, text: str) -> None:
     """As short as they stay useful."""
-    assert top_view.duration(amount) == text
+    assert view.duration(amount) == text
 
 
 # --- between two looks ------------------------------------------------------------------------------------------------

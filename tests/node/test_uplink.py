@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.annotations import INVENTORY
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.network import network_of
-from jupyter_gpu_node import inventory_rules, uplink_rules
-from jupyter_gpu_node.uplink import Uplink
-from jupyter_gpu_node.uplink_rules import Reading
+from jupyter_gpu_node.agent.inventory.rules import annotation, uplink_rate
+from jupyter_gpu_node.agent.inventory.rules.uplink_rate import Reading
+from jupyter_gpu_node.agent.inventory.uplink import Uplink
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 DEVICES = """Inter-|   Receive                                                |  Transmit
@@ -28,22 +28,22 @@ def route(name: str, metric: int, destination: str = "00000000") -> str:
 
 def test_the_uplink_is_where_the_default_route_goes() -> None:
     """Of several the one that the kernel prefers; without one there is none."""
-    assert uplink_rules.uplink(HEAD + route("eth1", 200) + route("eth0", 100) + route("lan", 0, "0000000A")) == "eth0"
-    assert uplink_rules.uplink(HEAD + route("lan", 0, "0000000A") + "short\n") == ""
+    assert uplink_rate.uplink(HEAD + route("eth1", 200) + route("eth0", 100) + route("lan", 0, "0000000A")) == "eth0"
+    assert uplink_rate.uplink(HEAD + route("lan", 0, "0000000A") + "short\n") == ""
 
 
 def test_what_the_kernel_counted() -> None:
     """Bytes both ways, also where the number stands right behind the name."""
     text = DEVICES.format(received=500, sent=70)
-    assert uplink_rules.counted(text, "eth0") == (500, 70)
-    assert uplink_rules.counted(text, "eth7") is None
-    assert uplink_rules.counted("eth0: 1 2", "eth0") is None
+    assert uplink_rate.counted(text, "eth0") == (500, 70)
+    assert uplink_rate.counted(text, "eth7") is None
+    assert uplink_rate.counted("eth0: 1 2", "eth0") is None
 
 
 @pytest.mark.parametrize(("text", "speed"), [("1000\n", 125e6), ("-1\n", None), ("0", None), ("", None), ("x", None)])
 def test_the_speed_of_an_interface(text: str, speed: float | None) -> None:
     """Virtual ones tell none."""
-    assert uplink_rules.bytes_a_second(text) == speed
+    assert uplink_rate.bytes_a_second(text) == speed
 
 
 def reading(time: float, received: int, sent: int = 0, name: str = "eth0") -> Reading:
@@ -53,16 +53,16 @@ def reading(time: float, received: int, sent: int = 0, name: str = "eth0") -> Re
 def test_the_busier_direction_counts() -> None:
     """A share of what the interface can carry, never above all of it."""
     first = reading(0, 0)
-    assert uplink_rules.use(first, reading(10, 300, 500)) == 0.5
-    assert uplink_rules.use(first, reading(10, 10**9)) == 1.0
+    assert uplink_rate.use(first, reading(10, 300, 500)) == 0.5
+    assert uplink_rate.use(first, reading(10, 10**9)) == 1.0
 
 
 def test_what_cannot_be_compared_is_not_known() -> None:
     """Another interface, one that came up anew, no time, nothing read."""
     first = reading(5, 100, 100)
     for other in (None, reading(9, 200, name="eth1"), reading(9, 50, 100), reading(9, 200, 50), reading(5, 200, 200)):
-        assert uplink_rules.use(first, other) is None
-    assert uplink_rules.use(None, first) is None
+        assert uplink_rate.use(first, other) is None
+    assert uplink_rate.use(None, first) is None
 
 
 @given(st.floats(0, 1), st.lists(st.floats(-0.05, 0.05)))
@@ -70,30 +70,30 @@ def test_a_load_that_hardly_moves_is_told_once(middle: float, moves: list[float]
     """However it trembles; and what is told is never far from what is so."""
     told = middle
     for move in moves:
-        told = uplink_rules.told(told, middle + move) or 0.0
+        told = uplink_rate.told(told, middle + move) or 0.0
         assert told == middle
 
 
 def test_a_change_is_told_and_what_is_not_known_is_left_out() -> None:
     """Of a node that told nothing the first number is news."""
-    assert uplink_rules.told(0.2, 0.4) == 0.4
-    assert uplink_rules.told(None, 0.0) == 0.0
-    assert uplink_rules.told(0.2, None) is None
+    assert uplink_rate.told(0.2, 0.4) == 0.4
+    assert uplink_rate.told(None, 0.0) == 0.0
+    assert uplink_rate.told(0.2, None) is None
 
 
 def test_the_inventory_carries_it() -> None:
     """In steps; the same number is no reason to write, nor is one that a next process finds there."""
     gpus = (Gpu("GPU-0", 0, "L4", 2**30),)
-    body = inventory_rules.patch({"metadata": {"uid": "u"}}, gpus, 0.33)
+    body = annotation.patch({"metadata": {"uid": "u"}}, gpus, 0.33)
     assert body is not None
     node = {"metadata": {"uid": "u", **body["metadata"]}}
-    assert inventory_rules.network_told(node) == 0.3
-    assert inventory_rules.patch(node, gpus, 0.31) is None
-    assert inventory_rules.patch(node, gpus, inventory_rules.network_told(node)) is None
-    assert inventory_rules.patch(node, gpus) is not None
+    assert annotation.network_told(node) == 0.3
+    assert annotation.patch(node, gpus, 0.31) is None
+    assert annotation.patch(node, gpus, annotation.network_told(node)) is None
+    assert annotation.patch(node, gpus) is not None
     assert network_of(gpus) is None
     for odd in ({}, {"metadata": {"annotations": {INVENTORY: "nonsense"}}}):
-        assert inventory_rules.network_told(odd) is None
+        assert annotation.network_told(odd) is None
 
 
 def test_a_node_is_measured(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node import xids
-from jupyter_gpu_node.xids import CALM, Ailments
+from jupyter_gpu_node.gpus.rules import xids
+from jupyter_gpu_node.gpus.rules.xids import CALM, Ailments
 
 APPLICATION = (13, 31, 43, 45, 68, 109)
 """What a device plugin has to ignore: faults of programs."""

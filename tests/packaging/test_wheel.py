@@ -84,8 +84,8 @@ def test_wheel_has_all_parts_and_nothing_else(wheel: Path) -> None:
         "jupyter_gpu/__init__.py",
         "jupyter_gpu/_version.py",
         "jupyter_gpu/py.typed",
-        "jupyter_gpu/widgets/page.css",
-        "jupyter_gpu/widgets/page.js",
+        "jupyter_gpu/kernel/widget/page.css",
+        "jupyter_gpu/kernel/widget/page.js",
         "jupyter_gpu_scheduler/decide.py",
         "jupyter_gpu_scheduler/py.typed",
         "jupyter_gpu_node/device_rules.py",
@@ -95,7 +95,7 @@ def test_wheel_has_all_parts_and_nothing_else(wheel: Path) -> None:
         f"{share}/package.json",
         f"{share}/static/style.js",
     }
-    assert any(name.startswith("jupyter_gpu/events/") and name.endswith(".json") for name in names)
+    assert any(name.startswith("jupyter_gpu/server/events/") and name.endswith(".json") for name in names)
     assert any(name.startswith(f"{share}/static/remoteEntry.") for name in names)
     assert any(name.startswith(f"{share}/schemas/jupyter-gpu/") for name in names)
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}

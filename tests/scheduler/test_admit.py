@@ -11,9 +11,9 @@ import pytest
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, InvalidRequest, LimitExceeded, NoCapacity
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_scheduler.admit import allocate
-from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.snapshot import NOMINATED, PodState
+from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.queue.decide import decide
+from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, PodState
 from tests.builders import allocated, by_index, cluster, facts, inventory, new, pod, requested
 
 GRANTED: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, Any], dict[int, int]]] = {

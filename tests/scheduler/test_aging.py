@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached
-from jupyter_gpu_scheduler.admit import allocate
-from jupyter_gpu_scheduler.aging import SINCE, is_overdue, overdue_at, stamped, waits_since
-from jupyter_gpu_scheduler.candidates import filter_nodes
-from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.nominate import nominate
-from jupyter_gpu_scheduler.policy import Policy
-from jupyter_gpu_scheduler.snapshot import HIGHEST, ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
+from jupyter_gpu_scheduler.rules.queue.aging import SINCE, is_overdue, overdue_at, stamped, waits_since
+from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
+from jupyter_gpu_scheduler.rules.queue.decide import decide
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.state.snapshot import HIGHEST, ClusterSnapshot, PodState
 from tests.builders import NODE, allocated, cluster, new, pod, requested, world
 
 PATIENCE = 20

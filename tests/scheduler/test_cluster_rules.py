@@ -15,15 +15,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish, record
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, total
-from jupyter_gpu_scheduler.admit import allocate
-from jupyter_gpu_scheduler.candidates import filter_nodes
-from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.nominate import nominate
-from jupyter_gpu_scheduler.policy import Policy
-from jupyter_gpu_scheduler.repair import repair
-from jupyter_gpu_scheduler.review import review
-from jupyter_gpu_scheduler.score import prioritize
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
+from jupyter_gpu_scheduler.rules.new_pods.review import review
+from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
+from jupyter_gpu_scheduler.rules.queue.decide import decide
+from jupyter_gpu_scheduler.rules.queue.repair import repair
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.scoring.score import prioritize
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts, PodState
 from tests.builders import apply, facts, inventory, uuid
 
 NODES = ("n", "m", "k")

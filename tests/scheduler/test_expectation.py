@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated
-from jupyter_gpu_scheduler.admit import allocate
-from jupyter_gpu_scheduler.candidates import filter_nodes
-from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.expectation import expectation
-from jupyter_gpu_scheduler.policy import PRESETS, Policy
-from jupyter_gpu_scheduler.score import best, prioritize
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
+from jupyter_gpu_scheduler.rules.queue.decide import decide
+from jupyter_gpu_scheduler.rules.scoring.expectation import expectation
+from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy
+from jupyter_gpu_scheduler.rules.scoring.score import best, prioritize
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from tests.builders import GIB, apply, attached, cluster, inventory, new, pod, requested
 
 ONE_EACH = Policy.from_settings({"workload": [{"share": 1, "gpus": 1}]})

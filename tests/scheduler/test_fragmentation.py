@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_scheduler.fragmentation import fragmentation, workload_of
-from jupyter_gpu_scheduler.policy import Kind, Policy
-from jupyter_gpu_scheduler.shape import Shape, after, gpus_of, shape_of
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot
+from jupyter_gpu_scheduler.rules.scoring.fragmentation import fragmentation, workload_of
+from jupyter_gpu_scheduler.rules.scoring.policy import Kind, Policy
+from jupyter_gpu_scheduler.rules.state.shape import Shape, after, gpus_of, shape_of
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import GIB, cluster, inventory, new, pod
 
 

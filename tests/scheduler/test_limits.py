@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_scheduler.limits import refuse
+from jupyter_gpu_scheduler.rules.placement.feasible import refuse
 from tests.builders import GIB, inventory, wish
 
 FOUR = inventory(4)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Wish
-from jupyter_gpu_scheduler.line import Line
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot
+from jupyter_gpu_scheduler.rules.state.line import Line
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import new, pod
 
 uids = st.sampled_from("abcdef")

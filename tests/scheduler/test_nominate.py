@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Reason
-from jupyter_gpu_scheduler.decide import Decision, decide
-from jupyter_gpu_scheduler.nominate import nominate
-from jupyter_gpu_scheduler.policy import Policy
-from jupyter_gpu_scheduler.review import review
-from jupyter_gpu_scheduler.snapshot import NOMINATED, ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
+from jupyter_gpu_scheduler.rules.new_pods.review import review
+from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
 from tests.builders import allocated, apply, cluster, facts, inventory, new, pod, requested
 
 POLICY = Policy()

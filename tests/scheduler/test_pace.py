@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Requested, Wish
-from jupyter_gpu_scheduler.pace import Asked, Paced, first, paced
+from jupyter_gpu_scheduler.rules.queue.pace import Asked, Paced, first, paced
 
 BURST, SECONDS = 3, 2.0
 

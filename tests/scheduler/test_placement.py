@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_scheduler.placement import Spot, arrange, choose, fits, groups
+from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange, choose, fits, groups
 from tests.builders import GIB, gpu, inventory, uuid, wish
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.quantity import EXACT_POSITIONS
-from jupyter_gpu_scheduler.decide import decide, only_place
-from jupyter_gpu_scheduler.places import ABOUT, told
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot
+from jupyter_gpu_scheduler.rules.queue.decide import decide, only_place
+from jupyter_gpu_scheduler.rules.queue.positions import ABOUT, told
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import NODE, allocated, apply, new, pod, requested, world
 
 places = st.integers(1, 10**6)

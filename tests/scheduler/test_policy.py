@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model.annotations import Wish
-from jupyter_gpu_scheduler.policy import ATTRIBUTES, PRESETS, TYPICAL, Kind, Policy, PolicyError
+from jupyter_gpu_scheduler.rules.scoring.policy import ATTRIBUTES, PRESETS, TYPICAL, Kind, Policy, PolicyError
 from tests.builders import GIB
 
 
@@ -46,7 +46,7 @@ def test_an_own_mix_of_wishes() -> None:
 
 def test_every_weight_is_documented() -> None:
     """In the table of the module; and presets name nothing else."""
-    from jupyter_gpu_scheduler import policy
+    from jupyter_gpu_scheduler.rules.scoring import policy
 
     assert all(f"``{name}``" in (policy.__doc__ or "") for name in ATTRIBUTES)
     assert {name for weights in PRESETS.values() for name in weights} <= set(ATTRIBUTES)

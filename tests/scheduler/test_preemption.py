@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_scheduler.preemption import helpful
-from jupyter_gpu_scheduler.snapshot import SLOT, NodeFacts
+from jupyter_gpu_scheduler.rules.new_pods.preemption import helpful
+from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, NodeFacts
 from tests.builders import cluster, facts, inventory, new, pod
 
 VITAL = new("vital", wants=1)

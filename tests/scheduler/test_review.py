@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Wish
-from jupyter_gpu_scheduler.decide import Decision
-from jupyter_gpu_scheduler.nominate import fits_at, is_void, leave, may_go, must_leave, nominate
-from jupyter_gpu_scheduler.policy import Policy
-from jupyter_gpu_scheduler.review import review, reviewing
-from jupyter_gpu_scheduler.snapshot import NOMINATED, ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.new_pods.nominate import fits_at, is_void, leave, may_go, must_leave, nominate
+from jupyter_gpu_scheduler.rules.new_pods.review import review, reviewing
+from jupyter_gpu_scheduler.rules.queue.decide import Decision
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
 from tests.builders import cluster, facts, new, pod
 
 POLICY = Policy()

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu_node.plan import Observation, plan
-from jupyter_gpu_scheduler.decide import decide
+from jupyter_gpu_node.agent.rules.plan import Observation, plan
+from jupyter_gpu_scheduler.rules.queue.decide import decide
 from tests.builders import allocated, apply, attached, decided, pod, shares, uuid, world
 
 UIDS = ("a", "b", "c")

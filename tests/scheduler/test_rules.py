@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish, record
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, total
-from jupyter_gpu_scheduler.decide import Decision, decide
-from jupyter_gpu_scheduler.limits import refuse
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.placement.feasible import refuse
+from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from tests.builders import GIB, NODE, apply, inventory
 
 UIDS = ("a", "b", "c", "d")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_scheduler.policy import PRESETS, Policy, preferred
-from jupyter_gpu_scheduler.score import BEST, NEAR, Pair, best, prioritize, score
-from jupyter_gpu_scheduler.snapshot import SLOT, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy, preferred
+from jupyter_gpu_scheduler.rules.scoring.score import BEST, NEAR, Pair, best, prioritize, score
+from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts, PodState
 from tests.builders import GIB, cluster, facts, inventory, new, pod
 
 

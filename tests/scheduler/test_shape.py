@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Requested, Wish
-from jupyter_gpu_scheduler.admit import allocate
-from jupyter_gpu_scheduler.candidates import filter_nodes
-from jupyter_gpu_scheduler.fragmentation import fragmentation
-from jupyter_gpu_scheduler.policy import Policy
-from jupyter_gpu_scheduler.shape import Cell, Shape, pattern
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
+from jupyter_gpu_scheduler.rules.scoring.fragmentation import fragmentation
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.state.shape import Cell, Shape, pattern
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from tests.builders import GIB, facts, gpu, pod
 
 cells = st.builds(

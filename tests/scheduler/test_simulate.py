@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.simulated_cluster import Job, Outcome, at_once, replay
 from jupyter_gpu.model.annotations import Wish
-from jupyter_gpu_scheduler.policy import Policy
-from jupyter_gpu_scheduler.simulate import Job, Outcome, at_once, replay
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from tests.builders import cluster, facts, new
 
 

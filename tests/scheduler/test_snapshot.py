@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jupyter_gpu_scheduler.candidates import filter_nodes
-from jupyter_gpu_scheduler.repair import repair
-from jupyter_gpu_scheduler.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
+from jupyter_gpu_scheduler.rules.queue.repair import repair
+from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
 from tests.builders import (
     allocated,
     attached,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_scheduler.tickets import Tickets
+from jupyter_gpu_scheduler.rules.state.tickets import Tickets
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9))))

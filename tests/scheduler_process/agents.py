@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_gpu.kube import Change, Conflict, Kube, KubeError, NotFound, Reflector, objects, paths
+from jupyter_gpu.kube import Change, Conflict, Kube, KubeError, NotFound, Reflector
+from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, decode_allocated, decode_attached, encode
 from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.gpu import Holder
-from jupyter_gpu_node.plan import Observation, plan
+from jupyter_gpu_node.agent.rules.plan import Observation, plan
 
 
 class Agents:

@@ -15,7 +15,8 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jupyter_gpu.kube import Change, Kube, NotFound, Reflector, kubeconfig, objects, paths
+from jupyter_gpu.kube import Change, Kube, NotFound, Reflector, kubeconfig
+from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.annotations import (
     ALLOCATED,
     ATTACHED,

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Change, Kube, kubeconfig, objects, paths
+from jupyter_gpu.kube import Change, Kube, kubeconfig
+from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu_scheduler import binder as module
 from jupyter_gpu_scheduler.binder import Binder
+from jupyter_gpu_scheduler.cluster_cache import Mirror
 from jupyter_gpu_scheduler.metrics import Metrics
-from jupyter_gpu_scheduler.mirror import Mirror
+from jupyter_gpu_scheduler.rules.wire import BindQuestion
 from jupyter_gpu_scheduler.settings import WriteSettings
-from jupyter_gpu_scheduler.wire import BindQuestion
 from jupyter_gpu_scheduler.writer import Writer
 from tests.scheduler_process.stage import Stage
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from jupyter_gpu.kube import objects
+from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import GpuShare
 from tests.cluster.testbed import until

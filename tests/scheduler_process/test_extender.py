@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu import faults
-from jupyter_gpu.kube import objects
+from jupyter_gpu.common import faults
+from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import Allocated
 from tests.cluster.testbed import until
 from tests.cluster.testbed.commands import CommandFailed

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from jupyter_gpu import faults
+from jupyter_gpu.common import faults
 from jupyter_gpu.model.annotations import Allocated
 from tests.cluster.testbed import until
 from tests.scheduler_process.stage import Scheduler, Stage

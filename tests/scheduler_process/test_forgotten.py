@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube import Gone, Kube, kubeconfig, objects, paths
+from jupyter_gpu.kube import Gone, Kube, kubeconfig
+from jupyter_gpu.kube.rules import objects, paths
 from tests.cluster.testbed import ControlPlane, control_plane, until
 from tests.kube.conftest import MAPS
 from tests.kube.proxy import Proxy

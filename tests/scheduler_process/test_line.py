@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from jupyter_gpu.kube import objects
+from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import REQUESTED, Allocated
 from tests.cluster.testbed import until
 from tests.scheduler_process.stage import Stage

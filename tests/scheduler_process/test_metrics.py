@@ -8,8 +8,8 @@ from tornado.httpclient import AsyncHTTPClient
 
 from jupyter_gpu_scheduler.health import StatusServer
 from jupyter_gpu_scheduler.metrics import Metrics
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.settings import StatusSettings
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot
 from tests.builders import cluster, inventory, pod
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
-from jupyter_gpu_scheduler.mirror import Mirror
+from jupyter_gpu_scheduler.cluster_cache import Mirror
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from jupyter_gpu_scheduler.settings import LineSettings, PrioritySettings
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, PodState
 
 NODES = ("n0", "n1")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu import faults
-from jupyter_gpu.kube import objects
+from jupyter_gpu.common import faults
+from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated
-from jupyter_gpu_scheduler.snapshot import NOMINATED
+from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED
 from tests.cluster.testbed import ControlPlane, control_plane, until
 from tests.cluster.testbed.pki import Identity
 from tests.cluster.testbed.ports import free

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
-from jupyter_gpu_scheduler.records import matters, read_node, read_pod, trim_node, trim_pod, usage
-from jupyter_gpu_scheduler.resources import pod_requests, quantity
+from jupyter_gpu_scheduler.rules.state.records import matters, read_node, read_pod, trim_node, trim_pod, usage
+from jupyter_gpu_scheduler.rules.state.resources import pod_requests, quantity
 
 GIVEN = encode(Allocated(1, (GpuShare("g", 1000),)))
 

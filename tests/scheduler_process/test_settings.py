@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from jupyter_gpu.settings_file import MAX_BYTES, SettingsError, bounded, parse, read
+from jupyter_gpu.common.settings_file import MAX_BYTES, SettingsError, bounded, parse, read
 from jupyter_gpu_scheduler.settings import Settings
 
 

@@ -11,13 +11,13 @@ from jupyter_gpu.kube import Change, Kube, Recorder
 from jupyter_gpu.kube.credentials import Credentials
 from jupyter_gpu.model.annotations import ALLOCATED, Allocated, encode
 from jupyter_gpu_scheduler import controller as module
+from jupyter_gpu_scheduler.cluster_cache import Mirror
 from jupyter_gpu_scheduler.controller import Controller
-from jupyter_gpu_scheduler.decide import Decision, deciding
 from jupyter_gpu_scheduler.metrics import Metrics
-from jupyter_gpu_scheduler.mirror import Mirror
-from jupyter_gpu_scheduler.policy import Policy
+from jupyter_gpu_scheduler.rules.queue.decide import Decision, deciding
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot
 from jupyter_gpu_scheduler.settings import WriteSettings
-from jupyter_gpu_scheduler.snapshot import NOMINATED, ClusterSnapshot
 from jupyter_gpu_scheduler.writer import Writer
 from tests.scheduler_process.test_mirror import node, pod
 

@@ -9,9 +9,9 @@ import pytest
 from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import ALLOCATED, encode
 from jupyter_gpu_scheduler import waiting as module
-from jupyter_gpu_scheduler.decide import Decision
-from jupyter_gpu_scheduler.mirror import Mirror
-from jupyter_gpu_scheduler.policy import Policy
+from jupyter_gpu_scheduler.cluster_cache import Mirror
+from jupyter_gpu_scheduler.rules.queue.decide import Decision
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.waiting import WaitingPods
 from tests.scheduler_process.test_mirror import node, pod
 

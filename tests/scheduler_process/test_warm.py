@@ -8,9 +8,9 @@ from typing import Any
 from benchmarks.extender import new_pod, world
 from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import Requested
-from jupyter_gpu_scheduler.policy import TYPICAL
-from jupyter_gpu_scheduler.snapshot import PodState
-from jupyter_gpu_scheduler.verdict import standings
+from jupyter_gpu_scheduler.rules.queue.fit_cache import standings
+from jupyter_gpu_scheduler.rules.scoring.policy import TYPICAL
+from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
 NODES = 7
 

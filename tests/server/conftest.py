@@ -15,8 +15,8 @@ from tornado.httpclient import HTTPResponse
 from tornado.websocket import WebSocketClientConnection
 from traitlets.config import Config
 
-from jupyter_gpu.app import GpuExtension
-from jupyter_gpu_node import fakes
+from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu_node.gpus import simulated
 from tests.devices import first_minor
 
 API = ("jupyter-gpu", "api", "v1")
@@ -53,7 +53,7 @@ def jp_server_config(
     tmp_path: Path, gpu_config: dict[str, Any], server_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> Config:
     """Overrides the fixture of pytest-jupyter: the extension on four simulated GPUs, soft mode."""
-    monkeypatch.setattr(fakes, "FIRST_MINOR", first_minor())
+    monkeypatch.setattr(simulated, "FIRST_MINOR", first_minor())
     gpu = {
         "simulated_gpus": GPUS,
         "enforcement": "soft",

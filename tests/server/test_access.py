@@ -17,8 +17,8 @@ from tornado.httpclient import HTTPClientError
 from tornado.web import RequestHandler
 from traitlets.config import Config
 
-from jupyter_gpu.app import GpuExtension
-from jupyter_gpu.later import Later
+from jupyter_gpu.common.later import Later
+from jupyter_gpu.server.app import GpuExtension
 
 from .conftest import Answer, Call, Connect, Fetch
 

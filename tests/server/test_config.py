@@ -15,12 +15,12 @@ from traitlets import TraitError
 from traitlets.config import Config
 
 from benchmarks._server import Server, simulated
-from jupyter_gpu import provisioning
-from jupyter_gpu.app import PROVISIONER, GpuExtension
 from jupyter_gpu.backends import choose
 from jupyter_gpu.backends.local import LocalBackend
 from jupyter_gpu.model.errors import BackendUnavailable
-from jupyter_gpu.routes import STARTING, VIEWERS
+from jupyter_gpu.server import provisioning
+from jupyter_gpu.server.app import PROVISIONER, GpuExtension
+from jupyter_gpu.server.routes import STARTING, VIEWERS
 
 from .conftest import Call, Connect
 
@@ -306,6 +306,6 @@ async def test_a_server_outside_of_a_pod_says_why_it_cannot_ask_the_cluster(
 
 def test_the_kubernetes_client_is_loaded_only_where_it_is_used() -> None:
     """It takes half a second, and a notebook on one machine has no use for it."""
-    code = "import sys, jupyter_gpu.app, jupyter_gpu.backends.local; print('kubernetes' in sys.modules)"
+    code = "import sys, jupyter_gpu.server.app, jupyter_gpu.backends.local; print('kubernetes' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

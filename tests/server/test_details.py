@@ -7,12 +7,12 @@ import os
 
 import pytest
 
-from jupyter_gpu.app import GpuExtension
 from jupyter_gpu.model.details import Details, GpuDetails
-from jupyter_gpu.monitoring.recent import Recent
-from jupyter_gpu.routes import VIEWERS
-from jupyter_gpu.viewers import Viewers
-from jupyter_gpu_node import fakes
+from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu.server.monitoring.recent import Recent
+from jupyter_gpu.server.routes import VIEWERS
+from jupyter_gpu.server.viewers import Viewers
+from jupyter_gpu_node.gpus import simulated
 
 from .conftest import Call
 from .test_openapi import schema
@@ -26,7 +26,7 @@ async def test_limits_rates_and_memory_by_process(call: Call, put: Call, extensi
     view = (await put({"gpus": 1})).body
     (card,) = view["gpus"]
     home = os.path.dirname(card["path"])  # noqa: PTH120
-    fakes.write_load(home, card["uuid"], 0.5, 2**30)
+    simulated.write_load(home, card["uuid"], 0.5, 2**30)
     await asyncio.sleep(2.1)
     found = (await call("details")).body
     CLOSED.validate(found)

@@ -9,8 +9,8 @@ import logging
 import pytest
 from jupyter_server.serverapp import ServerApp
 
-from jupyter_gpu.app import GpuExtension
 from jupyter_gpu.model.errors import from_json
+from jupyter_gpu.server.app import GpuExtension
 
 from .conftest import API, Call
 

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jupyter_server.serverapp import ServerApp
 
-from jupyter_gpu.events import SCHEMA, SCHEMA_ID, Resize, Resizes
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.view import Mode, View
+from jupyter_gpu.server.events import SCHEMA, SCHEMA_ID
+from jupyter_gpu.server.rules.resizes import Resize, Resizes
 
 from .conftest import Call
 

@@ -16,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
 from jupyter_gpu.model.view import GpuLoad, GpuState, Mode, PodGpu, Sample, View
-from jupyter_gpu.monitoring.figures import Told, families
-from jupyter_gpu.monitoring.peaks import TOTALS, Peaks
-from jupyter_gpu.monitoring.waits import Waits
+from jupyter_gpu.server.monitoring.rules.figures import Told, families
+from jupyter_gpu.server.monitoring.rules.peaks import TOTALS, Peaks
+from jupyter_gpu.server.monitoring.rules.waits import Waits
 
 from ..model.test_share import ONE as SHARE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from jupyter_gpu.gateway import ELSEWHERE, noted, notes
+from jupyter_gpu.server.rules.gateway import ELSEWHERE, noted, notes
 from tests.kernel.builders import view
 
 

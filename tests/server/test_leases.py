@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from jupyter_server.serverapp import ServerApp
 
-from jupyter_gpu import leases as module
-from jupyter_gpu.backend import Listener
-from jupyter_gpu.blocks import owner as this_process
-from jupyter_gpu.leases import Leases
+from jupyter_gpu.backends.base import Listener
+from jupyter_gpu.kernel.blocks import owner as this_process
 from jupyter_gpu.model.annotations import Requested, Wish, record
 from jupyter_gpu.model.errors import BackendUnavailable, Infeasible, InvalidRequest, StaleGeneration
 from jupyter_gpu.model.lease import MAX_LEASES, Change, Lease, Owner, resolve
 from jupyter_gpu.model.view import View
-from jupyter_gpu.owners import Ends, find
+from jupyter_gpu.server import leases as module
+from jupyter_gpu.server.lease_owners import Ends, find
+from jupyter_gpu.server.leases import Leases
 from tests.kernel.builders import view as make_view
 
 from .conftest import Answer, Call, Connect, Fetch
@@ -131,7 +131,8 @@ async def test_the_slider_overrules(call: Call, put: Call, hold: Call) -> None:
 async def test_a_process_of_an_inner_pid_namespace(hold: Call, call: Call) -> None:
     """Its pid is another process here; it is found all the same, and its end is noticed."""
     code = (
-        "from jupyter_gpu.blocks import owner; import json; print(json.dumps(owner().to_json()), flush=True); input()"
+        "from jupyter_gpu.kernel.blocks import owner; import json; "
+        "print(json.dumps(owner().to_json()), flush=True); input()"
     )
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as inner:

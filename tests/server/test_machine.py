@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.app import GpuExtension
 from jupyter_gpu.model.machine import Machine
+from jupyter_gpu.server.app import GpuExtension
 
 from .conftest import Call
 from .test_openapi import schema

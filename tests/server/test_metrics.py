@@ -11,8 +11,9 @@ import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from jupyter_gpu.app import GpuExtension
-from jupyter_gpu.monitoring import figures, scrapes
+from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu.server.monitoring import scrapes
+from jupyter_gpu.server.monitoring.rules import figures
 
 from .conftest import Call, Fetch
 
@@ -111,9 +112,11 @@ async def test_it_ends_with_the_extension(jp_fetch: Fetch, extension: GpuExtensi
 def test_nothing_is_loaded_for_it_when_a_server_starts() -> None:
     """What makes figures, details and the list of servers is imported by the first who asks."""
     later = {
-        f"jupyter_gpu.{name}" for name in ("monitoring.figures", "model.details", "model.machine", "model.overview")
+        f"jupyter_gpu.{name}"
+        for name in ("server.monitoring.rules.figures", "model.details", "model.machine", "model.overview")
     }
-    modules = "jupyter_gpu.app, jupyter_gpu.backends.local, jupyter_gpu_node.nvml, jupyter_gpu_node.fakes"
+    gpus = "jupyter_gpu_node.gpus.nvml, jupyter_gpu_node.gpus.simulated"
+    modules = f"jupyter_gpu.server.app, jupyter_gpu.backends.local, {gpus}"
     code = f"import sys, {modules}; print({later} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "set()"

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jupyter_server.serverapp import ServerApp
 
-from jupyter_gpu.app import GpuExtension
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.titles import Title
 from jupyter_gpu.model.view import GpuState, PodGpu, User
-from jupyter_gpu.notebooks import Names, Origin, named, origin_of, parent_of
+from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu.server.notebooks import Names, Origin, named, origin_of, parent_of
 
 from .conftest import Call, Connect, Fetch
 from .test_events import view

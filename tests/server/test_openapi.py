@@ -12,11 +12,11 @@ import yaml
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped,unused-ignore]
 from openapi_spec_validator import validate
 
-from jupyter_gpu.app import GpuExtension
-from jupyter_gpu.doctor.facts import Facts
+from jupyter_gpu.doctor.rules.facts import Facts
 from jupyter_gpu.model import errors, strict
 from jupyter_gpu.model.request import MAX_REQUEST_BYTES, decode_request
-from jupyter_gpu.stream import StreamHandler
+from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu.server.stream import StreamHandler
 
 from .conftest import Call, Connect
 from .test_access import VERBS, our_handlers

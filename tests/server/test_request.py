@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from jupyter_gpu.app import GpuExtension
 from jupyter_gpu.model.request import MAX_REQUEST_BYTES
+from jupyter_gpu.server.app import GpuExtension
 
 from .conftest import GPUS, Call
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.app import GpuExtension
 from jupyter_gpu.model.view import Sample
-from jupyter_gpu.routes import VIEWERS
-from jupyter_gpu.viewers import Viewers
+from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu.server.routes import VIEWERS
+from jupyter_gpu.server.viewers import Viewers
 
 from ..model.test_share import ONE as SHARE
 from .conftest import Call, Connect

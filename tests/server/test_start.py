@@ -15,29 +15,29 @@ import pytest
 import jupyter_gpu
 from tests.server.conftest import Call
 
-STARTED = "jupyter_gpu.app, jupyter_gpu.backends.local, jupyter_gpu_node.fakes"
+STARTED = "jupyter_gpu.server.app, jupyter_gpu.backends.local, jupyter_gpu_node.gpus.simulated"
 LATER = frozenset(
     {
-        "jupyter_gpu.backends.local.burial",
+        "jupyter_gpu.backends.local.cleanup",
         "jupyter_gpu.backends.local.decision",
-        "jupyter_gpu.backends.local.look",
+        "jupyter_gpu.backends.local.holder_scan",
         "jupyter_gpu.backends.local.servers",
         "jupyter_gpu.backends.local.sharing.ending",
         "jupyter_gpu.backends.local.sharing.front",
-        "jupyter_gpu.backends.local.sharing.verdict",
+        "jupyter_gpu.backends.local.sharing.rules.revocation",
         "jupyter_gpu.backends.share_files",
-        "jupyter_gpu.discover",
+        "jupyter_gpu.kernel.discovery",
         "jupyter_gpu.doctor",
-        "jupyter_gpu.launching",
+        "jupyter_gpu.server.rules.launching",
         "jupyter_gpu.model.share",
         "jupyter_gpu.model.usage",
-        "jupyter_gpu.monitoring.figures",
-        "jupyter_gpu.monitoring.routes",
-        "jupyter_gpu.provisioner",
-        "jupyter_gpu.usage_route",
-        "jupyter_gpu_node.loads",
-        "jupyter_gpu_node.plan",
-        "jupyter_gpu_node.sensors",
+        "jupyter_gpu.server.monitoring.rules.figures",
+        "jupyter_gpu.server.monitoring.routes",
+        "jupyter_gpu.server.provisioner",
+        "jupyter_gpu.server.usage_route",
+        "jupyter_gpu_node.gpus.simulated_programs",
+        "jupyter_gpu_node.agent.rules.plan",
+        "jupyter_gpu_node.gpus.rules.simulated_sensors",
         "jupyter_gpu_scheduler",
     }
 )
@@ -67,7 +67,7 @@ def test_what_is_needed_later_is_loaded_later() -> None:
     assert started(f"sorted({set(LATER)} & sys.modules.keys())") == []
 
 
-@pytest.mark.parametrize("module", ["jupyter_gpu.backends.local.pod", "jupyter_gpu.backends.local.sharing.seat"])
+@pytest.mark.parametrize("module", ["jupyter_gpu.backends.local.pod", "jupyter_gpu.backends.local.sharing.pod_client"])
 def test_what_looks_after_gpus_is_loaded_with_the_first_look(module: str) -> None:
     """A server whose package is replaced on the disk goes on with the modules that fit each other."""
     needed = set(imported_in_functions(module)) - TO_SHOW

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.app import GpuExtension
+from jupyter_gpu.server.app import GpuExtension
 
 from .conftest import GPUS, Call
 

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jupyter_server.serverapp import ServerApp
 
-from jupyter_gpu.app import GpuExtension
 from jupyter_gpu.model.errors import InvalidRequest, TooLarge
 from jupyter_gpu.model.history import MAX_HISTORY_BYTES, SampleHistory
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.view import GpuLoad, Sample, View
-from jupyter_gpu.stream import MAX_MESSAGE_BYTES, SAMPLES_KEPT, Outbox, StreamHandler, read_message
-from jupyter_gpu.viewers import Viewers
+from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu.server.stream import MAX_MESSAGE_BYTES, SAMPLES_KEPT, Outbox, StreamHandler, read_message
+from jupyter_gpu.server.viewers import Viewers
 
 from .conftest import Call, Connect
 

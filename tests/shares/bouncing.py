@@ -17,15 +17,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from jupyter_gpu_node.shares.bouncer import Bouncer
-from jupyter_gpu_node.shares.desk import Terms
-from jupyter_gpu_node.shares.identity import beside_us
-from jupyter_gpu_node.shares.penalties import Penalties
-from jupyter_gpu_node.shares.process import Process
+from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.signals import identified
+from jupyter_gpu_node.shares.enforcer import Bouncer
+from jupyter_gpu_node.shares.peer import beside_us
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
+from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
-from jupyter_gpu_node.shares.signals import identified
 from jupyter_gpu_node.shares.store import Store
-from jupyter_gpu_node.shares.timing import Timing
 from jupyter_gpu_node.shares.usage_by_process import Uses
 from tests.gate.standin.board import Board
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from jupyter_gpu_node.shares.protocol import (
+from jupyter_gpu_node.shares.rules.protocol import (
     FOREVER,
     Ask,
     Done,

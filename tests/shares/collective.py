@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jupyter_gpu_node.shares.arbiter import Arbiter, Rule
-from jupyter_gpu_node.shares.desk import Client, Close, Desk, Late, Out, Send, Terms
-from jupyter_gpu_node.shares.gangs import Gangs, groups
-from jupyter_gpu_node.shares.protocol import Ask, Done, FromClient, FromServer, Grant, Revoke
-from jupyter_gpu_node.shares.timing import Timing
+from jupyter_gpu_node.shares.rules.protocol import Ask, Done, FromClient, FromServer, Grant, Revoke
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
+from jupyter_gpu_node.shares.rules.turns.gangs import Gangs, groups
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Client, Close, Desk, Late, Out, Send, Terms
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 TIMING = Timing()
 STEP = 100

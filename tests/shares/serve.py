@@ -18,17 +18,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from jupyter_gpu_node import proc
-from jupyter_gpu_node.shares import door
-from jupyter_gpu_node.shares.arbiter import Arbiter
-from jupyter_gpu_node.shares.desk import Terms
-from jupyter_gpu_node.shares.elasticity import Elastic
-from jupyter_gpu_node.shares.identity import Check, Peer, beside_us
-from jupyter_gpu_node.shares.process import Process
+from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.shares import share_socket
+from jupyter_gpu_node.shares.gpu_server import Overdue
+from jupyter_gpu_node.shares.peer import Check, Peer, beside_us
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
+from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
-from jupyter_gpu_node.shares.station import Overdue
 from jupyter_gpu_node.shares.store import Store
-from jupyter_gpu_node.shares.timing import Timing
 
 ROOT = Path(__file__).parents[2]
 
@@ -217,7 +217,7 @@ if __name__ == "__main__":
     logging.basicConfig(format="%(levelname)s %(message)s")
     given = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
     if given.get("unlimited"):
-        door.MESSAGES = sys.maxsize
+        share_socket.MESSAGES = sys.maxsize
     if given.get("files"):
         import resource
 

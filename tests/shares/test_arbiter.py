@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.arbiter import Arbiter, Grant, Order, Overdue, Revoke
-from jupyter_gpu_node.shares.bank import Deposit
-from jupyter_gpu_node.shares.timing import Timing
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Grant, Order, Overdue, Revoke
+from jupyter_gpu_node.shares.rules.turns.bank import Deposit
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 TIMING = Timing()
 MS = 1_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.bank import Bank, Deposit
+from jupyter_gpu_node.shares.rules.turns.bank import Bank, Deposit
 
 EXPIRY = 1_000
 

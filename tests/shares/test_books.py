@@ -2,14 +2,14 @@
 
 import pytest
 
-from jupyter_gpu_node.shares.arbiter import Arbiter
-from jupyter_gpu_node.shares.books import Books
-from jupyter_gpu_node.shares.desk import Client, Desk, Terms
-from jupyter_gpu_node.shares.elastic import Left
-from jupyter_gpu_node.shares.elasticity import Elastic
-from jupyter_gpu_node.shares.protocol import Ask, Done, Need
-from jupyter_gpu_node.shares.share_file import decode, encode
-from jupyter_gpu_node.shares.timing import Timing
+from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Need
+from jupyter_gpu_node.shares.rules.share_file import decode, encode
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
+from jupyter_gpu_node.shares.rules.turns.books import Books
+from jupyter_gpu_node.shares.rules.turns.elastic import Left
+from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Client, Desk, Terms
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 PERIOD = Timing().period
 

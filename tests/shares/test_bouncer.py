@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node import cgroup
-from jupyter_gpu_node.shares import signals, stopping, throttling
-from jupyter_gpu_node.shares.offences import Record
-from jupyter_gpu_node.shares.process import Process
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.processes import signals
+from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.shares import stopped_processes
+from jupyter_gpu_node.shares.rules.violations import throttling
+from jupyter_gpu_node.shares.rules.violations.violations import Record
 from jupyter_gpu_node.shares.server import microseconds
 from tests.gate.standin.board import Board
 from tests.gate.standin.clients import BUILD
@@ -127,13 +129,13 @@ def test_whoever_has_the_pid_of_another_is_left_alone(running: Running) -> None:
 def test_what_was_kept_is_found(short: Path) -> None:
     """And what was stopped before the machine started anew is not: others have its pids."""
     path = short / "deep" / "offences.json"
-    assert stopping.load(path) == {}
+    assert stopped_processes.load(path) == {}
     kept = {GPU: {"a": Record(2.0, 5, stopped=frozenset({Process(7, 70)})), "b": Record(taken="Taken away.")}}
-    stopping.save(path, kept)
-    assert stopping.load(path) == kept
+    stopped_processes.save(path, kept)
+    assert stopped_processes.load(path) == kept
     body = json.loads(path.read_text())
     path.write_text(json.dumps(body | {"boot": "another"}))
-    assert stopping.load(path) == {GPU: {"a": Record(2.0, 5), "b": Record(taken="Taken away.")}}
+    assert stopped_processes.load(path) == {GPU: {"a": Record(2.0, 5), "b": Record(taken="Taken away.")}}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ def test_a_broken_file_is_put_aside(short: Path, text: str) -> None:
     """It is there to be looked at."""
     path = short / "offences.json"
     path.write_text(text)
-    assert stopping.load(path) == {}
+    assert stopped_processes.load(path) == {}
     assert path.with_suffix(".broken").read_text() == text
     assert not path.exists()
 
@@ -301,7 +303,7 @@ HOG_AGAIN = """
 import sys
 from pathlib import Path
 from tests.shares.client import Client
-from jupyter_gpu_node.shares.protocol import Ask
+from jupyter_gpu_node.shares.rules.protocol import Ask
 with Client(Path(sys.argv[1])) as client:
     client.grant()
     print("has it", flush=True)
@@ -553,7 +555,7 @@ def test_a_program_without_a_gate_is_let_be_while_nobody_else_wants_the_gpu(
 HOLDER = """
 import sys
 from pathlib import Path
-from jupyter_gpu_node.shares.protocol import Ask
+from jupyter_gpu_node.shares.rules.protocol import Ask
 from tests.shares.client import Client
 with Client(Path(sys.argv[1])) as client:
     client.grant()

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.arbiter import Arbiter
-from jupyter_gpu_node.shares.desk import Desk, Terms
-from jupyter_gpu_node.shares.ledger import Debt
-from jupyter_gpu_node.shares.protocol import Ask, Done
-from jupyter_gpu_node.shares.share_file import SMALL, Savings, decode_savings, encode_debt, owed
+from jupyter_gpu_node.shares.rules.protocol import Ask, Done
+from jupyter_gpu_node.shares.rules.share_file import SMALL, Savings, decode_savings, encode_debt, owed
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Desk, Terms
+from jupyter_gpu_node.shares.rules.turns.ledger import Debt
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.store import Store
-from jupyter_gpu_node.shares.timing import Timing
 from tests.shares.client import now
 from tests.shares.serve import Serving
 from tests.shares.world import GPU, connect, programs, until

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_node.shares.arbiter import Arbiter, Rule
-from jupyter_gpu_node.shares.bank import Deposit
-from jupyter_gpu_node.shares.desk import REST, Client, Close, Desk, Late, Out, Send, Terms
-from jupyter_gpu_node.shares.protocol import (
+from jupyter_gpu_node.shares.rules.protocol import (
     FOREVER,
     MOST,
     NO_LIMIT,
@@ -20,7 +17,10 @@ from jupyter_gpu_node.shares.protocol import (
     Need,
     Revoke,
 )
-from jupyter_gpu_node.shares.timing import Timing
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
+from jupyter_gpu_node.shares.rules.turns.bank import Deposit
+from jupyter_gpu_node.shares.rules.turns.lease_manager import REST, Client, Close, Desk, Late, Out, Send, Terms
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 TIMING = Timing()
 MS = 1_000

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.arbiter import Arbiter
-from jupyter_gpu_node.shares.desk import Client, Close, Desk, Late, Out, Send, Terms
-from jupyter_gpu_node.shares.protocol import (
+from jupyter_gpu_node.shares.rules.protocol import (
     MOST,
     Ask,
     Done,
@@ -21,7 +19,9 @@ from jupyter_gpu_node.shares.protocol import (
     Need,
     Revoke,
 )
-from jupyter_gpu_node.shares.timing import Timing
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Client, Close, Desk, Late, Out, Send, Terms
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 TIMING = Timing()
 MS = 1_000

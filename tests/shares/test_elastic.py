@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_node.shares.elastic import Left, Outcome, Seen, Standing, adjust, resume
-from jupyter_gpu_node.shares.elasticity import Elastic
-from jupyter_gpu_node.shares.ledger import Account, Ledger
-from jupyter_gpu_node.shares.timing import Timing
+from jupyter_gpu_node.shares.rules.turns.elastic import Left, Outcome, Seen, Standing, adjust, resume
+from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
+from jupyter_gpu_node.shares.rules.turns.ledger import Account, Ledger
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 RULES = Elastic()
 QUICK = Elastic(fade=1, smooth=1)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.arbiter import Arbiter, Rule
-from jupyter_gpu_node.shares.desk import Seat, Terms
-from jupyter_gpu_node.shares.gangs import groups
-from jupyter_gpu_node.shares.protocol import Ask
+from jupyter_gpu_node.shares.rules.protocol import Ask
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
+from jupyter_gpu_node.shares.rules.turns.gangs import groups
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Seat, Terms
 from tests.shares.collective import TIMING, Kind, Machine
 
 MS = 1_000

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.bank import Deposit
-from jupyter_gpu_node.shares.ledger import Ledger
-from jupyter_gpu_node.shares.timing import LIMITS, Timing
+from jupyter_gpu_node.shares.rules.turns.bank import Deposit
+from jupyter_gpu_node.shares.rules.turns.ledger import Ledger
+from jupyter_gpu_node.shares.rules.turns.timing import LIMITS, Timing
 
 TIMING = Timing(period=100_000, savings=3, expiry=1_000_000)
 Q = 25_000  # of 250 milli

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.memory import Pool
+from jupyter_gpu_node.shares.rules.turns.memory import Pool
 
 GIB = 2**30
 

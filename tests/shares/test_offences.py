@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.offences import (
+from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
+from jupyter_gpu_node.shares.rules.violations.violations import (
     Began,
     Continue,
     Event,
@@ -31,8 +33,6 @@ from jupyter_gpu_node.shares.offences import (
     to_plain,
     wake,
 )
-from jupyter_gpu_node.shares.penalties import Penalties
-from jupyter_gpu_node.shares.process import Process
 
 PENALTIES = Penalties(grace=100_000, strikes=3)
 HOG, CHILD, JUPYTER, OTHER = Process(7, 70), Process(8, 80), Process(9, 90), Process(10, 100)

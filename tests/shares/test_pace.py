@@ -13,8 +13,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.pace import PAUSE, RATE, RESERVE, USERS, Pace
-from jupyter_gpu_node.shares.protocol import Done
+from jupyter_gpu_node.shares.rules.pace import PAUSE, RATE, RESERVE, USERS, Pace
+from jupyter_gpu_node.shares.rules.protocol import Done
 from tests.shares.client import Ended, now
 from tests.shares.serve import Serving
 from tests.shares.world import GPU, connect, programs, serves, until, written

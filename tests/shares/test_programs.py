@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from jupyter_gpu_node import proc
-from jupyter_gpu_node.shares.programs import is_on_several, program
+from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.shares.rules.turns.programs import is_on_several, program
 from tests.shares.world import until
 
 INIT, SERVER, OTHER, KERNEL, AGENT, RANK = ((number, number * 10) for number in range(1, 7))

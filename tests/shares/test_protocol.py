@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares import protocol
-from jupyter_gpu_node.shares.protocol import (
+from jupyter_gpu_node.shares.rules import protocol
+from jupyter_gpu_node.shares.rules.protocol import (
     FOREVER,
     MOST,
     NO_LIMIT,

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares import door
-from jupyter_gpu_node.shares.protocol import (
+from jupyter_gpu_node.shares import share_socket
+from jupyter_gpu_node.shares.rules.protocol import (
     MOST,
     SIZE,
     Ask,
@@ -74,7 +74,9 @@ def test_who_sends_without_end_is_heard_a_little_at_a_time(server: Serving) -> N
         serves(server, "b")
         for one in flood:
             assert isinstance(one.next(), Memory)
-        assert now() - begin >= 2000 // (door.MESSAGES + 4 * door.READ // SIZE) * round(door.SLICE * 1e6)
+        assert now() - begin >= 2000 // (share_socket.MESSAGES + 4 * share_socket.READ // SIZE) * round(
+            share_socket.SLICE * 1e6
+        )
 
 
 def test_a_million_messages(tmp_path: Path) -> None:

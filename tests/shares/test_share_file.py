@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.strict import FieldError
-from jupyter_gpu_node.shares import share_file
-from jupyter_gpu_node.shares.bank import Deposit
-from jupyter_gpu_node.shares.elastic import Left
-from jupyter_gpu_node.shares.share_file import (
+from jupyter_gpu_node.shares.rules import share_file
+from jupyter_gpu_node.shares.rules.share_file import (
     KEEP,
     MAX_BYTES,
     MAX_DEPOSITS,
@@ -24,6 +22,8 @@ from jupyter_gpu_node.shares.share_file import (
     encode,
     is_due,
 )
+from jupyter_gpu_node.shares.rules.turns.bank import Deposit
+from jupyter_gpu_node.shares.rules.turns.elastic import Left
 
 SHARE = ShareUse(
     uuid="GPU-1", allocated=250, effective=400, guaranteed=9_000_000, borrowed=800_000, idle=70_000, overrun=600,

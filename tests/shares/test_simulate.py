@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.simulate import Program, Simulation, Use, bursty, hog
-from jupyter_gpu_node.shares.timing import Timing
+from benchmarks.simulated_gpu import Program, Simulation, Use, bursty, hog
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 pytestmark = pytest.mark.uncounted
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares import places
-from jupyter_gpu_node.shares.bank import Deposit
-from jupyter_gpu_node.shares.share_file import MAX_BYTES, ShareFile, restored
+from jupyter_gpu_node.shares import paths
+from jupyter_gpu_node.shares.rules.share_file import MAX_BYTES, ShareFile, restored
+from jupyter_gpu_node.shares.rules.turns.bank import Deposit
 from jupyter_gpu_node.shares.store import Entry, Store
 from tests.shares.test_share_file import SHARE
 
@@ -138,7 +138,7 @@ def test_a_folder_that_others_can_change_is_refused(tmp_path: Path) -> None:
     (tmp_path / "slot" / "shares").chmod(0o777)
     assert not Store(tmp_path / "state").write([entry(tmp_path)])
     with pytest.raises(PermissionError, match="changed by others"):
-        places.listen(tmp_path / "slot", GPU)
+        paths.listen(tmp_path / "slot", GPU)
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "x" * 65, "a\n", "ä"])
@@ -180,7 +180,7 @@ def test_a_share_that_ended_leaves_nothing(tmp_path: Path) -> None:
     """Neither copy, nor the socket; again: nothing."""
     store = Store(tmp_path / "state")
     store.write([entry(tmp_path)])
-    with places.listen(tmp_path / "slot", GPU):
+    with paths.listen(tmp_path / "slot", GPU):
         assert (tmp_path / "slot" / "shares" / f"{GPU}.sock").is_socket()
         store.write([entry(tmp_path)])
         for _ in range(2):
@@ -195,7 +195,7 @@ def test_a_share_that_ended_leaves_nothing(tmp_path: Path) -> None:
 def test_a_share_begins_without_the_file_of_an_earlier_one(tmp_path: Path) -> None:
     """In a directory that another pod had, nothing tells of that one."""
     Store(tmp_path / "state").write([entry(tmp_path)])
-    with places.listen(tmp_path / "slot", GPU):
+    with paths.listen(tmp_path / "slot", GPU):
         assert [path.name for path in (tmp_path / "slot" / "shares").iterdir()] == [f"{GPU}.sock"]
 
 
@@ -203,7 +203,7 @@ def test_a_socket_in_a_place_with_a_long_path(tmp_path: Path) -> None:
     """Longer than an address can be, and over an old socket."""
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     for _ in range(2):
-        with places.listen(deep, GPU):
+        with paths.listen(deep, GPU):
             assert (deep / "shares" / f"{GPU}.sock").stat().st_mode & 0o777 == 0o666
 
 

@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node import cgroup
+from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.shares import cpu_limits
-from jupyter_gpu_node.shares.throttling import MOST, Groups, Throttled, excused, parse, period_by, period_of
+from jupyter_gpu_node.shares.rules.violations.throttling import (
+    MOST,
+    Groups,
+    Throttled,
+    excused,
+    parse,
+    period_by,
+    period_of,
+)
 
 MS = 1_000
 PERIOD = 100 * MS

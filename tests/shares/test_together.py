@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares.protocol import Ask, Done, Grant, Revoke
+from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Grant, Revoke
 from tests.shares.client import Client, now, overlaps, uses
 from tests.shares.serve import ROOT, Serving
 from tests.shares.world import connect, grows, until

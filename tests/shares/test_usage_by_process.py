@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.process import Process
+from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.shares.usage_by_process import NvmlReader, beyond, foreign
 
 MEMBER, ESCAPER, OTHER = Process(7, 70), Process(8, 80), Process(9, 90)

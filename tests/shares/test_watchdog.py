@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node.shares.process import Process
-from jupyter_gpu_node.shares.watchdog import Watchdog
+from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.shares.resume_guard import Watchdog
 from tests.gate.standin.conftest import FIRST as GPU
 from tests.shares.bouncing import HOG, HOG_BUSY, Bouncing, Running, children, killable, line, process, state, until
 

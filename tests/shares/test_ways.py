@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.process import Process
-from jupyter_gpu_node.shares.signals import identified
-from jupyter_gpu_node.shares.ways import LIBRARIES, named, ways_of
+from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.processes.signals import identified
+from jupyter_gpu_node.shares.other_apis import LIBRARIES, named, ways_of
 
 
 def test_each_is_named_once() -> None:

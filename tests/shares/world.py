@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu_node.shares.protocol import (
-    Done,
-)
+from jupyter_gpu_node.shares.rules.protocol import Done
 from tests.shares.client import PATIENCE, Client, uses
 from tests.shares.serve import ROOT, Serving
 

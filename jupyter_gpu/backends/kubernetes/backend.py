@@ -19,10 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jupyter_gpu.backend import Listener
 from jupyter_gpu.backends import share_files
-from jupyter_gpu.kube import Credentials, Kube, in_cluster, objects
+from jupyter_gpu.backends.base import Listener
+from jupyter_gpu.backends.kubernetes.rules.pod_state import Told
+from jupyter_gpu.backends.kubernetes.rules.precheck import refuse
+from jupyter_gpu.backends.kubernetes.rules.views import Records, Sight, answered, compose, read
+from jupyter_gpu.kube import Credentials, Kube, in_cluster
 from jupyter_gpu.kube.credentials import NoCredentials
+from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import ATTACHED, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, StaleGeneration
 from jupyter_gpu.model.lease import Change, resolve
@@ -30,14 +34,11 @@ from jupyter_gpu.model.view import GpuLoad, Sample, View
 
 from . import events
 from . import identity as identities
-from .courtesy import refuse
 from .identity import Identity
 from .node_socket import VARIABLE, NodeSocket, Unreachable
 from .own_pod import OwnPod
 from .settings import Settings
-from .told import Told
 from .trouble import Trouble
-from .views import Records, Sight, answered, compose, read
 from .writer import Writer
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
@@ -57,9 +58,9 @@ _log = logging.getLogger(__name__)
 
 
 class KubernetesBackend:
-    """The :class:`~jupyter_gpu.backend.Backend` of the pod that the server runs in.
+    """The `Backend` of the pod that the server runs in.
 
-    ``limit``, ``fractions`` and ``priority`` are the fields of :class:`.Settings`; ``patience`` is how many seconds a
+    ``limit``, ``fractions`` and ``priority`` are the fields of `Settings`; ``patience`` is how many seconds a
     request waits for the cluster. The rest is found in the pod.
     """
 
@@ -135,7 +136,7 @@ class KubernetesBackend:
         return lambda: self._listeners.pop(key, None) and None
 
     async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
-        """Record the wish; the view when cluster and node have answered. See :class:`~jupyter_gpu.backend.Backend`."""
+        """Record the wish; the view when cluster and node have answered. See `Backend`."""
         writer = self._ready()
         async with self._writing:  # one after the other: what came first is recorded first
             error = self._refusal(resolve(wish, self._records().requested), generation)

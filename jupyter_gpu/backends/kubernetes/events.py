@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jupyter_gpu.kube import Change, Forbidden, Kube, KubeError, Reflector, Unauthorized, paths
+from jupyter_gpu.kube import Change, Forbidden, Kube, KubeError, Reflector, Unauthorized
+from jupyter_gpu.kube.rules import paths
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The identity of our own pod; pure but for :func:`here`.
+"""The identity of our own pod.
 
 The downward API says it best. Without it a token that is bound to the pod names it too: only the API server can tell
 whether a token is genuine, but this one is our own.
@@ -34,7 +34,7 @@ class Identity:
 
 
 def here(credentials: Credentials) -> Identity:
-    """Identify the pod that this process runs in. Raises :class:`~jupyter_gpu.model.errors.BackendUnavailable`."""
+    """Identify the pod that this process runs in. Raises `BackendUnavailable`."""
     try:
         token = credentials.token.read_text(encoding="ascii") if credentials.token else ""
     except (OSError, UnicodeError):

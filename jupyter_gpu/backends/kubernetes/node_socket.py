@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from jupyter_gpu.backends.kubernetes.rules.pod_state import Told, read_told
+from jupyter_gpu.backends.kubernetes.rules.views import Node
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import MAX_GPUS, Gpu, Holder, read_uuid
 from jupyter_gpu.model.view import GpuLoad
-
-from .told import Told, read_told
-from .views import Node
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
     from jupyter_gpu.model.details import GpuDetails
@@ -53,7 +52,7 @@ class Use:
 
 
 class NodeSocket:
-    """The plugin's account of its node, kept up to date by :meth:`run`; ``changed`` is called when that changes.
+    """The plugin's account of its node, kept up to date by `run`; ``changed`` is called when that changes.
 
     ``told`` is called with each state of the pod that the plugin reports.
     """
@@ -93,17 +92,17 @@ class NodeSocket:
                 pause = min(pause * 2, LAST_PAUSE)
 
     async def sample(self) -> Use:
-        """Ask for load and holders now. Raises :class:`Unreachable`."""
+        """Ask for load and holders now. Raises `Unreachable`."""
         async with self._connected() as (reader, writer):
             return _read(read_use, await _ask(reader, writer, "sample"))
 
     async def details(self) -> Mapping[str, GpuDetails]:
-        """Ask for limits, rates and memory by process of the pod's GPUs. Raises :class:`Unreachable`."""
+        """Ask for limits, rates and memory by process of the pod's GPUs. Raises `Unreachable`."""
         async with self._connected() as (reader, writer):
             return _read(_read_details, await _ask(reader, writer, "details"))
 
     async def totals(self) -> Totals:
-        """Ask for the part of the node that is free, and the number of waiting pods. Raises :class:`Unreachable`."""
+        """Ask for the part of the node that is free, and the number of waiting pods. Raises `Unreachable`."""
         from jupyter_gpu.model.machine import Totals
 
         async with self._connected() as (reader, writer):
@@ -133,7 +132,7 @@ class NodeSocket:
                 await listening
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        """Pass on each state that comes. Raises :class:`Unreachable` at the end."""
+        """Pass on each state that comes. Raises `Unreachable` at the end."""
         while True:
             self._told(_read(read_told, await _line(reader)))
 
@@ -205,7 +204,7 @@ def _read(read: Callable[[Any], T], answer: Any) -> T:
 
 
 def read_node(answer: Any) -> Node:
-    """Checked; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    """Checked; raises `FieldError`."""
     body = strict.an_object(answer, "node")
     return Node(
         name=strict.required(body, "node", strict.text(253)),
@@ -236,7 +235,7 @@ def _read_details(answer: Any) -> Mapping[str, GpuDetails]:
 
 
 def read_use(answer: Any) -> Use:
-    """Checked; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+    """Checked; raises `FieldError`."""
     body = strict.an_object(answer, "sample")
     loads = strict.an_object(body.get("loads"), "loads")
     holders = strict.an_object(body.get("holders"), "holders")

@@ -11,8 +11,9 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jupyter_gpu.kube import Conflict, Forbidden, Kube, KubeError, NotFound, Unauthorized, objects, paths
+from jupyter_gpu.kube import Conflict, Forbidden, Kube, KubeError, NotFound, Unauthorized
 from jupyter_gpu.kube.errors import Invalid
+from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.errors import BackendUnavailable
 
 from . import identity as identities
@@ -39,7 +40,7 @@ class OwnPod:
         self.uid = who.uid
 
     async def look(self) -> Pod:
-        """Read the pod now. Raises :class:`KubeError`; :class:`NotFound` also where another pod has its name by now."""
+        """Read the pod now. Raises `KubeError`; `NotFound` also where another pod has its name by now."""
         try:
             return await self.patch({})
         except Conflict as error:
@@ -48,7 +49,7 @@ class OwnPod:
             raise NotFound(404, "Replaced", "Another pod has the name of this one.") from None
 
     async def patch(self, metadata: Mapping[str, Any]) -> Pod:
-        """Merge this into its metadata; the pod afterwards. Raises :class:`KubeError`."""
+        """Merge this into its metadata; the pod afterwards. Raises `KubeError`."""
         body = {"metadata": {**({"uid": self.uid} if self.uid else {}), **metadata}}
         try:
             pod = await self._kube.patch(paths.pod(self._who.namespace, self._who.name, "status"), body)
@@ -65,7 +66,7 @@ class OwnPod:
     async def find(self) -> Pod | None:
         """Find the pod at the start; ``None`` while the cluster cannot be asked.
 
-        Raises :class:`~jupyter_gpu.model.errors.BackendUnavailable` where waiting would not help.
+        Raises `BackendUnavailable` where waiting would not help.
         """
         who = self._who
         try:

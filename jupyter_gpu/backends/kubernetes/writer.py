@@ -7,12 +7,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jupyter_gpu.kube import Conflict, Forbidden, Invalid, KubeError, NotFound, Unavailable, objects
+from jupyter_gpu.backends.kubernetes.rules.views import advance, read
+from jupyter_gpu.kube import Conflict, Forbidden, Invalid, KubeError, NotFound, Unavailable
+from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import REQUESTED, Requested, Wish, encode
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 
 from .own_pod import OwnPod
-from .views import advance, read
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 2.0
 """Seconds between attempts while the API server is away."""
@@ -49,8 +50,8 @@ class Writer:
 
         ``wish`` makes it of what is recorded now, whatever that is at each attempt.
 
-        Raises :class:`~jupyter_gpu.model.errors.StaleGeneration` or
-        :class:`~jupyter_gpu.model.errors.BackendUnavailable`.
+        Raises `StaleGeneration` or
+        `BackendUnavailable`.
         """
         end = asyncio.get_running_loop().time() + self._patience
         tried: Requested | None = None

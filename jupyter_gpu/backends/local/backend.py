@@ -13,17 +13,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from jupyter_gpu.backend import Listener
+from jupyter_gpu.backends.base import Listener
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.lease import Change
 from jupyter_gpu.model.view import Sample, View
-from jupyter_gpu_node.enforcement import Preference
+from jupyter_gpu_node.devices.enforcement import Preference
 
-from . import poke
+from . import notify
 from .pod import Outcome, Pod
+from .pod_ends import Watch
 from .settings import Settings
-from .watch import Watch
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
     from jupyter_gpu.model.details import Details
@@ -38,9 +38,9 @@ _log = logging.getLogger(__name__)
 
 
 class LocalBackend:
-    """The :class:`~jupyter_gpu.backend.Backend` of the machine that the server runs on.
+    """The `Backend` of the machine that the server runs on.
 
-    The arguments are the fields of :class:`.Settings`.
+    The arguments are the fields of `Settings`.
     """
 
     name = "local"
@@ -101,7 +101,7 @@ class LocalBackend:
             self._loop.call_later(FIRST_LOOK, self._wake)
 
     def await_guard(self) -> None:
-        """Block until the pod is guarded, or could not be; only after the first step of :meth:`start`."""
+        """Block until the pod is guarded, or could not be; only after the first step of `start`."""
         self._guarded.wait()
 
     def _take_up(self) -> None:
@@ -122,7 +122,7 @@ class LocalBackend:
         return lambda: self._listeners.pop(key, None) and None
 
     async def request(self, wish: Wish | Change, generation: int | None = None) -> View:
-        """Record the wish, decide, attach; the view after that. See :class:`~jupyter_gpu.backend.Backend`."""
+        """Record the wish, decide, attach; the view after that. See `Backend`."""
         await self._do(lambda: self._pod.request(wish, generation))
         return self._view
 
@@ -224,7 +224,7 @@ class LocalBackend:
             self._loop.add_reader(poked, self._heard, poked)
 
     def _heard(self, poked: socket.socket) -> None:
-        poke.drain(poked)
+        notify.drain(poked)
         self._wake()
 
 
@@ -234,8 +234,9 @@ def load() -> None:
     Later it could be too late: a package that is replaced on the disk has modules that do not fit those in memory, and
     a server that cannot load one would take no GPU away any more.
     """
-    from jupyter_gpu_node import plan  # noqa: F401
-    from jupyter_gpu_scheduler import limits  # noqa: F401
+    from jupyter_gpu.backends.local.sharing import ending, front  # noqa: F401
+    from jupyter_gpu.backends.local.sharing.rules import revocation  # noqa: F401
+    from jupyter_gpu_node.agent.rules import plan  # noqa: F401
+    from jupyter_gpu_scheduler.rules.placement import feasible  # noqa: F401
 
-    from . import burial, decision, look  # noqa: F401
-    from .sharing import ending, front, verdict  # noqa: F401
+    from . import cleanup, decision, holder_scan  # noqa: F401

@@ -11,13 +11,13 @@ from functools import partial
 
 from jupyter_gpu.model.annotations import Allocated, Requested
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_scheduler.aging import is_overdue, stamped
-from jupyter_gpu_scheduler.decide import decide
-from jupyter_gpu_scheduler.snapshot import ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.queue.aging import is_overdue, stamped
+from jupyter_gpu_scheduler.rules.queue.decide import decide
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts, PodState
 
-from .neighbours import NODE, Neighbour
+from .other_pods import NODE, Neighbour
+from .pod_states import states, unknown
 from .record import Record
-from .states import states, unknown
 
 
 def decision(

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import Mode
-from jupyter_gpu_node import enforcement
-from jupyter_gpu_node.device_rules import DeviceRules
+from jupyter_gpu_node.devices import enforcement
+from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 
-from .membership import Place
+from .pod_processes import Place
 
 
 class Guard:

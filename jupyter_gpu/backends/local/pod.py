@@ -13,7 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jupyter_gpu import faults
+from jupyter_gpu.backends.local.rules.site_limit import SiteLimit
+from jupyter_gpu.backends.local.rules.views import Troubles, compose
+from jupyter_gpu.backends.local.sharing.pod_client import Seat
+from jupyter_gpu.common import faults
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish, held
 from jupyter_gpu.model.annotations import record as next_request
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
@@ -21,32 +24,30 @@ from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.lease import Change, resolve
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.view import GpuLoad, Mode, View
-from jupyter_gpu_node import cgroup, fakes
-from jupyter_gpu_node.enforcement import MARK
-from jupyter_gpu_node.stock import INTERVAL, Stock
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.devices.enforcement import MARK
+from jupyter_gpu_node.gpus import simulated as simulated_gpus
+from jupyter_gpu_node.gpus.registry import INTERVAL, Stock
 
-from . import poke, surroundings
+from . import notify, surroundings
 from .guard import Guard
-from .housekeeping import World, tidy
-from .membership import Place
-from .neighbours import sharers, survey
-from .processes import FIRST_NAMESPACE, Process, alive, boot, identify, namespace, since_boot
+from .other_pods import sharers, survey
+from .pod_processes import Place
+from .process_id import FIRST_NAMESPACE, Process, alive, boot, identify, namespace, since_boot
 from .record import MAX_JUDGED, Record, without
+from .repair import World, tidy
+from .scan_result import Sight
 from .settings import Settings
-from .sharing.seat import Seat
-from .sight import Sight
-from .site_limit import SiteLimit
 from .sources import open_source, simulated_folder
 from .store import Session, Store, plain_errors
 from .strangers import Strangers, commands
-from .views import Troubles, compose
 
 if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
     from jupyter_gpu.model.details import GpuDetails
     from jupyter_gpu.model.machine import Machine, Shown
     from jupyter_gpu.model.share import ShareUse
 
-    from .look import Excuses
+    from .holder_scan import Excuses
 
 _log = logging.getLogger(__name__)
 
@@ -119,9 +120,11 @@ class Pod:
     def environment(self) -> Mapping[str, str]:
         """The mark by which processes of the pod are told where there is no control group; where simulated GPUs are.
 
-        And what programs that take turns on GPUs need beside :meth:`search_path`.
+        And what programs that take turns on GPUs need beside `search_path`.
         """
-        simulated = {fakes.VARIABLE: str(simulated_folder(self._store))} if self._settings.simulated_gpus else {}
+        simulated = (
+            {simulated_gpus.VARIABLE: str(simulated_folder(self._store))} if self._settings.simulated_gpus else {}
+        )
         limit = {surroundings.SITE: self._site.value} if self._site.value is not None else {}
         return {MARK: self.uid, **simulated, **limit, **self._seat.environment}
 
@@ -163,7 +166,7 @@ class Pod:
             wish = replace(wish, priority=self._settings.priority)
         with plain_errors(self._store):
             self._stock.take()
-        from jupyter_gpu_scheduler.limits import refuse  # as in _decision
+        from jupyter_gpu_scheduler.rules.placement.feasible import refuse  # as in _decision
 
         self._ask_driver()
         error = refuse(wish, limit=self._settings.limit, gpus=self._stock.gpus)
@@ -253,7 +256,7 @@ class Pod:
 
     def _poke_self(self) -> None:
         with contextlib.suppress(OSError):
-            poke.poke(self._store.pods, [f"{self.uid}.sock"])
+            notify.poke(self._store.pods, [f"{self.uid}.sock"])
 
     def _move_out(self, pid: int) -> None:
         """Move a helper that was started later out of the pod's group, into the one above."""
@@ -361,7 +364,7 @@ class Pod:
             session.write(self._record)
             self._recorded = True
         if self.uid not in found.sockets or self._socket is None:
-            self._socket = poke.listen(self._store.pods, f"{self.uid}.sock")
+            self._socket = notify.listen(self._store.pods, f"{self.uid}.sock")
 
     def _yield(self, why: str) -> None:
         """Give up what others were granted while our record was gone: that is theirs now."""
@@ -407,7 +410,10 @@ class Pod:
         record = self._record
         if record.allocated is None:
             return
-        from jupyter_gpu_node.plan import Observation, plan  # with the first GPU: a start must not wait for it
+        from jupyter_gpu_node.agent.rules.plan import (  # with the first GPU: a start must not wait for it
+            Observation,
+            plan,
+        )
 
         assert self._guard is not None
         unproven = self._held() - sight.looked
@@ -431,7 +437,7 @@ class Pod:
         dead = [pod for pod in self._world.dead if pod.uid not in self._empty]
         if not dead:
             return False
-        from .burial import reap  # as in _look
+        from .cleanup import reap  # as in _look
 
         own = self._guard.place.group if self._guard else None
         gone, left = reap(
@@ -468,7 +474,7 @@ class Pod:
             if wish is not None:
                 gpu = self._stock.seen.get(verdict.gpu)
                 self._taken += ((f"GPU {gpu.index}" if gpu else verdict.gpu, verdict.reason),)
-            from .sharing.ending import end  # needed only where a rule was broken
+            from jupyter_gpu.backends.local.sharing.ending import end  # needed only where a rule was broken
 
             end(guilty - {self._record.server})
 
@@ -494,7 +500,7 @@ class Pod:
         return found
 
     def _excuses(self) -> Excuses:
-        from .look import Excuses  # as in _look
+        from .holder_scan import Excuses  # as in _look
 
         return Excuses(commands(self._settings.system_holders), helpers=self._stock.helpers())
 
@@ -514,7 +520,7 @@ class Pod:
         self._strangers.survey(found.alone, time.monotonic())
 
     def _look(self, uuids: frozenset[str], *, proof: bool = True, mappings: bool = False) -> Sight:
-        from .look import Scope, Suspects, families, look  # with the first GPU: a start must not wait for it
+        from .holder_scan import Scope, Suspects, families, look  # with the first GPU: a start must not wait for it
 
         assert self._guard is not None
         if proof:
@@ -560,7 +566,7 @@ class Pod:
 
     def _overdue_in(self) -> float:
         """Return the seconds until it has waited for too long; 0: it has, or does not wait."""
-        from jupyter_gpu_scheduler.aging import overdue_at  # as in _decision
+        from jupyter_gpu_scheduler.rules.queue.aging import overdue_at  # as in _decision
 
         when = overdue_at(self._record.allocated, self._settings.patience)
         return 0.0 if when is None else max(0.0, when - since_boot())
@@ -573,7 +579,7 @@ class Pod:
         return waited_for | draining | self._strangers.watched(self._held())
 
     def _tell(self) -> None:
-        poke.poke(self._store.pods, (f"{pod.uid}.sock" for pod in self._world.neighbours if not pod.dead))
+        notify.poke(self._store.pods, (f"{pod.uid}.sock" for pod in self._world.neighbours if not pod.dead))
 
     @contextlib.contextmanager
     def _may_fail(self) -> Any:

@@ -9,7 +9,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.quantity import MAX_MILLI
 
-from .processes import Process
+from .process_id import Process
 
 MAX_BYTES = 256 * 1024
 """Limit of one record: three annotations of 64 KiB and some."""
@@ -67,7 +67,7 @@ class Record(NamedTuple):
 
     @classmethod
     def decode(cls, text: bytes) -> Record:
-        """Checked; raises :class:`~jupyter_gpu.model.strict.FieldError`."""
+        """Checked; raises `FieldError`."""
         body = strict.an_object(strict.loads(text, MAX_BYTES), "record")
         strict.required(body, "format", strict.integer(FORMAT, FORMAT))
         return cls(

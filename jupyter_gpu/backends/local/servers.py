@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from jupyter_gpu.discover import runtime_dir
+from jupyter_gpu.common.rendezvous import runtime_dir
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.overview import Claim
-from jupyter_gpu_scheduler.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
-from .neighbours import NODE, Neighbour
+from .other_pods import NODE, Neighbour
 from .record import Record
 
 _MAX_BYTES = 64 * 1024

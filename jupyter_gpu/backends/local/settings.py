@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from jupyter_gpu_node.enforcement import Preference
+from jupyter_gpu_node.devices.enforcement import Preference
 
 
 class Settings(NamedTuple):

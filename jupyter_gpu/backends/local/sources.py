@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from jupyter_gpu_node import fakes
-from jupyter_gpu_node.gpus import GpuSource
+from jupyter_gpu_node.gpus import simulated
+from jupyter_gpu_node.gpus.source import GpuSource
 
 from .settings import Settings
 from .store import Store
@@ -22,7 +22,7 @@ def open_source(
 ) -> GpuSource:
     """Open the GPUs; ``leave`` moves a helper process out of the pod, ``unguarded`` says whether the mode is soft."""
     if settings.simulated_gpus:
-        return fakes.SimulatedGpus(simulated_folder(store), settings.simulated_gpus)
-    from jupyter_gpu_node.nvml import NvmlSource
+        return simulated.SimulatedGpus(simulated_folder(store), settings.simulated_gpus)
+    from jupyter_gpu_node.gpus.nvml import NvmlSource
 
     return NvmlSource(leave, bare=unguarded)

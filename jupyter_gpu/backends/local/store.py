@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from jupyter_gpu import faults
+from jupyter_gpu.common import faults
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import BackendUnavailable
 

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.stranger import Stranger
-from jupyter_gpu_node import proc
+from jupyter_gpu_node.processes import proc
 
-from .processes import Process, alive
+from .process_id import Process, alive
 from .surroundings import elsewhere
 
 EVERY = 10.0
@@ -77,7 +77,7 @@ class Strangers:
         self.elsewhere = self.elsewhere - found.keys() | others
 
     def survey(self, alone: Found, now: float) -> None:
-        """Record a look at all GPUs, which :meth:`note` has taken in, and set the time of the next."""
+        """Record a look at all GPUs, which `note` has taken in, and set the time of the next."""
         self.alone = {uuid: frozenset(map(Process.of, processes)) for uuid, processes in alone.items()}
         self._surveyed, self._next = now, now + EVERY
 

@@ -9,13 +9,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from jupyter_gpu import visible
+from jupyter_gpu.backends.local.rules.apart import Surroundings
+from jupyter_gpu.common.rules import visible
 from jupyter_gpu.model.view import Condition
-from jupyter_gpu_node import cgroup, proc
-from jupyter_gpu_node.enforcement import MARK
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.devices.enforcement import MARK
+from jupyter_gpu_node.processes import proc
 
-from .apart import Surroundings
-from .processes import FIRST_NAMESPACE, namespace
+from .process_id import FIRST_NAMESPACE, namespace
 from .record import MAX_BYTES, Record
 
 _log = logging.getLogger(__name__)

@@ -1,5 +1,5 @@
 /**
- * The slider that `gpu` shows in a cell: an ES module for anywidget, bundled into `jupyter_gpu/widgets/page.js`. It has
+ * The slider that `gpu` shows in a cell: an ES module for anywidget, bundled into `jupyter_gpu/kernel/widget/page.js`. It has
  * the panel's readers and words.
  *
  * A page may belong to another server than the kernel, as behind a gateway. So it asks its own server which one it

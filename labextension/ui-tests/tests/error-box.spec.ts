@@ -23,7 +23,7 @@ test('in JupyterLab it opens the panel, and the fold shows the traceback', async
   await area.getByRole('button', { name: 'Open GPUs' }).click();
   await expect(panel.root).toBeVisible();
   await area.getByText('The whole traceback').click();
-  await expect(area.locator('details pre')).toContainText('jupyter_gpu/kernel.py');
+  await expect(area.locator('details pre')).toContainText('jupyter_gpu/kernel/api.py');
   expect(await panel.axe('.jp-OutputArea details')).toEqual([]);
   await panel.shot('error', true);
 });

@@ -20,16 +20,16 @@ from pathlib import Path
 import grpc
 
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
+from jupyter_gpu_node.processes.folder_watch import Changes
+from jupyter_gpu_node.settings import Settings
 
-from ..claims import Claims
-from ..gate import Gate
-from ..settings import Settings
-from .changes import Changes
+from .gate_mount import Gate
 from .pod_resources import OPTIONS
-from .protos import deviceplugin_v1beta1_pb2 as api
 from .registration import NotRegistered, register
 from .service import NAME as SERVICE
 from .service import PodGuard, Service
+from .slot_owners import Claims
 
 __all__ = ["DevicePlugin", "PodGuard"]
 
@@ -67,7 +67,7 @@ class DevicePlugin:
             await self.serve()
 
     async def serve(self) -> None:
-        """Run as :meth:`run` does, for a caller that has the lock already."""
+        """Run as `run` does, for a caller that has the lock already."""
         changes = Changes(self._settings.plugins)
         self._service.on_stream = changes.poke
         try:
@@ -215,7 +215,7 @@ async def alone(path: Path) -> AsyncIterator[None]:
     """Hold the lock ``path``: two plugins would take the kubelet from each other without end, and one that still ends
     could open again what the next has closed and given on.
 
-    Raises :class:`TimeoutError` if another plugin keeps it.
+    Raises `TimeoutError` if another plugin keeps it.
     """
     descriptor = _open(path)
     try:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import grpc
 
-from ..managed_rules import Given
-from ..slots import Listed
-from .protos import podresources_v1_pb2 as api
+from jupyter_gpu_node.gpus.rules.managed import Given
+from jupyter_gpu_node.kubelet.protos import podresources_v1_pb2 as api
+from jupyter_gpu_node.kubelet.rules.slots import Listed
 
 METHOD = "/v1.PodResourcesLister/List"
 OPTIONS = (
@@ -33,15 +33,15 @@ class PodResources:
         self._timeout = timeout
 
     async def list(self, resource: str) -> tuple[Listed, ...]:
-        """Return all containers that have devices of ``resource``; raises :class:`PodResourcesError`."""
+        """Return all containers that have devices of ``resource``; raises `PodResourcesError`."""
         return listed(await self._answer(), resource)
 
     async def others(self, resource: str) -> tuple[Given, ...]:
-        """Return what containers have of all other resources and of DRA drivers; raises :class:`PodResourcesError`."""
+        """Return what containers have of all other resources and of DRA drivers; raises `PodResourcesError`."""
         return others(await self._answer(), resource)
 
     async def _answer(self) -> api.ListPodResourcesResponse:
-        """Return the kubelet's answer; raises :class:`PodResourcesError`.
+        """Return the kubelet's answer; raises `PodResourcesError`.
 
         The kubelet refuses more than 100 questions a second, and is away while it restarts: asked again until the
         time is over.

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import grpc
 
+from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
+
 from .pod_resources import OPTIONS
-from .protos import deviceplugin_v1beta1_pb2 as api
 
 METHOD = "/v1beta1.Registration/Register"
 VERSION = "v1beta1"
@@ -20,7 +21,7 @@ class NotRegistered(Exception):
 
 
 async def register(kubelet: Path, endpoint: str, resource: str) -> None:
-    """Register the plugin that serves ``endpoint``, a name beside the kubelet's socket; raises :class:`NotRegistered`.
+    """Register the plugin that serves ``endpoint``, a name beside the kubelet's socket; raises `NotRegistered`.
 
     The plugin must be serving already: the kubelet asks for its options before it answers, and ignores those here.
     """

@@ -14,15 +14,16 @@ import grpc
 
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.strict import printable
+from jupyter_gpu_node.kubelet.protos import deviceplugin_v1beta1_pb2 as api
+from jupyter_gpu_node.kubelet.rules import allocation, slots
+from jupyter_gpu_node.kubelet.rules.allocation import Mount, Preparation, Refused
+from jupyter_gpu_node.kubelet.rules.slots import PodRef, Unresolved
+from jupyter_gpu_node.settings import Settings
 
-from .. import allocation, device_nodes, driver_files, slots
-from ..allocation import Mount, Preparation, Refused
-from ..claims import Claims
-from ..gate import Gate
-from ..settings import Settings
-from ..slots import PodRef, Unresolved
-from .protos import deviceplugin_v1beta1_pb2 as api
+from . import device_nodes, driver_files
+from .gate_mount import Gate
 from .registration import options
+from .slot_owners import Claims
 
 NAME = "v1beta1.DevicePlugin"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"

@@ -29,7 +29,7 @@ class _Setting(ctypes.Structure):
 
 
 class Alarm:
-    """An alarm: calls ``ring`` in the running loop, once for each :meth:`set`; if set again before, the last counts."""
+    """An alarm: calls ``ring`` in the running loop, once for each `set`; if set again before, the last counts."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from .. import cgroup
-from .throttling import Groups, Throttled, parse, period_by, period_of
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.shares.rules.violations.throttling import Groups, Throttled, parse, period_by, period_of
 
 
 def read(pids: Iterable[int]) -> Groups:

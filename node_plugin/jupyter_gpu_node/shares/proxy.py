@@ -11,11 +11,9 @@ import os
 import socket
 from collections.abc import Callable, Collection
 
-from .. import proc
-from .door import Line
-from .identity import Peer
-from .process import Process, Processes
-from .protocol import (
+from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.shares.rules.protocol import (
     FOREVER,
     MOST,
     SIZE,
@@ -29,7 +27,10 @@ from .protocol import (
     encode,
     from_server,
 )
+
+from .peer import Peer
 from .server import ArbiterServer, microseconds
+from .share_socket import Line
 
 
 def holders(server: ArbiterServer, gpu: str, pod: str) -> Processes:
@@ -59,7 +60,7 @@ class Proxy:
     """A stand-in that asks for one turn of a share whose processes are stopped.
 
     It asks after ``after`` seconds. ``turn`` is called when it gets the GPU, ``over`` when it has had it, but not after
-    a :meth:`close` or :meth:`release`. Raises :class:`LookupError` if there is no such share.
+    a `close` or `release`. Raises `LookupError` if there is no such share.
     """
 
     def __init__(

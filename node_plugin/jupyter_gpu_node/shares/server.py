@@ -1,6 +1,6 @@
-"""The arbiter's server of one node: a :class:`~.station.Station` for each GPU, a socket and two files for each share.
+"""The arbiter's server of one node: a `Station` for each GPU, a socket and two files for each share.
 
-Turns are decided by pure modules: :mod:`~.arbiter`, :mod:`~.desk`, :mod:`~.books`. Here shares come and go.
+Turns are decided in `rules.turns`. Here shares come and go.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from typing import ParamSpec, TypeVar
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
+from jupyter_gpu_node.shares.rules import share_file
+from jupyter_gpu_node.shares.rules.pace import Pace
+from jupyter_gpu_node.shares.rules.share_file import Savings
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
+from jupyter_gpu_node.shares.rules.turns.books import Usage
+from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
-from . import places, share_file
-from .arbiter import Arbiter
-from .books import Usage
-from .desk import Terms
-from .door import Door
-from .elasticity import Elastic
-from .identity import Check, Peer
-from .pace import Pace
-from .share_file import Savings
-from .station import Overdue, Station
+from . import paths
+from .gpu_server import Overdue, Station
+from .multi_gpu import Server, Together
+from .peer import Check, Peer
+from .share_socket import Door
 from .store import Entry, Place, Store
-from .timing import Timing
-from .together import Server, Together
 
 MOST_CLIENTS = 256
 """Connections of one share, if the process may open that many files."""
@@ -114,8 +115,8 @@ class ArbiterServer:
     async def set(self, wanted: Mapping[str, Mapping[str, Placed]]) -> None:
         """Set the shares from now on, by GPU and pod. Again with the same: nothing.
 
-        Raises :class:`ValueError` if a GPU would be given away more than once or a name cannot be one, with nothing
-        changed, and :class:`OSError` if a socket cannot be made: all else is so then, and the next call tries again.
+        Raises `ValueError` if a GPU would be given away more than once or a name cannot be one, with nothing
+        changed, and `OSError` if a socket cannot be made: all else is so then, and the next call tries again.
         """
         _validate(wanted)
         after = {(gpu, pod): placed for gpu, shares in wanted.items() for pod, placed in shares.items()}
@@ -143,11 +144,11 @@ class ArbiterServer:
                 raise problem
 
     def usage(self, gpu: str, pod: str) -> Usage:
-        """Return the figures of one share; :class:`KeyError` if there is none."""
+        """Return the figures of one share; `KeyError` if there is none."""
         return self._stations[gpu].usage(pod)
 
     def share(self, gpu: str, pod: str) -> ShareUse:
-        """Return what one share's user sees of it; :class:`KeyError` if there is none."""
+        """Return what one share's user sees of it; `KeyError` if there is none."""
         return self._stations[gpu].share(pod)
 
     def holder(self, gpu: str) -> str | None:
@@ -165,7 +166,7 @@ class ArbiterServer:
         return self._stations.get(gpu)
 
     def door(self, gpu: str, pod: str) -> Door:
-        """Return the door of one share; :class:`KeyError` if there is none."""
+        """Return the door of one share; `KeyError` if there is none."""
         return self._doors[gpu, pod]
 
     def members(self) -> tuple[Member, ...]:
@@ -231,7 +232,7 @@ class ArbiterServer:
         for place, placed in self._shares.items():
             if place not in self._doors:
                 try:
-                    listening = places.listen(placed.directory, place[0])
+                    listening = paths.listen(placed.directory, place[0])
                 except OSError as error:
                     problem = error
                     continue
@@ -278,6 +279,6 @@ class ArbiterServer:
 def _validate(wanted: Mapping[str, Mapping[str, Placed]]) -> None:
     for gpu, shares in wanted.items():
         for name in (gpu, *shares):
-            places.checked(name)
+            paths.checked(name)
         if (total := sum(placed.terms.milli for placed in shares.values())) > MILLI_PER_GPU:
             raise ValueError(f"Shares of {gpu} are together at most {MILLI_PER_GPU} thousandths of it, not {total}.")

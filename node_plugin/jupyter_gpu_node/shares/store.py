@@ -14,10 +14,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from . import places, share_file
-from .bank import Deposit
-from .share_file import Savings, ShareFile
-from .timing import LIMITS
+from jupyter_gpu_node.shares.rules import share_file
+from jupyter_gpu_node.shares.rules.share_file import Savings, ShareFile
+from jupyter_gpu_node.shares.rules.turns.bank import Deposit
+from jupyter_gpu_node.shares.rules.turns.timing import LIMITS
+
+from . import paths
 
 Place = tuple[str, str]
 """GPU and pod."""
@@ -50,10 +52,10 @@ class Store:
 
     def load(self, gpu: str, pod: str) -> Savings | None:
         """Return the bank from the own copy; None where there is none, or none that can be used."""
-        name = places.file_name(pod)
+        name = paths.file_name(pod)
         try:
-            with places.opened(self._state, places.checked(gpu)) as folder:
-                return share_file.decode_savings(places.read(folder, name, share_file.MAX_BYTES))
+            with paths.opened(self._state, paths.checked(gpu)) as folder:
+                return share_file.decode_savings(paths.read(folder, name, share_file.MAX_BYTES))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -68,23 +70,23 @@ class Store:
     def owe(self, gpu: str, pod: str, amount: int, milli: int, wall: int) -> None:
         """Write what a closed share owes in the place of the own copy."""
         try:
-            with places.opened(self._state, places.checked(gpu)) as folder:
-                places.replace(folder, places.file_name(pod), share_file.encode_debt(amount, milli, wall))
+            with paths.opened(self._state, paths.checked(gpu)) as folder:
+                paths.replace(folder, paths.file_name(pod), share_file.encode_debt(amount, milli, wall))
         except OSError as error:
             _log.warning("What the share of pod %s on %s owes cannot be written: %s", pod, gpu, error)
 
     def forget(self, gpu: str, pod: str) -> None:
         """Remove the own copy."""
         try:
-            with places.opened(self._state, places.checked(gpu)) as folder:
-                places.discard(folder, places.file_name(pod))
+            with paths.opened(self._state, paths.checked(gpu)) as folder:
+                paths.discard(folder, paths.file_name(pod))
         except OSError as error:
             _log.warning("The file of the share of pod %s on %s cannot be removed: %s", pod, gpu, error)
 
     def withdraw(self, gpu: str, pod: str, directory: Path) -> None:
         """Remove what the pod sees, the socket too."""
         try:
-            places.forget(directory, gpu)
+            paths.forget(directory, gpu)
         except OSError as error:
             _log.warning("What pod %s sees of its share of %s cannot be removed: %s", pod, gpu, error)
 
@@ -108,17 +110,17 @@ class Store:
     def _copies(self) -> list[tuple[Place, float]]:
         """Return all readable own copies, with the times at which they were written."""
         found = []
-        for gpu in filter(places.is_name, self._names()):
+        for gpu in filter(paths.is_name, self._names()):
             for name in self._names(gpu):
                 pod = name.removesuffix(".json")
-                if name != pod and places.is_name(pod):
-                    with contextlib.suppress(OSError), places.opened(self._state, gpu) as folder:
+                if name != pod and paths.is_name(pod):
+                    with contextlib.suppress(OSError), paths.opened(self._state, gpu) as folder:
                         found.append(((gpu, pod), os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime))
         return found
 
     def _names(self, *gpu: str) -> list[str]:
         try:
-            with places.opened(self._state, *gpu) as folder:
+            with paths.opened(self._state, *gpu) as folder:
                 return [name for name in os.listdir(folder) if not name.startswith(".")]  # noqa: PTH208 - of a descriptor
         except OSError as error:
             _log.warning("Banks begin empty, as %s cannot be read: %s", "/".join((str(self._state), *gpu)), error)
@@ -128,11 +130,11 @@ class Store:
         try:
             if entry.own:
                 file = replace(entry.file, deposits=share_file.saved(entry.deposits, entry.now))
-                with places.opened(self._state, places.checked(entry.gpu)) as folder:
-                    places.replace(folder, places.file_name(entry.pod), share_file.encode(file, public=False))
+                with paths.opened(self._state, paths.checked(entry.gpu)) as folder:
+                    paths.replace(folder, paths.file_name(entry.pod), share_file.encode(file, public=False))
             if entry.public:
-                with places.opened(entry.directory) as folder:
-                    places.replace(folder, places.file_name(entry.gpu), share_file.encode(entry.file, public=True))
+                with paths.opened(entry.directory) as folder:
+                    paths.replace(folder, paths.file_name(entry.gpu), share_file.encode(entry.file, public=True))
         except OSError as error:
             _log.warning("The file of the share of pod %s on %s cannot be written: %s", entry.pod, entry.gpu, error)
             return False

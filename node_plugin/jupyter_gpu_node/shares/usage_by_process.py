@@ -1,6 +1,6 @@
 """GPU use by process, from NVML; and the part of it that was in turns of others, which is pure.
 
-As everywhere (:mod:`jupyter_gpu_node.nvml`), NVML lives in a process of its own, as a question can hang for ever:
+As everywhere (`nvml`), NVML lives in a process of its own, as a question can hang for ever:
 ``python -P -m jupyter_gpu_node.shares.usage_by_process``. One JSON object a line: ``{"gpu": uuid, "since": time}``,
 and as the answer ``{"uses": [[pid, per cent]…]}`` or ``{"error": …}``. Times are the driver's: µs since 1970.
 """
@@ -17,9 +17,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, TextIO
 
 from jupyter_gpu.model import strict
-
-from ..nvml import MARK
-from .process import Process
+from jupyter_gpu_node.gpus.nvml import MARK
+from jupyter_gpu_node.processes.rules.process_id import Process
 
 COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.usage_by_process")
 MAX_ANSWER = 64 * 1024

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_node import fakes
+from jupyter_gpu_node.gpus import simulated
 from tests.backends.stage import Nursery
 from tests.devices import first_minor
 from tests.gate.building import GATE, PROGRAMS
@@ -30,7 +30,7 @@ def standin() -> Iterator[Path]:
 @pytest.fixture
 def machine(nursery: Nursery, short_tmp: Path, standin: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """One with a GPU."""
-    monkeypatch.setattr(fakes, "FIRST_MINOR", first_minor())
+    monkeypatch.setattr(simulated, "FIRST_MINOR", first_minor())
     made = Machine(nursery, short_tmp / "state", standin)
     try:
         yield made

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu.backends.local.sharing import belief, places
+from jupyter_gpu.backends.local.sharing import files, trust
 from tests.backends.stage import Nursery, Remote, Stage, wait_for
 from tests.gate.standin.board import Board, Sums, busy
 
@@ -104,18 +104,18 @@ class Machine(Stage):
 
         def serves() -> int | None:
             found = [pid for pid in self.arbiters() if pid != but]
-            return found[0] if len(found) == 1 and belief.living(self.state) is not None else None
+            return found[0] if len(found) == 1 and trust.living(self.state) is not None else None
 
         pid: int = wait_for(serves, "an arbiter")
         return pid
 
     def log(self, user: int | None = None) -> str:
         """Of the arbiters."""
-        return (places.home(self.state, user) / places.LOG).read_text()
+        return (files.home(self.state, user) / files.LOG).read_text()
 
     def socket(self, server: Remote, gpu: int = 0) -> Path:
         """Of a share, as its programs find it."""
-        return places.gate(self.state, server.uid) / f"{self.uuids[gpu]}.sock"
+        return files.gate(self.state, server.uid) / f"{self.uuids[gpu]}.sock"
 
     def served(self, server: Remote, gpu: int = 0) -> Path:
         """The socket, as soon as it is there."""

@@ -13,16 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.backends.local import poke
-from jupyter_gpu.backends.local.processes import Process, boot, namespace
-from jupyter_gpu.backends.local.sharing import belief, places, stopped, verdict
+from jupyter_gpu.backends.local import notify
+from jupyter_gpu.backends.local.process_id import Process, boot, namespace
+from jupyter_gpu.backends.local.sharing import files, stopped_elsewhere, trust
 from jupyter_gpu.backends.local.sharing.clients import Clients
 from jupyter_gpu.backends.local.sharing.ending import meant
-from jupyter_gpu.backends.local.sharing.seat import Seat
-from jupyter_gpu.backends.local.sharing.sentencing import Sentencing
-from jupyter_gpu.backends.local.sharing.verdict import Verdict
+from jupyter_gpu.backends.local.sharing.pod_client import Seat
+from jupyter_gpu.backends.local.sharing.revoker import Sentencing
+from jupyter_gpu.backends.local.sharing.rules import revocation
+from jupyter_gpu.backends.local.sharing.rules.revocation import Verdict
 from jupyter_gpu.model import strict
-from jupyter_gpu_node.shares import offences
+from jupyter_gpu_node.shares.rules.violations import violations
 from tests.backends.test_share_files import SHARE
 
 UID = "0123456789abcdef" * 2
@@ -50,22 +51,22 @@ def state(short_tmp: Path) -> Path:
 @contextlib.contextmanager
 def listening(state: Path, user: int) -> Iterator[Path]:
     """Somebody listens where the arbiter of that user would."""
-    own = places.home(state, user) / places.OWN
+    own = files.home(state, user) / files.OWN
     own.mkdir(parents=True, exist_ok=True)
-    (state / places.ARBITERS).chmod(0o1777)
+    (state / files.ARBITERS).chmod(0o1777)
     for path in (own.parent, own):
         os.chown(path, user, -1)
-    with poke.listen(own, places.POKED):
+    with notify.listen(own, files.POKED):
         yield own
 
 
 @contextlib.contextmanager
 def locking(state: Path, user: int) -> Iterator[None]:
     """A process of that user has the lock."""
-    made = belief.Serving(state)
+    made = trust.Serving(state)
     assert made.keep()
     made.close()
-    command = [sys.executable, "-I", "-S", "-c", LOCKER, str(state / belief.SERVING), str(user)]
+    command = [sys.executable, "-I", "-S", "-c", LOCKER, str(state / trust.SERVING), str(user)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as locker:
         assert locker.stdout is not None
         assert locker.stdout.readline() == b"locked\n"
@@ -81,7 +82,7 @@ users = st.sets(st.integers(0, 9))
 @given(users, st.lists(st.integers(0, 9)), users)
 def test_nobody_is_believed_for_a_number(listens: set[int], above: list[int], serving: Collection[int]) -> None:
     """Only those above all others, in their order, and after them who has the lock."""
-    found = belief.choose(listens, above, serving)
+    found = trust.choose(listens, above, serving)
     heard = [user for user in above if user in listens]
     if heard:
         assert found == heard[0]
@@ -94,64 +95,64 @@ def test_nobody_is_believed_for_a_number(listens: set[int], above: list[int], se
 def test_a_lower_number_is_no_claim(state: Path) -> None:
     """Who listens and has no lock is nobody; who has it is believed as long as nobody better listens."""
     with listening(state, LOW), listening(state, HIGH):
-        assert belief.listening(state) == {LOW, HIGH}
-        assert belief.living(state) is None
+        assert trust.listening(state) == {LOW, HIGH}
+        assert trust.living(state) is None
         with locking(state, HIGH):
-            assert belief.serving(state) == {HIGH}
-            assert belief.living(state) == HIGH
+            assert trust.serving(state) == {HIGH}
+            assert trust.living(state) == HIGH
             with listening(state, 0):
-                assert belief.living(state) == 0
+                assert trust.living(state) == 0
             os.chown(state, LOW, -1)
-            assert belief.living(state) == LOW
+            assert trust.living(state) == LOW
             os.chown(state, 0, -1)
-            assert belief.living(state) == HIGH
-        assert belief.living(state) is None
-    assert belief.listening(state) == frozenset()
+            assert trust.living(state) == HIGH
+        assert trust.living(state) is None
+    assert trust.listening(state) == frozenset()
 
 
 @pytest.mark.root
 def test_a_lock_alone_is_no_arbiter(state: Path) -> None:
     """Nor does it help another user, who listens."""
     with listening(state, LOW), locking(state, HIGH):
-        assert belief.living(state) is None
+        assert trust.living(state) is None
 
 
 def test_the_lock_is_had_by_one_and_survives_its_file(state: Path) -> None:
     """A file that was removed is made anew; what is no file is none, and costs nobody anything else."""
-    serving = belief.Serving(state)
+    serving = trust.Serving(state)
     try:
         assert serving.keep()
         assert serving.keep()
-        (state / belief.SERVING).unlink()
+        (state / trust.SERVING).unlink()
         assert serving.keep()
-        assert (state / belief.SERVING).stat().st_mode & 0o777 == 0o666
-        (state / belief.SERVING).unlink()
-        (state / belief.SERVING).symlink_to("elsewhere")
+        assert (state / trust.SERVING).stat().st_mode & 0o777 == 0o666
+        (state / trust.SERVING).unlink()
+        (state / trust.SERVING).symlink_to("elsewhere")
         assert not serving.keep()
         assert not (state / "elsewhere").exists()
-        (state / belief.SERVING).unlink()
-        os.mkfifo(state / belief.SERVING)
+        (state / trust.SERVING).unlink()
+        os.mkfifo(state / trust.SERVING)
         assert not serving.keep()
-        assert belief.serving(state) == frozenset()
+        assert trust.serving(state) == frozenset()
     finally:
         serving.close()
 
 
 def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
     """Until that one ends: then it is ours at the next look."""
-    serving = belief.Serving(state)
+    serving = trust.Serving(state)
     with locking(state, ME):
-        assert belief.serving(state) == {ME}
+        assert trust.serving(state) == {ME}
         assert not serving.keep()
     assert serving.keep()
     serving.close()
-    assert belief.serving(state) == frozenset()
+    assert trust.serving(state) == frozenset()
 
 
 # --- what is read of it -----------------------------------------------------------------------------------------------
 
-VERDICTS = verdict.encode([Verdict("key", GPU, "A reason.")])
-OFFENCES = offences.Record(1.0, 5, stopped=meant([Process(7, 70)]))
+VERDICTS = revocation.encode([Verdict("key", GPU, "A reason.")])
+OFFENCES = violations.Record(1.0, 5, stopped=meant([Process(7, 70)]))
 
 
 def seat(state: Path) -> Seat:
@@ -163,27 +164,27 @@ def seat(state: Path) -> Seat:
 
 def recalled(state: Path) -> object:
     """By the next arbiter."""
-    sentencing = Sentencing(state, places.home(state), Clients(), lambda: None)
+    sentencing = Sentencing(state, files.home(state), Clients(), lambda: None)
     sentencing.recall(UID)
     return sentencing.taken
 
 
 FILES: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
-    "verdicts": (f"{UID}/shares/{verdict.NAME}", VERDICTS, lambda state: seat(state).verdicts()),
-    "recalled": (f"{UID}/shares/{verdict.NAME}", VERDICTS, recalled),
+    "verdicts": (f"{UID}/shares/{revocation.NAME}", VERDICTS, lambda state: seat(state).verdicts()),
+    "recalled": (f"{UID}/shares/{revocation.NAME}", VERDICTS, recalled),
     "use": (
         f"{UID}/shares/{GPU}.json",
         strict.dumps({**SHARE.to_json(), "written": 1}).encode(),
         lambda state: seat(state).sample([GPU]),
     ),
-    "problem": ("own/problem", b"Words.", lambda state: belief.problem(state, ME)),
-    "namespace": ("own/namespace", b"%d" % (namespace() + 1), lambda state: not belief.sees_us(state, ME)),
+    "problem": ("own/problem", b"Words.", lambda state: trust.problem(state, ME)),
+    "namespace": ("own/namespace", b"%d" % (namespace() + 1), lambda state: not trust.sees_us(state, ME)),
     "stopped": (
         "own/offences.json",
         strict.dumps(
-            {"version": 1, "boot": boot(), "gpus": {GPU: offences.to_plain({UID: OFFENCES})}},
+            {"version": 1, "boot": boot(), "gpus": {GPU: violations.to_plain({UID: OFFENCES})}},
         ).encode(),
-        stopped.stopped,
+        stopped_elsewhere.stopped,
     ),
 }
 
@@ -235,8 +236,8 @@ FORGED_FOLDERS = [
 
 def written(state: Path, name: str, text: bytes) -> Path:
     """As an arbiter of ours has written it."""
-    places.make_home(state)
-    path = places.home(state) / name
+    files.make_home(state)
+    path = files.home(state) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text)
     return path
@@ -261,7 +262,7 @@ def test_nor_does_one_in_a_folder_of_others(state: Path, what: str, above: int, 
     name, text, reads = FILES[what]
     path = written(state, name, text)
     assert reads(state)
-    if what == "recalled" and path.parents[above] == places.home(state):
+    if what == "recalled" and path.parents[above] == files.home(state):
         return  # an arbiter has its own folder open, and looked at it before
     forge(path.parents[above])
     assert not reads(state)
@@ -273,17 +274,17 @@ def test_the_folder_of_all_is_no_link(state: Path, what: str) -> None:
     name, text, reads = FILES[what]
     written(state, name, text)
     assert reads(state)
-    linked(state / places.ARBITERS)
+    linked(state / files.ARBITERS)
     assert not reads(state)
 
 
 def test_what_was_read_is_what_was_written(state: Path) -> None:
     """And what is missing is nothing."""
-    assert stopped.stopped(state) == frozenset()
-    assert belief.silence(state, ME) == float("inf")
+    assert stopped_elsewhere.stopped(state) == frozenset()
+    assert trust.silence(state, ME) == float("inf")
     for name, text, _ in FILES.values():
         written(state, name, text)
-    assert seat(state).verdicts() == verdict.decode(VERDICTS)
-    assert stopped.stopped(state) == {Process(7, 70)}
-    assert belief.problem(state, ME) == "Words."
+    assert seat(state).verdicts() == revocation.decode(VERDICTS)
+    assert stopped_elsewhere.stopped(state) == {Process(7, 70)}
+    assert trust.problem(state, ME) == "Words."
     assert recalled(state) == {(UID, GPU)}

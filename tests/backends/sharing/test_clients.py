@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_gpu.backends.local.neighbours import Neighbour
-from jupyter_gpu.backends.local.processes import Process, boot, identify, namespace
+from jupyter_gpu.backends.local.other_pods import Neighbour
+from jupyter_gpu.backends.local.process_id import Process, boot, identify, namespace
 from jupyter_gpu.backends.local.record import Record
-from jupyter_gpu.backends.local.sharing import looks
+from jupyter_gpu.backends.local.sharing import process_checks
 from jupyter_gpu.backends.local.sharing.clients import Clients
-from jupyter_gpu.backends.local.sharing.looks import NOT_YET, Looks
-from jupyter_gpu_node.enforcement import MARK
-from jupyter_gpu_node.shares.identity import Peer
+from jupyter_gpu.backends.local.sharing.process_checks import NOT_YET, Looks
+from jupyter_gpu_node.devices.enforcement import MARK
+from jupyter_gpu_node.shares.peer import Peer
 from tests.backends.stage import wait_for
 
 UID, OTHER = "1" * 32, "2" * 32
@@ -135,7 +135,7 @@ def test_after_one_that_lasted_the_next_are_not_waited_for_either(slow: Slow) ->
     gate.set()
     one._thread.submit(lambda: None).result()
     assert one.ask("b", lambda: "other") == "b"
-    now = looks.REST
+    now = process_checks.REST
     wait_for(lambda: one.ask("c", lambda: "c") == "c", "a look that is waited for")
     one.close()
 
@@ -143,14 +143,14 @@ def test_after_one_that_lasted_the_next_are_not_waited_for_either(slow: Slow) ->
 def test_answers_that_nobody_fetches_are_forgotten(slow: Slow) -> None:
     """As many as were asked for are never kept; while none has ended, nothing more is begun."""
     one = Looks()
-    for number in range(looks.MOST + 5):
+    for number in range(process_checks.MOST + 5):
         assert one.ask(number, slow) == NOT_YET
-    assert len(one._asked) == looks.MOST
+    assert len(one._asked) == process_checks.MOST
     slow.end.set()
     wait_for(lambda: all(future.done() for future in one._asked.values()), "the looks")
-    assert slow.calls == looks.MOST
+    assert slow.calls == process_checks.MOST
     wait_for(lambda: one.ask("new", lambda: "") == "", "the answer of another one")
-    assert len(one._asked) < looks.MOST
+    assert len(one._asked) < process_checks.MOST
     one.close()
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local.processes import identify
-from jupyter_gpu.backends.local.sharing import belief, keeper, places
+from jupyter_gpu.backends.local.process_id import identify
+from jupyter_gpu.backends.local.sharing import files, supervisor, trust
 from jupyter_gpu.backends.local.sharing.ending import meant
-from jupyter_gpu_node.shares import offences, stopping
+from jupyter_gpu_node.shares import stopped_processes
+from jupyter_gpu_node.shares.rules.violations import violations
 from tests.backends.stage import PATIENCE, Remote
 from tests.shares.bouncing import state
 
@@ -32,7 +33,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from jupyter_gpu_node.shares.protocol import Ask, Revoke
+from jupyter_gpu_node.shares.rules.protocol import Ask, Revoke
 from tests.shares.client import Client
 with Client(Path(sys.argv[1])) as client:
     client.grant()
@@ -48,9 +49,11 @@ STRIKES = 4
 def bad_share(machine: Machine, milli: int, **wish: int) -> Remote:
     """A server with a share that is taken away at the next offence on any GPU."""
     server = machine.server()
-    places.make_home(machine.state)
-    before = {server.uid: offences.Record(STRIKES, time.monotonic_ns() // 1000)}
-    stopping.save(places.home(machine.state) / places.OWN / "offences.json", dict.fromkeys(machine.uuids, before))
+    files.make_home(machine.state)
+    before = {server.uid: violations.Record(STRIKES, time.monotonic_ns() // 1000)}
+    stopped_processes.save(
+        files.home(machine.state) / files.OWN / "offences.json", dict.fromkeys(machine.uuids, before)
+    )
     server.ask("request", milli=milli, **wish)
     machine.served(server)
     return server
@@ -146,8 +149,8 @@ def test_an_arbiter_ends_when_all_servers_are_killed(machine: Machine) -> None:
 
 def test_who_gives_back_at_once_needs_no_arbiter(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None is started for a moment's GPU, nor after the end of the server."""
-    monkeypatch.setattr(keeper, "NOT_YET", 3600.0)
-    kept = keeper.Keeper(short_tmp, lambda _: None, lambda: None)
+    monkeypatch.setattr(supervisor, "NOT_YET", 3600.0)
+    kept = supervisor.Keeper(short_tmp, lambda _: None, lambda: None)
     kept.need(True)
     kept.stop()
     kept.need(True)
@@ -164,7 +167,7 @@ def test_an_arbiter_that_hangs_is_told_of(machine: Machine, monkeypatch: pytest.
     pid = machine.arbiter()
     os.kill(pid, signal.SIGSTOP)
     machine.until(lambda: state(pid) == "T", "it to stand still")
-    sign = places.home(machine.state) / places.OWN / places.POKED
+    sign = files.home(machine.state) / files.OWN / files.POKED
     old = sign.stat().st_mtime_ns - 3600 * 10**9  # as if an hour had passed
     os.utime(sign, ns=(old, old))
     server.ask("poke")
@@ -181,10 +184,10 @@ def test_an_arbiter_that_hangs_is_told_of(machine: Machine, monkeypatch: pytest.
 def test_an_arbiter_that_cannot_start_is_told_of_and_tried_again(machine: Machine) -> None:
     """Something is in its place: the condition says what, and goes when that is gone."""
     server = machine.server()
-    (machine.state / places.ARBITERS).write_text("in the way")
+    (machine.state / files.ARBITERS).write_text("in the way")
     server.ask("request", milli=500)
     machine.until(lambda: "Not a directory" in told(machine, server), "the condition")
-    (machine.state / places.ARBITERS).unlink()
+    (machine.state / files.ARBITERS).unlink()
     machine.until(lambda: "ShareServerMissing" not in machine.conditions(server), "its end")
     assert machine.run(server, "kernels:10:100", "sync").lines()[-1] == "done"
 
@@ -192,7 +195,7 @@ def test_an_arbiter_that_cannot_start_is_told_of_and_tried_again(machine: Machin
 def test_a_lock_that_somebody_keeps_is_told_of(machine: Machine) -> None:
     """Whoever has it and serves nobody: the others say so."""
     server = machine.server()
-    lock = places.open_lock(machine.state)
+    lock = files.open_lock(machine.state)
     fcntl.flock(lock, fcntl.LOCK_EX)
     server.ask("request", milli=500)
     machine.until(lambda: "Nobody answers" in told(machine, server), "the condition")
@@ -203,7 +206,7 @@ def test_a_lock_that_somebody_keeps_is_told_of(machine: Machine) -> None:
 def test_an_arbiter_of_another_container_is_told_of(machine: Machine) -> None:
     """It cannot see whose programs these are, so it refuses them."""
     server = share(machine, 500)
-    (places.home(machine.state) / places.OWN / places.NAMESPACE).write_text("7")
+    (files.home(machine.state) / files.OWN / files.NAMESPACE).write_text("7")
     server.ask("poke")
     machine.until(lambda: "another container" in told(machine, server), "the condition")
 
@@ -299,10 +302,10 @@ def test_whom_an_arbiter_stopped_runs_again_when_it_is_killed(machine: Machine) 
     process = identify(program.pid)
     assert process is not None
     os.kill(program.pid, signal.SIGSTOP)
-    stopped = offences.Record(1.0, 1, stopped=meant([process]))
+    stopped = violations.Record(1.0, 1, stopped=meant([process]))
     machine.arbiter()
-    kept = places.home(machine.state) / places.OWN / "offences.json"
-    stopping.save(kept, {machine.uuids[0]: {machine.actors[0].uid: stopped}})
+    kept = files.home(machine.state) / files.OWN / "offences.json"
+    stopped_processes.save(kept, {machine.uuids[0]: {machine.actors[0].uid: stopped}})
     with nobody(machine):
 
         def runs() -> bool:
@@ -318,7 +321,7 @@ def test_a_lock_file_that_is_removed_ends_its_arbiter(machine: Machine) -> None:
         machine.run(server, *HOG)
     machine.more(100)
     pid = machine.arbiter()
-    (machine.state / places.LOCK).unlink()
+    (machine.state / files.LOCK).unlink()
     machine.until(lambda: pid not in machine.arbiters(), "the end of the arbiter")
     machine.arbiter(but=pid)
     machine.more(300)
@@ -329,7 +332,7 @@ LASTING = """
 import sys
 import time
 from pathlib import Path
-from jupyter_gpu_node.shares.protocol import Ask, Revoke
+from jupyter_gpu_node.shares.rules.protocol import Ask, Revoke
 from tests.shares.client import Client, Ended
 try:
     with Client(Path(sys.argv[1])) as client:
@@ -376,7 +379,7 @@ def test_whoever_is_stopped_runs_again_though_nobody_is_left(machine: Machine) -
 @contextlib.contextmanager
 def nobody(machine: Machine) -> Iterator[None]:
     """No arbiter runs: the one that did was killed, and somebody else has the lock."""
-    lock = places.open_lock(machine.state)
+    lock = files.open_lock(machine.state)
     try:
         pid = machine.arbiter()
         os.kill(machine.actors[0].pid, signal.SIGSTOP)  # its server starts none meanwhile
@@ -421,8 +424,8 @@ def test_damaged_files_of_an_arbiter_are_left_out(machine: Machine, text: bytes)
     program = machine.run(server, *HOG)
     machine.more(300)
     pid = machine.arbiter()
-    home = places.home(machine.state)
-    for file in (*home.rglob("*.json"), places.sockets(machine.state, os.geteuid(), server.uid) / "verdicts.json"):
+    home = files.home(machine.state)
+    for file in (*home.rglob("*.json"), files.sockets(machine.state, os.geteuid(), server.uid) / "verdicts.json"):
         file.write_bytes(text)
     server.ask("sample")
     os.kill(pid, signal.SIGKILL)
@@ -442,10 +445,10 @@ def test_a_damaged_record_costs_nobody_a_turn(machine: Machine) -> None:
     os.kill(server.pid, signal.SIGSTOP)  # it would write the record at its next look
     machine.until(lambda: state(server.pid) == "T", "it to stand still")
     record.write_text("nonsense")
-    sign = places.home(machine.state) / places.OWN / places.POKED
+    sign = files.home(machine.state) / files.OWN / files.POKED
     for _ in range(2):
         seen = {sign.stat().st_mtime_ns}
-        assert belief.living(machine.state) == os.geteuid()  # which pokes it
+        assert trust.living(machine.state) == os.geteuid()  # which pokes it
         machine.until(partial(_changes, sign, seen), "a look")
     goes_on(machine)
     assert machine.socket(server).stat().st_ino == socket_file
@@ -468,7 +471,7 @@ def test_what_dead_pods_leave_is_removed(machine: Machine) -> None:
     dead.kill()
     (machine.state / "pods" / f"{dead.uid}.json").unlink()
     machine.until(lambda: not link.is_symlink(), "the link to go")
-    machine.until(lambda: not (places.home(machine.state) / dead.uid).exists(), "the folder to go")
+    machine.until(lambda: not (files.home(machine.state) / dead.uid).exists(), "the folder to go")
     assert machine.socket(server).exists()
 
 
@@ -559,7 +562,7 @@ def test_a_verdict_is_known_to_the_next_arbiter(machine: Machine) -> None:
     offender(machine, bad)
     program = machine.run(good, *HOG)
     bad.tell("freeze")
-    verdicts = places.sockets(machine.state, os.geteuid(), bad.uid) / "verdicts.json"
+    verdicts = files.sockets(machine.state, os.geteuid(), bad.uid) / "verdicts.json"
     machine.until(verdicts.exists, "the verdict")
     pid = machine.arbiter()
     os.kill(pid, signal.SIGKILL)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local import poke
-from jupyter_gpu.backends.local.processes import Process, boot, identify, namespace
-from jupyter_gpu.backends.local.sharing import belief, ending, places, records, stopped
-from jupyter_gpu_node.shares import offences, stopping
+from jupyter_gpu.backends.local import notify
+from jupyter_gpu.backends.local.process_id import Process, boot, identify, namespace
+from jupyter_gpu.backends.local.sharing import ending, files, records, stopped_elsewhere, trust
+from jupyter_gpu_node.shares import stopped_processes
+from jupyter_gpu_node.shares.rules.violations import violations
 
 UID = "0123456789abcdef" * 2
 ME = os.geteuid()
@@ -30,23 +31,23 @@ def state(short_tmp: Path) -> Path:
 @contextlib.contextmanager
 def serving(state: Path, user: int = ME) -> Iterator[None]:
     """An arbiter of that user is there: whoever listens is one."""
-    own = places.home(state, user) / places.OWN
+    own = files.home(state, user) / files.OWN
     own.mkdir(parents=True, exist_ok=True)
-    with poke.listen(own, places.POKED):
+    with notify.listen(own, files.POKED):
         yield
 
 
 def test_the_lock_is_a_file_that_nobody_writes(state: Path) -> None:
     """Made once, and the same for all; not the same after it was removed."""
-    first, second = places.open_lock(state), places.open_lock(state)
+    first, second = files.open_lock(state), files.open_lock(state)
     try:
         assert os.path.samestat(os.fstat(first), os.fstat(second))
-        assert places.is_current(state, first)
-        (state / places.LOCK).unlink()
-        assert not places.is_current(state, first)
-        third = places.open_lock(state)
-        assert not places.is_current(state, first)
-        assert places.is_current(state, third)
+        assert files.is_current(state, first)
+        (state / files.LOCK).unlink()
+        assert not files.is_current(state, first)
+        third = files.open_lock(state)
+        assert not files.is_current(state, first)
+        assert files.is_current(state, third)
         os.close(third)
     finally:
         os.close(first)
@@ -56,7 +57,7 @@ def test_the_lock_is_a_file_that_nobody_writes(state: Path) -> None:
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
 def test_what_is_no_file_is_no_lock(state: Path, kind: str) -> None:
     """Whoever was here first may have made anything."""
-    path = state / places.LOCK
+    path = state / files.LOCK
     if kind == "link":
         path.symlink_to(state / "elsewhere")
     elif kind == "folder":
@@ -64,19 +65,19 @@ def test_what_is_no_file_is_no_lock(state: Path, kind: str) -> None:
     else:
         os.mkfifo(path)
     with pytest.raises(OSError, match=r"regular|symbolic"):
-        os.close(places.open_lock(state))
+        os.close(files.open_lock(state))
     assert not (state / "elsewhere").exists()
 
 
 def test_a_home_belongs_to_its_user(state: Path) -> None:
     """It is made once; one that others can change is not used."""
-    places.make_home(state)
-    places.make_home(state)
-    os.close(places.open_home(state))
-    os.close(places.open_log(state))
-    assert (state / places.GATES).stat().st_mode & 0o1777 == 0o1777
-    places.home(state).chmod(0o777)
-    for opens in (places.open_home, places.open_log):
+    files.make_home(state)
+    files.make_home(state)
+    os.close(files.open_home(state))
+    os.close(files.open_log(state))
+    assert (state / files.GATES).stat().st_mode & 0o1777 == 0o1777
+    files.home(state).chmod(0o777)
+    for opens in (files.open_home, files.open_log):
         with pytest.raises(PermissionError):
             opens(state)
 
@@ -85,10 +86,10 @@ def test_a_home_that_is_a_link_is_not_used(state: Path) -> None:
     """Somebody wants us to write elsewhere."""
     elsewhere = state / "elsewhere"
     elsewhere.mkdir()
-    (state / places.ARBITERS).mkdir()
-    places.home(state).symlink_to(elsewhere)
+    (state / files.ARBITERS).mkdir()
+    files.home(state).symlink_to(elsewhere)
     with pytest.raises(OSError, match=r"Not a directory|symbolic"):
-        places.make_home(state)
+        files.make_home(state)
     assert list(elsewhere.iterdir()) == []
 
 
@@ -96,30 +97,30 @@ def test_a_state_directory_is_never_made_anew(state: Path) -> None:
     """It is gone: so nothing of it is wanted."""
     state.rmdir()
     with pytest.raises(FileNotFoundError):
-        places.make_home(state)
+        files.make_home(state)
     with pytest.raises(FileNotFoundError):
-        places.open_lock(state)
+        files.open_lock(state)
 
 
 def test_a_long_log_begins_anew(state: Path) -> None:
     """A short one goes on."""
-    places.make_home(state)
-    log = places.home(state) / places.LOG
+    files.make_home(state)
+    log = files.home(state) / files.LOG
     log.write_bytes(b"x")
-    os.close(places.open_log(state))
+    os.close(files.open_log(state))
     assert log.stat().st_size == 1
-    log.write_bytes(b"x" * (places.MAX_LOG + 1))
-    os.close(places.open_log(state))
+    log.write_bytes(b"x" * (files.MAX_LOG + 1))
+    os.close(files.open_log(state))
     assert log.stat().st_size == 0
 
 
 def test_an_arbiter_lives_while_it_listens(state: Path) -> None:
     """Its socket alone is none."""
-    assert belief.living(state) is None
+    assert trust.living(state) is None
     with serving(state):
-        assert belief.living(state) == ME
-    assert belief.living(state) is None
-    assert belief.silence(state, ME + 1) == float("inf")
+        assert trust.living(state) == ME
+    assert trust.living(state) is None
+    assert trust.silence(state, ME + 1) == float("inf")
 
 
 @pytest.mark.root
@@ -127,39 +128,39 @@ def test_nobody_speaks_for_another_user(state: Path) -> None:
     """A folder must belong to the user whose number it has, wholly."""
     os.chown(state, 4321, -1)
     with serving(state, 4321):
-        assert belief.living(state) is None
-        os.chown(places.home(state, 4321), 4321, -1)
-        assert belief.living(state) == 4321
-        places.home(state, 4321).chmod(0o1777)
-        assert belief.living(state) is None
+        assert trust.living(state) is None
+        os.chown(files.home(state, 4321), 4321, -1)
+        assert trust.living(state) == 4321
+        files.home(state, 4321).chmod(0o1777)
+        assert trust.living(state) is None
 
 
 def test_a_sign_of_life_is_by_a_clock_that_nobody_sets(state: Path) -> None:
     """The wall clock does not count."""
-    own = places.home(state) / places.OWN
+    own = files.home(state) / files.OWN
     with serving(state):
-        places.beat(own)
-        assert belief.silence(state, ME) < 60
+        files.beat(own)
+        assert trust.silence(state, ME) < 60
         old = time.monotonic_ns() - 1000 * 10**9
-        os.utime(own / places.POKED, ns=(old, old))
-        assert 999 < belief.silence(state, ME) < 1060
+        os.utime(own / files.POKED, ns=(old, old))
+        assert 999 < trust.silence(state, ME) < 1060
 
 
 def test_an_arbiter_says_whose_pids_it_sees(state: Path) -> None:
     """One that has not said it yet is believed to see ours."""
-    assert belief.sees_us(state, ME)
-    places.make_home(state)
-    said = places.home(state) / places.OWN / places.NAMESPACE
+    assert trust.sees_us(state, ME)
+    files.make_home(state)
+    said = files.home(state) / files.OWN / files.NAMESPACE
     for number, sees in ((namespace(), True), (namespace() + 1, False)):
         said.write_text(str(number))
-        assert belief.sees_us(state, ME) is sees
+        assert trust.sees_us(state, ME) is sees
 
 
 @pytest.mark.parametrize("length", [0, 8, 20, 60, 200])
 def test_a_gates_path_fits_into_an_address(length: int) -> None:
     """However long that of the state directory is."""
     state = Path("/" + "s" * length)
-    found = places.gate(state, UID)
+    found = files.gate(state, UID)
     assert len(f"{found}/GPU-00000000-0000-0000-0000-000000000000.sock") <= 107
     assert found.is_relative_to(state) == (length <= 38)
     assert UID[:16] in found.name
@@ -168,83 +169,83 @@ def test_a_gates_path_fits_into_an_address(length: int) -> None:
 def test_a_long_folder_for_temporary_files_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is one with a short name on every machine."""
     monkeypatch.setattr("tempfile.tempdir", "/" + "t" * 60)
-    assert places.gate(Path("/" + "s" * 60), UID) == Path(f"/tmp/jupyter-gpu-{UID[:16]}")
+    assert files.gate(Path("/" + "s" * 60), UID) == Path(f"/tmp/jupyter-gpu-{UID[:16]}")
 
 
 def test_a_link_leads_where_it_should(state: Path) -> None:
     """In one step, as often as needed; what is no link stays."""
     link, plain = state / "link", state / "plain"
     for target in ("a", "b", "b"):
-        places.lead(link, Path(target))
+        files.lead(link, Path(target))
         assert link.readlink() == Path(target)
     assert [path.name for path in state.iterdir()] == ["link"]
-    places.part(link)
-    places.part(link)
+    files.part(link)
+    files.part(link)
     plain.write_text("")
-    places.part(plain)
+    files.part(plain)
     assert [path.name for path in state.iterdir()] == ["plain"]
     folder = state / "folder"
     (folder / "full").mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
-        places.lead(folder, Path("a"))
+        files.lead(folder, Path("a"))
     assert sorted(path.name for path in state.iterdir()) == ["folder", "plain"]
 
 
 def test_what_is_left_of_unknown_pods_is_removed(state: Path) -> None:
     """Known ones keep theirs, and other files are not touched."""
-    places.make_home(state)
-    home, gates = places.home(state), state / places.GATES
+    files.make_home(state)
+    home, gates = files.home(state), state / files.GATES
     known, gone = "1" * 32, "2" * 32
     for pod in (known, gone):
         (home / pod / "shares").mkdir(parents=True)
-        places.lead(gates / pod[: places.SHORT], home / pod)
+        files.lead(gates / pod[: files.SHORT], home / pod)
     (gates / ("3" * 16)).mkdir()
     traces = records.traces(state, home)
     records.tidy(state, home, traces, [known])
-    assert {path.name for path in home.iterdir()} == {places.OWN, known}
-    assert {path.name for path in gates.iterdir()} == {known[: places.SHORT], "3" * 16}
+    assert {path.name for path in home.iterdir()} == {files.OWN, known}
+    assert {path.name for path in gates.iterdir()} == {known[: files.SHORT], "3" * 16}
 
 
 def test_nothing_is_removed_through_a_link(state: Path) -> None:
     """Whoever made the folder of the links can put anything in its place."""
-    places.make_home(state)
+    files.make_home(state)
     elsewhere = state / "elsewhere"
     (elsewhere / ("4" * 16)).mkdir(parents=True)
     (elsewhere / ("5" * 16)).symlink_to("nowhere")
-    (state / places.GATES).rmdir()
-    (state / places.GATES).symlink_to(elsewhere)
+    (state / files.GATES).rmdir()
+    (state / files.GATES).symlink_to(elsewhere)
     found = records.Traces(links=frozenset({"4" * 16, "5" * 16}))
-    assert records.traces(state, places.home(state)) == records.Traces()
-    records.tidy(state, places.home(state), found, [])
+    assert records.traces(state, files.home(state)) == records.Traces()
+    records.tidy(state, files.home(state), found, [])
     assert len(list(elsewhere.iterdir())) == 2
 
 
 def test_sockets_of_what_is_not_served_are_removed(state: Path) -> None:
     """And no other files, nor those that are served."""
-    places.make_home(state)
-    shares = places.sockets(state, ME, UID)
+    files.make_home(state)
+    shares = files.sockets(state, ME, UID)
     shares.mkdir(parents=True)
     for name in ("GPU-1.sock", "GPU-2.sock", "GPU-2.json"):
         (shares / name).write_text("")
-    records.sweep(places.home(state), [(UID, "GPU-1")])
+    records.sweep(files.home(state), [(UID, "GPU-1")])
     assert {path.name for path in shares.iterdir()} == {"GPU-1.sock", "GPU-2.json"}
 
 
 def test_who_was_stopped_is_read_of_its_own_arbiter(state: Path) -> None:
     """Of this boot, from files that can be read and belong to whom they say."""
-    places.make_home(state)
-    file = places.home(state) / places.OWN / stopped.OFFENCES
-    stopping.save(file, {"GPU-1": {UID: offences.Record(1.0, 5, stopped=ending.meant([Process(7, 70)]))}})
-    (state / places.ARBITERS / "12345678").mkdir()
-    assert stopped.stopped(state) == {Process(7, 70)}
+    files.make_home(state)
+    file = files.home(state) / files.OWN / stopped_elsewhere.OFFENCES
+    stopped_processes.save(file, {"GPU-1": {UID: violations.Record(1.0, 5, stopped=ending.meant([Process(7, 70)]))}})
+    (state / files.ARBITERS / "12345678").mkdir()
+    assert stopped_elsewhere.stopped(state) == {Process(7, 70)}
     body = file.read_text()
     for text in ("", "[]", body.replace(boot(), "another"), body.replace("70", '"x"')):
         file.write_text(text)
-        assert stopped.stopped(state) == frozenset()
+        assert stopped_elsewhere.stopped(state) == frozenset()
     file.write_text(body)
-    moved = places.home(state, 12345679)
-    places.home(state).rename(moved)
-    assert stopped.stopped(state) == frozenset()
+    moved = files.home(state, 12345679)
+    files.home(state).rename(moved)
+    assert stopped_elsewhere.stopped(state) == frozenset()
 
 
 def test_records_that_are_gone_are_told_from_those_that_are_empty(state: Path) -> None:

@@ -6,17 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu import search_path
-from jupyter_gpu.backends.local.processes import Process
+from jupyter_gpu.backends.local.process_id import Process
 from jupyter_gpu.backends.local.record import MAX_JUDGED, Record
-from jupyter_gpu.backends.local.sharing import keeper, verdict
-from jupyter_gpu.backends.local.sharing.claims import Claim, apportion, claims, parted
-from jupyter_gpu.backends.local.sharing.verdict import Verdict
+from jupyter_gpu.backends.local.sharing import supervisor
+from jupyter_gpu.backends.local.sharing.rules import revocation
+from jupyter_gpu.backends.local.sharing.rules.claims import Claim, apportion, claims, parted
+from jupyter_gpu.backends.local.sharing.rules.revocation import Verdict
+from jupyter_gpu.common.rules import search_path
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu.model.strict import FieldError
-from jupyter_gpu_node.shares.desk import Terms
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
 
 UID = "0" * 32
 SERVER = Process(1, 2)
@@ -105,7 +106,7 @@ FOUND = Verdict("key", GPU, "It kept the GPU.", (Process(5, 6),))
 
 def test_a_verdict_is_read_as_it_was_written() -> None:
     """All of its parts."""
-    assert verdict.decode(verdict.encode([FOUND, Verdict("other", OTHER, "Why.")])) == (
+    assert revocation.decode(revocation.encode([FOUND, Verdict("other", OTHER, "Why.")])) == (
         FOUND,
         Verdict("other", OTHER, "Why."),
     )
@@ -115,18 +116,18 @@ def test_a_verdict_is_read_as_it_was_written() -> None:
     "text",
     [b"", b"[]", b"{}", b'{"verdicts": 1}', b'{"verdicts": [1]}', b'{"verdicts": [{"key": "k"}]}', b"\xff",
      b'{"verdicts": [{"key": "k", "gpu": "g", "reason": "r", "processes": [{"pid": -1, "started": 0}]}]}',
-     b" " * (verdict.MAX_BYTES + 1)],
+     b" " * (revocation.MAX_BYTES + 1)],
 )  # fmt: skip
 def test_what_is_no_verdict_is_refused(text: bytes) -> None:
     """Another user's arbiter may have written it."""
     with pytest.raises(FieldError):
-        verdict.decode(text)
+        revocation.decode(text)
 
 
 def test_a_verdict_names_no_more_processes_than_can_be_read() -> None:
     """Of thousands the first are enough: the server finds the others itself."""
     many = Verdict("k", GPU, "r", tuple(Process(pid, 1) for pid in range(1, 1000)))
-    assert len(verdict.decode(verdict.encode([many]))[0].processes) == verdict.MAX_PROCESSES
+    assert len(revocation.decode(revocation.encode([many]))[0].processes) == revocation.MAX_PROCESSES
 
 
 SHARE, LEFT = GpuShare(GPU, 500), DrainingShare(GPU, 500)
@@ -149,7 +150,7 @@ SHARE, LEFT = GpuShare(GPU, 500), DrainingShare(GPU, 500)
 )
 def test_a_verdict_stands_until_its_gpu_is_given_back(found: Record, stands: bool) -> None:
     """Whatever is killed between two writes."""
-    assert verdict.stands(FOUND, found) is stands
+    assert revocation.stands(FOUND, found) is stands
 
 
 def test_a_record_tells_which_verdicts_were_carried_out() -> None:
@@ -212,8 +213,8 @@ def test_taking_it_out_again_changes_nothing(folders: list[str]) -> None:
 
 def test_pauses_grow_and_end() -> None:
     """An arbiter that was killed is replaced within a second, one that cannot start is tried each half minute."""
-    assert [keeper.pause(n, "") for n in (1, 2, 3, 99)] == [0.1, 0.2, 0.4, keeper.KILLED_PAUSE]
-    assert [keeper.pause(n, "why") for n in (1, 2, 99)] == [0.1, 0.2, keeper.LAST_PAUSE]
+    assert [supervisor.pause(n, "") for n in (1, 2, 3, 99)] == [0.1, 0.2, 0.4, supervisor.KILLED_PAUSE]
+    assert [supervisor.pause(n, "why") for n in (1, 2, 99)] == [0.1, 0.2, supervisor.LAST_PAUSE]
 
 
 def test_no_share_has_a_larger_part_of_the_memory_than_of_the_time() -> None:

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.backends.local.processes import boot
-from jupyter_gpu.backends.local.sharing import belief, last_rules, memories, places
-from jupyter_gpu.backends.local.sharing.memories import Memories
-from jupyter_gpu.backends.local.sharing.rules import NAME, POINTS, SETTLE, Rules, parse
-from jupyter_gpu.backends.local.sharing.seat import Seat
+from jupyter_gpu.backends.local.process_id import boot
+from jupyter_gpu.backends.local.sharing import files, gpu_memory, last_rules, trust
+from jupyter_gpu.backends.local.sharing.gpu_memory import Memories
+from jupyter_gpu.backends.local.sharing.machine_rules import NAME, POINTS, SETTLE, Rules, parse
+from jupyter_gpu.backends.local.sharing.pod_client import Seat
 from jupyter_gpu.model.strict import FieldError
-from jupyter_gpu_node import fakes
-from jupyter_gpu_node.share_rules import Rules as Set
-from jupyter_gpu_node.share_settings import ShareSettings
-from jupyter_gpu_node.shares.penalties import Penalties
-from jupyter_gpu_node.shares.timing import Timing
+from jupyter_gpu_node.gpus import simulated
+from jupyter_gpu_node.shares.rules.gpu_settings import Rules as Set
+from jupyter_gpu_node.shares.rules.settings import ShareSettings
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
+from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 from tests.backends.stage import Remote
 
 from .machine import MEMORY, MIB, Machine
@@ -175,8 +175,8 @@ def test_enforcement_and_parts_of_memory_are_set_for_the_whole_machine() -> None
 def own(tmp_path: Path, rules: Rules) -> Path:
     """Where our arbiters keep what they read."""
     assert rules
-    places.make_home(tmp_path / "state")
-    return places.home(tmp_path / "state") / places.OWN
+    files.make_home(tmp_path / "state")
+    return files.home(tmp_path / "state") / files.OWN
 
 
 def restarted(tmp_path: Path, own: Path) -> Rules:
@@ -269,7 +269,7 @@ def test_what_others_kept_counts_if_they_may_decide_about_us(tmp_path: Path, own
     write(state / NAME, {"timing": {"savings": 7}})
     restarted(tmp_path, own)
     write(state / NAME, "[")
-    theirs = places.home(state, 4321) / places.OWN
+    theirs = files.home(state, 4321) / files.OWN
     theirs.mkdir(parents=True)
     text = json.dumps({"boot": "", "since": 0, "rules": {"timing": {"savings": 9}}})
     kept = write(theirs / last_rules.NAME, text)
@@ -392,8 +392,8 @@ def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: 
     machine.more(50)
     path = write(machine.state / NAME, {"timing": {"period": 1}})
     user = os.geteuid()
-    machine.until(lambda: belief.problem(machine.state, user), "the arbiter's words")
-    assert belief.problem(machine.state, user).startswith(f"{BAD} {path}: 'shares.timing': period is 1; it must be")
+    machine.until(lambda: trust.problem(machine.state, user), "the arbiter's words")
+    assert trust.problem(machine.state, user).startswith(f"{BAD} {path}: 'shares.timing': period is 1; it must be")
     machine.until(lambda: BAD in machine.log(), "the log")
     machine.until(lambda: BAD in machine.conditions(server).get("ShareNotice", ""), "the panel")
     seat = Seat(machine.state, "f" * 32, lambda _: None, lambda: None)
@@ -405,7 +405,7 @@ def test_a_bad_file_costs_nobody_anything_and_is_told(machine: Machine, caplog: 
     assert [record.getMessage() for record in caplog.records if BAD in record.getMessage()] == [seat.notice]
     machine.more(200)
     path.unlink()
-    machine.until(lambda: not belief.problem(machine.state, user), "the end of the complaint")
+    machine.until(lambda: not trust.problem(machine.state, user), "the end of the complaint")
     machine.until(lambda: "ShareNotice" not in machine.conditions(server), "the panel to be silent")
     assert quantum_and_cap(machine, server)[0] == DEFAULT.period
     assert machine.log().count(BAD) == 1
@@ -451,9 +451,7 @@ def test_the_rules_that_held_last_survive_every_end(machine: Machine, point: str
     machine.until(lambda: BAD in machine.conditions(server).get("ShareNotice", ""), "the panel")
     os.kill(second, signal.SIGKILL)
     machine.arbiter(but=second)
-    machine.until(
-        lambda: "rules that held last" in belief.problem(machine.state, os.geteuid()), "the words of the next"
-    )
+    machine.until(lambda: "rules that held last" in trust.problem(machine.state, os.geteuid()), "the words of the next")
     machine.more(100)
     assert quantum_and_cap(machine, server)[0] == 200_000
     assert not program.ended()
@@ -474,12 +472,12 @@ def test_a_share_gets_no_more_memory_than_time_where_that_is_the_rule(machine: M
     machine.served(server)
     assert seen_memory(machine, server) == MEMORY
     path = write(machine.state / NAME, {"partMemory": True})
-    part = fakes.MEMORY * 25 // 1000 // MIB
+    part = simulated.MEMORY * 25 // 1000 // MIB
     machine.until(lambda: seen_memory(machine, server) == part, "a part of the memory")
     server.ask("request", milli=25, memory=100 * MIB)
     machine.until(lambda: seen_memory(machine, server) == 100, "what its user wants")
     server.ask("request", milli=30)
-    machine.until(lambda: seen_memory(machine, server) == fakes.MEMORY * 30 // 1000 // MIB, "a larger part")
+    machine.until(lambda: seen_memory(machine, server) == simulated.MEMORY * 30 // 1000 // MIB, "a larger part")
     server.ask("request", milli=1000)
     machine.until(lambda: seen_memory(machine, server) == MEMORY, "all of it")
     server.ask("request", milli=25)
@@ -492,12 +490,12 @@ def test_a_driver_that_does_not_tell_is_asked_again() -> None:
     """Not all the time; what is known is not asked for, and simulated GPUs need nobody who is asked."""
     answers: list[dict[str, int]] = [{}, {"GPU-1": 7}]
     asked = Memories(True, lambda: answers.pop(0))
-    asked.learn([fakes.uuid_of(0)], 0)
-    assert asked.known[fakes.uuid_of(0)] == fakes.MEMORY
-    asked.learn(["GPU-1"], memories.AGAIN - 1)
+    asked.learn([simulated.uuid_of(0)], 0)
+    assert asked.known[simulated.uuid_of(0)] == simulated.MEMORY
+    asked.learn(["GPU-1"], gpu_memory.AGAIN - 1)
     assert "GPU-1" not in asked.known
-    asked.learn(["GPU-1"], memories.AGAIN)
-    asked.learn(["GPU-1"], memories.AGAIN * 9)
+    asked.learn(["GPU-1"], gpu_memory.AGAIN)
+    asked.learn(["GPU-1"], gpu_memory.AGAIN * 9)
     assert asked.known["GPU-1"] == 7
     assert Memories(False).known == {}
 

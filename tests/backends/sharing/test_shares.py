@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_node import cgroup
-from jupyter_gpu_node.enforcement import MARK
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.devices.enforcement import MARK
 from tests.backends.stage import Remote
 
 from .machine import MIB, Machine

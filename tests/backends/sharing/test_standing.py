@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from jupyter_gpu.backends.local.sharing import belief, places
+from jupyter_gpu.backends.local.sharing import files, trust
 from tests.backends.stage import PATIENCE
 
 from .machine import Machine
@@ -46,10 +46,10 @@ def test_it_takes_over_from_an_ordinary_user(roots: Machine) -> None:
     roots.until(lambda: "ShareNotice" in roots.conditions(second), "the notice")
     roots.more(100)
     standing = Standing(roots)
-    roots.until(lambda: belief.living(roots.state) == 0, "root's arbiter")
+    roots.until(lambda: trust.living(roots.state) == 0, "root's arbiter")
     assert f"of user {ONE} is asked to leave" in standing.said()
     roots.until(lambda: "ShareNotice" not in roots.conditions(second), "the end of the notice")
-    roots.until(lambda: belief.serving(roots.state) == {0}, "the lock")
+    roots.until(lambda: trust.serving(roots.state) == {0}, "the lock")
     roots.more(300)
     assert not any(program.ended() for program in programs)
     assert roots.sums().overlaps == 0
@@ -57,13 +57,13 @@ def test_it_takes_over_from_an_ordinary_user(roots: Machine) -> None:
         program.send(signal.SIGKILL)
     for server in (first, second):
         server.ask("request", milli=0)
-    with_nobody = (places.home(roots.state, 0) / places.OWN / places.POKED).stat
+    with_nobody = (files.home(roots.state, 0) / files.OWN / files.POKED).stat
     begun = with_nobody().st_mtime_ns
     roots.until(lambda: with_nobody().st_mtime_ns > begun + 4 * 10**9, "four seconds in which nobody has a GPU")
-    assert belief.living(roots.state) == 0
+    assert trust.living(roots.state) == 0
     assert standing.end() == 0
     second.ask("request", milli=500)
-    roots.until(lambda: belief.serving(roots.state) == {OTHER}, "the next one")
+    roots.until(lambda: trust.serving(roots.state) == {OTHER}, "the next one")
 
 
 def test_one_that_all_believe_is_left_alone(roots: Machine) -> None:
@@ -74,10 +74,10 @@ def test_one_that_all_believe_is_left_alone(roots: Machine) -> None:
     standing = Standing(roots)
     roots.until(lambda: "Waiting to hand out" in standing.said(), "it to wait")
     roots.more(1500)
-    assert belief.server(roots.state) == pid
+    assert trust.server(roots.state) == pid
     server.kill()
     os.kill(pid, signal.SIGKILL)
-    roots.until(lambda: belief.server(roots.state) == standing.pid, "its turn")
+    roots.until(lambda: trust.server(roots.state) == standing.pid, "its turn")
     roots.more(100)
     program.send(signal.SIGKILL)
     assert standing.end(signal.SIGINT) == 0
@@ -107,20 +107,20 @@ def test_an_ordinary_user_is_told_that_nobody_would_rely_on_it(roots: Machine) -
     roots.until(program.ended, "its end")
     assert program.status == 2
     assert "it must run as root, or as the owner of the state directory" in program.out.read_text()
-    assert belief.server(roots.state) == 0
+    assert trust.server(roots.state) == 0
 
 
 def test_an_arbiter_serves_no_programs_that_it_cannot_see(roots: Machine) -> None:
     """In a pid namespace of its own, the kernel tells it nothing of them: they wait, are told why, and go on later."""
     standing = Standing(roots, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-    roots.until(lambda: belief.living(roots.state) == 0, "an arbiter")
+    roots.until(lambda: trust.living(roots.state) == 0, "an arbiter")
     server = share(roots, ONE, 500)
     roots.until(lambda: "another container" in roots.conditions(server).get("ShareServerMissing", ""), "the panel")
     program = roots.run(server, *HOG)
     roots.until(lambda: "process 0 connected and is not there" in standing.said(), "the refusal")
     assert roots.sums().launches == 0
     standing.end(signal.SIGKILL)
-    roots.until(lambda: belief.serving(roots.state) == {ONE}, "one of its own")
+    roots.until(lambda: trust.serving(roots.state) == {ONE}, "one of its own")
     roots.more(100)
     roots.until(lambda: "ShareServerMissing" not in roots.conditions(server), "the panel")
     assert not program.ended()

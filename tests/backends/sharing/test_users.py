@@ -7,8 +7,9 @@ import subprocess
 
 import pytest
 
-from jupyter_gpu.backends.local.sharing import belief, places, verdict
-from jupyter_gpu.backends.local.sharing.verdict import Verdict
+from jupyter_gpu.backends.local.sharing import files, trust
+from jupyter_gpu.backends.local.sharing.rules import revocation
+from jupyter_gpu.backends.local.sharing.rules.revocation import Verdict
 from tests.backends.stage import Remote
 
 from .machine import Machine
@@ -40,7 +41,7 @@ def test_users_share_a_gpu_and_an_arbiter(machine: Machine) -> None:
     for server in (first, second):
         machine.run(server, *HOG)
     machine.more(500)
-    assert belief.living(machine.state) == ONE
+    assert trust.living(machine.state) == ONE
     machine.until(lambda: {work.owner for work in machine.board().log()} == {first.uid, second.uid}, "both to run")
     assert machine.sums().overlaps == 0
 
@@ -58,7 +59,7 @@ def test_a_strict_umask_keeps_nobody_out(machine: Machine) -> None:
     first.kill()
     os.kill(pid, signal.SIGKILL)
     machine.arbiter(but=pid)
-    assert belief.living(machine.state) == OTHER
+    assert trust.living(machine.state) == OTHER
 
 
 def test_another_users_arbiter_takes_over(machine: Machine) -> None:
@@ -67,11 +68,11 @@ def test_another_users_arbiter_takes_over(machine: Machine) -> None:
     program = machine.run(second, *HOG)
     machine.more(100)
     pid = machine.arbiter()
-    assert belief.living(machine.state) == ONE
+    assert trust.living(machine.state) == ONE
     first.kill()
     os.kill(pid, signal.SIGKILL)
     machine.arbiter(but=pid)
-    assert belief.living(machine.state) == OTHER
+    assert trust.living(machine.state) == OTHER
     machine.more(200)
     assert not program.ended()
     assert machine.sums().overlaps == 0
@@ -91,7 +92,7 @@ def test_roots_pod_is_served_by_a_users_arbiter(machine: Machine) -> None:
     """A user cannot look at root's processes; that they are root's is enough."""
     share(machine, ONE, 250)
     server = share(machine, 0, 500)
-    assert belief.living(machine.state) == ONE
+    assert trust.living(machine.state) == ONE
     assert machine.run(server, "kernels:10:100", "sync").lines()[-1] == "done"
 
 
@@ -100,8 +101,8 @@ def test_what_others_made_first_is_not_used(machine: Machine) -> None:
     user = machine.actor()
     user.ask("become", user=ONE, reads=True)
     server = machine.server(user)
-    (machine.state / places.ARBITERS / str(ONE)).mkdir(parents=True)
-    (machine.state / places.ARBITERS).chmod(0o1777)
+    (machine.state / files.ARBITERS / str(ONE)).mkdir(parents=True)
+    (machine.state / files.ARBITERS).chmod(0o1777)
     server.ask("request", milli=250)
     words = "can be changed by others"
     machine.until(lambda: words in machine.conditions(server).get("ShareServerMissing", ""), "the condition")
@@ -120,12 +121,12 @@ def test_who_only_pretends_to_be_the_arbiter_gets_nobody(roots: Machine) -> None
     programs = [roots.run(server, *HOG) for server in (first, second)]
     roots.more(50)
     with listening(roots.state, LOW):
-        assert belief.listening(roots.state) == {LOW, ONE}
+        assert trust.listening(roots.state) == {LOW, ONE}
         for server in (first, second):
             server.ask("poke")
             server.ask("sample")
-        link = places.gate(roots.state, second.uid).readlink()
-        assert link == places.sockets(roots.state, ONE, second.uid)
+        link = files.gate(roots.state, second.uid).readlink()
+        assert link == files.sockets(roots.state, ONE, second.uid)
         roots.more(200)
         assert not any(program.ended() for program in programs)
     assert roots.sums().overlaps == 0
@@ -153,9 +154,9 @@ def test_an_ordinary_user_takes_no_share_of_others(roots: Machine, owner: int) -
     os.chown(roots.state, owner, -1)
     share(roots, ONE, 250)
     server = share(roots, OTHER, 250)
-    file = places.sockets(roots.state, ONE, server.uid) / verdict.NAME
+    file = files.sockets(roots.state, ONE, server.uid) / revocation.NAME
     draft = roots.state.parent / "draft"  # whoever looks meanwhile finds none of root's
-    draft.write_bytes(verdict.encode([Verdict("key", roots.uuids[0], "It kept the GPU.")]))
+    draft.write_bytes(revocation.encode([Verdict("key", roots.uuids[0], "It kept the GPU.")]))
     os.chown(draft, ONE, -1)
     draft.rename(file)
     server.ask("poke")
@@ -174,7 +175,7 @@ def test_an_ordinary_user_takes_no_share_of_others(roots: Machine, owner: int) -
 
 def test_where_nobody_is_believed_it_is_told_who_pretends(roots: Machine) -> None:
     """Somebody has the lock of arbiters, and nobody serves; another one says to."""
-    lock = places.open_lock(roots.state)
+    lock = files.open_lock(roots.state)
     fcntl.flock(lock, fcntl.LOCK_EX)
     with listening(roots.state, LOW):
         actor = roots.actor()

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jupyter_gpu import faults
-from jupyter_gpu_node import agent
+from jupyter_gpu.common import faults
+from jupyter_gpu_node.agent import agent
 from tests.cluster.testbed import until
 from tests.cluster.testbed.node import Node
 from tests.cluster.whole import pods

@@ -10,8 +10,9 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 
-from jupyter_gpu.kube import KubeError, credentials, paths
+from jupyter_gpu.kube import KubeError, credentials
 from jupyter_gpu.kube.client import Kube
+from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.annotations import REQUESTED
 from tests.cluster.testbed import until
 from tests.cluster.whole.world import SECONDS, Product, World

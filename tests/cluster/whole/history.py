@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jupyter_gpu.kube import credentials, paths
+from jupyter_gpu.kube import credentials
 from jupyter_gpu.kube.client import Kube
 from jupyter_gpu.kube.reflector import Change, Reflector
+from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.annotations import ALLOCATED
 from tests.cluster.whole.states import Moment, PodState, broken_rules, pod_state, written
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jupyter_gpu.kube.objects import SLOT
+from jupyter_gpu.kube.rules.objects import SLOT
 from jupyter_gpu.model.annotations import REQUESTED
 
 Files = Mapping[str, Any]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from jupyter_gpu.kube import objects
+from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import (
     ALLOCATED,
     ATTACHED,

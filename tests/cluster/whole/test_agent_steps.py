@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jupyter_gpu import faults
+from jupyter_gpu.common import faults
 
-PROGRAM = "from jupyter_gpu import faults\nfor name in ('one', 'two'): faults.point(name)"
+PROGRAM = "from jupyter_gpu.common import faults\nfor name in ('one', 'two'): faults.point(name)"
 
 
 def test_the_file_is_taken_by_who_dies(tmp_path: Path) -> None:

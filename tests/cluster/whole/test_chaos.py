@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from jupyter_gpu.kube import objects
+from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import REQUESTED
 from tests.cluster.testbed import until
 from tests.cluster.testbed.commands import CommandFailed

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.kube.objects import finished
+from jupyter_gpu.kube.rules.objects import finished
 from jupyter_gpu.model.annotations import Reason
-from jupyter_gpu_node import fakes
-from jupyter_gpu_scheduler.resources import amounts, pod_requests
-from jupyter_gpu_scheduler.snapshot import NOMINATED
+from jupyter_gpu_node.gpus import simulated
+from jupyter_gpu_scheduler.rules.state.resources import amounts, pod_requests
+from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED
 from tests.cluster.testbed import until
 from tests.cluster.whole import pods
 from tests.cluster.whole.faults import processes
@@ -255,12 +255,12 @@ def driverless(corner: World, node: str) -> Iterator[None]:
     (plugin,) = [pod for pod in corner.product.component("node") if pod["spec"]["nodeName"] == node]
     try:
         for uuid in uuids:
-            fakes.unplug(state, uuid, node=node)
+            simulated.unplug(state, uuid, node=node)
         corner.cluster.kubectl("delete", "pod", "-n", chart.NAMESPACE, plugin["metadata"]["name"])
         yield
     finally:
         for uuid in uuids:
-            fakes.set_health(state, uuid, None, node=node)
+            simulated.set_health(state, uuid, None, node=node)
     until(lambda: corner.product.ready, SECONDS, f"{node} to have slots")
 
 
@@ -284,12 +284,12 @@ def test_a_node_whose_driver_is_not_up_attracts_nobody(corner: World) -> None:
 def test_a_gpu_that_comes_later_goes_to_new_pods(corner: World) -> None:
     """A container that was created before has no device of it: it is told so once, and keeps what it has."""
     state, late = corner.cluster.node(corner.two).path("/var/lib/jupyter-gpu/simulated"), corner.gpus[corner.two][3]
-    fakes.unplug(state, late.uuid, node=corner.two)
+    simulated.unplug(state, late.uuid, node=corner.two)
     try:
         until(lambda: len(corner.product.gpus[corner.two]) == 3, SECONDS, "the node to have three GPUs")
         corner.run(pods.pod("early", wants=3, node=corner.two))
     finally:
-        fakes.set_health(state, late.uuid, None, node=corner.two)
+        simulated.set_health(state, late.uuid, None, node=corner.two)
     until(lambda: corner.product.ready, SECONDS, "the node to have four GPUs")
 
     def lacks() -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jupyter_gpu.kube.objects import SLOT
+from jupyter_gpu.kube.rules.objects import SLOT
 from jupyter_gpu.model.annotations import INVENTORY, REQUESTED, decode_inventory
 from jupyter_gpu.model.gpu import Gpu
 from tests.cluster.testbed import Cluster, Existing, binaries, until

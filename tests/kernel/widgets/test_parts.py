@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.kernel.widget import words
+from jupyter_gpu.kernel.widget.attention import Attention
+from jupyter_gpu.kernel.widget.rules.messages import Look, Wish, read_message, saved_line
+from jupyter_gpu.kernel.widget.wishes import Wishes
 from jupyter_gpu.model.view import User
-from jupyter_gpu.widgets import words
-from jupyter_gpu.widgets.attention import Attention
-from jupyter_gpu.widgets.messages import Look, Wish, read_message, saved_line
-from jupyter_gpu.widgets.wishes import Wishes
 
 from ..builders import view
 from ..servers import await_

@@ -12,10 +12,10 @@ import ipywidgets
 import pytest
 import traitlets
 
-from jupyter_gpu.client import Call, Client
+from jupyter_gpu.kernel.client import Call, Client
+from jupyter_gpu.kernel.widget import GpuWidget
 from jupyter_gpu.model.errors import GpuError, LimitExceeded, ServerUnreachable
 from jupyter_gpu.model.view import Sample, User, View
-from jupyter_gpu.widgets import GpuWidget
 
 from ..builders import view
 from ..servers import await_

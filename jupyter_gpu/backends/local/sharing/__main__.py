@@ -1,8 +1,8 @@
-"""The arbiter of one machine: started by a server (``STATE LOCK``), or by an administrator (:mod:`~.standing`)."""
+"""The arbiter of one machine: started by a server (``STATE LOCK``), or by an administrator (`standalone`)."""
 
 import sys
 
-from . import arbiter, standing
+from . import arbiter, standalone
 
 by_a_server = len(sys.argv) == 3 and sys.argv[2].isdecimal()
-sys.exit((arbiter if by_a_server else standing).main(sys.argv[1:]))
+sys.exit((arbiter if by_a_server else standalone).main(sys.argv[1:]))

@@ -1,6 +1,6 @@
 """The process that hands out the turns on the GPUs of a state directory, to the pods in its records.
 
-It is started by a server (:mod:`~.keeper`) and belongs to none: it goes on when that one ends, and ends itself when no
+It is started by a server (`supervisor`) and belongs to none: it goes on when that one ends, and ends itself when no
 server has a GPU any more, or the state directory is gone. Everything that it knows it can read again.
 """
 
@@ -19,23 +19,24 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from jupyter_gpu_node import cgroup, proc
-from jupyter_gpu_node.shares.bouncer import Bouncer
+from jupyter_gpu.backends.local import notify
+from jupyter_gpu.backends.local.other_pods import Neighbour
+from jupyter_gpu.backends.local.process_id import Process, namespace
+from jupyter_gpu.backends.local.sharing.rules.claims import Shares, apportion, claims, parted
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.shares.enforcer import Bouncer
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
 from jupyter_gpu_node.shares.store import Store
 from jupyter_gpu_node.shares.usage_by_process import NvmlReader, Uses
 
-from .. import poke
-from ..neighbours import Neighbour
-from ..processes import Process, namespace
-from . import ending, places, records, stopped
-from .belief import Serving
-from .claims import Shares, apportion, claims, parted
+from . import ending, files, records, stopped_elsewhere
 from .clients import Clients
-from .memories import Memories
+from .gpu_memory import Memories
+from .machine_rules import Rules
 from .removal import Removal
-from .rules import Rules
-from .sentencing import Accusation, Sentencing
+from .revoker import Accusation, Sentencing
+from .trust import Serving
 
 LOOK = 1.0
 """Seconds between two looks at the records without a poke."""
@@ -55,7 +56,7 @@ class Users:
         self.latest: dict[str, Uses] = {}
 
     async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
-        """See :class:`~jupyter_gpu_node.shares.usage_by_process.Reader`."""
+        """See `Reader`."""
         found = await self._reader.read(gpu, begin, end)
         self.latest[gpu] = found or {}
         return found
@@ -68,8 +69,8 @@ class Users:
 class Arbiter:
     """``folder`` is that of the arbiters of this user, as a path that leads there whatever becomes of its name.
 
-    Its rules are those that hold when it begins: with others another one begins (:meth:`run`). ``linger``: see
-    :data:`LINGER`.
+    Its rules are those that hold when it begins: with others another one begins (`run`). ``linger``: see
+    `LINGER`.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Arbiter:
         self._serving = serving
         self._linger = linger
         self._folder = folder
-        self._own = folder / places.OWN
+        self._own = folder / files.OWN
         self._rules = rules
         self._parted = rules.settings.part_memory
         self._outdated = False
@@ -94,7 +95,7 @@ class Arbiter:
         self._untidy = True
         self._users = Users(NvmlReader()) if DRIVER.exists() else None
         self._bouncer = Bouncer(
-            self._own / stopped.OFFENCES,
+            self._own / stopped_elsewhere.OFFENCES,
             self._take_away,
             pod_of=functools.partial(self._clients.offender, since=rules.since if rules.settings.enforce else None),
             spare=lambda: ending.meant(self._clients.servers()),
@@ -140,24 +141,24 @@ class Arbiter:
         records.sweep(self._folder, claimed - self._sentencing.taken)
         # Those of this user the bouncer has continued. Any user may write any pid there: only pods' programs are meant.
         places_of = [pod.place for pod in found.values()]
-        for process in stopped.stopped(self._state):
+        for process in stopped_elsewhere.stopped(self._state):
             if any(process.pid in place.among((process.pid,)) for place in places_of):
                 ending.resume([process])
-        (self._own / places.NAMESPACE).write_text(str(namespace()))
+        (self._own / files.NAMESPACE).write_text(str(namespace()))
 
     def _poked(self, listener: socket.socket) -> None:
-        poke.drain(listener)
+        notify.drain(listener)
         self._awake.set()
 
     async def _follow(self) -> None:
         """Be poked from now on, as every share is served: servers lead programs to an arbiter that can be poked."""
         loop = asyncio.get_running_loop()
-        with poke.listen(self._own, places.POKED) as poked, Removal(self._state) as removal:
-            places.beat(self._own)
+        with notify.listen(self._own, files.POKED) as poked, Removal(self._state) as removal:
+            files.beat(self._own)
             loop.add_reader(poked, self._poked, poked)
             loop.add_reader(removal, removal.heard, self._awake)
             try:
-                poke.poke(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
+                notify.poke(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
                 await self._follow_records()
             finally:
                 loop.remove_reader(poked)
@@ -170,7 +171,7 @@ class Arbiter:
             found = await self._look()
             if found is None or self._outdated:
                 return
-            places.beat(self._own)
+            files.beat(self._own)
             await self._serve(found)
             if self._server.members() or any(pod.held for pod in found.values() if not pod.dead):
                 busy = time.monotonic()
@@ -191,7 +192,7 @@ class Arbiter:
 
     def _read_records(self) -> dict[str, Neighbour] | None:
         """Read the records, and earlier verdicts of this user's arbiters on their pods. To be called in a thread."""
-        if not places.is_current(self._state, self._lock):
+        if not files.is_current(self._state, self._lock):
             return None
         self._serving.keep()
         traces = records.traces(self._state, self._folder) if self._untidy else records.Traces()
@@ -225,10 +226,10 @@ class Arbiter:
         if self._told:
             _log.warning("%s", self._told)
         try:
-            places.tell(self._own, self._told)
+            files.tell(self._own, self._told)
         except OSError as error:
             _log.warning("Servers cannot be told of the rules: %s", error)
-        poke.poke(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
+        notify.poke(self._state / "pods", (f"{pod}.sock" for pod in self._pods))
 
     async def _serve(self, found: dict[str, Neighbour]) -> None:
         """Have the shares be those that the records tell."""
@@ -266,7 +267,7 @@ class Arbiter:
 def _shorten_log() -> None:
     """Cut a long log: any user can make a running arbiter write a line a second, in a directory that may be small."""
     about = os.fstat(2)
-    if stat.S_ISREG(about.st_mode) and about.st_size > places.MAX_LOG:
+    if stat.S_ISREG(about.st_mode) and about.st_size > files.MAX_LOG:
         os.ftruncate(2, 0)
 
 
@@ -294,12 +295,12 @@ def begin() -> None:
 def serve(state: Path, lock: int, *, stays: bool = False) -> bool:
     """Serve until nothing is left to do, or a signal says so, which is the answer; ``stays``: until a signal."""
     try:
-        folder = places.open_home(state)
+        folder = files.open_home(state)
     except FileNotFoundError:
         return False
     _log.info("Process %s hands out GPU time (started at tick %s).", os.getpid(), proc.process_start_time(os.getpid()))
     home = Path(f"/proc/self/fd/{folder}")
-    rules, serving = Rules(state, keeps=home / places.OWN), Serving(state)
+    rules, serving = Rules(state, keeps=home / files.OWN), Serving(state)
     rules.look()
 
     async def whole() -> tuple[bool, bool]:

@@ -6,12 +6,12 @@ import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from jupyter_gpu_node.enforcement import MARK
-from jupyter_gpu_node.shares.identity import Peer
+from jupyter_gpu.backends.local.other_pods import Neighbour
+from jupyter_gpu.backends.local.process_id import Process, identify
+from jupyter_gpu_node.devices.enforcement import MARK
+from jupyter_gpu_node.shares.peer import Peer
 
-from ..neighbours import Neighbour
-from ..processes import Process, identify
-from .looks import Looks
+from .process_checks import Looks
 
 
 class Clients:
@@ -40,7 +40,7 @@ class Clients:
         """Return the reason that process may not have the share of ``pod``; empty if it may.
 
         The event loop calls it. What needs a look at the process is done in a thread for the pod's user, for which it
-        waits at most 5 ms, and at most once a second if that is not enough (:mod:`~.looks`).
+        waits at most 5 ms, and at most once a second if that is not enough (`process_checks`).
         """
         known = self._pods.get(pod)
         if known is None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from jupyter_gpu_node.shares import signals
-from jupyter_gpu_node.shares.process import Process as Meant
-
-from ..processes import Process
+from jupyter_gpu.backends.local.process_id import Process
+from jupyter_gpu_node.processes import signals
+from jupyter_gpu_node.processes.rules.process_id import Process as Meant
 
 
 def end(processes: Iterable[Process]) -> None:

@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from jupyter_gpu.search_path import VARIABLE, can_be_named, entries
+from jupyter_gpu.common.rules.search_path import VARIABLE, can_be_named, entries
 from jupyter_gpu_node.shares import gate_files
 
 BEHIND = "libjupyter_gpu_driver.so.1"
@@ -42,7 +42,7 @@ _temporary: list[Path] = []
 def folder(environ: Mapping[str, str]) -> str | None:
     """Return the folder for programs with this environment; None if they find no driver, and so use no GPU.
 
-    Blocks; any thread may ask. Raises :class:`OSError` if it cannot be made.
+    Blocks; any thread may ask. Raises `OSError` if it cannot be made.
     """
     gate, driver = gate_files.local(), driver_of(environ)
     if gate is None or driver is None:
@@ -97,7 +97,7 @@ def _home() -> Path | None:
 
 
 def _filled(folder: Path, links: Mapping[str, Path]) -> Path:
-    """Fill the folder with these links. Raises :class:`OSError`, also if another user could change it."""
+    """Fill the folder with these links. Raises `OSError`, also if another user could change it."""
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     for part in (folder, folder.parent):

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from jupyter_gpu import settings_file
+from jupyter_gpu.backends.local.process_id import boot
+from jupyter_gpu.common import settings_file
 from jupyter_gpu.model import strict
-from jupyter_gpu_node.shares import places as share_places
+from jupyter_gpu_node.shares import paths as share_places
 
-from ..processes import boot
-from . import belief, places
+from . import files, trust
 
 NAME = "rules.json"
 MAX_BYTES = 8 * settings_file.MAX_BYTES
@@ -40,7 +40,7 @@ def now(more: int = 0) -> int:
 
 
 def keep(own: Path, last: LastRules) -> None:
-    """Replace our copy, in one step. Raises :class:`OSError`."""
+    """Replace our copy, in one step. Raises `OSError`."""
     body = {"boot": boot(), "since": last.since, "rules": strict.loads(last.text, settings_file.MAX_BYTES)}
     folder = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -52,10 +52,10 @@ def keep(own: Path, last: LastRules) -> None:
 def recall(state: Path) -> Iterator[LastRules]:
     """Return the kept rules that can be read, the newest first."""
     found = []
-    for user in dict.fromkeys(belief.trusted(state)):
-        with contextlib.suppress(OSError, ValueError), belief.opened(state, user, places.OWN) as own:
+    for user in dict.fromkeys(trust.trusted(state)):
+        with contextlib.suppress(OSError, ValueError), trust.opened(state, user, files.OWN) as own:
             written = os.stat(NAME, dir_fd=own, follow_symlinks=False).st_mtime_ns
-            found.append((written, _decode(belief.read(own, NAME, user, MAX_BYTES))))
+            found.append((written, _decode(trust.read(own, NAME, user, MAX_BYTES))))
     return (last for _, last in sorted(found, key=lambda item: -item[0]))
 
 

@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..neighbours import Neighbour, survey
-from ..store import Session
-from . import places
+from jupyter_gpu.backends.local.other_pods import Neighbour, survey
+from jupyter_gpu.backends.local.store import Session
+
+from . import files
 
 _POD = re.compile(r"[0-9a-f]{32}")
 _LINK = re.compile(r"[0-9a-f]{16}")
@@ -46,7 +47,7 @@ class Traces:
 
 def traces(state: Path, home: Path) -> Traces:
     """Find the traces as they are now; none of what cannot be read."""
-    return Traces(names(home / places.OWN / "..", _POD), names(state / places.GATES, _LINK))
+    return Traces(names(home / files.OWN / "..", _POD), names(state / files.GATES, _LINK))
 
 
 def tidy(state: Path, home: Path, found: Traces, known: Collection[str]) -> None:
@@ -55,15 +56,15 @@ def tidy(state: Path, home: Path, found: Traces, known: Collection[str]) -> None
     The folder of the links belongs to whoever made it, who may put anything there: only links of ours are removed, and
     none is followed.
     """
-    beginnings = {pod[: places.SHORT] for pod in known}
+    beginnings = {pod[: files.SHORT] for pod in known}
     for name in found.folders - set(known):
         shutil.rmtree(home / name, ignore_errors=True)
     with contextlib.suppress(OSError):
-        gates = os.open(state / places.GATES, _FOLDER)
+        gates = os.open(state / files.GATES, _FOLDER)
         try:
             for name in found.links - beginnings:
                 with contextlib.suppress(OSError):
-                    if places.is_our_link(os.stat(name, dir_fd=gates, follow_symlinks=False)):
+                    if files.is_our_link(os.stat(name, dir_fd=gates, follow_symlinks=False)):
                         os.unlink(name, dir_fd=gates)
         finally:
             os.close(gates)
@@ -75,7 +76,7 @@ def sweep(home: Path, served: Collection[tuple[str, str]]) -> None:
     A program that had a whole GPU goes on while nothing listens at that very socket: not beside the GPU's next owner.
     """
     keep = {(pod, f"{gpu}.sock") for pod, gpu in served}
-    for pod in names(home / places.OWN / "..", _POD):
+    for pod in names(home / files.OWN / "..", _POD):
         with contextlib.suppress(OSError):
             folder = os.open(home / pod / "shares", _FOLDER)
             try:

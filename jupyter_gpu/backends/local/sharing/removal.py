@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from . import places
+from . import files
 
 _ATTRIB, _MOVE_SELF, _DELETE_SELF = 0x4, 0x800, 0x400
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -25,7 +25,7 @@ class Removal:
             self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # never says anything
             return
         # The lock file is open, so its removal is only a change of its links.
-        for path, events in ((state / places.LOCK, _ATTRIB | _MOVE_SELF), (state, _MOVE_SELF | _DELETE_SELF)):
+        for path, events in ((state / files.LOCK, _ATTRIB | _MOVE_SELF), (state, _MOVE_SELF | _DELETE_SELF)):
             _libc.inotify_add_watch(self._descriptor, os.fsencode(path), events)
 
     def __enter__(self) -> Self:

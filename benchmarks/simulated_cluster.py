@@ -1,0 +1,150 @@
+"""Simulation of a policy on a stream of new pods and later wishes: the cluster's decisions without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
+from jupyter_gpu.model.gpu import total
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes, has_resources
+from jupyter_gpu_scheduler.rules.queue.decide import decide
+from jupyter_gpu_scheduler.rules.scoring.fragmentation import fragmentation
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.scoring.score import best
+from jupyter_gpu_scheduler.rules.state.shape import shape_of
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, ClusterSnapshot, NodeFacts, PodState
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A pod that comes, and perhaps goes."""
+
+    pod: PodState
+    until: int | None = None
+    """Number of the job, counted from 0, before which this one ends; ``None``: it stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a simulation; amounts in milli."""
+
+    capacity: int
+    """All GPUs of the nodes."""
+    arrived: tuple[int, ...]
+    """Wished by the first n jobs together, without those that ended."""
+    allocated: tuple[int, ...]
+    """Allocated when n jobs had come."""
+    fragmented: float
+    """Free at the end, but of no use for a wish of the policy's mix, as is to be expected."""
+    refused: int
+    """Number of jobs that found no place."""
+
+    @property
+    def part(self) -> float:
+        """Part of the capacity that is allocated at the end, 0 to 1."""
+        return self.allocated[-1] / self.capacity if self.capacity and self.allocated else 0.0
+
+
+def replay(snapshot: ClusterSnapshot, jobs: Iterable[Job], names: Sequence[str], policy: Policy) -> Outcome:
+    """Bring the jobs one after the other onto the best node that has room; a job that finds none is refused.
+
+    The snapshot is changed: it holds the pods that are there at the end. Their CPU, memory and disk are counted too.
+    """
+    arrived: list[int] = []
+    allocated: list[int] = []
+    leaving: dict[int, list[PodState]] = {}
+    wished = given = refused = 0
+    for number, job in enumerate(jobs):
+        for pod in leaving.pop(number, ()):
+            wished -= _wished(pod)
+            given -= _given(pod)
+            _end(snapshot, pod)
+        placed = _place(snapshot, job.pod, names, policy)
+        refused += placed.pending
+        wished += _wished(job.pod)
+        given += _given(placed)
+        if job.until is not None:
+            leaving.setdefault(job.until, []).append(placed)
+        arrived.append(wished)
+        allocated.append(given)
+    shapes = {name: shape_of(snapshot, name) or () for name in names}
+    return Outcome(
+        capacity=sum(MILLI_PER_GPU * len(shape) for shape in shapes.values()),
+        arrived=tuple(arrived),
+        allocated=tuple(allocated),
+        fragmented=sum(
+            fragmentation(policy, shape, _left(snapshot.facts(name))) for name, shape in shapes.items() if shape
+        ),
+        refused=refused,
+    )
+
+
+def at_once(
+    snapshot: ClusterSnapshot, pods: Iterable[PodState], wishes: Iterable[Wish], names: Sequence[str], policy: Policy
+) -> int:
+    """Count the pods that, started as they are one after the other, have all of their later wish as soon as it comes.
+
+    ``wishes`` come when all have started, in the order of the pods. No pod gives anything back.
+    """
+    started = [_place(snapshot, pod, names, policy) for pod in pods]
+    return sum(_resized(snapshot, pod, wish) for pod, wish in zip(started, wishes, strict=True))
+
+
+def _resized(snapshot: ClusterSnapshot, pod: PodState, wish: Wish) -> bool:
+    """Apply a wish, and tell whether the pod has all of it at once; it waits for the rest."""
+    if pod.pending:
+        return False
+    generation = pod.requested.generation if pod.requested else 0
+    snapshot.put_pod(replace(pod, requested=Requested(generation + 1, wish)))
+    for decision in decide(snapshot, pod.node):
+        state = snapshot.pod(decision.uid)
+        assert state
+        given = decision.allocated
+        snapshot.put_pod(replace(state, allocated=given, attached=Attached(0, given.shares)))
+    after = snapshot.pod(pod.uid)
+    assert after
+    assert after.allocated
+    return total(after.allocated.shares) == wish.milli
+
+
+def _place(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> PodState:
+    """Return the pod on the best node, noted in the snapshot; still pending where none can take it."""
+    able = [name for name in names if has_resources(pod, snapshot.facts(name))]
+    fitting = filter_nodes(snapshot, pod, able).fitting
+    node = best(snapshot, pod, fitting, policy)
+    if node is None:
+        return pod
+    granted = allocate(snapshot, pod, node)
+    assert isinstance(granted, Allocated), f"{node} fits {pod.uid}, but gives nothing"
+    placed = replace(pod, node=node, allocated=granted, attached=Attached(0, granted.shares))
+    snapshot.put_pod(placed)
+    _count(snapshot, placed, 1)
+    return placed
+
+
+def _end(snapshot: ClusterSnapshot, pod: PodState) -> None:
+    if not pod.pending:
+        snapshot.remove_pod(pod.uid)
+        _count(snapshot, pod, -1)
+
+
+def _count(snapshot: ClusterSnapshot, pod: PodState, sign: int) -> None:
+    """Note what a pod uses of its node beside GPUs."""
+    facts = snapshot.facts(pod.node)
+    used = {**facts.used, **{name: facts.used.get(name, 0) + sign * asked for name, asked in pod.asks.items()}}
+    snapshot.put_node(pod.node, snapshot.gpus(pod.node) or (), replace(facts, used=used))
+
+
+def _wished(pod: PodState) -> int:
+    return pod.requested.milli if pod.requested else 0
+
+
+def _given(pod: PodState) -> int:
+    return _wished(pod) if not pod.pending else 0
+
+
+def _left(facts: NodeFacts) -> int | None:
+    return facts.allocatable[CPU] - facts.used.get(CPU, 0) if CPU in facts.allocatable else None

@@ -1,0 +1,194 @@
+"""The view that a pod's user sees, made from the pod's JSON, its node's GPUs and their holders; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from jupyter_gpu.backends.kubernetes.settings import Settings
+from jupyter_gpu.kube.rules import objects
+from jupyter_gpu.model.annotations import (
+    ALLOCATED,
+    ATTACHED,
+    REQUESTED,
+    Allocated,
+    Attached,
+    Requested,
+    Wish,
+    decode_allocated,
+    decode_attached,
+    decode_requested,
+)
+from jupyter_gpu.model.annotations import record as next_request
+from jupyter_gpu.model.cards import cards
+from jupyter_gpu.model.errors import InvalidAnnotation
+from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.status import status
+from jupyter_gpu.model.view import Condition, Mode, View, steps
+
+from . import conditions, event_texts
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The node as its plugin describes it."""
+
+    name: str
+    simulated: bool
+    gpus: tuple[Gpu, ...]
+    unenforced: str = ""
+    """Reason time shares of this pod are only counted; empty: they are enforced."""
+    taken: Mapping[str, str] = field(default_factory=dict)
+    """Reason the pod's share of a GPU was taken away, by uuid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The three annotations of a pod, and what could not be read of them."""
+
+    requested: Requested | None = None
+    allocated: Allocated | None = None
+    attached: Attached | None = None
+    problems: tuple[Condition, ...] = ()
+
+    @property
+    def generation(self) -> int:
+        """Generation of the recorded wish; 0 where it was written by hand."""
+        return self.requested.generation if self.requested else 0
+
+    @property
+    def newest(self) -> int:
+        """The highest generation that anybody has seen: a wish that was written by hand hides the one before."""
+        seen = [item.observed_generation for item in (self.allocated, self.attached) if item]
+        return max([self.generation, *seen])
+
+
+def read(pod: Mapping[str, Any] | None) -> Records:
+    """Read the annotations of ``pod``. One that cannot be read counts as absent and gives a condition."""
+    problems: list[Condition] = []
+
+    def one(key: str, decode: Callable[[str], T], problem: Callable[[str], Condition]) -> T | None:
+        text = objects.annotation(pod, key)
+        if text is None:
+            return None
+        try:
+            return decode(text)
+        except InvalidAnnotation as error:
+            problems.append(problem(error.message))
+            return None
+
+    return Records(
+        one(REQUESTED, decode_requested, conditions.request_unreadable),
+        one(ALLOCATED, decode_allocated, conditions.state_unreadable),
+        one(ATTACHED, decode_attached, conditions.state_unreadable),
+        tuple(problems),
+    )
+
+
+def advance(records: Records, wish: Wish, highest: int = 0, *, anew: bool = False) -> Requested:
+    """Return ``wish`` as the next generation; the very same one again changes nothing, unless it is asked ``anew``.
+
+    After one that was written by hand (generation 0) the count goes on from the ``highest`` that was ever seen.
+    """
+    previous = records.requested
+    after = next_request(previous, wish)
+    if after is previous and not anew:
+        return after
+    return Requested(max(records.newest, highest) + 1, after.wish, after.extra)
+
+
+def answered(records: Records, generation: int) -> bool:
+    """Tell whether cluster and node have done what can be done now about the wish of this generation."""
+    if records.generation != generation:
+        return records.generation > generation  # another wish came after it
+    allocated, attached = records.allocated, records.attached
+    given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
+    usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
+    if allocated is None or allocated.observed_generation != generation:
+        # A wish for nothing where nothing is held needs no answer.
+        wanted = records.requested.milli if records.requested else 0
+        return not (wanted or given or usable or (attached and attached.draining))
+    if given != usable:
+        return False
+    # A GPU on its way out is waited for until it is closed, or until its holders are known.
+    return all(item.holders for item in attached.draining) if attached else True
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """All that is known at one moment."""
+
+    instance: str
+    pod: Mapping[str, Any] | None = None
+    """The last state that was seen."""
+    gone: bool = False
+    """Whether the cluster said that there is no such pod any more."""
+    node: Node | None = None
+    holders: Mapping[str, tuple[Holder, ...]] | None = None
+    """Holders at the last look; ``None`` before the first."""
+    events: tuple[Mapping[str, Any], ...] = ()
+    node_trouble: str = ""
+    cluster_trouble: str = ""
+
+
+def compose(version: int, sight: Sight, settings: Settings) -> View:
+    """Compose the view of this moment."""
+    records = read(sight.pod)
+    gpus = sight.node.gpus if sight.node else ()
+    total = len(gpus) * MILLI_PER_GPU
+    limit = total if settings.limit is None else min(settings.limit, total)
+    phase = status(records.requested, records.allocated, records.attached).phase
+    return View(
+        instance=sight.instance,
+        version=version,
+        mode=Mode.ENFORCED,
+        simulated=bool(sight.node and sight.node.simulated),
+        backend="kubernetes",
+        total=total,
+        limit=limit,
+        steps=steps(limit, settings.fractions),
+        requested=records.requested,
+        allocated=records.allocated,
+        attached=records.attached,
+        gpus=cards(records.allocated, records.attached, {gpu.uuid: gpu for gpu in gpus}, sight.holders or {}),
+        conditions=(
+            *_of_cluster(sight),
+            *records.problems,
+            *_of_node(sight),
+            *_of_shares(records, sight.node),
+            *event_texts.conditions(sight.events, phase),
+        ),
+    )
+
+
+def _of_cluster(sight: Sight) -> Iterator[Condition]:
+    if sight.gone:
+        yield conditions.gone()
+    elif objects.deleting(sight.pod):
+        yield conditions.ending()
+    if sight.cluster_trouble:
+        yield conditions.cluster_unreachable(sight.cluster_trouble)
+
+
+def _of_node(sight: Sight) -> Iterator[Condition]:
+    if sight.node_trouble:
+        yield conditions.node_unreachable(sight.node_trouble)
+    if sight.node is None:
+        if not sight.node_trouble:
+            yield conditions.looking()
+    elif not sight.node.gpus:
+        yield conditions.no_gpu()
+    elif sight.node.simulated:
+        yield conditions.simulated(len(sight.node.gpus))
+
+
+def _of_shares(records: Records, node: Node | None) -> Iterator[Condition]:
+    shares: Iterable[Any] = records.allocated.shares if records.allocated else ()
+    if node and node.unenforced and any(not share.exclusive for share in shares):
+        yield conditions.share_not_enforced(node.unenforced)
+    if node:
+        yield from (conditions.share_taken(why) for why in sorted(set(node.taken.values())))

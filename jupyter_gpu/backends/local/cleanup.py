@@ -1,0 +1,89 @@
+"""The remains of pods whose server was killed, and the removal of pods of which nothing is left."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from jupyter_gpu.common import faults
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_node.devices import cgroup
+
+from .holder_scan import Excuses, Scope, Suspects, look
+from .other_pods import Neighbour
+from .pod_processes import Place
+from .store import Store
+
+_log = logging.getLogger(__name__)
+
+
+def reap(
+    store: Store,
+    dead: Iterable[Neighbour],
+    gpus: Mapping[str, Gpu],
+    sharing: Mapping[str, Sequence[Place]],
+    excuses: Excuses,
+    groups: Path | None,
+) -> tuple[frozenset[str], frozenset[int]]:
+    """Bury the dead pods of which nothing is left, with their files where that is allowed.
+
+    Returns their uids, and what is left: pids of the others, see `remains`, whose end is a reason to try again.
+    ``groups``: where the group of a pod is that was killed before it could tell; beside our own.
+    """
+    gone = []
+    left: frozenset[int] = frozenset()
+    for pod in dead:
+        if pids := remains(pod, gpus, sharing, excuses):
+            left |= pids
+        elif _remove_group(pod, groups):
+            gone.append(pod)
+    if gone:
+        faults.point("reap:emptied")
+        with store.locked() as session:
+            for pod in gone:
+                session.remove(pod.uid)
+                _log.info("Pod %s ended without a word; what it had is free.", pod.uid)
+    return frozenset(pod.uid for pod in gone), left
+
+
+def _remove_group(pod: Neighbour, groups: Path | None) -> bool:
+    group = pod.place.group
+    if group is None and pod.owner == 0 and groups is not None:
+        group = groups / cgroup.group_name(pod.uid)
+    if group is None or os.geteuid() != 0:
+        return True
+    try:
+        return cgroup.remove(group)
+    except OSError as error:
+        _log.warning("The control group %s of a dead pod can't be removed: %s", group, error)
+        return False
+
+
+def remains(
+    dead: Neighbour, gpus: Mapping[str, Gpu], sharing: Mapping[str, Sequence[Place]], excuses: Excuses
+) -> frozenset[int]:
+    """Return the pids of what is left of a dead pod: its processes, and others that may have a GPU from it.
+
+    ``gpus``: all that were ever seen. ``sharing``: by uuid, places of other pods that have it. ``excuses``: those of
+    the machine; the record tells its own.
+    """
+    if left := dead.place.processes():
+        return left
+    scope = Scope(
+        pod=dead.place,
+        neighbours=sharing,
+        excuses=replace(excuses, outside=frozenset(dead.record.outside)),
+        suspects=_suspects(dead),
+    )
+    found = look((gpus[uuid] for uuid in dead.held if uuid in gpus), scope)
+    return frozenset(holder.pid for holders in found.holders.values() for holder in holders)
+
+
+def _suspects(dead: Neighbour) -> Suspects | None:
+    if dead.place.group:
+        return Suspects(dead.record.server)
+    # Without a group every other program of the machine would be suspect: only its user's are, unless we see into them.
+    return None if dead.owner in (0, os.geteuid()) else Suspects(dead.record.server, dead.owner)

@@ -1,0 +1,178 @@
+"""A search for the processes that have GPUs open, for one pod: its own, and those it must have given them to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu_node.processes import proc
+
+from .other_pods import Neighbour
+from .pod_processes import Place, members
+from .process_id import Process
+from .record import Record
+from .scan_result import Sight
+from .strangers import MAX_COMMAND, quiet
+
+
+@dataclass(frozen=True, slots=True)
+class Excuses:
+    """Processes of no pod that may have GPUs open for ever."""
+
+    names: frozenset[str] = frozenset()
+    """Program names that the administrator listed, as `commands` cut them off."""
+    outside: frozenset[Process] = frozenset()
+    """Those that had a GPU open before it was granted."""
+    helpers: frozenset[int] = frozenset()
+    """Pids of processes that ask the driver about GPUs, for all servers: they use none."""
+
+    def __contains__(self, process: proc.Process) -> bool:
+        return self.listed(process) or Process.of(process) in self.outside
+
+    def listed(self, process: proc.Process) -> bool:
+        """Tell whether its name or pid excuses a process: it may have GPUs open, and uses none."""
+        return process.command in self.names or process.pid in self.helpers
+
+
+@dataclass(frozen=True, slots=True)
+class Suspects:
+    """The processes that may not be inspected and could hold a GPU of a pod: those younger than its server.
+
+    Older ones are part of the machine (the first process of a container, say): they would keep every GPU for ever.
+    """
+
+    server: Process
+    user: int | None = None
+    """Only this user's; ``None``: any user's."""
+
+    def __contains__(self, process: proc.Process) -> bool:
+        return process.start >= self.server.started and self.user in (None, process.user)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The traits of a pod's processes that everybody may see."""
+
+    server: Process
+    user: int
+
+    def has(self, process: proc.Process, *, hidden: bool) -> bool:
+        """Tell whether a process descends from the server. Of a ``hidden`` one, the same user is enough."""
+        if hidden and process.user == self.user:
+            return True
+        return (self.server.pid, self.server.started) in proc.line(process.pid, process.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The rules by which processes count as holders."""
+
+    pod: Place
+    neighbours: Mapping[str, Sequence[Place]] = field(default_factory=dict)
+    """By uuid, the other pods that rightfully have it open: they share the GPU."""
+    excuses: Excuses = Excuses()
+    suspects: Suspects | None = None
+    """Processes that cannot be inspected and count all the same; ``None``: none of them."""
+    families: Mapping[str, Sequence[Family]] = field(default_factory=dict)
+    """By uuid, all pods that rightfully have it open, this one too: by what everybody may see of them."""
+    pods: Sequence[Place] = ()
+    """All other pods."""
+    told: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By uuid, pids that the driver says use it: for processes that may not be looked into, and GPUs without device."""
+
+
+def look(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: bool = True) -> Sight:
+    """Search `/proc` for holders of ``gpus``. Without ``proof`` it is good to show and to choose by, no more; then
+    memory ``mappings`` may be left out.
+    """
+    asked = tuple(gpus)
+    wanted = proc.targets(asked)
+    # A program of the pod can hide a descriptor in a socket or in io_uring: for a proof these are searched too.
+    pod = scope.pod.processes() if proof and wanted else ()
+    seen: proc.Scan[str] = proc.scan(wanted, mappings=proof or mappings, pod=pod) if wanted else proc.Scan({}, ())
+    # Only the driver knows the users of a GPU that has no device.
+    bare = {gpu.uuid: _described(scope.told[gpu.uuid]) for gpu in asked if gpu.uuid in scope.told.keys() - wanted}
+    found = {**seen.holders, **bare}
+    if not found:
+        return Sight()
+    pods = _Pods.of(scope, {process.pid for processes in found.values() for process in processes})
+    # A process that cannot be inspected may have every one of them open.
+    suspects = scope.suspects or ()
+    hidden = tuple(one for one in seen.uninspectable if one in suspects and one not in scope.excuses)
+    guilty = {uuid: pods.guilty(uuid, processes) for uuid, processes in found.items()}
+    return Sight(
+        holders={
+            uuid: tuple(_holder(process, process.pid not in pods.own) for process in (*some, *hidden))
+            for uuid, some in guilty.items()
+        },
+        processes=frozenset(Process.of(process) for some in guilty.values() for process in some),
+        beside={uuid: pods.beside(uuid, some, seen.uninspectable) for uuid, some in found.items()},
+        alone={uuid: tuple(one for one in some if not pods.knows(one)) for uuid, some in found.items()},
+    )
+
+
+def families(neighbours: Iterable[Neighbour], gpus: Iterable[str], own: Record) -> dict[str, tuple[Family, ...]]:
+    """Return by uuid of ``gpus`` the pods that may rightfully have it open: this one every one of them."""
+    me = Family(own.server, os.geteuid())
+    found: dict[str, tuple[Family, ...]] = dict.fromkeys(gpus, (me,))
+    for neighbour in neighbours:
+        for uuid in neighbour.held.keys() & found:
+            found[uuid] = (*found[uuid], Family(neighbour.record.server, neighbour.owner))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Pods:
+    """The pods to which the processes of a look belong."""
+
+    scope: Scope
+    own: frozenset[int]
+    others: Mapping[str, frozenset[int]]
+    """By uid, pids of each other pod."""
+
+    @classmethod
+    def of(cls, scope: Scope, pids: Collection[int]) -> _Pods:
+        own = scope.pod.among(pids) if pids else frozenset()
+        others = {place for places in (*scope.neighbours.values(), scope.pods) for place in places}
+        return cls(scope, own, members(others, frozenset(pids) - own))
+
+    def knows(self, process: proc.Process) -> bool:
+        """Tell whether a process belongs to any of them."""
+        return any(process.pid in pids for pids in (self.own, *self.others.values()))
+
+    def _rightful(self, uuid: str) -> frozenset[int]:
+        """Return the pids of the other pods that share the GPU."""
+        return frozenset[int]().union(*(self.others[place.uid] for place in self.scope.neighbours.get(uuid, ())))
+
+    def guilty(self, uuid: str, processes: Iterable[proc.Process]) -> tuple[proc.Process, ...]:
+        """Return the processes that keep the GPU from being free: the pod's own, and those without any right to it."""
+        rightful, excuses = self._rightful(uuid), self.scope.excuses
+        return tuple(p for p in processes if p.pid in self.own or not (p.pid in rightful or p in excuses))
+
+    def beside(
+        self, uuid: str, processes: Iterable[proc.Process], hidden: Iterable[proc.Process]
+    ) -> tuple[proc.Process, ...]:
+        """Return the processes that use the GPU without a grant; of ``hidden`` ones, those that the driver names."""
+        ours = self.own | self._rightful(uuid)
+        told = self.scope.told.get(uuid, frozenset())
+        families = self.scope.families.get(uuid, ())
+        seen = [process for process in processes if process.pid not in ours]
+        unseen = [process for process in hidden if process.pid in told]
+        return tuple(
+            process
+            for process in (*seen, *unseen)
+            if not (self.scope.excuses.listed(process) or quiet(process))
+            and not any(family.has(process, hidden=process in unseen) for family in families)
+        )
+
+
+def _described(pids: Iterable[int]) -> tuple[proc.Process, ...]:
+    return tuple(process for pid in sorted(pids) if (process := proc.describe(pid)))
+
+
+def _holder(process: proc.Process, foreign: bool) -> Holder:
+    # Any program chooses its own name, control characters included.
+    return Holder(process.pid, strict.printable(process.command, MAX_COMMAND), foreign)

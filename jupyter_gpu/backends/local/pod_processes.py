@@ -1,0 +1,50 @@
+"""The pod that a process belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.devices.enforcement import MARK
+from jupyter_gpu_node.processes import proc
+
+
+class Place(NamedTuple):
+    """The place of a pod's processes."""
+
+    uid: str
+    group: Path | None = None
+    """Its control group. With one the mark says nothing: any program sets variables, none leaves a group at will."""
+    server: int | None = None
+    """Without one: the process that stands for the pod; all others have the pod's mark in their environment."""
+
+    @classmethod
+    def at(cls, uid: str, place: str) -> Place:
+        """Read an enforcement's ``place``, which may come from a record: only a group of that very pod is taken."""
+        group = Path(place.partition(":")[2])
+        believable = group.is_absolute() and ".." not in group.parts and group.name == cgroup.group_name(uid)
+        return cls(uid, group if believable else None)
+
+    def processes(self) -> frozenset[int]:
+        """Return the pids of all processes of the pod that can be found."""
+        if self.group is not None:
+            return frozenset(cgroup.processes(self.group))
+        return self._marked(proc.marked(MARK, self.uid))
+
+    def among(self, pids: Iterable[int]) -> frozenset[int]:
+        """Return those of ``pids`` that belong to the pod: cheaper than to find all."""
+        asked = frozenset(pids)
+        if self.group is not None:
+            return asked & frozenset(cgroup.processes(self.group))
+        return asked & self._marked(proc.marked(MARK, self.uid, asked))
+
+    def _marked(self, found: Iterable[proc.Process]) -> frozenset[int]:
+        return frozenset(process.pid for process in found) | ({self.server} if self.server else frozenset())
+
+
+def members(places: Iterable[Place], pids: Iterable[int]) -> Mapping[str, frozenset[int]]:
+    """Return by uid those of ``pids`` that belong to each pod."""
+    asked = frozenset(pids)
+    return {place.uid: place.among(asked) if asked else frozenset() for place in places}

@@ -1,0 +1,68 @@
+"""The other pods of the machine as the scheduler sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+
+from .other_pods import NODE, Neighbour
+
+
+def states(
+    neighbours: Iterable[Neighbour], own: Mapping[str, int], overdue: Callable[[Allocated | None], bool]
+) -> tuple[PodState, ...]:
+    """Return the others as the scheduler sees them, beside a pod that holds ``own`` milli by uuid.
+
+    What they were promised counts as in their hands already: a decision may take it away again, but only their own
+    server can carry that out, and until that is written no other pod gets it. What is claimed beyond the whole of a
+    GPU is not believed, so a false record cannot take a GPU from a pod that has it. ``overdue``: whether a pod with
+    that place in line has waited for too long. Its word for it counts as much as its priority, which it chooses too.
+    """
+    left: dict[str, int] = {}
+    return tuple(
+        replace(_state(neighbour, own, left), overdue=overdue(neighbour.record.allocated)) for neighbour in neighbours
+    )
+
+
+def _state(neighbour: Neighbour, own: Mapping[str, int], left: dict[str, int]) -> PodState:
+    record = neighbour.record
+    believed: dict[str, int] = {}
+    for uuid, milli in neighbour.held.items():
+        room = left.setdefault(uuid, MILLI_PER_GPU - own.get(uuid, 0))
+        if got := min(milli, room):
+            believed[uuid] = got
+            left[uuid] = room - got
+    allocated = record.allocated
+    if allocated:
+        kept = (GpuShare(s.uuid, min(s.milli, believed[s.uuid])) for s in allocated.shares if s.uuid in believed)
+        allocated = replace(allocated, shares=tuple(kept))
+    return PodState(
+        uid=neighbour.uid,
+        node=NODE,
+        requested=None if neighbour.dead else record.requested,
+        allocated=None if neighbour.dead else allocated,
+        # All that is held is named here, what was revoked just before too.
+        attached=Attached(
+            0,
+            tuple(GpuShare(uuid, milli) for uuid, milli in believed.items()),
+            revision=allocated.revision if allocated else 0,
+        ),
+        limit=record.limit,
+        gone=neighbour.dead,
+    )
+
+
+def unknown(gpus: Iterable[Gpu], others: Iterable[PodState], own: Mapping[str, int]) -> PodState:
+    """Return a stand-in for pods with damaged records: what they hold is unknown, so it is all that is left."""
+    rest = {gpu.uuid: MILLI_PER_GPU - own.get(gpu.uuid, 0) for gpu in gpus}
+    for other in others:
+        for uuid, milli in other.held.items():
+            if uuid in rest:
+                rest[uuid] -= milli
+    draining = tuple(DrainingShare(uuid, milli) for uuid, milli in rest.items() if milli > 0)
+    return PodState("damaged", NODE, attached=Attached(0, draining=draining), gone=True)

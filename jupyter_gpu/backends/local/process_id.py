@@ -1,0 +1,94 @@
+"""The identity of a process: pid and start time, so that a reused pid is never taken for the old process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jupyter_gpu.model import strict
+from jupyter_gpu_node.processes import proc
+
+
+class Process(NamedTuple):
+    """One process of this machine's present boot."""
+
+    pid: int
+    started: int
+    """Clock ticks after boot (`/proc/<pid>/stat`, field 22): no wall clock, so setting it back changes nothing."""
+
+    @classmethod
+    def of(cls, found: proc.Process) -> Process:
+        """Identify a process that a look at `/proc` found."""
+        return cls(found.pid, found.start)
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"pid", "started"}``."""
+        return {"pid": self.pid, "started": self.started}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "process") -> Process:
+        """Checked; raises `FieldError`."""
+        body: Mapping[str, Any] = strict.an_object(value, key)
+        return cls(
+            pid=strict.required(body, "pid", strict.integer(1, 2**31 - 1)),
+            started=strict.required(body, "started", strict.integer(0, strict.MAX_GENERATION)),
+        )
+
+
+def identify(pid: int) -> Process | None:
+    """Identify the process that has this pid now; ``None`` where none is to be seen."""
+    started = proc.process_start_time(pid)
+    return None if started is None else Process(pid, started)
+
+
+def alive(process: Process) -> bool:
+    """Tell whether it still runs. Where `/proc` hides other users' processes, whether its pid does."""
+    return proc.alive(process.pid, process.started) or _hidden(process.pid)
+
+
+def users(pid: int) -> frozenset[int]:
+    """Return the user ids that the process has or can take again; empty where none is to be seen.
+
+    Not the owner of its entry in `/proc`: that is root for every process that changed its user.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            if line.startswith("Uid:"):
+                return frozenset(map(int, line.split()[1:4]))
+    return frozenset()
+
+
+FIRST_NAMESPACE = 0xEFFFFFFC
+"""Number of the machine's own pid namespace (``PROC_PID_INIT_INO``, linux/proc_ns.h)."""
+
+
+def _hidden(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:  # of another user: it exists, and if /proc does not show it, it is mounted with hidepid
+        return not Path(f"/proc/{pid}").exists()
+    except ProcessLookupError:
+        return False
+    return False
+
+
+@cache
+def boot() -> str:
+    """Return the id of this boot, another one at each start of the machine: a record of another boot holds nothing."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+@cache
+def namespace() -> int:
+    """Return the number of the pid namespace: pids of another one mean nothing here."""
+    return Path("/proc/self/ns/pid").stat().st_ino
+
+
+def since_boot() -> float:
+    """Read the clock that nobody sets, and that goes on while the machine sleeps: the same for all its servers."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

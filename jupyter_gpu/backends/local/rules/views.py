@@ -1,0 +1,180 @@
+"""The view that a pod's user sees, made from the state of the pod; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from jupyter_gpu.backends.local.guard import Guard
+from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.backends.local.scan_result import Sight
+from jupyter_gpu.backends.local.settings import Settings
+from jupyter_gpu.model.annotations import Reason
+from jupyter_gpu.model.cards import cards
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.stranger import Stranger
+from jupyter_gpu.model.view import Condition, Mode, View, steps
+from jupyter_gpu_node.gpus.registry import Stock
+
+from . import conditions
+from .apart import Surroundings, apart
+from .site_limit import SiteLimit
+
+MAX_REPAIRS = 4
+"""Most repairs shown at a time."""
+
+
+class Troubles(NamedTuple):
+    """The problems of a server that its view shows."""
+
+    problem: str = ""
+    """Reason the state directory cannot be used now."""
+    unreadable: int = 0
+    """Number of records of living pods that cannot be read."""
+    repairs: tuple[str, ...] = ()
+    """Repairs since the last wish, in words."""
+    ungated: str = ""
+    """Reason this server cannot share GPU time."""
+    unserved: str = ""
+    """Reason programs wait for GPUs that the pod has."""
+    rules: str = ""
+    """Reason the sharing rules that were set for this machine are not used."""
+    taken: tuple[tuple[str, str], ...] = ()
+    """GPU and reason of each share that was taken away since the last wish."""
+    around: Surroundings | None = None
+    """Surroundings that the server runs in."""
+    elsewhere: frozenset[str] = frozenset()
+    """Uuids of GPUs that are used by servers with records of their own."""
+    untold: tuple[int, ...] = ()
+    """Indices of the GPUs whose users cannot be found out."""
+    site: SiteLimit | None = None
+    """The site's limit on the GPUs that the server may use."""
+
+
+def compose(
+    version: int,
+    record: Record,
+    stock: Stock,
+    guard: Guard | None,
+    settings: Settings,
+    troubles: Troubles,
+    used: Sight,
+    strangers: Mapping[str, Sequence[Stranger]],
+) -> View:
+    """Compose the view of this moment. ``guard``: ``None`` before the start.
+
+    ``used``: holders at the last look; ``strangers``: processes that use GPUs without having been given them, by uuid.
+    """
+    total = len(stock.gpus) * MILLI_PER_GPU
+    limit = total if settings.limit is None else min(settings.limit, total)
+    return View(
+        instance=record.uid,
+        version=version,
+        mode=guard.mode if guard else Mode.SOFT,
+        simulated=bool(settings.simulated_gpus),
+        backend="local",
+        total=total,
+        limit=limit,
+        steps=steps(limit, settings.fractions),
+        requested=record.requested,
+        allocated=record.allocated,
+        attached=record.attached,
+        gpus=cards(record.allocated, record.attached, stock.seen, used.holders, strangers),
+        conditions=(
+            *_of_guard(guard, settings),
+            *_of_gpus(stock, settings, troubles),
+            *_of_wait(record, stock),
+            *_of_shares(record, troubles),
+            *_of_server(record, stock),
+            *_of_state(troubles),
+            *_of_place(stock, troubles),
+        ),
+    )
+
+
+def _of_guard(guard: Guard | None, settings: Settings) -> Iterator[Condition]:
+    if guard and guard.mode is Mode.SOFT:
+        yield conditions.soft(guard.why, simulated=bool(settings.simulated_gpus))
+    elif guard and guard.why:
+        yield conditions.nested(guard.why)
+    if guard and guard.problem:
+        yield conditions.rules_failed(guard.problem)
+
+
+def _of_gpus(stock: Stock, settings: Settings, troubles: Troubles) -> Iterator[Condition]:
+    if not stock.known:
+        yield conditions.looking()
+    elif stock.failed:
+        yield conditions.inventory_failed(stock.note)
+    elif not stock.gpus:
+        yield conditions.no_gpu(stock.note)
+    elif settings.simulated_gpus:
+        yield conditions.simulated(len(stock.gpus))
+    if troubles.untold:
+        yield conditions.untold(_named(troubles.untold))
+    site = troubles.site
+    if site and site.value is not None and stock.known and (what := site.told(stock.all)):
+        yield conditions.site_limit(site.value, what)
+
+
+def _of_wait(record: Record, stock: Stock) -> Iterator[Condition]:
+    """Yield a condition if the server waits for GPUs while others do not work: their card is nobody's."""
+    allocated = record.allocated
+    if not allocated or allocated.reason not in (Reason.PARTIAL, Reason.DEFERRED):
+        return
+    mine = {share.uuid for share in allocated.shares}
+    broken = [gpu for gpu in stock.gpus if not gpu.healthy and gpu.uuid not in mine]
+    if broken:
+        yield conditions.out_of_order([(gpu.index, gpu.health or "no reason is known") for gpu in broken])
+
+
+def _of_place(stock: Stock, troubles: Troubles) -> Iterator[Condition]:
+    """Yield a condition if other servers might hand out the same GPUs, except plain files beside the records."""
+    around = troubles.around
+    if around is None or not any(gpu.device or not gpu.simulated for gpu in stock.gpus):
+        return
+    others = sorted(gpu.index for uuid in troubles.elsewhere if (gpu := stock.seen.get(uuid)))
+    why = apart(around)
+    if others:
+        yield conditions.elsewhere(around.path, f"{_named(others)} {'is' if len(others) == 1 else 'are'}")
+    elif why:
+        yield conditions.apart(around.path, why.value)
+    if around.contained and not why and not all(gpu.simulated for gpu in stock.gpus):
+        yield conditions.contained()
+
+
+def _named(indices: Sequence[int]) -> str:
+    return f"GPU{'s' if len(indices) > 1 else ''} {', '.join(map(str, sorted(indices)))}"
+
+
+def _of_shares(record: Record, troubles: Troubles) -> Iterator[Condition]:
+    shares = record.allocated.shares if record.allocated else ()
+    if troubles.ungated and any(not share.exclusive for share in shares):
+        yield conditions.share_not_enforced(troubles.ungated)
+    if troubles.unserved:
+        yield conditions.nobody_shares_out(troubles.unserved)
+    if troubles.rules:
+        yield conditions.about_shares(troubles.rules)
+    for gpu, why in troubles.taken:
+        yield conditions.taken_away(gpu, why)
+
+
+def _of_server(record: Record, stock: Stock) -> Iterator[Condition]:
+    """Yield a condition if the server's own process keeps GPUs from being given back."""
+    held = {
+        stock.seen[item.uuid].index: holder
+        for item in (record.attached.draining if record.attached else ())
+        for holder in item.holders
+        if holder.pid == record.server.pid and item.uuid in stock.seen
+    }
+    if held:
+        yield conditions.held_by_server(tuple(held), next(iter(held.values())).command, record.server.pid)
+
+
+def _of_state(troubles: Troubles) -> Iterator[Condition]:
+    if troubles.problem:
+        yield conditions.state_unavailable(troubles.problem)
+    if troubles.unreadable:
+        yield conditions.waiting_for_repair(troubles.unreadable)
+    for repair in troubles.repairs[-MAX_REPAIRS:]:
+        yield conditions.repaired(repair)

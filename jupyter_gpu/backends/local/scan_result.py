@@ -1,0 +1,32 @@
+"""The findings of a look for processes that have GPUs open. A server needs `holder_scan` itself only later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from jupyter_gpu.model.gpu import Holder
+from jupyter_gpu_node.processes import proc
+
+from .process_id import Process
+
+
+class Sight(NamedTuple):
+    """The findings of a look."""
+
+    holders: Mapping[str, tuple[Holder, ...]] = MappingProxyType({})
+    """By uuid."""
+    processes: frozenset[Process] = frozenset()
+    """The same, so that their end can be watched."""
+    looked: frozenset[str] = frozenset()
+    """The uuids that were looked for: of any other nothing is proven."""
+    beside: Mapping[str, tuple[proc.Process, ...]] = MappingProxyType({})
+    """By uuid, processes that use it without having been given it."""
+    alone: Mapping[str, tuple[proc.Process, ...]] = MappingProxyType({})
+    """By uuid, processes of no pod that have it open, listed or not."""
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """The uuids that a program of the pod has open."""
+        return frozenset(uuid for uuid, holders in self.holders.items() if not all(one.foreign for one in holders))

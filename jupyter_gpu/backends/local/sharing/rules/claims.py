@@ -1,0 +1,89 @@
+"""The claims of pods on GPUs, as the records say them, and how far they are believed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_node.agent.sharing.rules import served
+from jupyter_gpu_node.shares import paths
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+
+Shares = Mapping[str, Mapping[str, Terms]]
+"""By GPU and pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A GPU of a pod."""
+
+    pod: str
+    gpu: str
+    milli: int
+    limit: int | None = None
+    """Bytes of memory that its programs may have together; None: as many as there are."""
+
+
+def claims(record: Record) -> tuple[Claim, ...]:
+    """List all that the pod may use: what is attached, and what it gave back and its programs still have open.
+
+    The latter go on in their turns until they end. The memory in the wish is meant for each share.
+    """
+    if record.attached is None or not _is_name(record.uid):
+        return ()
+    memory = record.requested.wish.memory if record.requested else None
+    milli = {item.uuid: item.milli for item in record.attached.draining}
+    for share in record.attached.shares:
+        milli[share.uuid] = max(share.milli, milli.get(share.uuid, 0))
+    return tuple(
+        Claim(record.uid, gpu, amount, memory if amount < MILLI_PER_GPU else None)
+        for gpu, amount in milli.items()
+        if _is_name(gpu)
+    )
+
+
+def _is_name(name: str) -> bool:
+    """Tell whether it can be part of a path."""
+    try:
+        paths.checked(name)
+    except ValueError:
+        return False
+    return True
+
+
+def apportion(wanted: Iterable[Claim], before: Shares) -> dict[str, dict[str, Terms]]:
+    """Return the shares from now on; those of a GPU are together never above the whole of it.
+
+    Honest records never claim more. False ones harm no pod that was there before: what is served already stays,
+    and only what is left of the GPU goes to pods that are new or claim more than ``before``.
+    """
+    by_gpu: dict[str, dict[str, Claim]] = {}
+    for claim in wanted:
+        by_gpu.setdefault(claim.gpu, {})[claim.pod] = claim
+    return {gpu: _of_one(pods, before.get(gpu, {})) for gpu, pods in sorted(by_gpu.items())}
+
+
+def _of_one(pods: Mapping[str, Claim], before: Mapping[str, Terms]) -> dict[str, Terms]:
+    kept = {pod: min(before[pod].milli, claim.milli) for pod, claim in pods.items() if pod in before}
+    room = MILLI_PER_GPU - sum(kept.values())
+    found: dict[str, Terms] = {}
+    for pod, claim in sorted(pods.items(), key=lambda item: (item[0] not in kept, item[0])):
+        has = kept.get(pod, 0)
+        more = min(claim.milli - has, room)
+        room -= more
+        if has + more:
+            found[pod] = Terms(has + more, claim.limit)
+    return found
+
+
+def parted(shares: Shares, memory: Mapping[str, int]) -> dict[str, dict[str, Terms]]:
+    """Return the shares, none with more of its GPU's ``memory`` (bytes by uuid) than of its time, where known."""
+    return {
+        gpu: {
+            pod: replace(terms, limit=served.limit(terms.milli, terms.limit, memory.get(gpu), parted=True))
+            for pod, terms in pods.items()
+        }
+        for gpu, pods in shares.items()
+    }

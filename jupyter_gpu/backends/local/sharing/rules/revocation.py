@@ -1,0 +1,81 @@
+"""The arbiter's verdict for a pod whose share it takes away: the text of that file, and how long it stands. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from jupyter_gpu.backends.local.process_id import Process
+from jupyter_gpu.backends.local.record import Record
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.gpu import read_uuid
+
+MAX_BYTES = 64 * 1024
+MAX_VERDICTS = 64
+MAX_PROCESSES = 256
+MAX_REASON = 512
+NAME = "verdicts.json"
+"""Name of the file, beside the sockets of the pod."""
+
+_read_processes = strict.list_of(Process.from_json, MAX_PROCESSES)
+
+
+class Verdict(NamedTuple):
+    """The decision that a share of one GPU is taken away."""
+
+    key: str
+    """No two verdicts have the same: the pod's record names those that were carried out."""
+    gpu: str
+    reason: str
+    """Reason in plain words for the user."""
+    processes: tuple[Process, ...] = ()
+    """Processes that used the GPU for that share then."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object."""
+        return {
+            "key": self.key,
+            "gpu": self.gpu,
+            "reason": strict.printable(self.reason, MAX_REASON),
+            "processes": [process.to_json() for process in self.processes[:MAX_PROCESSES]],
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "verdict") -> Verdict:
+        """Checked; raises `FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(
+            key=strict.required(body, "key", strict.text(64)),
+            gpu=strict.required(body, "gpu", read_uuid),
+            reason=strict.required(body, "reason", strict.label(MAX_REASON)),
+            processes=strict.required(body, "processes", _read_processes),
+        )
+
+
+_read_verdicts = strict.list_of(Verdict.from_json, MAX_VERDICTS)
+
+
+def encode(verdicts: Iterable[Verdict]) -> bytes:
+    """Write the text of the file."""
+    return strict.dumps({"verdicts": [verdict.to_json() for verdict in verdicts]}).encode()
+
+
+def decode(text: bytes) -> tuple[Verdict, ...]:
+    """Read that text; raises `FieldError`."""
+    body = strict.an_object(strict.loads(text, MAX_BYTES), "what the arbiter decided")
+    return strict.required(body, "verdicts", _read_verdicts)
+
+
+def stands(verdict: Verdict, record: Record) -> bool:
+    """Tell whether the pod may still not use that GPU.
+
+    Its server writes the key of the verdict and the smaller decision at once. So a GPU that is allocated after that was
+    granted anew, and one that only drains is what was taken away.
+    """
+    attached, allocated = record.attached, record.allocated
+    in_hand = {one.uuid for one in attached.shares} | {one.uuid for one in attached.draining} if attached else set()
+    has = verdict.gpu in in_hand
+    if verdict.key not in record.judged:
+        return has
+    granted = allocated is not None and any(one.uuid == verdict.gpu for one in allocated.shares)
+    return has and not granted

@@ -1,0 +1,38 @@
+"""The processes that arbiters have stopped, by their own files. Only what lets them run again needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+
+from jupyter_gpu.backends.local.process_id import Process, boot
+from jupyter_gpu.model import strict
+from jupyter_gpu_node.shares import stopped_processes
+from jupyter_gpu_node.shares.rules.violations import violations
+
+from . import files, records, trust
+
+OFFENCES = "offences.json"
+"""The arbiter's own file of offences."""
+_USER = re.compile(r"[0-9]{1,10}")
+
+
+def stopped(state: Path) -> frozenset[Process]:
+    """Return the processes that arbiters of any user have stopped, as far as their own files say so."""
+    found: frozenset[Process] = frozenset()
+    for user in records.names(state / files.ARBITERS, _USER):
+        with contextlib.suppress(OSError, ValueError):
+            found |= stopped_by(state, int(user))
+    return found
+
+
+def stopped_by(state: Path, user: int) -> frozenset[Process]:
+    """Return the processes that arbiters of that user have stopped. Raises `OSError`, `ValueError`."""
+    with trust.opened(state, user, files.OWN) as own:
+        text = trust.read(own, OFFENCES, user, stopped_processes.MAX_BYTES)
+    body = strict.an_object(strict.loads(text, stopped_processes.MAX_BYTES), "what was kept of offences")
+    if body.get("boot") != boot():  # others may have their pids by now
+        return frozenset()
+    states = (violations.from_plain(state) for state in strict.required(body, "gpus", strict.an_object).values())
+    return frozenset(Process(p.pid, p.started) for state in states for one in state.values() for p in one.stopped)

@@ -1,0 +1,1 @@
+"""Pure: text for shells and terminals."""

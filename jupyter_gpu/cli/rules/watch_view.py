@@ -1,0 +1,162 @@
+"""The screen of ``jupyter gpu watch``, as lines of text. Pure.
+
+What does not fit into the width is left out, the least important first: the bar of the memory, the model, the bar of
+the load. No line is longer than the terminal is wide.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jupyter_gpu.kernel.reports.shares import ShareReport, in_short
+from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes, format_gpus
+from jupyter_gpu.model.sentence import sentence
+from jupyter_gpu.model.terminal import Style
+from jupyter_gpu.model.view import GpuLoad, GpuState, PodGpu, Sample, View
+
+_BAR, _MEMORY_BAR, _MODEL = 16, 8, 12
+"""Characters: of the bars, and the fewest that a model's name is worth showing in."""
+_RESET = "\x1b[0m"
+_STYLES = {"strong": "\x1b[1m", "dim": "\x1b[2m", "alarm": "\x1b[31m", "load": "\x1b[32m", "memory": "\x1b[36m"}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a line, and how it looks."""
+
+    text: str
+    look: str = ""
+
+
+def lines(title: str, clock: str, view: View, sample: Sample | None, lost: str, style: Style) -> list[str]:
+    """Lay out the whole screen; ``lost``: why the server does not answer now, else empty."""
+    space = " " * max(2, style.width - width(title) - len(clock))
+    body = [[Part(title, "strong"), Part(space + clock, "dim")], [Part(sentence(view), "" if lost else "strong")]]
+    if lost:
+        body.append([Part(lost, "alarm")])
+    for item in sorted(view.gpus, key=lambda item: item.gpu.index):
+        body.append([])
+        body += _card(item, sample, style)
+    for condition in view.conditions:
+        body += [[], [Part(condition.message, "dim")]]
+    return [_line(parts, style) for parts in _fitting(_wrapped(body, style.width), style)]
+
+
+def width(text: str) -> int:
+    """Count the columns of a terminal that ``text`` takes."""
+    return sum(_columns(mark) for mark in text)
+
+
+def change(view: View) -> str:
+    """Say in one line what is so after a change."""
+    words = [_words(item) for item in sorted(view.gpus, key=lambda item: item.gpu.index)]
+    return " · ".join([sentence(view), *words])
+
+
+def _words(item: PodGpu) -> str:
+    part = "" if item.milli == MILLI_PER_GPU else f" ({format_gpus(item.milli)} of it)"
+    state = "" if item.state is GpuState.ATTACHED else f" {item.state}"
+    users = f": {', '.join(dict.fromkeys(user.name for user in item.users))}" if item.users else ""
+    return f"GPU {item.gpu.index}{part}{state}{users}"
+
+
+def _card(item: PodGpu, sample: Sample | None, style: Style) -> list[list[Part]]:
+    load = sample.loads.get(item.gpu.uuid) if sample else None
+    share = sample.shares.get(item.gpu.uuid) if sample else None
+    rows = [_load(item, load or GpuLoad(None, None), style)]
+    if share is not None:
+        rows.append([Part(f"       {in_short(ShareReport.of(share, item.gpu.index))}", "dim")])
+    elif item.milli < MILLI_PER_GPU:
+        rows.append([Part(f"       {format_gpus(item.milli)} of it", "dim")])
+    if item.state is not GpuState.ATTACHED:
+        rows.append([Part(f"       {item.state}", "alarm")])
+    if item.users:
+        names = dict.fromkeys(user.name for user in item.users)
+        rows.append([Part(f"       used by {', '.join(names)}", "dim")])
+    return rows
+
+
+def _load(item: PodGpu, load: GpuLoad, style: Style) -> list[Part]:
+    name = f"{f'GPU {item.gpu.index}':<7}"
+    busy = "  -  %" if load.utilisation is None else f"{load.utilisation:4.0f} %"
+    whole = format_bytes(item.gpu.memory)
+    used = "-" if load.memory is None else format_bytes(load.memory)
+    memory = f"  {used:>8} of {whole:<8}"
+    left = style.width - len(name) - len(busy) - len(memory)
+    parts = [Part(name, "strong"), Part(busy), Part(memory.rstrip() if left < _MODEL else memory)]
+    if left >= _BAR:
+        left -= _BAR
+        parts.insert(1, Part(_bar((load.utilisation or 0) / 100, _BAR, style), "load"))
+    if left >= _MEMORY_BAR + 2 + _MODEL + 2:
+        left -= _MEMORY_BAR + 2
+        part = (load.memory or 0) / item.gpu.memory if item.gpu.memory else 0.0
+        parts[3:3] = [Part("  "), Part(_bar(part, _MEMORY_BAR, style), "memory")]
+    if left >= _MODEL + 2:
+        parts.append(Part(f"  {_clipped(item.gpu.model, left - 2, style)}", "dim"))
+    return parts
+
+
+def _bar(part: float, width: int, style: Style) -> str:
+    """Draw ``part`` of a whole, at least one cell of it if there is any."""
+    part = min(1.0, max(0.0, part))
+    full = min(width, max(round(part * width), 1 if part > 0 else 0))
+    solid, empty = ("█", "░") if style.unicode else ("#", ".")
+    return solid * full + empty * (width - full)
+
+
+def _wrapped(body: Iterable[list[Part]], room: int) -> list[list[Part]]:
+    """Break what is one piece of text and too long at its spaces; each line begins where the first did."""
+    found: list[list[Part]] = []
+    for parts in body:
+        if len(parts) != 1 or width(parts[0].text) <= room:
+            found.append(parts)
+            continue
+        text, look = parts[0].text, parts[0].look
+        indent = " " * min(room // 2, len(text) - len(text.lstrip()))
+        line = indent
+        for word in text.split():
+            if line.strip() and width(line) + 1 + width(word) > room:
+                found.append([Part(line, look)])
+                line = indent
+            line += word if not line.strip() else f" {word}"
+        found.append([Part(line, look)])
+    return found
+
+
+def _fitting(body: list[list[Part]], style: Style) -> list[list[Part]]:
+    if style.height is None or len(body) <= style.height:
+        return body
+    left = len(body) - style.height + 1
+    what = "1 more line" if left == 1 else f"{left} more lines"
+    return [*body[: style.height - 1], [Part(f"... {what}: make the window larger")]]
+
+
+def _line(parts: list[Part], style: Style) -> str:
+    room, text = style.width, ""
+    for part in parts:
+        shown = _clipped(part.text, room, style)
+        room -= width(shown)
+        look = _STYLES.get(part.look, "") if style.colour else ""
+        text += f"{look}{shown}{_RESET}" if look and shown.strip() else shown
+    return text if style.colour else text.rstrip()
+
+
+def _clipped(text: str, room: int, style: Style) -> str:
+    """Keep what fits, in characters that the terminal has."""
+    if not style.unicode:
+        text = text.replace("…", "...").replace("·", "-").encode("ascii", "replace").decode()
+    text = "".join(mark if mark.isprintable() else "?" for mark in text)
+    if width(text) <= room:
+        return text
+    end, left = 0, room - 1
+    while left >= (wide := _columns(text[end])):
+        end, left = end + 1, left - wide
+    return text[:end] + ">" * (room > 0)
+
+
+def _columns(mark: str) -> int:
+    if unicodedata.combining(mark):
+        return 0
+    return 2 if unicodedata.east_asian_width(mark) in "WF" else 1

@@ -1,0 +1,1 @@
+"""Code used on several sides: server, kernels, command line, node plugin and scheduler."""

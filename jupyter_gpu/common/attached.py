@@ -1,0 +1,172 @@
+"""A small file that tells kernels which GPUs are attached, so that none has to ask the server before each cell.
+
+The server writes it when that changes; a kernel looks at its modification time, which costs two microseconds and never
+waits for a busy server. The gate reads it, too, when a program looks for GPUs. It is a hint for `CUDA_VISIBLE_DEVICES`
+(see `visible`) and grants nothing. Every kernel loads this module at its start, so it imports as little as possible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+TYPE_CHECKING = False  # as in typing
+if TYPE_CHECKING:
+    from typing import Any
+
+    from jupyter_gpu.model.view import View
+
+VARIABLE = "JUPYTER_GPU_ATTACHED"
+"""Environment variable of kernels with the path of the file."""
+_MAX_BYTES = 64 * 1024
+_END = "end"
+"""The last line: without it, it is not the whole file."""
+_UUID = re.compile(r"[A-Za-z0-9-]{1,96}")
+
+
+class AttachedGpu:
+    """The facts about one GPU that a kernel needs."""
+
+    __slots__ = ("index", "path", "uuid")
+
+    def __init__(self, uuid: str, index: int, path: str) -> None:
+        if not (isinstance(uuid, str) and _UUID.fullmatch(uuid)):
+            raise ValueError("not a uuid")
+        if not isinstance(index, int) or not isinstance(path, str):
+            raise TypeError("'index' is a number, 'path' a text")
+        if not path.isprintable():
+            raise ValueError("not a path of a device")
+        self.uuid, self.index, self.path = uuid, index, path
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AttachedGpu) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.uuid)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON object."""
+        return {"uuid": self.uuid, "index": self.index, "path": self.path}
+
+
+class Hint:
+    """The facts in a view that a kernel needs; ``gpus`` are the attached ones, by index.
+
+    ``enforced``: no other GPU can be opened, so that CUDA counts these alone.
+    """
+
+    __slots__ = ("enforced", "gpus", "instance", "simulated", "version")
+
+    def __init__(
+        self, instance: str, version: int, simulated: bool, gpus: tuple[AttachedGpu, ...] = (), enforced: bool = False
+    ) -> None:
+        if not isinstance(instance, str) or not isinstance(version, int):
+            raise TypeError("'instance' is a text, 'version' a number")
+        if not isinstance(simulated, bool) or not isinstance(enforced, bool):
+            raise TypeError("'simulated' and 'enforced' are true or false")
+        self.instance, self.version, self.simulated, self.gpus = instance, version, simulated, gpus
+        self.enforced = enforced
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hint) and self.version == other.version and self.same_gpus(other)
+
+    def __hash__(self) -> int:
+        return hash((self.instance, self.version))
+
+    @classmethod
+    def of(cls, view: View) -> Hint:
+        """Take the part of ``view`` that matters."""
+        from jupyter_gpu.model.view import GpuState, Mode
+
+        usable = [item.gpu for item in view.gpus if item.state is GpuState.ATTACHED]
+        gpus = tuple(AttachedGpu(gpu.uuid, gpu.index, gpu.path) for gpu in sorted(usable, key=lambda gpu: gpu.index))
+        enforced = view.mode is not Mode.SOFT
+        return cls(view.instance, view.version, view.simulated or view.total == 0, gpus, enforced)
+
+    def same_gpus(self, other: Hint | None) -> bool:
+        """Tell whether nothing differs but the version."""
+        return other is not None and (self.instance, self.simulated, self.enforced, self.gpus) == (
+            *(other.instance, other.simulated, other.enforced, other.gpus),
+        )
+
+    def newer_than(self, other: Hint | None) -> bool:
+        """Tell whether it replaces ``other``; another instance of the server always does."""
+        return other is None or other.instance != self.instance or self.version > other.version
+
+    def to_text(self) -> str:
+        """Write the file's content: a line for each fact. The gate reads it as well (node_plugin/gate/visible.c)."""
+        facts = [
+            f"instance {self.instance}",
+            f"version {self.version}",
+            f"simulated {self.simulated:d}",
+            f"enforced {self.enforced:d}",
+            *(f"gpu {gpu.uuid} {gpu.index} {gpu.path}" for gpu in self.gpus),
+            _END,
+        ]
+        return "".join(f"{fact}\n" for fact in facts)
+
+    @classmethod
+    def from_text(cls, text: bytes) -> Hint:
+        """Checked; raises ValueError, TypeError or KeyError."""
+        lines = text.decode().split("\n")
+        if len(lines) < 2 or lines[-2:] != [_END, ""]:
+            raise ValueError("not the whole content of this file")
+        facts = [line.partition(" ")[::2] for line in lines[:-2]]
+        once = dict(facts)
+        gpus = [value.split(" ", 2) for key, value in facts if key == "gpu"]
+        return cls(
+            once["instance"],
+            int(once["version"]),
+            bool(int(once["simulated"])),
+            tuple(AttachedGpu(uuid, int(index), path) for uuid, index, path in gpus),
+            bool(int(once["enforced"])),
+        )
+
+
+class Writer:
+    """The writer of the file; made for `Backend.subscribe`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._written: Hint | None = None
+
+    def __call__(self, view: View) -> None:
+        """Write what changed: 200 bytes, replaced in one step, not synced because worth nothing after a crash."""
+        hint = Hint.of(view)
+        if hint.same_gpus(self._written):
+            return
+        new = self.path.with_name(f".{self.path.name}.new")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - already open
+            file.write(hint.to_text())
+        new.replace(self.path)
+        self._written = hint
+
+    def remove(self) -> None:
+        """Remove the file, when the server ends."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+
+class Reader:
+    """The reader of the file, which looks whether it changed."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._stamp: tuple[int, int, int] | None = None
+
+    def read(self) -> Hint | None:
+        """Read the file if it changed since the last call; None if not, and for a file that is missing or broken."""
+        if not self._path:
+            return None
+        try:
+            about = os.stat(self._path)  # noqa: PTH116 - half the time of Path.stat, at each cell
+            stamp = (about.st_mtime_ns, about.st_ino, about.st_size)
+            if stamp == self._stamp:
+                return None
+            self._stamp = stamp
+            return Hint.from_text(Path(self._path).read_bytes()) if about.st_size <= _MAX_BYTES else None
+        except (OSError, ValueError, TypeError, KeyError):
+            return None

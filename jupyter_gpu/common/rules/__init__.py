@@ -1,0 +1,1 @@
+"""Pure: environment variables that tell programs their GPUs and libraries."""

@@ -1,0 +1,86 @@
+"""The value of ``CUDA_VISIBLE_DEVICES`` where GPUs come and go; pure.
+
+The variables of a running process cannot be changed. So it is set where a program starts (kernels, terminals, ``jupyter
+gpu run``), kept up in Python kernels (`guard`), and set once more at the moment that counts, by the gate, before a
+program's own call of ``cuInit``: in whatever language, and in all that a notebook starts. The gate's own form of these
+rules is ``node_plugin/gate/visible.c``; one test gives both the same cases.
+
+Where the system enforces nothing (soft mode), a value that the user chose is narrowed to what is attached; elsewhere it
+stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+TYPE_CHECKING = False  # as in typing
+if TYPE_CHECKING:
+    from jupyter_gpu.common.attached import AttachedGpu, Hint
+
+NAMED_BY = "JUPYTER_GPU_VISIBLE_BY"
+"""Variable that says whether our value has uuids or indices (``uuid``, ``index``)."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+OURS = "JUPYTER_GPU_CUDA_VISIBLE_DEVICES"
+"""Variable with the value that we gave to CUDA_VISIBLE_DEVICES: if they differ, somebody chose another."""
+WANTED = "JUPYTER_GPU_CUDA_WANTED"
+"""Variable with a user's own choice, where our value is that, narrowed."""
+ORDER, BUS_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+"""Variable and value by which CUDA counts GPUs as nvidia-smi, the panel and ``gpu.devices`` do."""
+_UUID = "GPU-"
+_LONGEST_INDEX = 9
+
+
+def chosen(environ: Mapping[str, str]) -> str | None:
+    """Return the value that others than us chose for a program with this environment; None: there is none."""
+    given = environ.get(VISIBLE)
+    return environ.get(WANTED) if given is not None and given == environ.get(OURS) else given
+
+
+def changes(environ: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
+    """Return the variables that tell a program with ``environ`` of its GPUs: to set, or with None to remove.
+
+    Nothing where the GPUs are simulated, or where the system itself keeps the program from all others.
+    """
+    given, own = environ.get(VISIBLE), chosen(environ)
+    if hint.simulated or (hint.enforced and (own is not None or given is None)):
+        return {}
+    names = named(hint.gpus, hint, environ) if own is None else narrowed(own, hint, environ)
+    value = ",".join(names)
+    return {VISIBLE: value, OURS: value, WANTED: own}
+
+
+def named(gpus: Iterable[AttachedGpu], hint: Hint, environ: Mapping[str, str]) -> list[str]:
+    """Name ``gpus`` of ``hint``, by uuid or by index as the environment says. CUDA counts those it can open, by bus."""
+    if environ.get(NAMED_BY) != "index" or environ.get(ORDER) != BUS_ORDER:
+        return [gpu.uuid for gpu in gpus]
+    places = {gpu.uuid: place if hint.enforced else gpu.index for place, gpu in enumerate(hint.gpus)}
+    return [str(places[gpu.uuid]) for gpu in gpus]
+
+
+def narrowed(wanted: str, hint: Hint, environ: Mapping[str, str]) -> list[str]:
+    """Return the entries of ``wanted`` that are attached. As in CUDA, what names no GPU ends the list.
+
+    A uuid of no attached GPU may be of another pod's or of none, which is not known here: it ends the list, too.
+    """
+    found = []
+    for entry in wanted.split(","):
+        word = entry.strip(" \t")
+        if word.isascii() and word.isdigit() and len(word) <= _LONGEST_INDEX:
+            same = [gpu for gpu in hint.gpus if gpu.index == int(word)]
+            # Elsewhere CUDA counts in an order of its own, and the number could mean a GPU that is not attached.
+            found += [word if environ.get(ORDER) == BUS_ORDER else gpu.uuid for gpu in same]
+            continue
+        same = [gpu for gpu in hint.gpus if gpu.uuid.startswith(word) and word.startswith(_UUID) and word != _UUID]
+        if len(same) != 1:
+            break
+        found.append(same[0].uuid)
+    return found
+
+
+def start(environ: Mapping[str, str], inherited: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
+    """Return the same for a program that is about to start, with what it ``inherited`` of the server's environment.
+
+    What was chosen for it alone stays: it may start long before it has a GPU. Enforced, nothing is needed at a start.
+    """
+    for_it_alone = environ.get(VISIBLE) != inherited.get(VISIBLE)
+    return {} if hint.enforced or for_it_alone else changes(environ, hint)

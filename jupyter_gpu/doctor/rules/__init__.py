@@ -1,0 +1,1 @@
+"""Pure: facts about one place, and the findings that follow from them."""

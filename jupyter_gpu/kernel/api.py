@@ -1,0 +1,350 @@
+"""`gpu`: what the user of a notebook, a script or a terminal calls.
+
+Only this facade is loaded in every kernel; what does the work is imported at the first call.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as in typing, whose import costs more than this module
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from jupyter_gpu.kernel.reports.machine import MachineReport
+    from jupyter_gpu.kernel.reports.shares import GpuUsage
+    from jupyter_gpu.kernel.reports.status import GpuDevice, GpuStatus
+    from jupyter_gpu.kernel.widget import GpuWidget
+    from jupyter_gpu.model.view import View
+
+    from .blocks import AtLeast
+    from .changes import Callback, Changes, Subscription
+    from .client import Call, Client
+    from .progress import Progress
+    from .waiting import Patience, Pause, Steps
+
+
+class _Keep:
+    def __repr__(self) -> str:
+        return "<as it is>"
+
+
+KEEP: Any = _Keep()
+"""Value of an option of `resize` that stays as it was asked for last."""
+
+
+class Gpu:
+    """The GPUs of the Jupyter server that this code belongs to, the same as in its panel.
+
+    Every method raises `ServerUnreachable` where no server is found or none answers; one kind of
+    it, OutsideServer, where this code belongs to no server and has not chosen one with `connect`.
+    """
+
+    def __init__(self, client: Client | None = None, progress: Progress | None = None) -> None:
+        self._runner = Runner(client)
+        self._progress = progress
+        self._changes: Changes | None = None
+        self._widget: GpuWidget | None = None
+
+    def connect(self, url: str | None = None, token: str | None = None) -> None:
+        """Use the Jupyter server at ``url``, as Jupyter prints it, from now on; ``token`` if it is not in there.
+
+        Needed only where this code was not started by the server. Without ``url`` it is the only one of yours that runs
+        here; OutsideServer names them if there are several. One of yours that runs here needs no token. The same can be
+        said by ``JUPYTER_GPU_URL`` and ``JUPYTER_GPU_TOKEN``. Raises InvalidRequest for what is no address.
+        """
+        from jupyter_gpu.model.errors import InvalidRequest
+
+        from . import discovery
+        from .client import Client
+
+        if url is None and token is not None:
+            raise InvalidRequest("A token is of one server; say which: gpu.connect(url, token).", field="url")
+        self._runner.use(Client(discovery.wanted() if url is None else discovery.named(url, token)))
+        self._widget = None  # the one that was shown is of the other server
+
+    def resize(
+        self,
+        amount: float | str,
+        *,
+        each: float | str | None = KEEP,
+        memory: int | str | None = KEEP,
+        model: str | Iterable[str] | None = KEEP,
+        topology: str | None = KEEP,
+        priority: int | str | None = KEEP,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> GpuStatus:
+        """Have ``amount`` GPUs: ``2``, ``0.5``, ``"500m"``. Blocks until that is so and returns the status.
+
+        ``each``: cut into shares of this size, each on another GPU. ``memory``: of each share, bytes or ``"20GiB"``.
+        ``model``: acceptable models. ``topology``: ``"island"`` (one NVLink island) or ``"switch"`` (one PCIe switch).
+        ``priority``: 0–9, higher is served first. What you do not name stays as it is; None or ``"any"`` takes it back.
+        ``wait=False`` returns at once; ``timeout`` is in seconds.
+
+        Raises InvalidRequest, LimitExceeded or Infeasible, and nothing was changed; or, when the time is over,
+        NoCapacity (not enough is free) or Draining (what is given back is still open), and the request stands.
+        Draining is raised at once where this kernel itself has the GPU open: to wait would never end.
+        """
+        return self._runner.run(self._resize(amount, each, memory, model, topology, priority, wait, timeout))
+
+    async def aresize(
+        self,
+        amount: float | str,
+        *,
+        each: float | str | None = KEEP,
+        memory: int | str | None = KEEP,
+        model: str | Iterable[str] | None = KEEP,
+        topology: str | None = KEEP,
+        priority: int | str | None = KEEP,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> GpuStatus:
+        """Resize as `resize` does, and let the event loop go on."""
+        return await self._runner.arun(self._resize(amount, each, memory, model, topology, priority, wait, timeout))
+
+    def release(self, *, wait: bool = True, timeout: float | None = None) -> GpuStatus:
+        """Give all GPUs back, cancel what is still waited for, and take back all options."""
+        return self.resize(
+            0, each=None, memory=None, model=None, topology=None, priority=None, wait=wait, timeout=timeout
+        )
+
+    def overrule(self, amount: float | str) -> GpuStatus:
+        """Have ``amount`` GPUs as the slider does: also what blocks of `at_least` hold is taken back. Does not wait."""
+        from .arguments import fields
+        from .waiting import resize
+
+        return self._runner.run(resize({**fields(amount), "overrule": True}, None))
+
+    def at_least(self, amount: float | str, *, timeout: float | None = None) -> AtLeast:
+        """Return a context manager, for `with` and `async with`: inside it, at least ``amount`` GPUs are attached.
+
+        The server keeps what each block needs: it takes only what is missing, gives back at the end what no other block
+        needs, whatever happens inside, and does the same when this process ends. Blocks may be nested and may overlap,
+        also those of other notebooks. If the time is over before all are there, nothing stays taken.
+        """
+        from .arguments import fields, seconds
+        from .blocks import AtLeast
+
+        milli, left = fields(amount)["milli"], seconds(timeout)
+        return AtLeast(self._runner, milli, lambda: self._patience(left))
+
+    def wait(self, *, timeout: float | None = None) -> GpuStatus:
+        """Wait until the current request is fulfilled, whoever made it; returns and raises like `resize`."""
+        from .waiting import settle
+
+        return self._runner.run(settle(self._look(), self._patience(timeout)))
+
+    def on_change(self, callback: Callback) -> Subscription:
+        """Call ``callback(change)`` whenever the GPUs that can be used here change, whoever changes them.
+
+        ``change`` says what was ``added``, ``removed`` and ``resized``, and has the ``status``. In a kernel the main
+        thread calls it: between cells, or while a cell awaits something. In a program with an event loop that loop
+        calls it, in another one a thread does. ``callback`` may be an async function; its errors are logged.
+
+        Returns a handle: its ``cancel()``, or the end of a ``with`` block, ends it. So does the end of this process.
+        """
+        if self._changes is None:
+            from .changes import Changes
+
+            self._changes = Changes(lambda: self._runner.client, _report)
+        return self._changes.add(callback)
+
+    def status(self) -> GpuStatus:
+        """Return your GPUs as they are now."""
+        return _report(self._look())
+
+    def sentence(self, patience: float = 30.0) -> str:
+        """Describe your GPUs in one line, as they are now; ``patience`` is how many seconds the server may take."""
+        from jupyter_gpu.model.sentence import sentence
+
+        return sentence(self._look(patience))
+
+    def machine(self) -> MachineReport:
+        """Report all GPUs of this machine, who has them, and who waits. In a cluster: sums of this node."""
+        from jupyter_gpu.kernel.reports.machine import look
+
+        return look(self._runner.client)
+
+    def usage(self) -> GpuUsage:
+        """Report what this server held and used since it started, and each time share's slice, bank and waits."""
+        from jupyter_gpu.kernel.reports.shares import usage
+
+        total = self._runner.client.usage()  # the first of the three: it looks at what the others tell
+        return usage(self._look(), self._runner.client.sample(), total)
+
+    @property
+    def devices(self) -> tuple[GpuDevice, ...]:
+        """The GPUs that can be used now: uuid, index, model, memory, milli, exclusive or share, path."""
+        from jupyter_gpu.kernel.reports.status import devices
+
+        return devices(self._look())
+
+    def __repr__(self) -> str:
+        return self._glance()[1]
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Any:  # noqa: ARG002 - IPython's
+        """Show a slider in a notebook, elsewhere one line of text."""
+        from .progress import in_kernel
+
+        status, plain = self._glance()
+        if status is None or not in_kernel():
+            return {"text/plain": plain}
+        return self._slider(status)._repr_mimebundle_()
+
+    def widget(self) -> GpuWidget:
+        """Return the slider that a cell with `gpu` shows, to be put beside other widgets; always the same one.
+
+        Its traits: `value` (set it to ask for GPUs), and to be read and observed `attached`, `limit`, `phase`,
+        `sentence`, `error`.
+        """
+        return self._slider(self._glance()[0])
+
+    def _slider(self, status: GpuStatus | None) -> GpuWidget:
+        if self._widget is None or self._widget.comm is None:  # closed
+            from jupyter_gpu.kernel.widget import GpuWidget
+
+            self._widget = GpuWidget(lambda: self._runner.client, None if status is None else status.view)
+        elif status is not None:
+            self._widget.show(status.view)
+        return self._widget
+
+    def _glance(self) -> tuple[GpuStatus | None, str]:
+        """Return the status and one line of text; never raises, because consoles and debuggers ask for it."""
+        from jupyter_gpu.model.errors import GpuError
+
+        try:
+            status = _report(self._look(patience=2.0))
+        except GpuError as error:
+            return None, f"GPU: {error}"
+        return status, f"GPU: {status.sentence}"
+
+    def _look(self, patience: float = 30.0) -> View:
+        from .client import get_status
+
+        return self._runner.client.send(get_status(patience=patience))
+
+    def _resize(
+        self,
+        amount: float | str,
+        each: float | str | None,
+        memory: int | str | None,
+        model: str | Iterable[str] | None,
+        topology: str | None,
+        priority: int | str | None,
+        wait: bool,
+        timeout: float | None,
+    ) -> Steps:
+        from .arguments import fields
+        from .waiting import resize
+
+        options = {"each": each, "memory": memory, "model": model, "topology": topology, "priority": priority}
+        asked = fields(amount, **options)
+        return resize(asked, self._patience(timeout) if wait else None)
+
+    def _patience(self, timeout: float | None) -> Patience:
+        from .arguments import seconds
+        from .own_holds import own_holders
+        from .progress import choose
+        from .waiting import Patience
+
+        return Patience(seconds(timeout), self._progress or choose(), own_holders)
+
+
+class Runner:
+    """The driver of the generators of `waiting`, blocking or not."""
+
+    def __init__(self, client: Client | None) -> None:
+        self._client = client
+
+    @property
+    def client(self) -> Client:
+        """Client, made at its first use."""
+        if self._client is None:
+            from .client import Client
+
+            self._client = Client()
+        return self._client
+
+    def use(self, client: Client) -> None:
+        """Use ``client`` from the next question on."""
+        self._client = client
+
+    def run(self, steps: Steps) -> GpuStatus:
+        """Do what ``steps`` says, blocking until it ends."""
+        import time
+
+        from jupyter_gpu.kernel.reports.status import GpuStatus
+
+        from .waiting import Pause
+
+        answer: View | None = None
+        problem: BaseException | None = None
+        while True:
+            step = _advance(steps, answer, problem)
+            if isinstance(step, GpuStatus):
+                return step
+            answer = problem = None
+            try:
+                if isinstance(step, Pause):
+                    time.sleep(step.seconds)
+                else:
+                    answer = self.client.send(step)
+            except BaseException as error:  # the generator decides, also about Ctrl-C
+                problem = error
+
+    async def arun(self, steps: Steps) -> GpuStatus:
+        """Do the same without blocking; each question waits in a thread."""
+        import asyncio
+
+        from jupyter_gpu.kernel.reports.status import GpuStatus
+
+        from .waiting import Pause
+
+        answer: View | None = None
+        problem: BaseException | None = None
+        while True:
+            step = _advance(steps, answer, problem)
+            if isinstance(step, GpuStatus):
+                return step
+            answer = problem = None
+            try:
+                if isinstance(step, Pause):
+                    await asyncio.sleep(step.seconds)
+                else:
+                    answer = await self._ask(step)
+            except BaseException as error:  # the generator decides, also when the task is cancelled
+                problem = error
+
+    async def _ask(self, call: Call) -> View:
+        import asyncio
+
+        exchange = self.client.exchange(call)
+        try:
+            return await asyncio.to_thread(exchange.run)
+        except asyncio.CancelledError:
+            exchange.abort()  # else the thread would wait for its answer, and the end of the process for the thread
+            raise
+
+
+def _advance(steps: Steps, answer: View | None, problem: BaseException | None) -> Call | Pause | GpuStatus:
+    """Return the next step of ``steps``, or its result at the end; raises the error that it ends with."""
+    from jupyter_gpu.model.errors import GpuError
+
+    try:
+        if problem is not None:
+            return steps.throw(problem)
+        return next(steps) if answer is None else steps.send(answer)
+    except StopIteration as end:
+        return _report(end.value)
+    except GpuError as error:
+        raise error.with_traceback(None)  # noqa: B904 - it is the same; our steps do not help its reader
+
+
+def _report(view: View) -> GpuStatus:
+    from jupyter_gpu.kernel.cuda import guard
+    from jupyter_gpu.kernel.reports.status import GpuStatus
+
+    return GpuStatus(view, guard.seen(view))
+
+
+gpu = Gpu()

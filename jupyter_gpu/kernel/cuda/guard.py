@@ -1,0 +1,228 @@
+"""CUDA in a kernel whose GPUs change: which ones it will see, and which ones it can no longer see.
+
+CUDA looks for GPUs once in the life of a process. So, until it looks, ``CUDA_VISIBLE_DEVICES`` follows what is
+attached; a look while nothing is attached is refused, because most libraries remember its failure for ever (see
+`frameworks`); and a kernel that looked too early to see a new GPU is told so.
+
+Nothing of this happens on simulated GPUs, or where somebody else has set ``CUDA_VISIBLE_DEVICES``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+from jupyter_gpu.common import attached
+from jupyter_gpu.common.attached import Hint
+from jupyter_gpu.common.rules.visible import OURS, VISIBLE, WANTED, named, narrowed
+
+TYPE_CHECKING = False  # as in typing
+if TYPE_CHECKING:
+    from jupyter_gpu.model.view import View
+
+_LOOKED = "/memfd:jupyter-gpu-looked"
+"""File that the gate opens when the driver has found no GPU: libraries without a guard keep that answer."""
+_NODE = re.compile(r"/dev/nvidia\d+")
+_LOOKED_TOO_EARLY = (
+    "A library of this kernel has looked for GPUs before there were any, and most keep that answer. If it finds none "
+    "now, restart this kernel."
+)
+_WAYS_OUT = "There are two ways out: restart this kernel; or use {it} from worker processes or another notebook."
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Guard:
+    """The CUDA guard of one process. `environ` is its environment, `path` the file of `attached`."""
+
+    def __init__(self, environ: MutableMapping[str, str], path: str | None) -> None:
+        self._environ = environ
+        self._reader = attached.Reader(path)
+        self.inherited = {name: environ[name] for name in (VISIBLE, OURS, WANTED) if name in environ}
+        """Variables that the process was started with; what starts more of them still has these."""
+        self._hint: Hint | None = None
+        self._started_with: tuple[str, ...] | None = None
+        self._too_early = False
+        self._told = ""
+        self._changed = False
+
+    @property
+    def blocked(self) -> bool:
+        """Whether CUDA would find no GPU if it looked now, and would not look again."""
+        self.refresh()
+        hint = self._hint
+        return self._started_with is None and hint is not None and not (hint.simulated or hint.gpus) and self._is_ours()
+
+    def refresh(self) -> None:
+        """Follow the file; cheap where nothing changed."""
+        hint = self._reader.read()
+        if hint is not None:
+            self.see(hint)
+
+    def see(self, hint: Hint) -> None:
+        """Follow ``hint`` if it is news."""
+        if not hint.newer_than(self._hint):
+            return
+        self._hint = hint
+        self._changed = True
+        if self._is_ours() and not hint.simulated:
+            wanted = self._environ.get(WANTED)  # of the site that runs the server
+            gpus = self._ordered(list(hint.gpus))
+            names = named(gpus, hint, self._environ) if wanted is None else narrowed(wanted, hint, self._environ)
+            # Also after CUDA started: this process does not look again, but the workers that it starts do.
+            self._environ[VISIBLE] = self._environ[OURS] = ",".join(names)
+
+    def check(self) -> None:
+        """Raise `NoGpuAttached` where CUDA must not start now."""
+        if self.blocked:
+            from .errors import NoGpuAttached
+
+            raise NoGpuAttached(
+                "Your server has no GPU: gpu.resize(1) first. (CUDA looks for GPUs only once in a process, so it was "
+                f"kept from looking now. To stay on the CPU on purpose, set os.environ['{VISIBLE}'] = '-1'.)"
+            )
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Guard the call that makes CUDA look for GPUs."""
+        self.check()
+        before = self._started_with
+        if before is None and self._hint is not None:
+            self._started_with = tuple(gpu.uuid for gpu in self._hint.gpus)
+        try:
+            yield
+        except Exception as error:
+            self._started_with = before
+            if before is None and self._hint is not None and self._hint.gpus and _no_gpu(error):
+                from .errors import CudaStartedTooEarly
+
+                self._too_early = True
+                raise CudaStartedTooEarly(self._lost(self._hint.gpus)) from error
+            raise
+
+    def starts(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return ``function``, which makes CUDA look for GPUs, with the guard around it."""
+
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self.starting():
+                return function(*args, **kwargs)
+
+        return _dressed(guarded, function)
+
+    def answers(self, function: Callable[P, R], nothing: Callable[[], R]) -> Callable[P, R]:
+        """Return ``function``, which counts the GPUs, guarded: ``nothing()`` where CUDA must not start now."""
+
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+            return nothing() if self.blocked else function(*args, **kwargs)
+
+        return _dressed(guarded, function)
+
+    def notice(self, links: Iterable[str] | None = None) -> str:
+        """Return the notice for the user of this process, or ""; ``links``: files it has open (default: look)."""
+        hint = self._hint
+        if hint is None or hint.simulated or not hint.gpus or not self._is_ours():
+            return ""
+        if self._too_early:
+            return self._lost(hint.gpus)
+        visible = self._started_with
+        if visible is not None:
+            hidden = [gpu for gpu in hint.gpus if gpu.uuid not in visible]
+            return self._lost(hidden) if hidden else ""
+        links = frozenset(open_files() if links is None else links)
+        if paths := cuda_nodes(links):
+            hidden = [gpu for gpu in hint.gpus if gpu.path not in paths]
+            return self._lost(hidden) if hidden else ""
+        return _LOOKED_TOO_EARLY if any(link.startswith(_LOOKED) for link in links) else ""
+
+    def news(self) -> str:
+        """Return the notice if it is news, else ""."""
+        self.refresh()
+        if not self._changed:
+            return ""
+        self._changed = False
+        text = self.notice()
+        if text == self._told:
+            return ""
+        self._told = text
+        return text
+
+    def _lost(self, gpus: Iterable[attached.AttachedGpu]) -> str:
+        indices = [str(gpu.index) for gpu in gpus]
+        names = f"GPU {indices[0]}" if len(indices) == 1 else f"GPUs {', '.join(indices)}"
+        return (
+            f"This kernel cannot use {names}: CUDA has already looked for GPUs in it, and it looks only once. "
+            + _WAYS_OUT.format(it="it" if len(indices) == 1 else "them")
+        )
+
+    def _ordered(self, gpus: list[attached.AttachedGpu]) -> list[attached.AttachedGpu]:
+        """Put the GPUs that CUDA started with first: libraries count devices in this order."""
+        known = {gpu.uuid: gpu for gpu in gpus}
+        first = [known[uuid] for uuid in self._started_with or () if uuid in known]
+        return first + [gpu for gpu in gpus if gpu not in first]
+
+    def _is_ours(self) -> bool:
+        return self._environ.get(VISIBLE) == self._environ.get(OURS)
+
+
+_guard: Guard | None = None
+
+
+def guard() -> Guard:
+    """Return the guard of this process."""
+    global _guard  # noqa: PLW0603 - CUDA's own state is one of the process, too
+    if _guard is None:
+        _guard = Guard(os.environ, os.environ.get(attached.VARIABLE))
+        _guard.refresh()
+    return _guard
+
+
+def seen(view: View) -> tuple[str, ...]:
+    """Take note of ``view``; return the notices that the user of this process needs."""
+    mine = guard()
+    mine.see(Hint.of(view))
+    text = mine.notice()
+    return (text,) if text else ()
+
+
+def open_files() -> list[str]:
+    """List the names of the files that this process has open."""
+    found = []
+    try:
+        for entry in os.scandir("/proc/self/fd"):
+            try:
+                found.append(os.readlink(entry.path))  # noqa: PTH115 - these are no paths
+            except OSError:
+                continue  # closed meanwhile
+    except OSError:
+        return []
+    return found
+
+
+def cuda_nodes(links: Iterable[str]) -> frozenset[str]:
+    """List the device nodes that CUDA uses in a process with these open files; none if it has not started.
+
+    NVML opens GPUs as well, but not ``nvidia-uvm``.
+    """
+    names = frozenset(links)
+    if "/dev/nvidia-uvm" not in names:
+        return frozenset()
+    return frozenset(name for name in names if _NODE.fullmatch(name))
+
+
+def _no_gpu(error: Exception) -> bool:
+    """Tell whether ``error`` says that there is no GPU, in the words of CUDA or of PyTorch."""
+    text = str(error).lower().replace("_", " ").replace("-", " ")
+    return any(words in text for words in ("no cuda", "no device", "nodevice", "not initialized", "(100)"))
+
+
+def _dressed(new: Callable[P, R], old: Callable[P, R]) -> Callable[P, R]:
+    """Give ``new`` the name and the docstring of ``old``."""
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        value = getattr(old, name, None)
+        if isinstance(value, str):
+            setattr(new, name, value)
+    return new

@@ -1,0 +1,1 @@
+"""What `gpu.status()`, `gpu.usage()` and `gpu.machine()` return."""

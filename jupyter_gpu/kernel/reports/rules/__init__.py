@@ -1,0 +1,1 @@
+"""Pure: use of GPUs in words."""

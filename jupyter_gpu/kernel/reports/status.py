@@ -1,0 +1,126 @@
+"""The values that `gpu.status()`, `gpu.resize()` and `gpu.devices` return, which also look good in a cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+
+from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes, format_gpus
+from jupyter_gpu.model.sentence import sentence
+from jupyter_gpu.model.status import Phase
+from jupyter_gpu.model.view import GpuState, Mode, PodGpu, View
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDevice:
+    """One attached GPU."""
+
+    uuid: str
+    index: int
+    model: str
+    memory: int
+    """Bytes."""
+    milli: int
+    """Thousandths of it that are yours."""
+    exclusive: bool
+    """Whether no other program uses it; else it is a time share, or a program uses it that did not get it from us."""
+    path: str
+    """Device node as programs open it."""
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GpuStatus:
+    """Your GPUs at one moment. Amounts are in GPUs, as `gpu.resize` takes them; `view` has them in milli."""
+
+    view: View
+    notices: tuple[str, ...] = ()
+    """Notes for this kernel: GPUs that it cannot use, for example."""
+
+    @property
+    def sentence(self) -> str:
+        """One line that says in plain words what is so now."""
+        return sentence(self.view)
+
+    @property
+    def phase(self) -> Phase:
+        """One word for it."""
+        return self.view.status.phase
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more happens by itself."""
+        return self.view.status.settled
+
+    @property
+    def requested(self) -> int | float:
+        """Amount that was asked for."""
+        return gpus(self.view.status.requested)
+
+    @property
+    def attached(self) -> int | float:
+        """Amount that can be used now."""
+        return gpus(self.view.status.attached)
+
+    @property
+    def limit(self) -> int | float:
+        """The most that you may ask for."""
+        return gpus(self.view.limit)
+
+    @property
+    def devices(self) -> tuple[GpuDevice, ...]:
+        """The GPUs that can be used now, by index."""
+        return devices(self.view)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Further remarks: simulated GPUs, soft mode, and `notices`."""
+        kinds = []
+        if self.view.simulated:
+            kinds.append("These GPUs are simulated.")
+        if self.view.mode is Mode.SOFT and self.view.total:
+            kinds.append("Soft mode: nothing keeps programs from opening GPUs that are not attached.")
+        said = [condition.message for condition in self.view.conditions]
+        return tuple(dict.fromkeys([*(said or kinds), *self.notices]))
+
+    def __repr__(self) -> str:
+        rows = [f"  {' · '.join(row)}" for row in _rows(self.view)]
+        return "\n".join([self.sentence, *rows, *(f"  {remark}" for remark in self.remarks)])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(name)}</th>" for name in ("GPU", "Model", "Memory", "Yours", "UUID"))
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in _rows(self.view))
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
+        remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
+        return f"<p><strong>{escape(self.sentence)}</strong></p>{table}{remarks}"
+
+
+def gpus(milli: int) -> int | float:
+    """Write an amount as people and `gpu.resize` do: ``2000`` → ``2``, ``500`` → ``0.5``."""
+    return milli // MILLI_PER_GPU if milli % MILLI_PER_GPU == 0 else milli / MILLI_PER_GPU
+
+
+def devices(view: View) -> tuple[GpuDevice, ...]:
+    """List the GPUs of ``view`` that can be used, by index."""
+    usable = sorted((item for item in view.gpus if item.state is GpuState.ATTACHED), key=lambda item: item.gpu.index)
+    return tuple(_device(item) for item in usable)
+
+
+def _device(item: PodGpu) -> GpuDevice:
+    gpu = item.gpu
+    return GpuDevice(gpu.uuid, gpu.index, gpu.model, gpu.memory, item.milli, item.exclusive, gpu.path, gpu.simulated)
+
+
+def _rows(view: View) -> list[tuple[str, ...]]:
+    ordered = sorted(view.gpus, key=lambda item: item.gpu.index)
+    return [
+        (f"GPU {item.gpu.index}", item.gpu.model, format_bytes(item.gpu.memory), _yours(item), item.gpu.uuid)
+        for item in ordered
+    ]
+
+
+def _yours(item: PodGpu) -> str:
+    part = f"{format_gpus(item.milli)} of it" if item.milli < MILLI_PER_GPU else "exclusive"
+    if item.strangers:
+        part = f"{'all of it' if item.milli == MILLI_PER_GPU else part}, others use it too"
+    return part if item.state is GpuState.ATTACHED else f"{part}, {item.state}"

@@ -1,0 +1,1 @@
+"""Pure: what a program outside every Jupyter server is told."""

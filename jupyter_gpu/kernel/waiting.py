@@ -1,0 +1,242 @@
+"""Generators that make a wish and wait for it: they say what to do next and do nothing themselves.
+
+A generator yields `Call` (ask the server, get a view) and `Pause`; `gpu.resize` drives it with
+blocking calls, `await gpu.aresize` without blocking (see `kernel`). So there is one order of things for both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jupyter_gpu.model.annotations import Reason, Wish
+from jupyter_gpu.model.errors import (
+    BackendUnavailable,
+    Draining,
+    GpuError,
+    Infeasible,
+    LimitExceeded,
+    NoCapacity,
+    ServerUnreachable,
+    StaleGeneration,
+    Unhealthy,
+)
+from jupyter_gpu.model.lease import Owner, own
+from jupyter_gpu.model.quantity import count_gpus, format_gpus
+from jupyter_gpu.model.status import Phase
+from jupyter_gpu.model.view import GpuState, User, View
+from jupyter_gpu.model.workers import SELF, Worker, describe
+
+from .client import Call, get_status, put_lease, put_request
+from .progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause of ``seconds``."""
+
+    seconds: float
+
+
+Steps = Generator[Call | Pause, View, View]
+
+_POLL = 25.0
+"""Seconds that one question waits at the server where nobody looks at a progress bar."""
+_TICK = 1.0
+"""Seconds between updates of the elapsed time that a progress bar shows."""
+_ENDING = 1.0
+"""Seconds in which workers that were told to end are expected to."""
+_RETRY = 30.0
+"""Seconds for which a server that was there is expected to come back."""
+
+
+@dataclass(slots=True)
+class Patience:
+    """The time limit of a wait, and where its progress is shown."""
+
+    timeout: float | None
+    """Seconds; None means for ever."""
+    progress: Progress
+    own_holders: Callable[[View], tuple[Worker, ...]] = lambda _: ()
+    """Finds the processes that have a draining GPU open: this one and those that it started."""
+    suspected: float | None = None
+    """Time since which only workers of this process seem to be waited for; these may be just about to end."""
+    told: bool = False
+    """Whether programs of this process were named."""
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds left, at least 0."""
+        return None if self.timeout is None else max(0.0, self.started + self.timeout - time.monotonic())
+
+
+def resize(fields: Mapping[str, Any], patience: Patience | None) -> Steps:
+    """Wish for ``fields``; with ``patience``, until that is so."""
+    view = yield put_request(fields)
+    return view if patience is None else (yield from settle(view, patience))
+
+
+def settle(view: View, patience: Patience) -> Steps:
+    """Wait until nothing more happens by itself. The wish stands whatever is raised."""
+    first = view
+    try:
+        while not settled(view, first, patience):
+            view = yield from _newer(view, patience)
+    except KeyboardInterrupt:
+        patience.progress.say(standing(view))
+        raise
+    finally:
+        patience.progress.close(view)
+    return view
+
+
+def settled(view: View, first: View, patience: Patience) -> bool:
+    """Tell whether the wish of ``first`` is fulfilled; raises what stands in the way for good.
+
+    Blocks of other code that begin and end meanwhile change how much is held, not what was asked for.
+    """
+    if view.generation != first.generation and _own(view) != _own(first):
+        raise StaleGeneration(
+            f"The server's request was changed to {count_gpus(_own(view).milli)} meanwhile, in the panel or by "
+            "other code, so this call stopped waiting.",
+            current=view.generation,
+        )
+    now = view.status
+    more = view.requested is not None and view.requested.wish.base is not None
+    if more and not now.draining and now.phase in (Phase.WAITING, Phase.ATTACHING) and now.attached >= _own(view).milli:
+        return True  # only what another block waits for is missing
+    raise_refusal(view)
+    if now.phase is Phase.RELEASING:
+        _check_own(view, patience)
+    return now.settled
+
+
+def _check_own(view: View, patience: Patience) -> None:
+    """Raise if this process waits for itself, or for workers that wait for it; name what else it started."""
+    own = patience.own_holders(view)
+    if any(one.kind == SELF for one in own):
+        raise deadlock(view)
+    waiting = [one for one in own if one.waits]
+    if not waiting:
+        patience.suspected = None
+        if own and not patience.told:
+            patience.told = True
+            patience.progress.say(describe(own))
+        return
+    if patience.suspected is None:
+        patience.suspected = time.monotonic()
+    if time.monotonic() - patience.suspected >= _ENDING:
+        raise Draining(
+            f"{describe(waiting)} They wait for this kernel, so to wait here would not end. The GPU is given back as "
+            f"soon as they end; or keep it with gpu.resize({_kept(view)}).",
+            holders=[user.to_json() for user in holders(view)],
+        )
+
+
+def _own(view: View) -> Wish:
+    return own(view.requested.wish if view.requested else None)
+
+
+def raise_refusal(view: View) -> None:
+    """Raise if ``view`` says that the wish cannot be fulfilled."""
+    now = view.status
+    if now.phase is Phase.DEGRADED:
+        raise Unhealthy(gpus=[item.gpu.uuid for item in view.gpus if item.state is GpuState.UNHEALTHY])
+    if now.phase is Phase.REFUSED:
+        raise LimitExceeded(limit=view.limit) if now.reason is Reason.LIMIT_EXCEEDED else Infeasible(have=view.total)
+
+
+def expired(view: View) -> GpuError:
+    """Return the error of a wait that took too long."""
+    now = view.status
+    if now.phase is Phase.RELEASING:
+        return Draining(holders=[user.to_json() for user in holders(view)])
+    if now.phase is Phase.WAITING:
+        return NoCapacity(have=now.attached, queue=view.allocated.position if view.allocated else None)
+    return BackendUnavailable(
+        f"The server has not attached {count_gpus(now.requested)} yet. The request stands; "
+        "gpu.wait() waits for it, gpu.release() cancels it."
+    )
+
+
+def deadlock(view: View) -> Draining:
+    """Return the error of a process that waits for itself."""
+    leaving = sorted(item.gpu.index for item in view.gpus if item.state is GpuState.DRAINING)
+    names = ("GPU " if len(leaving) == 1 else "GPUs ") + ", ".join(map(str, leaving))
+    return Draining(
+        f"This kernel itself still has {names} open, so to wait here would never end. There are two ways out: "
+        "restart this kernel (or close what uses the GPU), and it is given back at once; "
+        f"or keep it with gpu.resize({_kept(view)}).",
+        holders=[user.to_json() for user in holders(view)],
+    )
+
+
+def _kept(view: View) -> str:
+    return format_gpus(view.status.requested + view.status.draining)
+
+
+def holders(view: View) -> tuple[User, ...]:
+    """List the processes that keep GPUs open that are being given back."""
+    users = [user for item in view.gpus if item.state is GpuState.DRAINING for user in item.users]
+    return tuple(dict.fromkeys(users))
+
+
+def standing(view: View) -> str:
+    """Describe what remains true after the user stopped waiting."""
+    now = view.status
+    if now.phase is Phase.RELEASING:
+        return "Stopped waiting: the GPU is given back as soon as it is closed."
+    return (
+        f"Stopped waiting: the request for {count_gpus(now.requested)} stands and is granted when GPUs "
+        "come free; gpu.release() cancels it."
+    )
+
+
+def _newer(view: View, patience: Patience) -> Steps:
+    """Wait for the next view, within what is left of the time; raises when that is over."""
+    patience.progress.show(view)
+    left = patience.left
+    if left == 0.0:
+        raise expired(view)
+    poll = _TICK if patience.progress.visible else _POLL
+    if patience.suspected is not None:
+        poll = _ENDING / 4
+    lost_at: float | None = None
+    pause = 0.25
+    while True:
+        try:
+            return (yield get_status(view, poll if left is None else min(left, poll)))
+        except ServerUnreachable:
+            # The connection may be lost for a moment; a server that was started anew tells so itself: it knows no wish.
+            lost_at = time.monotonic() if lost_at is None else lost_at
+            if time.monotonic() - lost_at > _RETRY or patience.left == 0.0:
+                raise
+        yield Pause(pause)
+        pause = min(2 * pause, 4.0)
+
+
+def take(key: str, milli: int, owner: Owner, patience: Patience) -> Steps:
+    """Hold at least ``milli`` under ``key``, until they are attached. The caller gives back, after an error too."""
+    view = first = yield put_lease(key, milli, owner)
+    try:
+        while view.status.attached < milli:
+            if view.instance != first.instance:  # a server that started anew knows no leases
+                view = first = yield put_lease(key, milli, owner)
+                continue
+            if view.status.requested < milli:
+                raise StaleGeneration(
+                    f"The server's request was changed to {count_gpus(view.status.requested)} meanwhile; "
+                    f"{count_gpus(milli)} must stay here.",
+                    current=view.generation,
+                )
+            raise_refusal(view)
+            view = yield from _newer(view, patience)
+    except KeyboardInterrupt:
+        patience.progress.say("Stopped waiting: what was asked for here is withdrawn.")
+        raise
+    finally:
+        patience.progress.close(view)
+    return view

@@ -1,0 +1,1 @@
+"""Pure: messages between page and kernel."""

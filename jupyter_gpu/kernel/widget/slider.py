@@ -1,0 +1,183 @@
+"""The kernel's side of the slider in a cell.
+
+The page talks to the server itself where it can, and through the kernel where it cannot (`messages`). Traits hold
+amounts, and the number by which a page knows that it reached this very server: notebooks are saved with them. Names of
+notebooks and processes, addresses and sentences travel in messages only.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from jupyter_gpu.kernel.client import Client, put_request
+from jupyter_gpu.kernel.reports.status import gpus
+from jupyter_gpu.kernel.widget.rules.messages import (
+    Look,
+    answer_message,
+    lost_message,
+    read_message,
+    sample_message,
+    saved_line,
+    view_message,
+)
+from jupyter_gpu.model.errors import GpuError
+from jupyter_gpu.model.quantity import format_milli, parse_milli
+from jupyter_gpu.model.sentence import sentence
+from jupyter_gpu.model.view import Sample, View
+
+from .attention import Attention
+from .follower import Follower
+from .wishes import Wishes
+from .words import catalog
+
+_FROM_PAGES = ("value",)
+"""Traits that a page may set."""
+
+
+class GpuWidget(anywidget.AnyWidget):
+    """A slider for the GPUs of this server, as `gpu.widget()` returns it; composes with other widgets.
+
+    Callbacks of `observe` run in a thread of their own, also while a cell runs.
+    """
+
+    _esm = Path(__file__).with_name("page.js")
+    _css = Path(__file__).with_name("page.css")
+
+    value = traitlets.Float(0.0, help="GPUs asked for. Set it to ask; it follows who else asks.").tag(sync=True)
+    attached = traitlets.Float(0.0, read_only=True, help="GPUs that can be used now.").tag(sync=True)
+    limit = traitlets.Float(0.0, read_only=True, help="The most that may be asked for.").tag(sync=True)
+    phase = traitlets.Unicode("", read_only=True, help="One word for what is so; empty while there is no server.")
+    sentence = traitlets.Unicode("", read_only=True, help="The line of the panel.")
+    error = traitlets.Unicode("", read_only=True, help="Why `value` was not accepted, or why there is no server.")
+
+    _instance = traitlets.Unicode("", read_only=True, help="Of the server, as it names itself.").tag(sync=True)
+    _words = traitlets.Dict(help="The page's words in the kernel's language.").tag(sync=True)
+
+    def __init__(self, client: Callable[[], Client], view: View | None = None, **kwargs: Any) -> None:
+        self._client = client
+        self._own = threading.local()
+        self._one = threading.Lock()
+        self._view: View | None = None
+        self._attention = Attention()
+        self._wishes = Wishes(self._make)
+        super().__init__(_words=catalog(os.environ), **kwargs)
+        self.on_msg(self._heard)
+        self._attention.watch()
+        if view is not None:
+            self.show(view)
+        self._follower = Follower(client, self)
+        self._follower.start()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """Show the slider, and a line of text for where there are no widgets."""
+        self._attention.look()
+        self._follower.wake()
+        data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
+        return {**data, "text/plain": saved_line(self._view)}, metadata
+
+    def close(self) -> None:
+        """Take it out of all pages, and follow the server no more."""
+        self._attention.stop()
+        self._follower.stop()
+        super().close()
+
+    def set_state(self, sync_data: Mapping[str, Any]) -> None:
+        """Take what a page sets; the rest is the server's to say."""
+        super().set_state({name: value for name, value in sync_data.items() if name in _FROM_PAGES})
+
+    @property
+    def looked_at(self) -> bool:
+        """See `Listener`."""
+        return self._attention.held
+
+    def show(self, view: View) -> None:
+        """Bring traits and pages up to date."""
+        with self._one:
+            now = self._view
+            if now is not None and now.instance == view.instance and view.version < now.version:
+                return
+            self._view = view
+        if not self._wishes.pending:
+            self._tell(value=gpus(view.status.requested), error="")
+        self._tell(
+            attached=gpus(view.status.attached),
+            limit=gpus(view.limit),
+            phase=view.status.phase,
+            sentence=sentence(view),
+            _instance=view.instance,
+        )
+        if self.looked_at:
+            self.send(view_message(view))
+
+    def show_sample(self, sample: Sample) -> None:
+        """See `Listener`."""
+        self.send(sample_message(sample))
+
+    def lost(self, error: GpuError) -> None:
+        """See `Listener`."""
+        self._view = None
+        self._tell(phase="", sentence="", _instance="", error=str(error))
+        if self.looked_at:
+            self.send(lost_message(str(error)))
+
+    @traitlets.validate("value")
+    def _check(self, proposal: Any) -> float:
+        try:
+            return float(gpus(parse_milli(proposal["value"])))
+        except ValueError as error:
+            raise traitlets.TraitError(str(error)) from None
+
+    @traitlets.observe("value")
+    def _moved(self, change: Any) -> None:
+        if not getattr(self._own, "telling", False):
+            self._wishes.ask(parse_milli(change["new"]), self._answered)
+
+    def _heard(self, _: object, content: Any, __: object) -> None:
+        message = read_message(content)
+        if isinstance(message, Look):
+            self._attention.look()
+            self._follower.wake()
+            if self._view is not None:
+                self.send(view_message(self._view))
+            elif self.error:
+                self.send(lost_message(self.error))
+        elif message is not None:
+            name = message.name
+
+            def answer(error: str) -> None:
+                self._answered(error)
+                self.send(answer_message(name, error))
+
+            self._wishes.ask(message.milli, answer)
+
+    def _make(self, milli: int) -> str:
+        try:
+            self.show(self._client().send(put_request({"milli": milli, "overrule": True})))
+        except GpuError as error:
+            return str(error)
+        except Exception as error:  # the thread must answer whatever happens
+            return f"Asking for {format_milli(milli)} failed in the kernel: {error}"
+        return ""
+
+    def _answered(self, error: str) -> None:
+        """Show what is asked for now, which is what was asked for before if this was refused."""
+        view = self._view
+        if view is not None and not self._wishes.pending:
+            self._tell(value=gpus(view.status.requested))
+        self._tell(error=error)
+
+    def _tell(self, **values: Any) -> None:
+        """Set traits of ours; this asks for nothing."""
+        self._own.telling = True
+        try:
+            for name, value in values.items():
+                self.set_trait(name, value)
+        finally:
+            self._own.telling = False

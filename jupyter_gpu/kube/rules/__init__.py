@@ -1,0 +1,1 @@
+"""Pure: readers of Kubernetes objects, and their addresses."""

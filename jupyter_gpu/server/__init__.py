@@ -1,0 +1,1 @@
+"""The Jupyter server extension: routes, stream, views, leases, and how kernels start."""

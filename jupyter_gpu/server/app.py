@@ -1,0 +1,438 @@
+"""The Jupyter server extension: its configuration, and the putting together of its parts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from jupyter_server.extension.application import ExtensionApp
+from traitlets import Bool, CaselessStrEnum, Float, Int, List, TraitError, Unicode, Union, validate
+from traitlets.config.application import catch_config_error
+
+from jupyter_gpu.backends import choose
+from jupyter_gpu.backends.base import Backend
+from jupyter_gpu.common import rendezvous
+from jupyter_gpu.common.later import later
+from jupyter_gpu.model.errors import BackendUnavailable
+from jupyter_gpu.model.quantity import MILLI_PER_GPU, parse_milli
+from jupyter_gpu.model.sentence import sentence
+from jupyter_gpu.model.view import View
+from jupyter_gpu.server.events import SCHEMA, SCHEMA_ID
+from jupyter_gpu.server.monitoring.scrapes import Scrapes
+from jupyter_gpu.server.rules import gateway
+from jupyter_gpu.server.rules.resizes import Resizes
+
+from . import provisioning
+from .door import Door
+from .lease_owners import Ends
+from .leases import Leases
+from .notebooks import Notebooks
+from .programs import forget_terminals, prepare_terminals
+from .routes import (
+    BOOKS,
+    DOOR,
+    LEASES,
+    PAGE_OPTION,
+    PREFIX,
+    RESIZES,
+    SHOW_MACHINE,
+    STARTING,
+    STATE_DIR,
+    VIEWERS,
+    VISIBLE_BY,
+    LeaseHandler,
+    NotFoundHandler,
+    RequestHandler,
+    SampleHandler,
+    StatusHandler,
+)
+from .stream import StreamHandler
+from .usage_account import Books
+from .viewers import Sampler, Viewers
+
+PROVISIONER = "jupyter-gpu"
+"""Entry point of the kernel provisioner that prepares every kernel for GPUs that come later."""
+
+MAX_HISTORY = 86_400.0
+"""Seconds: a day."""
+
+
+class GpuExtension(ExtensionApp):
+    """GPUs of this server's notebooks, changed while they run.
+
+    Configure it in ``jupyter_server_config.py`` or ``jupyter_gpu_config.py`` (``c.GpuExtension.limit = "2"``)
+    or on the command line (``--GpuExtension.simulated_gpus=4``).
+    """
+
+    name = "jupyter_gpu"
+    description = "GPUs of this server's notebooks, changed while they run."
+    load_other_extensions = True
+
+    backend = CaselessStrEnum(
+        ["auto", "local", "kubernetes"],
+        default_value="auto",
+        help="""Where the GPUs of this server come from.
+        local: this machine. kubernetes: the cluster whose pod this server runs in; the options simulated_gpus,
+        state_dir, enforcement and system_holders mean nothing then.
+        auto: kubernetes in a pod that has the resource jupyter-gpu.io/slot and a service account, else local.""",
+    ).tag(config=True)
+
+    simulated_gpus = Int(
+        0,
+        min=0,
+        max=24,
+        help="""How many GPUs to simulate, 0 to 24. 0: use the GPUs of this machine.
+        Simulated GPUs are for trying things out; the panel says so.""",
+    ).tag(config=True)
+
+    limit = Union(
+        [Unicode(), Int(), Float()],
+        default_value="",
+        help="""The most GPUs that the notebooks of this server may have, such as "2", "0.5" or "500m".
+        Empty: all of them.""",
+    ).tag(config=True)
+
+    fractions = List(
+        Union([Unicode(), Float()]),
+        default_value=["0.25", "0.5"],
+        help="""Shares of one GPU that the slider offers below a whole one, such as ["0.25", "0.5"].
+        Other amounts can still be asked for in code.""",
+    ).tag(config=True)
+
+    state_dir = Unicode(
+        "",
+        help="""Directory with the records of who has which GPU: an absolute path, the same for all servers of
+        the machine that share its GPUs. Empty: the machine's own place for such records.""",
+    ).tag(config=True)
+
+    enforcement = CaselessStrEnum(
+        ["auto", "soft", "required"],
+        default_value="auto",
+        help="""Who keeps notebooks from GPUs that they were not given.
+        auto: the kernel of the operating system where this server has the right to ask for it, else soft.
+        required: the kernel of the operating system; where that is not possible, the server does not start.
+        soft: nobody; notebooks are only told which GPUs are theirs.""",
+    ).tag(config=True)
+
+    visible_devices_by = CaselessStrEnum(
+        ["uuid", "index"],
+        default_value="uuid",
+        help="""How CUDA_VISIBLE_DEVICES names the GPUs of kernels: by uuid, which always means the same GPU, or by
+        index, for programs that read numbers there, such as vLLM. With indices keep CUDA_DEVICE_ORDER at PCI_BUS_ID.
+        A kernel spec chooses its own with JUPYTER_GPU_VISIBLE_BY in its env.""",
+    ).tag(config=True)
+
+    system_holders = List(
+        Unicode(),
+        help="""Names of programs outside this server that may have a GPU open without keeping it from being
+        given back, such as ["Xorg", "nvidia-persistenced"].""",
+    ).tag(config=True)
+
+    follow_visible_devices = Bool(
+        True,
+        help="""Whether the CUDA_VISIBLE_DEVICES that this server is started with, by SLURM for example, limits which
+        GPUs of this machine it uses. Simulated GPUs are never limited by it.""",
+    ).tag(config=True)
+
+    sample_interval = Float(
+        1.0,
+        min=0.1,
+        max=3600.0,
+        help="""Seconds between two samples of the load, at least 0.1. Samples are taken only while a chart is
+        in sight, and once for all who look.""",
+    ).tag(config=True)
+
+    history = Float(
+        300.0,
+        min=0.0,
+        max=MAX_HISTORY,
+        help="""Seconds of samples that are kept for charts that are opened later, at most a day. What does not fit
+        into a megabyte is kept at larger distances, the oldest first. 0: none.""",
+    ).tag(config=True)
+
+    priority = Int(
+        0,
+        min=0,
+        max=9,
+        help="""Place of this server among others that wait for GPUs, 0 to 9: higher is served first, equal ones
+        in the order in which they asked.""",
+    ).tag(config=True)
+
+    show_machine = CaselessStrEnum(
+        ["everybody", "own", "nobody"],
+        default_value="everybody",
+        help="""What users of this server may see of the other servers on this machine.
+        everybody: which user has which GPU, and who waits; folders only of their own servers.
+        own: only servers of the same user; all others in sum. nobody: nothing of it is shown.
+        It decides what is shown here: the records of who has what can be read by every user of the machine.
+        In a cluster, sums of the node are shown whatever this says but nobody.""",
+    ).tag(config=True)
+
+    patience = Float(
+        3600.0,
+        min=1.0,
+        help="""Seconds in line after which nobody who asked later is served first, whatever their priority. The same
+        for all servers of the machine; in a cluster it is the scheduler's setting.""",
+    ).tag(config=True)
+
+    _backend: Backend | None = None
+    _viewers: Viewers | None = None
+    _leases: Leases | None = None
+    _scrapes: Scrapes | None = None
+    _starting: asyncio.Task[None] | None = None
+    _door: Door | None = None
+
+    def _config_file_name_default(self) -> str:
+        return "jupyter_gpu_config"
+
+    @validate("limit")
+    def _check_limit(self, proposal: Any) -> str:
+        text = str(proposal["value"]).strip()
+        if text:
+            _milli("limit", text)
+        return text
+
+    @validate("fractions")
+    def _check_fractions(self, proposal: Any) -> list[str]:
+        texts = [str(value) for value in proposal["value"]]
+        for text in texts:
+            if not 0 < _milli("fractions", text) < MILLI_PER_GPU:
+                raise TraitError(f"GpuExtension.fractions: {text} is not between 0 and 1 GPU.")
+        return texts
+
+    @validate("state_dir")
+    def _check_state_dir(self, proposal: Any) -> str:
+        path = str(proposal["value"])
+        if path and not Path(path).is_absolute():
+            raise TraitError(f"GpuExtension.state_dir: {path!r} must be an absolute path, such as /run/jupyter-gpu.")
+        return path
+
+    @validate("system_holders")
+    def _check_system_holders(self, proposal: Any) -> list[str]:
+        names = list(proposal["value"])
+        for name in names:
+            if not name.strip() or "/" in name:
+                raise TraitError(f"GpuExtension.system_holders: {name!r} must be the name of a program, without path.")
+        return names
+
+    @validate("history", "sample_interval", "patience")
+    def _check_history(self, proposal: Any) -> float:
+        value = float(proposal["value"])
+        # A NaN passes every comparison that traitlets makes.
+        if value != value:
+            raise TraitError(f"GpuExtension.{proposal['trait'].name} must be a number of seconds.")
+        return value
+
+    @property
+    def points(self) -> int:
+        """Number of samples that the history covers."""
+        return int(self.history / self.sample_interval)
+
+    # A server whose GPU settings are wrong must not start as if there were none: the limit would be gone.
+    # jupyter_server only logs it when an extension cannot be linked; so say it and exit, as it does for its own.
+    @catch_config_error
+    def _link_jupyter_server_extension(self, serverapp: Any) -> None:
+        super()._link_jupyter_server_extension(serverapp)
+
+    def initialize_settings(self) -> None:
+        """Take the pod up, before the server listens to anybody."""
+        assert self.serverapp is not None
+        self._set(BackendUnavailable("GPUs cannot be used yet: the server is starting."))
+        self._resizes = Resizes()
+        self.settings[RESIZES] = self._resizes
+        self.settings[STATE_DIR] = self.serverapp.web_app.settings[STATE_DIR] = self.state_dir
+        self.settings[VISIBLE_BY] = self.serverapp.web_app.settings[VISIBLE_BY] = self.visible_devices_by
+        loop: asyncio.AbstractEventLoop = cast("Any", self.serverapp.io_loop).asyncio_loop
+        if loop.is_running():  # a server that is embedded in a running program
+            self._starting = loop.create_task(self._start())
+        else:
+            # The system takes some 10 ms to move a process into a control group: let the server start meanwhile, but
+            # not handle its first request. What is scheduled before the loop runs comes before any of them.
+            self._starting = loop.run_until_complete(self._begin())
+            loop.call_soon(self._await_guard)
+        self.settings[STARTING] = self._starting
+        self.settings[SHOW_MACHINE] = self.serverapp.web_app.settings[SHOW_MACHINE] = self.show_machine
+        self.serverapp.web_app.settings.setdefault("page_config_data", {})[PAGE_OPTION] = self.show_machine
+        self._make_door(loop)
+
+    def initialize_handlers(self) -> None:
+        """Add our routes; the first that fits is taken."""
+        self.handlers.extend(
+            [
+                (rf"{PREFIX}/v1/status", StatusHandler),
+                (rf"{PREFIX}/v1/sample", SampleHandler),
+                (rf"{PREFIX}/v1/usage", later("jupyter_gpu.server.usage_route", "UsageHandler")),
+                (rf"{PREFIX}/v1/doctor", later("jupyter_gpu.server.doctor_route", "FactsHandler")),
+                (rf"{PREFIX}/v1/request", RequestHandler),
+                (rf"{PREFIX}/v1/leases/([A-Za-z0-9-]{{1,64}})", LeaseHandler),
+                (rf"{PREFIX}/v1/stream", StreamHandler),
+                (rf"{PREFIX}/v1/details", later("jupyter_gpu.server.monitoring.routes", "DetailsHandler")),
+                (rf"{PREFIX}/v1/machine", later("jupyter_gpu.server.monitoring.routes", "MachineHandler")),
+                (rf"{PREFIX}(?:/.*)?", NotFoundHandler),
+            ]
+        )
+
+    async def stop_extension(self) -> None:
+        """Answer all who wait, end the kernels, give the GPUs back."""
+        if self._starting:
+            await self._starting
+        viewers, self._viewers = self._viewers, None
+        leases, self._leases = self._leases, None
+        scrapes, self._scrapes = self._scrapes, None
+        if scrapes:
+            scrapes.end()
+        if viewers:
+            await viewers.stop()
+        if leases:
+            leases.stop()
+        backend, self._backend = self._backend, None
+        if backend and self.serverapp:
+            # The server ends its kernels only after its extensions. But what a kernel has open cannot be given back.
+            await self.serverapp.cleanup_kernels()
+            await backend.stop()
+            forget_terminals(self.serverapp)
+        self._close_door()
+
+    def _make_door(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Make the door for kernels and terminals; it opens in the loop, when the server's port is known."""
+        assert self.serverapp is not None
+        try:
+            self._door = Door(self.serverapp, choose(self.backend, os.environ) == "kubernetes")
+        except OSError as error:
+            self.log.warning("`gpu` in notebooks and terminals cannot find this server: %s.", error)
+        else:
+            os.environ[rendezvous.FILE] = self._door.file
+            loop.call_soon(self._open_door)
+        self.settings[DOOR] = self.serverapp.web_app.settings[DOOR] = self._door
+
+    def _open_door(self) -> None:
+        try:
+            if self._door:
+                self._door.open()
+        except OSError as error:
+            self.log.warning("`gpu` in notebooks and terminals cannot find this server: %s.", error)
+
+    def _close_door(self) -> None:
+        door, self._door = self._door, None
+        if door and self.serverapp:
+            self.serverapp.web_app.settings[DOOR] = None
+            if os.environ.get(rendezvous.FILE) == door.file:
+                del os.environ[rendezvous.FILE]
+            door.close()
+
+    def _make_backend(self) -> Backend:
+        limit = parse_milli(self.limit) if self.limit else None
+        fractions = tuple(sorted({parse_milli(text) for text in self.fractions}))
+        if choose(self.backend, os.environ) == "kubernetes":
+            try:
+                from jupyter_gpu.backends.kubernetes import KubernetesBackend  # only a server needs it, and only now
+            except ImportError as error:
+                raise BackendUnavailable(
+                    f"The Kubernetes client is not installed ({error}). Install the wheel of jupyter-gpu with what it "
+                    "needs in a cluster: pip install 'jupyter_gpu-….whl[kubernetes]', with the wheel's whole name."
+                ) from None
+            return KubernetesBackend(limit=limit, fractions=fractions, priority=self.priority)
+        from jupyter_gpu.backends.local import LocalBackend
+
+        return LocalBackend(
+            state_dir=Path(self.state_dir) if self.state_dir else None,
+            simulated_gpus=self.simulated_gpus,
+            limit=limit,
+            fractions=fractions,
+            enforcement=self.enforcement,
+            system_holders=tuple(self.system_holders),
+            priority=self.priority,
+            patience=self.patience,
+            follow_visible_devices=self.follow_visible_devices,
+        )
+
+    async def _start(self) -> None:
+        await (await self._begin())
+
+    async def _begin(self) -> asyncio.Task[None]:
+        """Begin everything but what the taking up waits for; returns the task that does."""
+        assert self.serverapp is not None
+        assert self.serverapp.event_logger is not None
+        taking_up = asyncio.get_running_loop().create_task(self._take_up())
+        await asyncio.sleep(0)  # from here on it is under way
+        self.serverapp.event_logger.register_event_schema(json.loads(SCHEMA.read_bytes()))
+        self._use_provisioner()
+        return taking_up
+
+    def _await_guard(self) -> None:
+        """Block until nothing that the server starts can open a GPU that it was not granted."""
+        if self._backend and self._starting and not self._starting.done():
+            self._backend.await_guard()
+
+    async def _take_up(self) -> None:
+        try:
+            self._backend = backend = self._make_backend()
+            await backend.start()
+        except BackendUnavailable as error:
+            self._backend = None
+            self.log.error("GPUs cannot be used: %s", error)
+            if self.enforcement == "required":  # notebooks of a server that starts all the same could open any GPU
+                self.log.critical("GpuExtension.enforcement is 'required', so the server does not start.")
+                self.exit(1)
+            self._set(error)
+        except Exception:
+            self._backend = None
+            self.log.exception("GPUs cannot be used: the backend did not start.")
+            self._set(BackendUnavailable("GPUs cannot be used: an error inside the server. Its log says what."))
+        else:
+            self._serve(backend)
+
+    def _serve(self, backend: Backend) -> None:
+        app = self.serverapp
+        assert app is not None
+        # The terminals' extension may be loaded after this one: look for it when it is needed.
+        notebooks = Notebooks(
+            app.kernel_manager, app.session_manager, lambda: app.web_app.settings.get("terminal_manager"), self.log
+        )
+        books = self.settings[BOOKS] = app.web_app.settings[BOOKS] = Books(backend, self.sample_interval)
+        sampler = Sampler(backend, self.sample_interval, self.points, self.log, books.hear)
+        view = backend.view()
+        self._resizes.see(view, time.monotonic())
+        backend.subscribe(self._emit)
+        self._scrapes = Scrapes(backend, sampler, self.log)
+        self._scrapes.begin()
+        self._leases = Leases(backend, Ends(app.kernel_manager, app.event_logger))
+        self.settings[LEASES] = app.web_app.settings[LEASES] = self._leases
+        self._viewers = Viewers(backend, notebooks, sampler, self._leases)
+        self._viewers.notes = gateway.notes(app)
+        self._set(self._viewers)
+        # The terminals' extension may be loaded after this one, and all are before the loop goes on.
+        asyncio.get_running_loop().call_soon(prepare_terminals, app)
+        self.log.info("GPUs: %s", _summary(view))
+
+    def _set(self, viewers: Viewers | BackendUnavailable) -> None:
+        assert self.serverapp is not None
+        self.settings[VIEWERS] = viewers
+        self.serverapp.web_app.settings[VIEWERS] = viewers
+
+    def _emit(self, view: View) -> None:
+        assert self.serverapp is not None
+        assert self.serverapp.event_logger is not None
+        for resize in self._resizes.see(view, time.monotonic()):
+            self.serverapp.event_logger.emit(schema_id=SCHEMA_ID, data=resize.to_json())
+            if self._scrapes:
+                self._scrapes.resized(resize)
+
+    def _use_provisioner(self) -> None:
+        provisioning.use(PROVISIONER, self.serverapp, self.log)
+
+
+def _milli(trait: str, text: str) -> int:
+    try:
+        return parse_milli(text)
+    except ValueError as error:
+        raise TraitError(f"GpuExtension.{trait}: {error}") from None
+
+
+def _summary(view: View) -> str:
+    kind = "simulated, " if view.simulated else ""
+    return f"{sentence(view)} ({kind}{view.mode})"

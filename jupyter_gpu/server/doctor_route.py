@@ -1,0 +1,26 @@
+"""The server's part: what is found where it runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jupyter_server.auth.decorator import authorized
+from tornado import web
+
+from jupyter_gpu.server.routes import STATE_DIR, ApiHandler
+
+
+class FactsHandler(ApiHandler):
+    """The facts that ``jupyter gpu doctor`` asks the server for."""
+
+    _track_activity = False
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer it. NVML stays out of this process."""
+        from jupyter_gpu.doctor import probe
+
+        kernels = probe.kernels_of(self.settings["kernel_manager"])
+        state: str = self.settings[STATE_DIR]
+        self.answer((await asyncio.to_thread(probe.look, state, kernels, driver=False)).to_json())

@@ -1,0 +1,67 @@
+"""Routes of what is looked at now and then: ``GET …/details`` and ``GET …/machine``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jupyter_server.auth.decorator import authorized
+from tornado import web
+
+from jupyter_gpu.model.errors import NotPermitted
+from jupyter_gpu.server.routes import SHOW_MACHINE, ApiHandler
+
+from .recent import Recent
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import Details
+    from jupyter_gpu.model.machine import Machine
+
+DETAILS = "jupyter_gpu_details"
+"""Key in the settings of the web application: what is known of the GPUs beside their load."""
+DETAILS_SECONDS = 2.0
+"""For which it is good."""
+MACHINE = "jupyter_gpu_machine"
+"""The same, of the whole machine."""
+MACHINE_SECONDS = 1.0
+
+
+class DetailsHandler(ApiHandler):
+    """Limits, rates and memory by process of this server's GPUs."""
+
+    _track_activity = False
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer with details no older than some seconds. Nothing is measured unless somebody asks."""
+        viewers = await self.viewers()
+        found = self.settings.get(DETAILS)
+        if not isinstance(found, Recent):
+            found = self.settings[DETAILS] = Recent(viewers.backend.details, DETAILS_SECONDS)
+        details: Details = await found.now()
+        self.answer(details.to_json())
+
+
+class MachineHandler(ApiHandler):
+    """All GPUs of the machine: who has them, and who waits."""
+
+    _track_activity = False
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer with what the administrator lets users see."""
+        viewers = await self.viewers()
+        shown = self.settings[SHOW_MACHINE]
+        if shown == "nobody":
+            raise NotPermitted(
+                "This server does not show who uses the machine: c.GpuExtension.show_machine is 'nobody'."
+            )
+        found = self.settings.get(MACHINE)
+        if not isinstance(found, Recent):
+            from jupyter_gpu.model.machine import Shown
+
+            wanted = Shown(shown)
+            found = self.settings[MACHINE] = Recent(lambda: viewers.backend.machine(wanted), MACHINE_SECONDS)
+        machine: Machine = await found.now()
+        self.answer(machine.to_json())

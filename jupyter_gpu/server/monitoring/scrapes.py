@@ -1,0 +1,115 @@
+"""Our figures on the Jupyter server's own ``/metrics``.
+
+Costs nothing before the first scrape: what it needs is imported then. A scrape waits for nothing and asks no driver: it
+tells the last sample, and has one taken for the next scrape where a GPU is attached and nobody else looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jupyter_gpu.backends.base import Backend
+from jupyter_gpu.model.errors import GpuError
+from jupyter_gpu.model.status import Phase
+from jupyter_gpu.model.view import Sample, View
+from jupyter_gpu.server.monitoring.rules.peaks import Peaks
+from jupyter_gpu.server.monitoring.rules.waits import Waits
+from jupyter_gpu.server.rules.resizes import Resize
+from jupyter_gpu.server.viewers import Sampler
+
+OLD = 150.0
+"""Seconds after which a sample says nothing about now."""
+DONE = "Done"
+"""Outcome of a resize that got what it asked for."""
+
+
+class Scrapes:
+    """A collector of ``prometheus_client``."""
+
+    def __init__(self, backend: Backend, sampler: Sampler, log: logging.Logger) -> None:
+        self._backend, self._sampler, self._log = backend, sampler, log
+        self._loop = asyncio.get_running_loop()
+        self._resizes: Counter[str] = Counter()
+        self._waits = Waits()
+        self._peaks = Peaks()
+        self._sample: Sample | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._registry: Any = None
+        self._failed = False
+        self._see(backend.view())
+        self._unsubscribe: Callable[[], None] = backend.subscribe(self._see)
+
+    def begin(self) -> None:
+        """Be asked at each scrape, where the server can be scraped at all."""
+        client: Any = sys.modules.get("prometheus_client")
+        if client is not None:
+            self._registry = client.REGISTRY
+            self._registry.register(self)
+
+    def end(self) -> None:
+        """Be asked no more; safe to call twice."""
+        self._unsubscribe()
+        if self._task:
+            self._task.cancel()
+        registry, self._registry = self._registry, None
+        if registry is not None:
+            with contextlib.suppress(KeyError):
+                registry.unregister(self)
+
+    def resized(self, resize: Resize) -> None:
+        """Count one more that ended."""
+        self._resizes[resize.reason or DONE] += 1
+
+    def describe(self) -> tuple[()]:
+        """Describe nothing: else the registry would collect once when it is told of us."""
+        return ()
+
+    def collect(self) -> Iterator[Any]:
+        """Yield our figures as they are now. An error of ours does not take the server's other figures away."""
+        try:
+            from jupyter_gpu.server.monitoring.rules import figures
+
+            yield from tuple(figures.families(self._told(figures)))
+            self._failed = False
+            self._loop.call_soon_threadsafe(self._refresh)
+        except Exception:
+            if not self._failed:
+                self._log.exception("The figures of the GPUs are missing from /metrics.")
+            self._failed = True
+
+    def _told(self, figures: Any) -> Any:
+        now = time.monotonic()
+        sample = self._sample
+        fresh = sample is not None and time.time() - sample.time <= OLD
+        return figures.Told(
+            self._backend.view(),
+            sample if fresh else None,
+            self._waits.lasting(now),
+            self._waits.total(now),
+            dict(self._resizes),
+        )
+
+    def _see(self, view: View) -> None:
+        self._waits.see(view.status.phase is Phase.WAITING, time.monotonic())
+        if not view.gpus:
+            self._sample = None
+
+    def _refresh(self) -> None:
+        if self._registry is not None and self._task is None and self._backend.view().gpus:
+            self._task = self._loop.create_task(self._take())
+
+    async def _take(self) -> None:
+        try:
+            sample = await self._sampler.now()
+            self._sample = sample._replace(shares=self._peaks.see(sample.shares))
+        except GpuError:  # said in the log by whoever takes it
+            self._sample = None
+        finally:
+            self._task = None

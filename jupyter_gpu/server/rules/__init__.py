@@ -1,0 +1,1 @@
+"""Pure: accounts of use, kernels elsewhere, and commands that start kernels."""

@@ -1,0 +1,110 @@
+"""The account of a server's use: how long it held which GPU, and how much of that time it was busy. Pure.
+
+Held time is counted from the changes of the view, and is exact. Busy time is known of a time share by the account that
+its node keeps of it, and of a whole GPU only while somebody watched (a panel, ``jupyter gpu watch``), since only then
+samples are taken: it is told together with the time of which it is known. Nothing is estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.view import GpuState, PodGpu, Sample, View
+
+if TYPE_CHECKING:  # loaded with the first GPU that is held, not when a server starts
+    from jupyter_gpu.model.share import ShareUse
+    from jupyter_gpu.model.usage import GpuUse, Usage
+
+_HELD = frozenset({GpuState.ATTACHED, GpuState.DRAINING, GpuState.UNHEALTHY})
+_LONGEST = 2.0
+"""Longest time that a sample stands for, in intervals: after a pause it does not stand for the pause."""
+_US = 1_000_000
+
+
+class Account(NamedTuple):
+    """The account of one server; each change makes a new one. Times are in seconds, on a clock that the caller has."""
+
+    at: float
+    """Time up to which it is counted."""
+    holding: Mapping[str, int] = MappingProxyType({})
+    """Milli of each GPU that is held now."""
+    uses: Mapping[str, GpuUse] = MappingProxyType({})
+    sampled: float | None = None
+    """Time of the last sample."""
+    shares: Mapping[str, ShareUse] = MappingProxyType({})
+    """The node's account of each share that is held, as it was seen last."""
+
+    def usage(self, since: float, seconds: float) -> Usage:
+        """Tell all of it, with the time of day when it began."""
+        from jupyter_gpu.model.usage import Usage
+
+        return Usage(since, seconds, tuple(sorted(self.uses.values(), key=lambda use: (use.index, use.uuid))))
+
+
+def advanced(account: Account, now: float) -> Account:
+    """Count until ``now`` what is held; a clock that went back counts nothing."""
+    passed = max(0.0, now - account.at)
+    uses = dict(account.uses)
+    for uuid, milli in account.holding.items():
+        uses[uuid] = _held(uses[uuid], milli, passed)
+    return account._replace(at=max(account.at, now), uses=uses)
+
+
+def seen(account: Account, view: View, now: float) -> Account:
+    """Go on with what ``view`` says is held from ``now`` on."""
+    account = advanced(account, now)
+    held = {item.gpu.uuid: item for item in view.gpus if item.state in _HELD}
+    uses = {**account.uses, **{uuid: _named(account.uses.get(uuid), item) for uuid, item in held.items()}}
+    shares = {uuid: share for uuid, share in account.shares.items() if uuid in held}
+    return account._replace(holding={uuid: item.milli for uuid, item in held.items()}, uses=uses, shares=shares)
+
+
+def sampled(account: Account, sample: Sample, now: float, interval: float) -> Account:
+    """Count what ``sample`` says: the load of whole GPUs since the one before, the accounts of shares."""
+    account = advanced(account, now)
+    passed = interval if account.sampled is None else max(0.0, now - account.sampled)
+    passed = passed if passed <= _LONGEST * interval else interval
+    uses, shares = dict(account.uses), dict(account.shares)
+    for uuid, milli in account.holding.items():
+        load, share = sample.loads.get(uuid), sample.shares.get(uuid)
+        if share is not None and milli < MILLI_PER_GPU:
+            uses[uuid] = _with_share(uses[uuid], shares.get(uuid), share)
+            shares[uuid] = share
+        elif milli == MILLI_PER_GPU and load is not None and load.utilisation is not None:
+            uses[uuid] = _watched(uses[uuid], passed, load.utilisation / 100)
+    return account._replace(uses=uses, shares=shares, sampled=now)
+
+
+def _held(use: GpuUse, milli: int, passed: float) -> GpuUse:
+    if milli == MILLI_PER_GPU:
+        return replace(use, whole=use.whole + passed)
+    return replace(use, shared=use.shared + passed, worth=use.worth + passed * milli / MILLI_PER_GPU)
+
+
+def _watched(use: GpuUse, passed: float, busy: float) -> GpuUse:
+    known = min(passed, max(0.0, use.whole - use.watched))  # a sample does not speak of the time before it was held
+    return replace(use, watched=use.watched + known, busy=use.busy + known * busy)
+
+
+def _named(use: GpuUse | None, item: PodGpu) -> GpuUse:
+    if use is None:
+        from jupyter_gpu.model.usage import GpuUse
+
+        return GpuUse(item.gpu.uuid, item.gpu.index, item.gpu.model)
+    return replace(use, index=item.gpu.index)
+
+
+def _with_share(use: GpuUse, before: ShareUse | None, share: ShareUse) -> GpuUse:
+    """Add what it ran since. Totals that fell were begun anew: what they say happened since."""
+    ran, waited = _ran(share), share.waited
+    if before is not None and before.waited <= waited and before.borrowed <= share.borrowed:
+        ran, waited = max(0, ran - _ran(before)), waited - before.waited
+    return replace(use, ran=use.ran + ran / _US, waited=use.waited + waited / _US)
+
+
+def _ran(share: ShareUse) -> int:
+    return share.guaranteed + share.borrowed + share.idle + share.overrun

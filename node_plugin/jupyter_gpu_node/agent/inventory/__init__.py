@@ -1,0 +1,1 @@
+"""The node's GPUs as the cluster sees them."""

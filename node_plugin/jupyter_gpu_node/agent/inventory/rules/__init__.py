@@ -1,0 +1,1 @@
+"""Pure: the inventory annotation, and the uplink's use."""

@@ -1,0 +1,65 @@
+"""What a node tells of its GPUs: the annotation and the labels. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jupyter_gpu.kube.rules import objects
+from jupyter_gpu.model.annotations import INVENTORY, PREFIX, decode_inventory, encode
+from jupyter_gpu.model.errors import InvalidAnnotation
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.network import network_of, with_network
+
+MODEL, COUNT, MEMORY = PREFIX + "gpu.model", PREFIX + "gpu.count", PREFIX + "gpu.memory"
+"""Labels: the model if all GPUs are of one, else ``mixed``; how many; MiB of the smallest one."""
+MIXED = "mixed"
+LABEL_LENGTH = 63
+
+
+def sick(gpus: Iterable[Gpu], problems: Mapping[str, str]) -> tuple[Gpu, ...]:
+    """The same, with what is wrong with some of them by uuid; what was wrong already is told first."""
+    return tuple(
+        replace(gpu, healthy=False, health=" ".join(filter(None, (gpu.health, problems[gpu.uuid])))[:500])
+        if problems.get(gpu.uuid)
+        else gpu
+        for gpu in gpus
+    )
+
+
+def label_value(text: str) -> str:
+    """As Kubernetes allows it: ``NVIDIA A100-SXM4-80GB`` → ``NVIDIA-A100-SXM4-80GB``; empty if nothing is left."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", text)[:LABEL_LENGTH].strip("-_.")
+
+
+def labels(gpus: Sequence[Gpu]) -> dict[str, str | None]:
+    """Labels of the node; None removes one."""
+    models = {label_value(gpu.model) for gpu in gpus} - {""}
+    model = models.pop() if len(models) == 1 else MIXED if models else None
+    memory = min((gpu.memory for gpu in gpus), default=0) // 2**20
+    return {MODEL: model, COUNT: str(len(gpus)), MEMORY: str(memory) if gpus else None}
+
+
+def network_told(node: Any) -> float | None:
+    """The use of its uplink that the Node tells of; None: it tells of none."""
+    text = objects.annotation(node, INVENTORY)
+    try:
+        return network_of(decode_inventory(text)) if text else None
+    except InvalidAnnotation:
+        return None
+
+
+def patch(node: Any, gpus: tuple[Gpu, ...], network: float | None = None) -> dict[str, Any] | None:
+    """What to write to the Node so that it tells of ``gpus``, and how much of its uplink it uses; None if it does."""
+    text, wanted = encode(with_network(gpus, network)), labels(gpus)
+    there = objects.labels(node)
+    if objects.annotation(node, INVENTORY) == text and all(there.get(key) == value for key, value in wanted.items()):
+        return None
+    return {"metadata": {"uid": objects.uid(node), "annotations": {INVENTORY: text}, "labels": wanted}}
+
+
+def removal() -> dict[str, Any]:
+    """The patch that takes away all that this program writes to a Node."""
+    return {"metadata": {"annotations": {INVENTORY: None}, "labels": {MODEL: None, COUNT: None, MEMORY: None}}}

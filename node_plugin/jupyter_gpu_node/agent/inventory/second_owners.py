@@ -1,0 +1,86 @@
+"""Detects a GPU of ours that another plugin gives away: then no pod gets it here, and that is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from jupyter_gpu_node.agent.metrics import Metrics
+from jupyter_gpu_node.agent.publisher import ONE_OWNER, TWO_OWNERS, Publisher
+from jupyter_gpu_node.gpus.rules.managed import Given, SecondOwner, second_owners, unknown_instances
+from jupyter_gpu_node.kubelet.pod_resources import PodResourcesError
+
+from .inventory import Inventory
+
+OWNED = "It was given to pod {pod} as {source}, by somebody else than jupyter-gpu. One of the two must not have it."
+OWNED_INSTANCE = (
+    "Its instance {device} was given to pod {pod} as {source}, by somebody else than jupyter-gpu. "
+    "Leave the GPU out of node.managed, or have its instances given to nobody."
+)
+MAYBE_OWNED = (
+    "An instance of it may have been given to pod {pod} as {source}, by somebody else than jupyter-gpu: "
+    "the driver does not tell of which GPU {device} is. Leave GPUs in MIG mode out of node.managed."
+)
+_log = logging.getLogger(__name__)
+
+
+class Owners:
+    """The check for second owners. ``given`` asks the kubelet what it has given for other resources than ours."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        given: Callable[[], Awaitable[tuple[Given, ...]]],
+        publisher: Publisher,
+        metrics: Metrics,
+        seconds: float,
+    ) -> None:
+        self._inventory = inventory
+        self._given = given
+        self._publisher = publisher
+        self._metrics = metrics
+        self._seconds = seconds
+        self._asking = asyncio.Lock()
+        self._told: dict[str, str] = {}
+        """Text last published to the cluster, by uuid."""
+
+    async def run(self) -> None:
+        """Check repeatedly until cancelled."""
+        while True:
+            await self.once()
+            await asyncio.sleep(self._seconds)
+
+    async def once(self) -> None:
+        """Ask once. Where the kubelet does not answer all stays as it is."""
+        async with self._asking:  # an older answer must not come last
+            await self._once()
+
+    async def _once(self) -> None:
+        try:
+            given = await self._given()
+        except PodResourcesError as error:
+            _log.warning("Whether somebody else gives away GPUs of this node is not known: %s", error)
+            return
+        if unknown_instances(given, self._inventory.instances):
+            await self._inventory.look()  # it may be newer than the last look: only one that begins now excludes a GPU
+        found = second_owners(self._inventory.seen.values(), given, self._inventory.instances)
+        owned = {uuid: _words(one) for uuid, one in found.items()}
+        self._inventory.owned_by_others(owned)
+        self._metrics.two_owners.set(len(owned))
+        for uuid in self._told.keys() | owned.keys():
+            if self._told.get(uuid, "") != owned.get(uuid, "") and self._tell(uuid, owned.get(uuid, "")):
+                self._told[uuid] = owned.get(uuid, "")
+        self._told = {uuid: text for uuid, text in self._told.items() if text}
+
+    def _tell(self, uuid: str, text: str) -> bool:
+        """Publish an Event of the node, and tell whether it could be written."""
+        if text:
+            _log.error("GPU %s: %s", uuid, text)
+            return self._publisher.about_node(TWO_OWNERS, f"GPU {uuid}: {text}")
+        return self._publisher.about_node(ONE_OWNER, f"GPU {uuid} is given away by jupyter-gpu alone again.", "Normal")
+
+
+def _words(one: SecondOwner) -> str:
+    words = (OWNED_INSTANCE if one.instance else OWNED) if one.certain else MAYBE_OWNED
+    return words.format(pod=one.given.pod, source=one.given.source, device=one.device[:96])

@@ -1,0 +1,179 @@
+"""Figures of the node plugin for Prometheus, and the port that serves them beside the probes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+from tornado.httpserver import HTTPServer
+from tornado.web import Application, RequestHandler
+
+from jupyter_gpu.model.annotations import Attached
+from jupyter_gpu.model.gpu import Gpu, total
+from jupyter_gpu_node.agent.sharing.share_metrics import ShareMetrics
+from jupyter_gpu_node.kubelet.rules.slots import PodRef
+
+APPLY_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
+
+
+@dataclass(slots=True)
+class _Account:
+    """GPU time of one pod."""
+
+    pod: PodRef
+    attached: Attached
+    since: float
+    milli_seconds: float = 0
+
+    def settle(self, now: float) -> None:
+        self.milli_seconds += total(self.attached.shares) * (now - self.since)
+        self.since = now
+
+
+class Metrics(Collector):
+    """The metrics of the node plugin. Figures of a pod vanish with it."""
+
+    def __init__(self, gpus: Callable[[], tuple[Gpu, ...]] = lambda: ()) -> None:
+        self.registry = CollectorRegistry()
+        self.gpus = gpus
+        self.shares = ShareMetrics()
+        self._accounts: dict[str, _Account] = {}
+        self.apply = Histogram(
+            "jupyter_gpu_apply_seconds",
+            "Time to have changed device rules in force",
+            buckets=APPLY_BUCKETS,
+            registry=self.registry,
+        )
+        self.writes = self._counter("jupyter_gpu_writes", "Writes of the attached annotation")
+        self.failures = self._counter("jupyter_gpu_failures", "Steps of a pod that failed and are tried again")
+        self.unguarded = self._counter("jupyter_gpu_unguarded", "Containers started without the node plugin")
+        self.audits = self._counter("jupyter_gpu_audits", "Looks at who has GPUs open")
+        self.intruders = self._counter("jupyter_gpu_intruders", "Processes ended because of a GPU not given to them")
+        self.moving = self._counter(
+            "jupyter_gpu_moving", "Releases believed after looks at a pod that never stood still for them"
+        )
+        self.strangers = self._counter("jupyter_gpu_strangers", "Programs of the machine found to have a GPU open")
+        self.share_stops = self._counter(
+            "jupyter_gpu_share_stops", "Programs stopped until the next turn of their share"
+        )
+        self.shares_taken = self._counter("jupyter_gpu_shares_taken", "Shares taken away from their pods")
+        self.orphans = Counter(
+            "jupyter_gpu_orphans",
+            "What pods left behind while nobody looked, found and removed",
+            ["kind"],
+            registry=self.registry,
+        )
+        self.stuck = Gauge(
+            "jupyter_gpu_stuck_slots",
+            "Slots of pods that are gone, which only the kubelet can free",
+            registry=self.registry,
+        )
+        self.two_owners = Gauge(
+            "jupyter_gpu_two_owners",
+            "GPUs of ours that somebody else has given to a pod, too, or may have",
+            registry=self.registry,
+        )
+        self.can_guard = Gauge(
+            "jupyter_gpu_can_guard", "Whether device rules can be put in force on this node", registry=self.registry
+        )
+        self.slots_offered = Gauge(
+            "jupyter_gpu_slots_offered", "Whether the kubelet is offered slots of this node", registry=self.registry
+        )
+        self.registry.register(self)
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self.registry)
+
+    def attached(self, pod: PodRef, attached: Attached) -> None:
+        """Record what a pod has from now on."""
+        now = time.monotonic()
+        account = self._accounts.setdefault(pod.uid, _Account(pod, attached, now))
+        account.settle(now)
+        account.attached = attached
+
+    def forget(self, uid: str) -> None:
+        """Remove the figures of a pod that is gone."""
+        self._accounts.pop(uid, None)
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the figures of pods and GPUs as they are now."""
+        now = time.monotonic()
+        labels = ("namespace", "pod", "gpu")
+        attached = GaugeMetricFamily("jupyter_gpu_attached_milli", "Thousandths of a GPU that a pod has", labels=labels)
+        draining = GaugeMetricFamily(
+            "jupyter_gpu_draining_milli", "Taken away, but still open somewhere", labels=labels
+        )
+        seconds = CounterMetricFamily(
+            "jupyter_gpu_gpu_seconds",
+            "GPU time that a pod has had, a whole GPU for a second being 1",
+            labels=labels[:2],
+        )
+        for account in self._accounts.values():
+            account.settle(now)
+            names = (account.pod.namespace, account.pod.name)
+            seconds.add_metric(names, account.milli_seconds / 1000)
+            for share in account.attached.shares:
+                attached.add_metric((*names, share.uuid), share.milli)
+            for item in account.attached.draining:
+                draining.add_metric((*names, item.uuid), item.milli)
+        healthy = GaugeMetricFamily("jupyter_gpu_healthy", "Whether a GPU can be given away", labels=("gpu", "model"))
+        for gpu in self.gpus():
+            healthy.add_metric((gpu.uuid, gpu.model), float(gpu.healthy))
+        yield from (attached, draining, seconds, healthy)
+        yield from self.shares.collect()
+
+
+@dataclass(slots=True)
+class Port:
+    """The server of ``/metrics``, ``/healthz`` and ``/readyz``. ``alive`` and ``ready`` say what is wrong, if so."""
+
+    metrics: Metrics
+    alive: Callable[[], str]
+    ready: Callable[[], str]
+    address: str
+    port: int
+    figures: bool = True
+    """Whether ``/metrics`` is served; the probes always are."""
+    bound: int = 0
+    """The port that it listens on, once it does."""
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        probes = [("/healthz", _Probe, {"wrong": self.alive}), ("/readyz", _Probe, {"wrong": self.ready})]
+        figures = [("/metrics", _Figures, {"registry": self.metrics.registry})] if self.figures else []
+        server = HTTPServer(Application([*probes, *figures], log_function=lambda _: None))
+        server.listen(self.port, self.address)
+        self.bound = next(iter(server._sockets.values())).getsockname()[1]  # noqa: SLF001 - tornado has no other way
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            server.stop()
+            await server.close_all_connections()
+
+
+class _Probe(RequestHandler):
+    def initialize(self, wrong: Callable[[], str]) -> None:
+        self._wrong = wrong
+
+    def get(self) -> None:
+        problem = self._wrong()
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.set_status(503 if problem else 200)
+        self.finish(problem or "ok")
+
+
+class _Figures(RequestHandler):
+    def initialize(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def get(self) -> None:
+        self.set_header("Content-Type", CONTENT_TYPE_LATEST)
+        self.finish(generate_latest(self._registry))

@@ -1,0 +1,1 @@
+"""The time shares of the node's pods: what is served, taken away, measured."""

@@ -1,0 +1,1 @@
+"""Pure: the shares that the arbiter serves."""

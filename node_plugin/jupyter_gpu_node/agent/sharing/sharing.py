@@ -1,0 +1,373 @@
+"""Time shares of this node's GPUs: the arbiter's server and the bouncer, fed from what the agent has in its hands.
+
+`Sharing.update` makes it so, from all pods at once: a step that opens a GPU calls it before, so that all other
+pods' terms are those of their holdings by then. What cannot be made for one pod is that pod's problem alone. Until
+the pods of this node are known what an earlier process served is served again, if the API server keeps us waiting for
+long; till then programs wait, and nothing is forgotten that an earlier process kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from jupyter_gpu_node.agent.inventory.inventory import Inventory
+from jupyter_gpu_node.agent.metrics import Metrics
+from jupyter_gpu_node.agent.pod import Member
+from jupyter_gpu_node.agent.publisher import Publisher
+from jupyter_gpu_node.agent.sharing.rules import served as served_rules
+from jupyter_gpu_node.agent.sharing.rules.served import Place
+from jupyter_gpu_node.devices import pod_cgroups
+from jupyter_gpu_node.kubelet import driver_files, slot_shares
+from jupyter_gpu_node.kubelet.gate_mount import Gate
+from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.settings import Settings
+from jupyter_gpu_node.shares.enforcer import Bouncer
+from jupyter_gpu_node.shares.peer import in_its_pod
+from jupyter_gpu_node.shares.rules import gpu_settings
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Terms
+from jupyter_gpu_node.shares.server import ArbiterServer, Placed
+from jupyter_gpu_node.shares.usage_by_process import Reader
+
+from . import served_shares
+from .share_metrics import Figures
+from .taken_shares import TakenShares
+
+DEADLINE = 5.0
+"""Seconds that a step waits for the arbiter's server."""
+RETRY = 1.0
+"""Seconds until what failed is tried again."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Shown = tuple[tuple[str, ...], frozenset[str]]
+"""Slots of a pod, and the GPUs whose shares they show."""
+Shares = Mapping[str, Mapping[str, Placed]]
+"""Shares by GPU and pod."""
+_log = logging.getLogger(__name__)
+
+
+class Sharing:
+    """The time shares of one node. ``members`` returns its pods; ``servers`` the Jupyter servers; ``reader`` GPU use.
+
+    ``gated``: the slots whose containers have the gate. ``heard``: whether the API server has reported all pods.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        members: Callable[[], Mapping[str, Member]],
+        inventory: Inventory,
+        publisher: Publisher,
+        metrics: Metrics,
+        *,
+        installed: Gate,
+        gated: Callable[[], Collection[str]],
+        heard: Callable[[], bool],
+        servers: Callable[[], Collection[Process]],
+        reader: Reader | None = None,
+    ) -> None:
+        self._settings = settings
+        self._members = members
+        self._inventory = inventory
+        self._installed = installed
+        self._gated = gated
+        self._heard = heard
+        self._boot = proc.boot()
+        self._served = served_shares.load(settings.served, self._boot)
+        self.taken = TakenShares(members, publisher.about_pod, metrics)
+        self._slots: dict[str, tuple[str, ...]] = {}
+        self._shown: dict[str, Shown] = {}
+        self._problems: dict[str, str] = {}
+        self._done: tuple[object, ...] = ()
+        self._begun = asyncio.Event()
+        self._again = asyncio.Event()
+        self._one = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharing")
+        rules = functools.partial(gpu_settings.of, settings.shares, settings.node)
+        self._bouncer = Bouncer(
+            settings.offences,
+            self._take_away,
+            pod_of=self._pod_of,
+            spare=servers,
+            opens=self._opens,
+            reader=reader,
+            tell=self.taken.stopped,
+            penalties=lambda gpu: rules(gpu).penalties,
+        )
+        self.server = ArbiterServer(
+            slot_shares.PodStore(settings.state, self._others),
+            in_its_pod,
+            timing=lambda gpu: rules(gpu).timing,
+            elastic=lambda gpu: rules(gpu).elastic,
+            overdue=self._bouncer.late,
+            servers=servers,
+        )
+
+    # -- as the node plugin lives --------------------------------------------------------------------------------------
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it is known what an earlier process served."""
+        return bool(self._served)
+
+    async def begin(self) -> None:
+        """Serve the slots of this node's pods, which are known now, and let stopped processes run.
+
+        Called again once the pods are known, too, if an earlier process recorded only what it served.
+        """
+        if not self._begun.is_set():
+            self.taken.restoring = True
+            await self._bouncer.start(self.server)
+            self.taken.restoring = False
+            self._begun.set()
+        self.changed()
+
+    async def run(self) -> None:
+        """Repeat until cancelled what failed, or what changed without a step of a pod."""
+        await self._begun.wait()
+        told: Mapping[str, str] = {}
+        while True:
+            await self._again.wait()
+            self._again.clear()
+            try:
+                await self.update()
+                problems = dict(self._problems)
+            except OSError as error:
+                problems = {"": str(error)}
+            for uid in problems.keys() - told.keys():
+                whose = f"Pod {uid}: its shares" if uid else "The shares of this node"
+                _log.warning("%s cannot be served as they should: %s It is tried again.", whose, problems[uid])
+            told = problems
+            if problems:
+                self.changed()
+                await asyncio.sleep(RETRY)
+
+    async def close(self) -> None:
+        """End: stopped processes run again, and what banks hold is written down."""
+        if self._begun.is_set():
+            await self._bouncer.close()
+        await self.server.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # -- what the agent asks -------------------------------------------------------------------------------------------
+
+    async def update(self, uid: str = "") -> None:
+        """Serve what all pods have in their hands now.
+
+        Raises `OSError` if no pod can be served, or not that pod. A step that opens a GPU waits until all
+        holdings are known.
+        """
+        try:
+            async with asyncio.timeout(DEADLINE):
+                await self._begun.wait()
+                doing = asyncio.ensure_future(self._update())
+                doing.add_done_callback(_heard)
+                await asyncio.shield(doing)
+        except TimeoutError:
+            raise OSError("The arbiter's server took too long.") from None
+        if problem := self._problems.get(uid):
+            raise OSError(problem)
+
+    def changed(self) -> None:
+        """Note that something changed whose consequences no caller waits for."""
+        self._again.set()
+
+    async def serve(self, slot: str, uid: str) -> None:
+        """Note that the slot is that pod's: its container finds the shares there. Raises `OSError`."""
+        for other, known in list(self._slots.items()):
+            if slot in known and other != uid:
+                self._slots[other] = tuple(one for one in known if one != slot)
+        if slot not in self._slots.get(uid, ()):
+            self._slots[uid] = (*self._slots.get(uid, ()), slot)
+        if self._begun.is_set():
+            await self.update(uid)
+
+    def knows(self, uid: str) -> bool:
+        """Tell whether any slot of that pod is known."""
+        return bool(self._slots.get(uid))
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        for known in (self._slots, self._shown, self._problems):
+            known.pop(uid, None)
+        self.taken.forget(uid)
+        self.changed()
+
+    # -- what is reported ----------------------------------------------------------------------------------------------
+
+    async def answer(self, uid: str) -> Mapping[str, Any]:
+        """Return for the pod why its shares are not enforced, empty if they are, and which were taken away."""
+        problem = "" if self._has_gate(uid) else await asyncio.to_thread(self._why_not)
+        return {"problem": problem, "taken": self.taken.of(uid)}
+
+    def figures(self) -> Iterator[Figures]:
+        """Yield the figures of all shares that are served, whole GPUs too."""
+        for gpu, pods in self._wanted().items():
+            for uid in pods:
+                member = self._members().get(uid)
+                if member and member.view:
+                    try:
+                        share, clients = self.server.share(gpu, uid), self.server.usage(gpu, uid).clients
+                    except KeyError:  # it has just come
+                        continue
+                    yield Figures(member.view.ref, share, clients)
+
+    def _has_gate(self, uid: str) -> bool:
+        return any(slot in self._gated() for slot in self._slots.get(uid, ()))
+
+    def _why_not(self) -> str:
+        """Return why shares are not enforced. Blocks."""
+        if not self._settings.shares.enforce:
+            return "the administrator of the cluster has switched it off"
+        if self._installed.problem:
+            return self._installed.problem
+        if not driver_files.find(self._settings):
+            simulated = self._settings.simulated is not None
+            return "simulated GPUs have no driver" if simulated else "no NVIDIA driver was found on this node"
+        return "this container was started before that was possible; start your server anew"
+
+    # -- the shares ----------------------------------------------------------------------------------------------------
+
+    def _wanted(self) -> Shares:
+        if not self._heard():
+            return self._as_before()
+        members = self._members()
+        holdings = {uid: member.holding for uid, member in members.items() if self._slots.get(uid)}
+        return {
+            gpu: {uid: self._placed(members[uid], gpu, milli) for uid, milli in pods.items()}
+            for gpu, pods in served_rules.served(holdings, self.taken.standing).items()
+        }
+
+    def _as_before(self) -> Shares:
+        gone = self.taken.standing
+        return {
+            gpu: {
+                uid: Placed(terms, self._directories(self._slots[uid])[0])
+                for uid, terms in pods.items()
+                if self._slots.get(uid) and (gpu, uid) not in gone
+            }
+            for gpu, pods in self._served.items()
+        }
+
+    def _placed(self, member: Member, gpu: str, milli: int) -> Placed:
+        known = self._inventory.seen.get(gpu)
+        asked = member.view.memory if member.view else None
+        parted = self._settings.shares.part_memory
+        limit = served_rules.limit(milli, asked, known.memory if known else None, parted=parted)
+        return Placed(Terms(milli, limit), self._directories(self._slots[member.uid])[0])
+
+    async def _update(self) -> None:
+        async with self._one:
+            standing, wanted, slots = self.taken.standing, self._wanted(), dict(self._slots)
+            state = (wanted, standing, self.taken.known - standing, slots)
+            if state == self._done:
+                return
+            self._done = ()
+            problems: dict[str, str] = {}
+            changed = self._changed(wanted, slots)
+            for uid, (names, gpus) in changed.items():
+                if not self._only_more(uid, names, gpus):
+                    self._shown.pop(uid, None)
+                    await self._try(problems, uid, slot_shares.withdraw, self._directories(names), gpus)
+            await self._serve(wanted, problems)
+            for uid, (names, gpus) in changed.items():
+                first, *others = self._directories(names)
+                alone = not others and self._only_more(uid, names, gpus)  # the server does all that there is to do
+                if alone or await self._try(problems, uid, slot_shares.show, first, others, gpus):
+                    self._shown[uid] = (names, gpus)
+            if forgiven := self.taken.known - standing:  # their offences are forgotten with them
+                await self._bouncer.set(_pods(wanted, (), forgiven))
+                self.taken.forgive(forgiven)
+            await self._bouncer.set(_pods(wanted, standing, ()))
+            self._problems = problems
+            if not problems:
+                self._done = (wanted, standing, frozenset(), slots)
+
+    async def _serve(self, wanted: Shares, problems: dict[str, str]) -> None:
+        try:
+            await self.server.set(wanted)
+        except OSError as error:  # all else is so
+            for gpu, pods in wanted.items():
+                for uid in pods:
+                    try:
+                        self.server.door(gpu, uid)
+                    except KeyError:
+                        problems[uid] = f"The socket of its share of {gpu} cannot be made: {error}."
+        await self._keep({gpu: {uid: one.terms for uid, one in pods.items()} for gpu, pods in wanted.items() if pods})
+
+    async def _keep(self, served: served_shares.Served) -> None:
+        if served != self._served and self._heard():
+            save = functools.partial(served_shares.save, self._settings.served, served, self._boot)
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, save)
+                self._served = served
+            except OSError as error:
+                _log.warning("Which shares are served cannot be kept for the next start: %s", error)
+
+    async def _try(
+        self, problems: dict[str, str], uid: str, work: Callable[P, None], *args: P.args, **_: P.kwargs
+    ) -> bool:
+        """Do work for that pod, and tell whether it could be done."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, functools.partial(work, *args))
+        except OSError as error:
+            problems[uid] = f"What its containers see of its shares cannot be changed: {error}."
+            return False
+        return True
+
+    def _changed(self, wanted: Shares, slots: Mapping[str, tuple[str, ...]]) -> Mapping[str, Shown]:
+        """Return, by pod, what its slots are to show if that is not what they show now."""
+        found = {
+            uid: (names, frozenset(gpu for gpu, by_pod in wanted.items() if uid in by_pod))
+            for uid, names in slots.items()
+            if names
+        }
+        return {uid: shown for uid, shown in found.items() if self._shown.get(uid) != shown}
+
+    def _only_more(self, uid: str, names: tuple[str, ...], gpus: frozenset[str]) -> bool:
+        """Tell whether nothing that its slots show is to go."""
+        before, seen = self._shown.get(uid, ((), frozenset()))
+        return before == names and seen <= gpus
+
+    def _directories(self, slots: Iterable[str]) -> list[Path]:
+        return [self._settings.slot_directory(slot) for slot in slots]
+
+    def _others(self, uid: str) -> list[Path]:
+        return self._directories(self._slots.get(uid, ())[1:])
+
+    # -- for the bouncer -----------------------------------------------------------------------------------------------
+
+    def _take_away(self, gpu: str, uid: str, reason: str) -> None:
+        """Have the pod's next step close that GPU for it, and end its processes on it."""
+        self.taken.add(gpu, uid, reason)
+        self.changed()
+
+    def _pod_of(self, pid: int) -> str | None:
+        """Return the pod of a process; None for one without the gate: it cannot keep to turns."""
+        uid = pod_cgroups.pod_of(pid)
+        return uid if uid and self._has_gate(uid) else None
+
+    def _opens(self, pid: int) -> bool:
+        return proc.opens(pid, self._inventory.devices)
+
+
+def _heard(done: asyncio.Future[None]) -> None:
+    """Retrieve the error of work that ended after our patience: no other caller does."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _pods(wanted: Shares, more: Iterable[Place], less: Collection[Place]) -> Mapping[str, set[str]]:
+    """Return, by GPU, the pods that the bouncer looks after."""
+    found: dict[str, set[str]] = {}
+    for gpu, uid in (*((gpu, uid) for gpu, by_pod in wanted.items() for uid in by_pod), *more):
+        if (gpu, uid) not in less:
+            found.setdefault(gpu, set()).add(uid)
+    return found

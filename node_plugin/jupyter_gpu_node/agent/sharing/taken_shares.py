@@ -1,0 +1,95 @@
+"""Shares that were taken away: whose, why, and whether their users have asked anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from jupyter_gpu_node.agent.metrics import Metrics
+from jupyter_gpu_node.agent.pod import Member
+from jupyter_gpu_node.agent.sharing.rules.served import Place, Taken
+from jupyter_gpu_node.kubelet.rules.slots import PodRef
+
+TAKEN, STOPPED = "GpuShareTaken", "GpuShareStopped"
+
+
+class TakenShares:
+    """The taken shares of one node.
+
+    ``members`` returns its pods; ``tell`` makes a pod's Event from reason and message.
+    """
+
+    def __init__(
+        self, members: Callable[[], Mapping[str, Member]], tell: Callable[[PodRef, str, str], None], metrics: Metrics
+    ) -> None:
+        self._members = members
+        self._tell = tell
+        self._metrics = metrics
+        self._known: dict[Place, Taken] = {}
+        self.restoring = False
+        """Whether what is added now was recorded by an earlier process."""
+
+    @property
+    def known(self) -> frozenset[Place]:
+        """All taken shares, also those whose users have asked anew."""
+        return frozenset(self._known)
+
+    @property
+    def standing(self) -> frozenset[Place]:
+        """The taken shares whose users have not asked anew."""
+        members = self._members()
+        for place, found in self._known.items():
+            self._known[place] = _dated(found, members.get(place[1]))
+        return frozenset(
+            (gpu, uid) for (gpu, uid), found in self._known.items() if _stands(members.get(uid), gpu, found)
+        )
+
+    def of(self, uid: str) -> Mapping[str, str]:
+        """Return, by GPU, why that pod's share of it was taken away, until its user asks anew."""
+        return {gpu: self._known[gpu, pod].reason for gpu, pod in sorted(self.standing) if pod == uid}
+
+    def add(self, gpu: str, uid: str, reason: str) -> None:
+        """Take a share away from now on, with an Event and a step for its pod."""
+        if (gpu, uid) in self._known:
+            return
+        member = self._members().get(uid)
+        if self.restoring or member is None or member.view is None:
+            self._known[gpu, uid] = Taken(reason)
+        else:
+            allocated = member.view.allocated
+            given = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
+            generation = allocated.observed_generation if allocated else None
+            self._known[gpu, uid] = Taken(reason, generation, given.get(gpu))
+            self._metrics.shares_taken.inc()
+            self._tell(member.view.ref, TAKEN, f"GPU {gpu}: {reason}")
+        if member:
+            member.wake.set()
+
+    def stopped(self, gpu: str, uid: str, reason: str) -> None:
+        """Publish an Event for the user of a share whose programs are stopped for a while."""
+        self._metrics.share_stops.inc()
+        member = self._members().get(uid)
+        if member and member.view:
+            self._tell(member.view.ref, STOPPED, f"GPU {gpu}: {reason}")
+
+    def forgive(self, places: Iterable[Place]) -> None:
+        """Allow these shares to be had again."""
+        for place in places:
+            self._known.pop(place, None)
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        self.forgive([place for place in self._known if place[1] == uid])
+
+
+def _dated(found: Taken, member: Member | None) -> Taken:
+    """Return it with the decision that an earlier process took it from: the one recorded before any step of ours."""
+    if found.generation is not None or member is None or member.view is None or member.attached is None:
+        return found
+    return replace(found, generation=member.attached.observed_generation)
+
+
+def _stands(member: Member | None, gpu: str, found: Taken) -> bool:
+    if member is None or member.view is None or member.view.problem:
+        return True  # nothing is known of a new decision
+    return found.stands(gpu, member.view.allocated)

@@ -1,0 +1,1 @@
+"""Which devices a pod may open: rules, their BPF program, control groups, and what enforces them."""

@@ -1,0 +1,140 @@
+"""One pod's device rules: taken over or closed, changed, and its processes held still for the last look.
+
+Plain calls that take milliseconds at most; the caller ensures that no two run at once for the same pod.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu_node.devices.rules import program_reader
+from jupyter_gpu_node.devices.rules.device_program import compile as compile_rules
+from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
+
+from . import cgroup
+from .pins import Hold, Pins
+from .pod_cgroups import Places
+from .unfreeze import Thawer
+
+FREEZE, FREEZE_EACH, FREEZE_MOST = 0.05, 0.0002, 0.5
+"""Seconds that processes get to stand still, for each of them more; one that waits for a disk may take longer."""
+
+_thawer = Thawer()
+
+
+class GuardedPod:
+    """The rules in force on the group of one pod."""
+
+    def __init__(self, hold: Hold, rules: DeviceRules | None, allowed: frozenset[str] = frozenset()) -> None:
+        self._hold = hold
+        self._rules = rules
+        self.group = hold.group
+        self.allowed = allowed
+        """Uuids that the rules in force are sure to allow; all of them, unless `known` is false."""
+
+    @property
+    def known(self) -> bool:
+        """Whether this process made the rules that are in force; else an earlier one did."""
+        return self._rules is not None
+
+    def apply(self, uuids: Iterable[str], gpus: Mapping[str, Gpu], managed: frozenset[Device]) -> bool:
+        """Have rules in force that allow exactly these, and whether that was a change. Raises `OSError`."""
+        wanted = frozenset(uuid for uuid in uuids if uuid in gpus)
+        devices = frozenset(device for uuid in wanted if (device := gpus[uuid].device))
+        rules = DeviceRules(managed | devices, devices)
+        changed = rules != self._rules
+        if changed:
+            self._hold.replace(compile_rules(rules))
+            self._rules = rules
+        self.allowed = wanted
+        return changed
+
+    def in_force(self) -> bool:
+        """Tell whether the group still is the one that was guarded."""
+        return self._hold.in_force()
+
+    def processes(self) -> tuple[int, ...]:
+        """Return the pids of the pod."""
+        return cgroup.processes(self.group)
+
+    def close(self) -> None:
+        """Let go; the rules stay in force."""
+        self._hold.close()
+
+
+def enclose(
+    pins: Pins, places: Places, uid: str, managed: Collection[Device], gpus: Iterable[Gpu] = ()
+) -> tuple[GuardedPod, bool] | None:
+    """Guard the pod: what an earlier process has in force stays as it is, else everything is closed.
+
+    ``gpus``: those that the rules of an earlier process are asked for, whether they allow them. The second of the two
+    is whether it was closed just now. None: the pod has no group. Raises `OSError`.
+    """
+    group = places.find(uid)
+    if group is None:
+        return None
+    hold = pins.adopt(uid, group)
+    if hold is not None:
+        thaw(group)  # the earlier process may have been killed in the middle of a look
+        return GuardedPod(hold, None, _open(hold, gpus)), False
+    rules = DeviceRules.closed(managed)
+    return GuardedPod(pins.create(uid, group, compile_rules(rules)), rules), True
+
+
+def _open(hold: Hold, gpus: Iterable[Gpu]) -> frozenset[str]:
+    """Return the uuids of ``gpus`` that the rules in force allow; none if the rules can't be read back."""
+    try:
+        program = program_reader.parse(hold.code())
+        return frozenset(gpu.uuid for gpu in gpus if gpu.device and program_reader.allows(program, gpu.device))
+    except (OSError, ValueError):
+        return frozenset()
+
+
+class Stillness(enum.Enum):
+    """The answer to whether the processes of a group stand still."""
+
+    STILL = enum.auto()
+    MOVING = enum.auto()
+    """One of them did not stop in time."""
+    IMPOSSIBLE = enum.auto()
+    """The group's files may not be written here."""
+
+
+@contextlib.contextmanager
+def frozen(group: Path) -> Iterator[Stillness]:
+    """Hold all processes of the group still for as long as the block runs; whether they are.
+
+    If this process dies meanwhile, they run again (`unfreeze`).
+    """
+    try:
+        _thawer.hold(group)
+        (group / "cgroup.freeze").write_text("1")
+    except OSError:
+        yield Stillness.IMPOSSIBLE
+        return
+    try:
+        yield Stillness.STILL if _stands_still(group) else Stillness.MOVING
+    finally:
+        thaw(group)
+        _thawer.release(group)
+
+
+def thaw(group: Path) -> None:
+    """Let the pod's processes run; no harm if they do, or are gone."""
+    with contextlib.suppress(OSError):
+        if (group / "cgroup.freeze").read_text().strip() != "0":
+            (group / "cgroup.freeze").write_text("0")
+
+
+def _stands_still(group: Path) -> bool:
+    until = time.monotonic() + min(FREEZE + FREEZE_EACH * len(cgroup.processes(group)), FREEZE_MOST)
+    while "frozen 1" not in (group / "cgroup.events").read_text().splitlines():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.0005)
+    return True

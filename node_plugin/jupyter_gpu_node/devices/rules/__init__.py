@@ -1,0 +1,1 @@
+"""Pure: device rules, the program that carries them out, and names of control groups."""

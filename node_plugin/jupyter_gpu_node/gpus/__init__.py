@@ -1,0 +1,1 @@
+"""Sources of GPUs: NVIDIA's through NVML, simulated ones, and the registry of those seen."""

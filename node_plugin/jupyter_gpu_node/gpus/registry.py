@@ -1,0 +1,164 @@
+"""The GPUs of this machine as they are now, and as they were when they were last seen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu.model.view import GpuLoad
+from jupyter_gpu_node.gpus.rules.instances import Instances
+
+from .source import Dividing, GpuSource
+
+if TYPE_CHECKING:  # loaded when somebody asks, not when a server starts
+    from jupyter_gpu.model.details import Reading
+
+INTERVAL = 10.0
+"""Seconds for which the health of real GPUs is believed: asking the driver takes milliseconds."""
+
+_NODE = re.compile(r"nvidia\d+")
+_VANISHED = "It is not there any more."
+NO_ANSWER = "The driver does not answer."
+
+
+@runtime_checkable
+class Helped(Protocol):
+    """A source that has processes of its own."""
+
+    def processes(self) -> frozenset[int]:
+        """Their pids, and those of other servers' sources."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A source that knows who uses its GPUs."""
+
+    def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Pids by uuid; without those GPUs of which it is not known."""
+
+
+NVIDIA = frozenset(Device(195, minor) for minor in range(254))
+"""Every device node that a GPU of NVIDIA can have (``nvidia0`` …); the numbers above belong to the driver itself.
+
+A MIG instance is used through the node of its GPU, so it is covered by that.
+"""
+
+
+class Stock:
+    """Asks a `GpuSource`, and stays calm when it fails."""
+
+    def __init__(
+        self,
+        open_source: Callable[[], GpuSource],
+        always: Collection[Device] = NVIDIA,
+        choose: Callable[[Sequence[Gpu]], tuple[Gpu, ...]] = tuple,
+    ) -> None:
+        """``choose``: which of all GPUs may be decided about; the rest is covered by device rules all the same."""
+        self._open = open_source
+        self._choose = choose
+        self._always = frozenset(always)
+        self._source: GpuSource | None = None
+        self._asked: float | None = None
+        self.gpus: tuple[Gpu, ...] = ()
+        """Those that can be decided about."""
+        self.all: tuple[Gpu, ...] = ()
+        """Those that there are."""
+        self.seen: dict[str, Gpu] = {}
+        """Every GPU that was ever there, by uuid."""
+        self.instances = Instances()
+        """Instances of all GPUs of the node, and the GPUs that have none; also of GPUs that are not ours."""
+        self.failed = False
+        """Whether the GPUs in `all` could not be asked last time."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the first look is done."""
+        return self._asked is not None
+
+    @property
+    def note(self) -> str:
+        """What the source found wrong, in plain words."""
+        return self._source.note if self._source else ""
+
+    @property
+    def unhealthy(self) -> frozenset[str]:
+        """Uuids of GPUs that do not work, or are gone."""
+        return frozenset(gpu.uuid for gpu in self.seen.values() if not gpu.healthy)
+
+    @property
+    def devices(self) -> frozenset[Device]:
+        """All that device rules must cover, also before the first look: GPUs have their nodes earlier than NVML.
+
+        ``always`` are those that are covered whatever the source finds: a driver that does not answer after a restart
+        must not open what it tells nothing of.
+        """
+        return frozenset(gpu.device for gpu in self.seen.values() if gpu.device) | _nodes() | self._always
+
+    def open(self) -> None:
+        """Make the source; raises OSError or ValueError."""
+        if self._source is None:
+            self._source = self._open()
+
+    def take(self, *, now: bool = False) -> bool:
+        """Look at the GPUs; whether anything changed. Real ones are asked again after `INTERVAL`, or ``now``."""
+        self.open()
+        assert self._source is not None
+        fresh = self._asked is not None and time.monotonic() - self._asked < INTERVAL
+        if fresh and not now and not self._source.simulated:
+            return False
+        found = self._source.inventory()
+        self.instances = self.instances.learn(self._source.instances() if isinstance(self._source, Dividing) else {})
+        self._asked = time.monotonic()
+        # All of them gone at once is the driver, not the GPUs: nothing is taken away because of it, nothing granted.
+        self.failed = not found and bool(self.all)
+        if self.failed:
+            health = self.note or NO_ANSWER
+            found = tuple(replace(gpu, healthy=False, health=health) for gpu in self.all)
+        changed = found != self.all
+        if changed:
+            vanished = self.seen.keys() - {gpu.uuid for gpu in found}
+            self.seen.update({uuid: replace(self.seen[uuid], healthy=False, health=_VANISHED) for uuid in vanished})
+            self.seen.update({gpu.uuid: gpu for gpu in found})
+            self.all, self.gpus = found, self._choose(found)
+        return changed
+
+    def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
+        """Of those GPUs, now."""
+        return self._source.loads(uuids) if self._source and uuids else {}
+
+    def details(self, uuids: frozenset[str]) -> Mapping[str, Reading]:
+        """What is known of those GPUs beside their load."""
+        return self._source.details(uuids) if self._source and uuids else {}
+
+    def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Pids of the programs that the driver says use those GPUs; without those of which it does not tell."""
+        return self._source.users(uuids) if uuids and isinstance(self._source, Telling) else {}
+
+    def helpers(self) -> frozenset[int]:
+        """Pids of the processes that ask the driver, for all servers of the machine."""
+        return self._source.processes() if isinstance(self._source, Helped) else frozenset()
+
+    def close(self) -> None:
+        """Let go of the source."""
+        if self._source is not None:
+            self._source.close()
+
+
+def _nodes() -> frozenset[Device]:
+    """Device nodes of NVIDIA GPUs, found without their driver."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for entry in os.scandir("/dev"):
+            if _NODE.fullmatch(entry.name):
+                about = Path(entry.path).lstat()
+                if stat.S_ISCHR(about.st_mode):
+                    found.add(Device(os.major(about.st_rdev), os.minor(about.st_rdev)))
+    return frozenset(found)

@@ -1,0 +1,1 @@
+"""Pure: managed GPUs, MIG instances, Xid errors, simulated sensors."""

@@ -1,0 +1,97 @@
+"""Load of simulated GPUs in a cluster: without hardware to read, it is derived from their users' processes.
+
+A simulated GPU computes on the processors of its machine. Its utilisation is the processor time of the pod's processes
+that have it open, 100 % being one processor, and its memory is what they have in memory; of a process that has several
+GPUs open, each gets an equal part.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jupyter_gpu.model import details as model
+from jupyter_gpu.model.view import GpuLoad
+from jupyter_gpu_node.gpus.rules import simulated_sensors
+from jupyter_gpu_node.processes.proc import Process
+
+from .simulated import MEMORY
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The resource use of one process."""
+
+    seconds: float
+    """Processor time since it began."""
+    memory: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The use of all processes that have a GPU open, at one time."""
+
+    time: float
+    uses: Mapping[Process, Use]
+
+
+def use_of(stat: str) -> Use | None:
+    """Parse ``/proc/<pid>/stat`` (proc_pid_stat(5)); None for what is no such text."""
+    fields = stat.rpartition(")")[2].split()
+    if len(fields) < 22 or not all(field.isdigit() for field in (fields[11], fields[12], fields[21])):
+        return None
+    return Use((int(fields[11]) + int(fields[12])) / _TICK, int(fields[21]) * os.sysconf("SC_PAGESIZE"))
+
+
+def read(processes: Iterable[Process]) -> Reading:
+    """Read the use of those that live."""
+    uses = {}
+    for process in processes:
+        try:
+            found = use_of(Path(f"/proc/{process.pid}/stat").read_text(errors="replace"))
+        except OSError:
+            continue
+        if found:
+            uses[process] = found
+    return Reading(time.monotonic(), uses)
+
+
+def loads(holders: Mapping[str, Iterable[Process]], before: Reading | None, now: Reading) -> dict[str, GpuLoad]:
+    """Return the load of each GPU of ``holders``. A process that was not there before has no measurable load yet."""
+    passed = now.time - before.time if before else 0.0
+    users = {uuid: tuple(process for process in some if process in now.uses) for uuid, some in holders.items()}
+    opened = {process: sum(process in some for some in users.values()) for process in now.uses}
+    found = {}
+    for uuid, some in users.items():
+        busy = memory = 0.0
+        for process in some:
+            memory += now.uses[process].memory / opened[process]
+            if before and passed > 0 and process in before.uses:
+                busy += (now.uses[process].seconds - before.uses[process].seconds) / passed / opened[process]
+        found[uuid] = simulated_sensors.load(max(0.0, min(1.0, busy)), min(MEMORY, int(memory)))
+    return found
+
+
+def details(
+    holders: Mapping[str, Iterable[Process]], found: Mapping[str, GpuLoad], now: Reading
+) -> dict[str, model.Reading]:
+    """Return the details of each GPU of ``holders`` whose load was ``found``."""
+    opened = {process: sum(process in some for some in holders.values()) for process in now.uses}
+    uses = {
+        uuid: [
+            model.ProcessUse(one.pid, min(MEMORY, now.uses[one].memory // opened[one]))
+            for one in some
+            if one in now.uses
+        ]
+        for uuid, some in holders.items()
+    }
+    return {
+        uuid: simulated_sensors.reading((load.utilisation or 0) / 100, uses.get(uuid, ()), linked=False)
+        for uuid, load in found.items()
+    }

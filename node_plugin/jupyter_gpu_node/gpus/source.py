@@ -1,0 +1,93 @@
+"""Sources of a machine's GPUs: real ones (`nvml`) or simulated ones (`simulated`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.view import GpuLoad
+from jupyter_gpu_node.gpus.rules.instances import Told
+
+if TYPE_CHECKING:  # loaded already where a choice is set; on one machine none is
+    from jupyter_gpu_node.gpus.rules.managed import Choice
+
+if TYPE_CHECKING:  # loaded at the first question, not when a server starts
+    from jupyter_gpu.model.details import Reading
+
+
+class GpuSource(Protocol):
+    """The GPUs of this machine. No call blocks for longer than a few seconds; none raises for a broken GPU."""
+
+    simulated: bool
+
+    @property
+    def note(self) -> str:
+        """Plain words about what `inventory` found wrong last time, such as why it is empty; else empty."""
+
+    def inventory(self) -> tuple[Gpu, ...]:
+        """Return all GPUs by index, healthy or not; one that is gone is missing."""
+
+    def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
+        """Load of those of the named GPUs that exist."""
+
+    def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
+        """Return figures of the named GPUs beside their load, some seconds old at most.
+
+        The first call of a while may know nothing yet: slow measurements run when no caller waits for them.
+        """
+
+    def processes(self) -> frozenset[int]:
+        """Return pids of helpers of this kind, of all servers: they have GPUs open without using them.
+
+        A search for holders leaves out those that run outside every pod: inside, any process could pose as one.
+        """
+
+    def close(self) -> None:
+        """Let go of processes and files; the source is not used after that. Safe to call twice."""
+
+
+@runtime_checkable
+class Dividing(Protocol):
+    """A source that knows which of its GPUs are divided into instances (MIG)."""
+
+    def instances(self) -> Told:
+        """Return the instances as of the last `GpuSource.inventory`."""
+
+
+class OurGpus:
+    """The managed GPUs of a source: the others are not reported, and never given out."""
+
+    def __init__(self, source: GpuSource, choice: Choice) -> None:
+        self._source = source
+        self._choice = choice
+        self.simulated = source.simulated
+
+    @property
+    def note(self) -> str:
+        """Note of the source."""
+        return self._source.note
+
+    def inventory(self) -> tuple[Gpu, ...]:
+        """Return our GPUs, by index."""
+        return tuple(gpu for gpu in self._source.inventory() if self._choice.includes(gpu))
+
+    def instances(self) -> Told:
+        """Return the instances from the source, also those of GPUs that are not ours."""
+        return self._source.instances() if isinstance(self._source, Dividing) else {}
+
+    def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
+        """Return the loads from the source."""
+        return self._source.loads(uuids)
+
+    def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
+        """Return the details from the source."""
+        return self._source.details(uuids)
+
+    def processes(self) -> frozenset[int]:
+        """Return the helpers of the source."""
+        return self._source.processes()
+
+    def close(self) -> None:
+        """Close the source as well."""
+        self._source.close()

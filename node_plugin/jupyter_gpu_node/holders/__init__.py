@@ -1,0 +1,1 @@
+"""Which processes of which pod have a GPU open: the proof before a GPU is released."""

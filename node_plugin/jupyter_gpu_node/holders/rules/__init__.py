@@ -1,0 +1,1 @@
+"""Pure: which processes may have a GPU open."""

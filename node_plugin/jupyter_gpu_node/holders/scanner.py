@@ -1,0 +1,296 @@
+"""Looks for the processes that have GPUs open, by pod. One runs at a time; callers meanwhile share the next.
+
+Of each pod a look reads only so much (`scan_budget`); one that has more is searched by itself, beside the looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jupyter_gpu.common import faults
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_node.devices import cgroup
+from jupyter_gpu_node.devices.guarded_pod import Stillness, frozen
+from jupyter_gpu_node.devices.pod_cgroups import pod_of
+from jupyter_gpu_node.holders.rules.rights import Suspect
+from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.processes.rules.scan_budget import EACH, HIDDEN, MOST, Budget, Budgets
+
+KTHREADD = 2
+"""The parent of the kernel's threads is in the machine's first namespaces, and may always be looked at."""
+SIDE_BY_SIDE = 4
+"""Pods that are looked at by themselves at one time."""
+MEMBERS = 2000
+"""Processes of each pod whose namespaces are read."""
+_NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """The result of a look."""
+
+    holders: Mapping[str, tuple[Suspect, ...]] = field(default_factory=dict)
+    """Holders by uuid."""
+    hidden: tuple[Suspect, ...] = ()
+    """Processes that could not be inspected: each may have any of the GPUs open."""
+    looked: frozenset[str] = frozenset()
+    """UUIDs that were looked for: nothing is proven of any other."""
+    moving: frozenset[str] = frozenset()
+    """UIDs of pods that were to stand still for the look, and did not in time."""
+    over: Mapping[str, tuple[Suspect, ...]] = field(default_factory=dict)
+    """Pods, by uid, that were not looked at wholly, with the processes at which the budget ended: none is proven to
+    have nothing."""
+    evidence: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """Descriptor, by uuid and pid, that shows it (`shows`)."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The callers that wait for the next look."""
+
+    gpus: dict[str, Gpu] = field(default_factory=dict)
+    pods: dict[str, Path] = field(default_factory=dict)
+    mappings: bool = False
+    task: asyncio.Task[Sight] | None = None
+
+
+class Eyes:
+    """The only one that walks ``/proc``. ``helpers`` tells pids of our own processes that ask the driver."""
+
+    def __init__(self, helpers: Callable[[], Collection[int]] = tuple) -> None:
+        self._helpers = helpers
+        self.groups: Mapping[str, Path] = {}
+        """Groups of the managed pods by uid: whose namespaces an escaped process gives itself away by."""
+        self._next: _Batch | None = None
+        self._one = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="look")
+        self._searching = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="search")
+
+    async def look(
+        self, gpus: Mapping[str, Gpu], pods: Mapping[str, Path] | None = None, *, mappings: bool = True
+    ) -> Sight:
+        """Take a look that begins after this call. ``pods`` are searched for hidden descriptors, held still for it."""
+        batch = self._next
+        if batch is None:
+            batch = self._next = _Batch()
+            batch.task = asyncio.create_task(self._run(batch))
+        batch.gpus.update(gpus)
+        batch.pods.update(pods or {})
+        batch.mappings |= mappings
+        assert batch.task is not None
+        return await asyncio.shield(batch.task)
+
+    async def search(self, uid: str, gpus: Mapping[str, Gpu], group: Path | None) -> Sight:
+        """Search one pod alone, for as long as it takes; ``group``: its own, if it is to be held still for it."""
+        work = functools.partial(search, uid, gpus.values(), group, self.groups, self._helpers())
+        return await asyncio.get_running_loop().run_in_executor(self._searching, work)
+
+    async def _run(self, batch: _Batch) -> Sight:
+        async with self._one:
+            self._next = None
+            work = functools.partial(self._look, batch, self.groups)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _look(self, batch: _Batch, groups: Mapping[str, Path]) -> Sight:
+        return look(batch.gpus.values(), batch.pods, groups, self._helpers(), batch.mappings)
+
+    def close(self) -> None:
+        """Stop looking."""
+        for threads in (self._thread, self._searching):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+
+def look(
+    gpus: Iterable[Gpu],
+    pods: Mapping[str, Path],
+    groups: Mapping[str, Path],
+    helpers: Collection[int] = (),
+    mappings: bool = True,
+) -> Sight:
+    """Find the processes that have any of ``gpus`` open, on this machine.
+
+    Each of ``pods`` is looked at three times: as it runs; if nothing is found, while it stands still, so that no
+    descriptor is passed around behind our back; and with all others, for what it passed on before. Of no pod more is
+    read than `scan_budget` allows.
+    """
+    seeing = _Seeing.of(gpus, groups, helpers)
+    if not seeing.wanted:
+        return Sight(looked=seeing.looked)
+    with ThreadPoolExecutor(min(SIDE_BY_SIDE, len(pods)) or 1) as threads:
+        each = threads.map(lambda group: _within(seeing.wanted, group, EACH * HIDDEN), pods.values())
+        for uid, within in zip(pods, each, strict=True):
+            seeing.add_within(uid, within)
+    inside = frozenset(pid for group in pods.values() for pid in cgroup.processes(group))
+    budgets = Budgets()
+
+    def budget(pid: int) -> Budget | None:
+        uid = pod_of(pid)
+        return budgets.of(uid) if uid else None
+
+    seeing.add(proc.scan(seeing.wanted, mappings=mappings, pod=inside, budgets=budget))
+    seeing.over |= {uid: seeing.over.get(uid, set()) for uid, one in budgets.by_pod.items() if one.over}
+    return seeing.sight()
+
+
+def search(
+    uid: str, gpus: Iterable[Gpu], group: Path | None, groups: Mapping[str, Path], helpers: Collection[int] = ()
+) -> Sight:
+    """Search all processes of one pod that has too many for a look: what is beyond `MOST` is over."""
+    seeing = _Seeing.of(gpus, groups, helpers)
+    if group is not None:
+        seeing.add_within(uid, _within(seeing.wanted, group, MOST * HIDDEN))
+        return seeing.sight()
+    budget, others = Budget(MOST), Budget(-1)
+    seen = proc.scan(seeing.wanted, budgets=lambda pid: budget if pod_of(pid) == uid else others)
+    seeing.add_within(uid, _Within(seen, budget.over))
+    return seeing.sight()
+
+
+@dataclass(frozen=True, slots=True)
+class _Within:
+    """The result for one pod: what its processes hold, whether it is over its budget, and whether it stood still."""
+
+    seen: proc.Scan[str]
+    over: bool
+    stillness: Stillness = Stillness.STILL
+
+
+def _within(wanted: Mapping[str, proc.Target], group: Path, most: float) -> _Within:
+    """Scan a pod as it runs, and if nothing is found, while it stands still: each scan may cost ``most``."""
+    budget, again = Budget(most), Budget(most)
+    pids = cgroup.processes(group)
+    first = proc.scan(wanted, pids, pod=pids, budgets=lambda _: budget)
+    if any(first.holders.values()) or budget.over or not pids:
+        return _Within(first, budget.over)
+    with frozen(group) as stillness:
+        faults.point("agent:frozen")
+        if stillness is Stillness.IMPOSSIBLE:
+            return _Within(first, over=False, stillness=stillness)
+        pids = cgroup.processes(group)
+        seen = proc.scan(wanted, pids, pod=pids, budgets=lambda _: again)
+        return _Within(seen, again.over, stillness)
+
+
+@dataclass(slots=True)
+class _Seeing:
+    """The findings of a look so far."""
+
+    wanted: Mapping[str, proc.Target]
+    looked: frozenset[str]
+    describe: Callable[[proc.Process], Suspect]
+    found: dict[str, set[proc.Process]]
+    hidden: set[proc.Process] = field(default_factory=set)
+    moving: set[str] = field(default_factory=set)
+    over: dict[str, set[proc.Process]] = field(default_factory=dict)
+    evidence: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, gpus: Iterable[Gpu], groups: Mapping[str, Path], helpers: Collection[int]) -> _Seeing:
+        asked = tuple(gpus)
+        wanted = proc.targets(asked)
+        describe = functools.cache(functools.partial(_suspect, namespaces=_Namespaces(groups), helpers=helpers))
+        return cls(wanted, frozenset(gpu.uuid for gpu in asked), describe, {uuid: set() for uuid in wanted})
+
+    def add(self, seen: proc.Scan[str]) -> None:
+        """Add the result of one scan of all processes."""
+        self._add(seen)
+        self.hidden.update(seen.uninspectable)
+        for process in seen.over:
+            if uid := pod_of(process.pid):
+                self.over.setdefault(uid, set()).add(process)
+
+    def add_within(self, uid: str, within: _Within) -> None:
+        """Add the result for one pod."""
+        self._add(within.seen)
+        if within.over:
+            self.over.setdefault(uid, set()).update(within.seen.over)
+        if within.stillness is Stillness.MOVING:
+            self.moving.add(uid)
+
+    def _add(self, seen: proc.Scan[str]) -> None:
+        for uuid, processes in seen.holders.items():
+            self.found[uuid].update(processes)
+        self.evidence.update(seen.evidence)
+
+    def sight(self) -> Sight:
+        """Return all findings."""
+        return Sight(
+            {uuid: self._described(some) for uuid, some in self.found.items()},
+            self._described(self.hidden),
+            self.looked,
+            frozenset(self.moving),
+            {uid: self._described(some) for uid, some in self.over.items()},
+            self.evidence,
+        )
+
+    def _described(self, processes: Iterable[proc.Process]) -> tuple[Suspect, ...]:
+        return tuple(self.describe(process) for process in sorted(processes))
+
+
+class _Namespaces:
+    """The namespaces of the managed pods' containers, found when first needed: a pod may have many processes."""
+
+    def __init__(self, groups: Mapping[str, Path]) -> None:
+        self._groups = groups
+
+    @functools.cached_property
+    def machine(self) -> frozenset[int]:
+        """Namespaces of the machine itself."""
+        return namespaces(KTHREADD) | namespaces(1)
+
+    @functools.cached_property
+    def pods(self) -> frozenset[int]:
+        """Namespaces of some processes of each pod: all of one container have most of theirs in common."""
+        return frozenset(
+            number
+            for group in self._groups.values()
+            for member in cgroup.processes(group)[:MEMBERS]
+            for number in namespaces(member)
+        )
+
+
+def _suspect(process: proc.Process, *, namespaces: _Namespaces, helpers: Collection[int]) -> Suspect:
+    pod = pod_of(process.pid)
+    ours = process.pid == os.getpid() or (process.pid in helpers and _beside_us(process.pid))
+    escaped = pod is None and not ours and _escaped(process.pid, namespaces)
+    return Suspect(process.pid, process.start, process.command, pod, ours, escaped)
+
+
+def _beside_us(pid: int) -> bool:
+    """Tell whether it is in our own group, where no other process can pose as a helper of ours."""
+    try:
+        return cgroup.membership(pid).get("") == cgroup.membership().get("")
+    except OSError:
+        return False
+
+
+def _escaped(pid: int, known: _Namespaces) -> bool:
+    """Tell whether it has a namespace of a managed pod's container that the machine itself has not."""
+    own = namespaces(pid) - known.machine
+    return bool(own and known.machine and own & known.pods)
+
+
+def namespaces(pid: int) -> frozenset[int]:
+    """Return the numbers of the namespaces of a process; empty for one that is gone."""
+    try:
+        return frozenset(os.stat(f"/proc/{pid}/ns/{kind}").st_ino for kind in _NAMESPACES)  # noqa: PTH116
+    except OSError:
+        return frozenset()
+
+
+def inner_pid(pid: int) -> int:
+    """Return the number of the process in its pod's pid namespace; 0 if it is gone."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            if line.startswith("NSpid:"):
+                numbers = line.split()[1:]
+                return int(numbers[1] if len(numbers) > 1 else numbers[0])
+    except OSError:
+        return 0
+    return 0

@@ -1,0 +1,27 @@
+"""Device nodes that the host has now, as this process sees its ``/dev``. Blocks, for microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_node.kubelet.rules import allocation
+from jupyter_gpu_node.settings import Driver, Settings
+
+
+def present(hosts: Iterable[str], driver: Driver) -> frozenset[str]:
+    """Return those of ``hosts``, paths of the host, that exist."""
+    return frozenset(host for host in hosts if exists(host, driver))
+
+
+def exists(host: str, driver: Driver) -> bool:
+    """Tell whether the host has that device node."""
+    seen = driver.devices / host.removeprefix("/dev/") if host.startswith("/dev/") else Path(host)
+    return seen.exists()
+
+
+def unusable(gpus: tuple[Gpu, ...], silent: str, settings: Settings) -> str:
+    """Say why a container created now could use no GPU, empty if it can; ``silent``: why the driver is silent."""
+    there = present((node.host for node in allocation.nodes(gpus, settings)), settings.driver)
+    return allocation.unusable(gpus, there, settings, silent=silent)

@@ -1,0 +1,60 @@
+"""The gate in containers: where it lies on the host, and whether there is one.
+
+It stands at the path of ``libcuda.so.1`` in every container with a slot (`gated`). Containers keep
+the file that they were started with; one that starts again gets what lies there then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from jupyter_gpu_node.kubelet.rules.allocation import DRIVER
+from jupyter_gpu_node.shares import gate_files
+
+NAME = DRIVER
+
+
+class Gate:
+    """The gate of this node. ``find`` returns its path in this installation."""
+
+    def __init__(self, state: Path, find: Callable[[], Path | None] = gate_files.shim) -> None:
+        self._folder = state / "gate"
+        self._find = find
+        self.file: Path | None = None
+        """At the same path on the host and here; None: there is none."""
+        self.problem = "it has not been put into place yet"
+        """Reason why there is no gate; empty: there is one."""
+
+    def install(self) -> None:
+        """Put the gate of this installation where the host finds it. Blocks."""
+        shim = self._find()
+        if shim is None:
+            self.problem = "this installation of the node plugin has no gate: it was built without a C compiler"
+            return
+        try:
+            self.file, self.problem = _placed(shim.read_bytes(), self._folder), ""
+            if os.statvfs(self._folder).f_flag & os.ST_NOEXEC:  # no program could load it, and each would fail
+                self.file = None
+                self.problem = f"{self._folder} is on a file system that is mounted noexec; remount it with exec"
+        except OSError as error:
+            self.file, self.problem = None, f"the gate cannot be put into {self._folder}: {error.strerror or error}"
+
+
+def _placed(text: bytes, folder: Path) -> Path:
+    """Replace the file only if it differs, and as a whole: containers map it while they run."""
+    path, draft = folder / NAME, folder / f".{NAME}.new"
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    if path.is_file() and not path.is_symlink() and path.read_bytes() == text:
+        return path
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fchmod(descriptor, 0o644)  # whatever this process's mask is
+        os.fsync(descriptor)  # half a library would end every program of every container
+    draft.replace(path)
+    return path

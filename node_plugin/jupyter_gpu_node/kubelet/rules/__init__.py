@@ -1,0 +1,1 @@
+"""Pure: slots, and what a container with one is given."""

@@ -1,0 +1,234 @@
+"""Owners of the slots: looked up before each start of a container, and now and then for all slots."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from jupyter_gpu_node.kubelet.rules import allocation, internal_checkpoint, slots
+from jupyter_gpu_node.kubelet.rules.slots import Claim, Held, Lead, PodRef, Reconciled, Unresolved
+from jupyter_gpu_node.settings import Settings
+
+from . import pod_socket, slot_records, slot_shares
+from .pod_resources import PodResources, PodResourcesError
+
+Pods = Callable[[], Mapping[str, Mapping[str, Any]]]
+"""Pods of this node by uid as the API server told them last: ``lambda: reflector.objects``."""
+Fetch = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
+"""The pod of that namespace and name, asked from the API server now; None if there is none. May raise."""
+
+FETCH_SECONDS = 5.0
+_log = logging.getLogger(__name__)
+
+
+class Claims:
+    """The slots of this node and their owners."""
+
+    def __init__(self, settings: Settings, pods: Pods, fetch: Fetch) -> None:
+        self._settings = settings
+        self._pods = pods
+        self._fetch = fetch
+        self._pod_resources = PodResources(settings.pod_resources_socket)
+        self._record = slot_records.load(settings.record)
+        self._writing = asyncio.Lock()
+
+    @property
+    def known(self) -> Mapping[str, Claim]:
+        """The known claims by slot, as far as this node plugin knows; kept over restarts."""
+        return self._record.claims
+
+    @property
+    def allocated(self) -> Mapping[str, float]:
+        """The time, by slot, when the kubelet last gave it away; kept over restarts."""
+        return self._record.allocated
+
+    @property
+    def gated(self) -> frozenset[str]:
+        """Slots whose container got the gate in front of the driver; kept over restarts."""
+        return self._record.gated
+
+    @property
+    def devices(self) -> Mapping[str, frozenset[str]]:
+        """The paths of GPUs, by slot, that its container was created with; kept over restarts."""
+        return self._record.devices
+
+    def created_with(self, uid: str) -> frozenset[str] | None:
+        """Return the GPU paths that all containers of that pod with a slot were created with; None: not known."""
+        own = [slot for slot, claim in self.known.items() if claim.pod.uid == uid]
+        return slots.common([self.devices[slot] for slot in own if slot in self.devices])
+
+    async def resolve(self, slot: str) -> tuple[PodRef, str]:
+        """Return the pod and the container that have ``slot`` now; raises `Unresolved`.
+
+        Nothing here trusts a single source: the kubelet names the pod, the API server must know that very pod, and
+        where it can't be asked, we must have seen the same before.
+        """
+        try:
+            listed, held = await asyncio.gather(
+                self._pod_resources.list(self._settings.resource), asyncio.to_thread(self._held)
+            )
+        except PodResourcesError as error:
+            raise Unresolved(str(error)) from None
+        found = slots.lead(slot, listed, held, self._pods())
+        claim = await self._confirmed(found)
+        await self._remember(lambda old: replace(old, claims={**old.claims, slot: claim}))
+        return claim.pod, claim.container
+
+    async def given(self, slot: str, *, gated: bool = False, devices: frozenset[str] = frozenset()) -> None:
+        """Record that the kubelet gives ``slot`` away now. The pod is not known before the container starts.
+
+        ``gated``: its container gets the gate; ``devices``: the paths at which it gets GPUs.
+
+        Raises `Unresolved` if a container that runs has it: a kubelet that lost its checkpoint has
+        forgotten that, and the two would share a directory.
+        """
+        if claim := slots.in_use(slot, self.known, self._pods()):
+            raise Unresolved(
+                f"The kubelet gives {slot} away, which the pod {claim.pod} still has. Create the pod anew."
+            )
+        now = time.time()
+
+        def change(old: slot_records.Record) -> slot_records.Record:
+            claims = {name: claim for name, claim in old.claims.items() if name != slot}
+            gates = old.gated | {slot} if gated else old.gated - {slot}
+            made = {**old.devices, slot: devices}
+            return slot_records.Record(claims, {**old.allocated, slot: now}, gates, made)
+
+        await self._remember(change)
+
+    async def directory(self, slot: str) -> Path:
+        """Make, and return, the host's directory that the container of that slot sees as ``/run/jupyter-gpu``."""
+        path = self._settings.slot_directory(slot)
+        await asyncio.to_thread(_make_directory, path)
+        return path
+
+    async def reconcile(self) -> Reconciled:
+        """Compare all sources, and repair the record. Raises `Unresolved` if the kubelet is away.
+
+        The pods must be known: one that is not is taken for gone if the kubelet does not tell of it either.
+        """
+        before = self.known
+        try:
+            listed = await self._pod_resources.list(self._settings.resource)
+        except PodResourcesError as error:
+            raise Unresolved(str(error)) from None
+        held = await asyncio.to_thread(self._held)
+        result = slots.reconcile(before, listed, held, self._pods(), self._settings.node)
+        result = replace(result, devices=slots.unrecorded(result.claims, self.devices, held))
+        if result.learned or result.orphaned or result.devices:
+            merge = (before, result.orphaned, result.learned)
+
+            def change(old: slot_records.Record) -> slot_records.Record:
+                devices = {**result.devices, **old.devices}
+                return replace(old, claims=_merged(old.claims, *merge), devices=devices)
+
+            await self._remember(change)
+        await asyncio.to_thread(self._tidy, replace(result, claims={**result.claims, **self.known}))
+        return result
+
+    async def watch(self, report: Callable[[Reconciled], Awaitable[None] | None]) -> None:
+        """Reconcile again and again until cancelled; ``report`` is called with each result.
+        To be begun once the pods are known.
+
+        A container counts as unguarded when it was found so twice: once it may have started in between.
+        """
+        before: frozenset[tuple[PodRef, str]] = frozenset()
+        while True:
+            try:
+                result = await self.reconcile()
+            except Unresolved as error:
+                _log.warning("Slots were not compared: %s", error)
+            else:
+                told = report(replace(result, unguarded=tuple(item for item in result.unguarded if item in before)))
+                if told is not None:
+                    await told
+                before = frozenset(result.unguarded)
+            await asyncio.sleep(self._settings.reconcile_seconds)
+
+    def _tidy(self, found: Reconciled) -> None:
+        """Remove the directories of slots without owners. One that is given away just now is made again in time:
+        before each start of a container.
+        """
+        try:
+            present = [path.name for path in self._settings.slot_directory("any").parent.iterdir()]
+        except OSError:
+            return
+        for slot in slots.abandoned(present, found, self.allocated, time.time()):
+            path = self._settings.slot_directory(slot)
+            with contextlib.suppress(OSError):  # not ours, or not empty
+                _remove_directory(path)
+                _log.info("The directory of %s was removed: nobody has it any more.", slot)
+
+    def _held(self) -> tuple[Held, ...] | None:
+        """Return the contents of the kubelet's checkpoint; None where it is lost or not understood."""
+        try:
+            with self._settings.kubelet_checkpoint.open("rb") as file:
+                text = file.read(internal_checkpoint.MAX_BYTES + 1)
+        except OSError:
+            return None
+        return internal_checkpoint.parse(text, self._settings.resource)
+
+    async def _confirmed(self, found: Lead) -> Claim:
+        pods = self._pods()
+        if found.uid in pods:
+            return slots.confirm(found, pods[found.uid], self._settings.node)
+        if not found.name:
+            raise Unresolved(f"The pod that has {found.slot} is not known yet; it is tried again by itself.")
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                pod = await self._fetch(found.namespace, found.name)
+        except Exception as error:
+            if slots.agrees(claim := self.known.get(found.slot), found):
+                assert claim is not None
+                return claim
+            raise Unresolved(
+                f"The API server could not be asked about the pod that has {found.slot}: {str(error) or 'no answer'}."
+            ) from None
+        return slots.confirm(found, pod, self._settings.node)
+
+    async def _remember(self, change: Callable[[slot_records.Record], slot_records.Record]) -> None:
+        """Change the record, and write it if it changed. A full disk must not keep containers from starting."""
+        async with self._writing:
+            new = change(self._record)
+            if new == self._record:
+                return
+            self._record = new
+            try:
+                await asyncio.to_thread(slot_records.save, self._settings.record, new)
+            except OSError as error:
+                _log.warning("The record of slots could not be written: %s", error)
+
+
+def _merged(
+    claims: Mapping[str, Claim], before: Mapping[str, Claim], gone: Collection[Claim], learned: Collection[Claim]
+) -> Mapping[str, Claim]:
+    """Return the outcome of a comparison that began with ``before``; what changed since then is newer, and stays."""
+    same = {slot for slot in {*claims, *before} if claims.get(slot) == before.get(slot)}
+    kept = {slot: claim for slot, claim in claims.items() if claim not in gone}
+    return {**kept, **{claim.slot: claim for claim in learned if claim.slot in same or claim.slot not in claims}}
+
+
+def _make_directory(path: Path) -> None:
+    """Make a slot's directory, with a place for the real driver's file: all may enter, only root may write."""
+    inner = path / PurePosixPath(allocation.REAL_DRIVER).relative_to(allocation.SOCKET_DIRECTORY)
+    for folder in (path, inner.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)
+    inner.touch(0o644)
+
+
+def _remove_directory(path: Path) -> None:
+    """Remove a slot's directory. Raises `OSError` if it is not ours, or not empty."""
+    slot_shares.clear(path)
+    inner = path / PurePosixPath(allocation.REAL_DRIVER).relative_to(allocation.SOCKET_DIRECTORY)
+    for file in (path / pod_socket.NAME, inner):
+        file.unlink(missing_ok=True)
+    if inner.parent.is_dir():
+        inner.parent.rmdir()
+    path.rmdir()

@@ -1,0 +1,1 @@
+"""Processes of this machine: identity, open files, signals, and their ends."""

@@ -1,0 +1,83 @@
+"""Limits on what one look reads of each pod in ``/proc``, and times to search a larger pod again. Pure.
+
+A tenant decides how many processes and open files it has, and a look at them costs time: 8 µs for each open file. The
+amount that a look reads of one pod is limited (`EACH`), so that the releases of all others and the audit go on. A
+pod with more is *over*: nothing of it is proven. It is searched by itself (`MOST`), and waits for as long
+afterwards. Anything beyond that cannot be proven at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+EACH = 20_000
+"""Limit of one look at a pod, in open files: about 0.2 s."""
+MOST = 4_000_000
+"""Limit of a search of a pod, in open files: about half a minute."""
+PROCESS, THREAD, MAPPING = 20, 1, 0.125
+"""Costs of a process, a thread and a mapping, in open files."""
+HIDDEN = 2
+"""Factor by which a search for hidden descriptors costs more: its limit is higher, too."""
+LEAST_REST, MOST_REST = 1.0, 60.0
+"""Seconds from the end of one search of a pod to the begin of the next."""
+RARELY = 30.0
+"""Seconds for which a GPU that the same process still has open is not looked for again."""
+
+
+class OverBudget(Exception):
+    """An error for more than may be read."""
+
+
+class Budget:
+    """The amount that may still be read of one pod."""
+
+    def __init__(self, left: float) -> None:
+        self.left = left
+
+    @property
+    def over(self) -> bool:
+        """Whether the budget was exceeded: it stays so."""
+        return self.left < 0
+
+    def spend(self, cost: float) -> None:
+        """Spend ``cost`` before reading. Raises `OverBudget` once the budget is exceeded, and from then on."""
+        if not self.over:
+            self.left -= cost
+        if self.over:
+            raise OverBudget
+
+
+class Budgets:
+    """The budgets of one look: each pod has its own."""
+
+    def __init__(self, each: float = EACH) -> None:
+        self.each = each
+        self.by_pod: dict[str, Budget] = {}
+
+    def of(self, pod: str) -> Budget:
+        """Return the budget of ``pod``."""
+        return self.by_pod.setdefault(pod, Budget(self.each))
+
+
+class Search(NamedTuple):
+    """One search of a pod, on the clock of `monotonic`."""
+
+    began: float
+    ended: float
+    looked: frozenset[str]
+    """Uuids."""
+
+    def proves(self, uuids: frozenset[str], since: float) -> bool:
+        """Tell whether it says something about ``uuids``, which may have been opened until ``since``."""
+        return self.began >= since and uuids <= self.looked
+
+    @property
+    def next(self) -> float:
+        """Time when the pod may be searched again: never for more than half of the time."""
+        return self.ended + min(max(self.ended - self.began, LEAST_REST), MOST_REST)
+
+
+def missing_since(before: Mapping[str, float], missing: frozenset[str], now: float) -> dict[str, float]:
+    """Return, by uuid, since when it is denied and not known to be closed; ``before``: the result of the last step."""
+    return {uuid: before.get(uuid, now) for uuid in missing}

@@ -1,0 +1,64 @@
+"""Signals that stop processes, let them run again, and end them. It blocks: for a thread.
+
+A pid that was given to another process is never signalled (`meant`).
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterable
+
+from jupyter_gpu_node.processes.rules.process_id import Process
+
+from . import proc
+
+_log = logging.getLogger(__name__)
+
+
+def stop(processes: Iterable[Process]) -> frozenset[Process]:
+    """Stop processes; return those that got the signal."""
+    return frozenset(process for process in sorted(processes) if _send(process, signal.SIGSTOP))
+
+
+def resume(processes: Iterable[Process]) -> None:
+    """Let them run again; one that has ended, or runs, is left alone, and so is one that its user stopped, too."""
+    for process in sorted(processes):
+        if not proc.stopped_twice(process.pid):
+            _send(process, signal.SIGCONT)
+
+
+def end(processes: Iterable[Process]) -> None:
+    """End them for ever: stopped ones, too."""
+    for process in sorted(processes):
+        _send(process, signal.SIGKILL)
+
+
+def identified(pid: int) -> Process | None:
+    """Return the process that has this pid now; None if there is none."""
+    start = proc.process_start_time(pid)
+    return None if start is None else Process(pid, start)
+
+
+def there(processes: Iterable[Process]) -> frozenset[Process]:
+    """Return those of them that have not ended."""
+    return frozenset(process for process in processes if identified(process.pid) == process)
+
+
+def resting(processes: Iterable[Process]) -> frozenset[Process]:
+    """Return those that were stopped, are held by a debugger, or are about to end."""
+    return frozenset(process for process in processes if proc.rests(process.pid, process.started))
+
+
+def _send(process: Process, number: signal.Signals) -> bool:
+    try:
+        with proc.meant(process.pid, process.started) as descriptor:
+            if descriptor is None:
+                return False
+            signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError) as error:
+        _log.warning("Process %s cannot be sent %s: %s", process.pid, number.name, error)
+        return False
+    return True

@@ -1,0 +1,166 @@
+"""The GPUs of one node as `gangs` sees them: which pods have a program on several, and what follows from that.
+
+A program is a process, or several (`programs`). It is on a GPU from its first launch or allocation there on, as
+its gate connects then: before anything that it has on one can wait for another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.shares.rules.turns import programs
+from jupyter_gpu_node.shares.rules.turns.arbiter import Rule
+from jupyter_gpu_node.shares.rules.turns.gangs import Gangs
+from jupyter_gpu_node.shares.rules.turns.lease_manager import Desk
+
+from .peer import Peer
+
+MOST = 8
+"""Looks at a time: more follow a moment later, so that others are heard meanwhile."""
+NO_RULE = Rule()
+
+
+class Obeying(Protocol):
+    """One GPU, as a `Station` is one."""
+
+    @property
+    def desk(self) -> Desk:
+        """Its shares."""
+
+    def obey(self, rule: Rule) -> None:
+        """Apply that rule from now on."""
+
+
+class Server(Protocol):
+    """A Jupyter server."""
+
+    @property
+    def pid(self) -> int:
+        """PID as this process sees it."""
+
+    @property
+    def started(self) -> int:
+        """Clock ticks after boot."""
+
+
+class Together:
+    """The coordination of one node's GPUs, which may become more. Where no pod is on several of them, it does nothing.
+
+    ``servers``: those that start notebooks and terminals.
+    """
+
+    def __init__(
+        self, stations: Mapping[str, Obeying], clock: Callable[[], int], servers: Callable[[], Iterable[Server]]
+    ) -> None:
+        self._stations = stations
+        self._clock = clock
+        self._servers = servers
+        self._loop = asyncio.get_running_loop()
+        self._gangs = Gangs()
+        self._connected: dict[str, dict[Peer, Counter[str]]] = {}
+        """Connections of each pod and process, by GPU."""
+        self._wide: set[str] = set()
+        """Pods whose processes are on several GPUs, each of them or not."""
+        self._lines: dict[Peer, tuple[programs.Process, ...]] = {}
+        """Parents of their processes, as first read: a process that loses them later stays what it is."""
+        self._known: frozenset[programs.Process] = frozenset()
+        """The servers at that moment."""
+        self._several: tuple[str, ...] = ()
+        """Pods of which one program is on several GPUs."""
+        self._rules: Mapping[str, Rule] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks = False
+        self._again = False
+
+    def came(self, gpu: str, pod: str, process: Peer) -> None:
+        """Note that a process connected."""
+        self._connected.setdefault(pod, {}).setdefault(process, Counter())[gpu] += 1
+        self._count(pod)
+
+    def left(self, gpu: str, pod: str, process: Peer) -> None:
+        """Note that one of a process's connections ended."""
+        processes = self._connected[pod]
+        there = processes[process]
+        there[gpu] -= 1
+        if not there[gpu]:
+            del there[gpu]
+        if not there:
+            del processes[process]
+            self._lines.pop(process, None)
+        if not processes:
+            del self._connected[pod]
+        self._count(pod)
+
+    def _count(self, pod: str) -> None:
+        there = self._connected.get(pod, {})
+        gpu = next((gpu for gpus in there.values() for gpu in gpus), None)
+        if any(gpus.keys() != {gpu} for gpus in there.values()):
+            self._wide.add(pod)
+            self._find(self._now_known())
+        elif pod in self._wide:
+            self._wide.discard(pod)
+            self._find(self._known)
+
+    def _now_known(self) -> frozenset[programs.Process]:
+        return frozenset((one.pid, one.started) for one in self._servers())
+
+    def _find(self, servers: frozenset[programs.Process]) -> None:
+        self._known = servers
+        self._several = tuple(sorted(pod for pod in self._wide if self._is_on_several(self._connected[pod])))
+
+    def _is_on_several(self, processes: Mapping[Peer, Counter[str]]) -> bool:
+        if any(len(gpus) > 1 for gpus in processes.values()):
+            return True
+        lines = ((self._line(process), gpus) for process, gpus in processes.items())
+        return programs.is_on_several((programs.program(line, self._known), gpus) for line, gpus in lines)
+
+    def _line(self, process: Peer) -> tuple[programs.Process, ...]:
+        if process not in self._lines:
+            self._lines[process] = proc.line(process.pid, process.start)
+        return self._lines[process]
+
+    def changed(self) -> None:
+        """Note that something happened on one of the GPUs."""
+        if self._looks:
+            self._again = True
+        elif self._rules or self._several:
+            self._look()
+
+    def stop(self) -> None:
+        """Stop: apply no more rules."""
+        self._looks = True
+        if self._timer:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self._looks = True
+        try:
+            for _ in range(MOST):
+                self._again = False
+                self._obey()
+                if not self._again:
+                    break
+        finally:
+            self._looks = False
+            self._set_timer(self._gangs.wake)
+
+    def _obey(self) -> None:
+        if self._wide and (servers := self._now_known()) != self._known:
+            self._find(servers)
+        desks = {gpu: station.desk for gpu, station in self._stations.items()}
+        before, self._rules = self._rules, self._gangs.look(desks, self._several, self._clock())
+        for gpu in sorted({*before, *self._rules}):
+            if before.get(gpu, NO_RULE) != self._rules.get(gpu, NO_RULE):
+                self._stations[gpu].obey(self._rules.get(gpu, NO_RULE))
+
+    def _set_timer(self, wake: int | None) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._again or wake is not None:
+            pause = 0 if self._again or wake is None else max(0, wake - self._clock())
+            self._timer = self._loop.call_later(pause / 1e6, self._look)

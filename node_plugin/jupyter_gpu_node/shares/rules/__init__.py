@@ -1,0 +1,1 @@
+"""Pure: messages, files and settings of time shares."""

@@ -1,0 +1,25 @@
+"""Settings of time sharing as they were set: for all GPUs, for those of a node, and for one GPU. Pure.
+
+What follows for a GPU: `gpu_settings`. A Jupyter server needs only these, and must start fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+Layer = Mapping[str, Mapping[str, Any]]
+"""Differences by section."""
+
+
+class ShareSettings(NamedTuple):
+    """All that was set about time sharing."""
+
+    enforce: bool = True
+    """Whether containers that are created from now on get the gate."""
+    part_memory: bool = False
+    """A share never gets more of a GPU's memory than of its time, whatever its user asks for."""
+    base: Layer = MappingProxyType({})
+    nodes: Mapping[str, Layer] = MappingProxyType({})
+    gpus: Mapping[str, Layer] = MappingProxyType({})

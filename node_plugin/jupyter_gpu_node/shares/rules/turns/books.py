@@ -1,0 +1,155 @@
+"""Books of one GPU, updated once a period: each share's use of what it earns, and so what it earns next. Pure.
+
+Joins the accounts of the arbiter with co-adjustment, and makes the contents of the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jupyter_gpu.model.share import ShareUse
+from jupyter_gpu_node.shares.rules import share_file
+from jupyter_gpu_node.shares.rules.share_file import ShareFile
+
+from . import elastic
+from .elasticity import Elastic
+from .lease_manager import Desk
+from .ledger import Account
+
+MAX_BYTES = 2**53 - 1
+"""Largest reported memory size: a program may claim more, and its file can still be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The known figures of one share at one moment."""
+
+    account: Account
+    allocated: int
+    effective: int
+    use: float
+    """Part of its earnings that it used lately."""
+    reason: str
+    """Reason for the effective milli."""
+    sharing: int
+    """Number of shares on the GPU."""
+    running: bool
+    """Whether it has the GPU now."""
+    memory: int
+    """Bytes in use by all its processes."""
+    limit: int | None
+    """Limit on these bytes; None: none."""
+    clients: int
+    """Number of connected processes."""
+    busy: float | None
+    """The part of the last period in which the GPU worked, for whichever share; None: there was none yet."""
+
+
+class Books:
+    """The books of one GPU. ``rules`` None: shares keep what they were given."""
+
+    def __init__(self, rules: Elastic | None, now: int) -> None:
+        self._rules = rules
+        self._looked = now
+        self._before: dict[str, Account] = {}
+        self._standings: Mapping[str, elastic.Standing] = {}
+        self._uses: dict[str, float] = {}
+        self._busy: float | None = None
+
+    def look(self, desk: Desk, now: int) -> dict[str, int]:
+        """Return, at the end of a period, what each time share should earn from now on."""
+        passed, self._looked = now - self._looked, now
+        if passed <= 0:
+            return {}
+        accounts = {name: desk.account(name, now) for name in desk.shares}
+        seen = {
+            name: elastic.Seen.between(share.terms.milli, self._before.get(name), accounts[name], passed)
+            for name, share in desk.shares.items()
+        }
+        worked = sum(_worked(one) - _worked(self._before.get(name)) for name, one in accounts.items())
+        self._busy = min(1.0, max(0, worked) / passed)
+        for name, share in desk.shares.items():
+            old = self._uses.get(name, 0.0)
+            use = old + (seen[name].used / share.effective - old) / 4
+            self._uses[name] = use if use >= 0.001 else 0.0
+        self._uses = {name: use for name, use in self._uses.items() if name in accounts}
+        self._before = accounts
+        shared = {name: one for name, one in seen.items() if not desk.shares[name].exclusive}
+        if self._rules is None or not shared:
+            self._standings = {}
+            return {}
+        outcome = elastic.adjust(self._standings, shared, self._rules)
+        self._standings = outcome.standings
+        return outcome.effective
+
+    def reset(self) -> None:
+        """Forget the past, as shares came, went or were resized: what was lent is back with its owners."""
+        self._standings = {}
+
+    def resume(self, desk: Desk, left: Mapping[str, elastic.Left]) -> dict[str, int]:
+        """Return what each share should earn after `reset`, given the shares that an earlier server ``left``."""
+        shared = {name: share.terms.milli for name, share in desk.shares.items() if not share.exclusive}
+        if self._rules is None or not any(name in shared for name in left):
+            return {}
+        self._standings = elastic.resume(shared, left, self._rules)
+        return {name: one.effective for name, one in self._standings.items()}
+
+    def usage(self, desk: Desk, name: str, now: int) -> Usage:
+        """Return the figures of one share; `KeyError` if there is none."""
+        share = desk.shares[name]
+        standing = self._standings.get(name)
+        return Usage(
+            account=desk.account(name, now),
+            allocated=share.terms.milli,
+            effective=share.effective,
+            use=self._uses.get(name, 0.0),
+            reason=standing.reason if standing else "",
+            sharing=len(desk.shares),
+            running=desk.holder is share,
+            memory=share.pool.used,
+            limit=share.pool.limit,
+            clients=len(share.clients),
+            busy=self._busy,
+        )
+
+    def share(self, desk: Desk, gpu: str, name: str, now: int) -> ShareUse:
+        """Return what one share's user sees of it on ``gpu``; `KeyError` if there is none."""
+        known = self.usage(desk, name, now)
+        account, timing = known.account, desk.arbiter.timing
+        return ShareUse(
+            uuid=gpu,
+            allocated=known.allocated,
+            effective=known.effective,
+            guaranteed=max(0, account.guaranteed),
+            borrowed=account.borrowed,
+            idle=account.idle,
+            overrun=max(0, account.overrun),
+            switching=account.switching,
+            waited=account.waited,
+            throttled=account.throttled,
+            lost=account.lost,
+            balance=account.balance,
+            cap=timing.cap(known.allocated),
+            expires=None if account.expires is None else max(0, account.expires - now),
+            sharing=known.sharing - 1,
+            period=timing.period,
+            busy=None if known.busy is None else round(known.busy, 3),
+            reason=known.reason,
+            memory_used=min(known.memory, MAX_BYTES),
+            memory_limit=None if known.limit is None else min(known.limit, MAX_BYTES),
+        )
+
+    def file(self, desk: Desk, gpu: str, name: str, now: int, wall: int) -> ShareFile:
+        """Return the contents of the share's file, without the deposits."""
+        use = round(self._uses.get(name, 0.0), 3)
+        owes = desk.owes(name, now)
+        worth = owes.left(now) > share_file.SMALL
+        return ShareFile(
+            self.share(desk, gpu, name, now), use, wall, owes=(owes.left(now), owes.milli) if worth else (0, 0)
+        )
+
+
+def _worked(account: Account | None) -> int:
+    """Return for how long the GPU worked for that share, whichever account paid."""
+    return account.guaranteed + account.borrowed + account.idle + account.overrun if account else 0

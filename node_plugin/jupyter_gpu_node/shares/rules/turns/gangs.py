@@ -1,0 +1,186 @@
+"""Programs that use several GPUs at once: which of them may have turns, so that none waits in a circle. Pure.
+
+Kernels of one program can wait for each other across GPUs, as those of NCCL do: each ends when its peers run on other
+GPUs. Two such programs that have one GPU each, and wait for that of the other, would wait for ever. So those that have
+any GPU in common, also by way of third ones, are a group, of which one at a time has turns:
+
+- It begins when it could have every GPU that it wants, as far as shares outside the group go: they come first where
+  they have a better right. If it has waited for long, a right to each is enough.
+- Of several that could begin, that one does which had least for its milli; after a lease it gives way to such a one.
+- While none has turns, a share using a GPU that a member waits for pays, if that member has a right to all it awaits.
+- From then on it comes first on all its GPUs: what it has on one would wait for another otherwise, at its cost.
+- Where it has no work, shares outside the group have their turns.
+- Asked for one of its GPUs, it gives all of them back. What it has on one may wait for a launch on another that it has
+  given back already: it gets that for one launch at a time, until nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from .arbiter import Rule
+from .lease_manager import Seat
+
+PATIENCE = 200_000
+"""Microseconds for which one waits until it comes first on all its GPUs at the same moment."""
+PAUSE = 2_000
+"""Microseconds in which what was asked back is given back if it waits for nothing."""
+SAVED = 200_000
+"""Lead over the others of a pod that comes back from rest: microseconds of whole GPUs."""
+LOOK = 1_000
+"""Microseconds between two looks where time alone changes which pod may begin."""
+
+Seats = Mapping[str, Mapping[str, Seat]]
+"""Seats by pod and GPU."""
+
+
+class Place(Protocol):
+    """One GPU, as a `Desk` is one."""
+
+    @property
+    def lease(self) -> int:
+        """Longest turn while others wait."""
+
+    def seat(self, pod: str) -> Seat | None:
+        """Return that pod's state on this GPU; None: it shares nothing here."""
+
+    def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
+        """Tell whether it comes before all non-members: by right, or ``strictly`` in the present order."""
+
+
+class Gangs:
+    """The gangs of one node: programs that use several of its GPUs at once."""
+
+    def __init__(self) -> None:
+        self.wake: int | None = None
+        """Time to look again if nothing else happens; None: never."""
+        self._open: dict[str, int] = {}
+        """Start times of the pods that have turns: one of each group."""
+        self._since: dict[str, int] = {}
+        """Times when pods that wait for all their turns began to wait."""
+        self._seen: dict[str, tuple[Mapping[str, Seat], int]] = {}
+        """Each pod's state, and since when it is so."""
+        self._had: dict[str, int] = {}
+        """GPU time of each pod in its turns, as if it had all milli: the one with least comes first."""
+        self._now = 0
+        self._active: set[str] = set()
+        """Pods that had or wanted turns at the last look."""
+
+    def look(self, places: Mapping[str, Place], pods: Iterable[str], now: int) -> Mapping[str, Rule]:
+        """Return the rules from now on, by GPU; others have none. ``pods``: those with a program on several GPUs."""
+        all_seats = {pod: {gpu: seat for gpu, place in places.items() if (seat := place.seat(pod))} for pod in pods}
+        seats = {pod: found for pod, found in all_seats.items() if len(found) > 1 and steps(found)}
+        self._open = {pod: when for pod, when in self._open.items() if pod in seats}
+        self._charge(seats, now)
+        self._seen = {pod: self._changed(pod, found, now) for pod, found in seats.items()}
+        waiting = {pod for pod, found in seats.items() if pod not in self._open and wants(found)}
+        self._since = {pod: self._since.get(pod, now) for pod in waiting}
+        self.wake, self._now = None, now
+        rules: dict[str, Rule] = {}
+        for group in groups(seats):
+            gpus = {gpu for found in group.values() for gpu in found}
+            rules.update(dict.fromkeys(gpus, self._rule(group, places, now)))
+            rules.update(self._steps(group, now))
+        return rules
+
+    def _rule(self, group: Seats, places: Mapping[str, Place], now: int) -> Rule:
+        """Return the rule for all GPUs of one group."""
+        everybody = frozenset(group)
+        fit = [pod for pod in sorted(group.keys() & self._since) if self._comes_first(pod, group, places, now)]
+        first = min(fit, key=lambda pod: self._had[pod], default=None)
+        now_open = sorted(everybody & self._open.keys())
+        for pod in now_open:
+            if len(now_open) > 1 or self._ends(pod, first, group, places, now):  # several: two groups became one
+                del self._open[pod]
+        free = not everybody & self._open.keys() and not any(holds(found) for found in group.values())
+        if first is not None and free:
+            self._open[first] = now
+            fit.remove(first)
+        if any(wants(group[pod]) for pod in everybody - self._open.keys()):
+            self.wake = now + LOOK
+        for pod in everybody & self._open.keys():
+            return Rule(pod, barred=everybody - {pod}, contesting=frozenset(fit))
+        entitled = [pod for pod in group if pod in self._since and self._fits(pod, group, places, now, strictly=False)]
+        return Rule(barred=everybody, contesting=frozenset(entitled))
+
+    def _ends(self, pod: str, other: str | None, group: Seats, places: Mapping[str, Place], now: int) -> bool:
+        """Tell whether ``pod``, which has turns, gets no more: ``other`` is due, or a GPU was asked back from it."""
+        if not goes_on(group[pod]):
+            return True
+        if other is None or now < self._open[pod] + max(places[gpu].lease for gpu in group[pod]):
+            return False
+        return self._had[other] < self._had[pod]
+
+    def _steps(self, group: Seats, now: int) -> Mapping[str, Rule]:
+        """Return the rules of GPUs on which a pod that gives back has a launch to make, or is making it."""
+        everybody = frozenset(group)
+        rules: dict[str, Rule] = {}
+        for pod in sorted(group.keys() - self._open.keys()):
+            found = group[pod]
+            stuck = holds(found) and now >= self._seen[pod][1] + PAUSE
+            for gpu, seat in found.items():
+                if seat.wants and stuck and gpu not in rules:
+                    rules[gpu] = Rule(pod, once=True, barred=everybody - {pod})
+                elif seat.once and sum(other.holds for other in found.values()) > 1:
+                    rules[gpu] = Rule(once=True, barred=everybody)
+        return rules
+
+    def _comes_first(self, pod: str, group: Seats, places: Mapping[str, Place], now: int) -> bool:
+        return self._fits(pod, group, places, now, strictly=now - self._since[pod] < PATIENCE)
+
+    def _fits(self, pod: str, group: Seats, places: Mapping[str, Place], now: int, *, strictly: bool) -> bool:
+        there = [(gpu, strictly and seat.wants) for gpu, seat in group[pod].items() if not seat.holds]
+        return all(places[gpu].fits(pod, group, now, strictly=order) for gpu, order in there)
+
+    def _charge(self, seats: Seats, now: int) -> None:
+        """Charge the time since the last look to the pods that had turns. A pod at rest has saved ``SAVED`` at most."""
+        for group in groups(seats):
+            for pod, found in group.items():
+                if pod in self._active and (pod in self._open or holds(found)):
+                    milli = min(seat.milli for seat in found.values())
+                    self._had[pod] = self._had.get(pod, 0) + (now - self._now) * 1000 // milli
+            least = min((self._had[pod] for pod in group if pod in self._had and pod in self._active), default=0)
+            for pod in group.keys() - self._active:
+                self._had[pod] = max(self._had.get(pod, least), least - SAVED)
+        self._had = {pod: self._had[pod] for pod in seats}
+        self._active = {pod for pod, found in seats.items() if pod in self._open or holds(found) or wants(found)}
+
+    def _changed(self, pod: str, found: Mapping[str, Seat], now: int) -> tuple[Mapping[str, Seat], int]:
+        before = self._seen.get(pod)
+        return before if before and before[0] == found else (found, now)
+
+
+def groups(seats: Seats) -> list[Seats]:
+    """Group the pods that have any GPU in common, directly or through others."""
+    found: list[dict[str, Mapping[str, Seat]]] = []
+    for pod, gpus in seats.items():
+        joined = {pod: gpus}
+        apart = []
+        for group in found:
+            if any(gpus.keys() & others.keys() for others in group.values()):
+                joined |= group
+            else:
+                apart.append(group)
+        found = [*apart, joined]
+    return list(found)
+
+
+def wants(found: Mapping[str, Seat]) -> bool:
+    """Tell whether it waits for any GPU."""
+    return any(seat.wants for seat in found.values())
+
+
+def holds(found: Mapping[str, Seat]) -> bool:
+    """Tell whether it has any GPU."""
+    return any(seat.holds for seat in found.values())
+
+
+def steps(found: Mapping[str, Seat]) -> bool:
+    """Tell whether all its gates know a lease for one launch: without, what waits elsewhere could not be ended."""
+    return all(seat.steps for seat in found.values())
+
+
+def goes_on(found: Mapping[str, Seat]) -> bool:
+    """Tell whether it has work, and no GPU was asked back from it."""
+    return (holds(found) or wants(found)) and not any(seat.asked for seat in found.values())

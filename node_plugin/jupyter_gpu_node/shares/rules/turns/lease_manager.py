@@ -1,0 +1,557 @@
+"""One GPU: joins its arbiter, which knows shares, with the clients, which are processes of these shares. Pure.
+
+Each event returns what is to be sent. All processes of a share run in the lease of their share, also beside each other:
+it asks while any of them has work, a grant goes to all that asked, and it gives back when the last one has. At most one
+share has clients with a lease at any moment, whatever clients send, omit or repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_node.shares.rules.protocol import (
+    FOREVER,
+    MOST,
+    NO_LIMIT,
+    Ask,
+    Done,
+    FromClient,
+    FromServer,
+    Grant,
+    Malformed,
+    Memory,
+    Revoke,
+)
+
+from . import arbiter
+from .arbiter import Arbiter, Rule
+from .bank import Deposit
+from .ledger import Account, Debt
+from .memory import Pool
+
+REST = 10_000_000
+"""Microseconds between two looks at the books of a GPU that one share has for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of one share."""
+
+    milli: int
+    limit: int | None = None
+    """Bytes of memory; None: as much as there is."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.milli <= MILLI_PER_GPU:
+            raise ValueError(f"A share of one GPU is 1 to {MILLI_PER_GPU} thousandths of it, not {self.milli}.")
+        if self.limit is not None and not 0 <= self.limit < NO_LIMIT:
+            raise ValueError(f"The memory limit of a share is a number of bytes, not {self.limit}.")
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One connection of a process that uses the share."""
+
+    share: Share
+    want: int | None = None
+    """Microseconds, 0 for not known; None: no demand."""
+    number: int = 0
+    """Number of the last lease that it was given."""
+    holds: bool = False
+    """Whether it has not given that lease back."""
+    old: bool = False
+    """Whether its gate does not know a lease for one launch: it would reject that as no message."""
+    ahead: bool = False
+    """Whether its gate knows a lease in which it may be far ahead of the GPU."""
+    whole: bool = False
+    """Whether that lease was for ever at any time."""
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """One share of the GPU and its clients."""
+
+    name: str
+    key: str
+    """Name with the arbiter: another one for a share that comes again while the old one drains."""
+    terms: Terms
+    effective: int
+    pool: Pool
+    clients: dict[Client, None] = field(default_factory=dict)
+    holding: int = 0
+    """Number of clients that have the lease."""
+    revoked: bool = False
+    patient: int | None = None
+    """Time since when it has said that its work takes longer."""
+    gone: bool = False
+    told: int | None = None
+    """The demand that the arbiter knows."""
+    work: int | None = 0
+    """Microseconds that its clients measured in this turn, None if one left without a word: then all of it counts."""
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it has the GPU for itself: its programs run as they like."""
+        return self.terms.milli == MILLI_PER_GPU
+
+    @property
+    def steps(self) -> bool:
+        """Whether all its clients know a lease for one launch."""
+        return not any(one.old for one in self.clients)
+
+    def demand(self) -> int | None:
+        """Return the demand of all clients together: they may run one after the other."""
+        wants = [one.want for one in self.clients if one.want is not None]
+        if not wants:
+            return None
+        return 0 if 0 in wants else sum(wants)
+
+
+class Seat(NamedTuple):
+    """The state of one pod on one GPU that it shares."""
+
+    wants: bool
+    """Whether it waits."""
+    holds: bool
+    asked: bool
+    """Whether it was asked to give the GPU back."""
+    once: bool
+    """Whether it has the GPU for one launch."""
+    milli: int
+    steps: bool = True
+    """Whether all its clients can be given it for one launch."""
+
+
+class Send(NamedTuple):
+    """A message for that client."""
+
+    client: Client
+    message: FromServer
+
+
+class Close(NamedTuple):
+    """The end of messages for that client; it has left already."""
+
+    client: Client
+
+
+class Late(NamedTuple):
+    """Notice that these clients were asked for the GPU at ``since``, and the grace is over."""
+
+    share: str
+    since: int
+    clients: tuple[Client, ...]
+
+
+Out = Send | Close | Late
+
+
+class Desk:
+    """The desk of one GPU, between its clients and its arbiter. As with ``arbiter``, ``now`` never goes back."""
+
+    def __init__(self, arbiter: Arbiter, now: int) -> None:
+        self.arbiter = arbiter
+        self._shares: dict[str, Share] = {}
+        self._keys: dict[str, Share] = {}
+        self._holder: Share | None = None
+        self._until = 0
+        self._rule: Rule | None = None
+        """The rule by pods."""
+        self._once = False
+        """Whether the present lease is for one launch."""
+        self._looked = now
+        self._made = 0
+        self._debts: dict[str, Debt] = {}
+        """Debts of closed shares: of one that is opened again, its own."""
+        self._out: list[Out] = []
+
+    @property
+    def shares(self) -> Mapping[str, Share]:
+        """The shares by name; those that are gone and only drain are not among them."""
+        return self._shares
+
+    @property
+    def holder(self) -> Share | None:
+        """The share whose clients have the GPU."""
+        return self._holder
+
+    @property
+    def wake(self) -> int | None:
+        """Time to call `tick` if nothing else happens; None: never."""
+        time = self.arbiter.wake
+        if time is not None and self._holder is not None and self._holder.exclusive and not self._holder.revoked:
+            return self._looked + REST
+        return time
+
+    def account(self, name: str, now: int) -> Account:
+        """Return what the share used, waited and has."""
+        return self.arbiter.account(self._shares[name].key, now)
+
+    def deposits(self, name: str) -> tuple[Deposit, ...]:
+        """Return the deposits of its bank."""
+        return self.arbiter.deposits(self._shares[name].key)
+
+    def owes(self, name: str, now: int) -> Debt:
+        """Return what the share of that name owes, which may be closed and have the GPU still."""
+        share, holder = self._shares.get(name), self._holder
+        debts = [self.arbiter.owes(share.key, now)] if share else []
+        if holder is not None and holder is not share and holder.name == name:
+            debts.append(self.arbiter.owes(holder.key, now))
+        if name in self._debts:
+            debts.append(self._debts[name])
+        if len(debts) == 1:
+            return debts[0]
+        return Debt(sum(one.left(now) for one in debts), now, debts[0].milli if debts else 0)
+
+    def closed(self, now: int) -> dict[str, Debt]:
+        """Return what closed shares owe."""
+        self._debts = {name: debt for name, debt in self._debts.items() if debt.left(now)}
+        names = {*self._debts, *([self._holder.name] if self._holder else [])} - self._shares.keys()
+        return {name: debt for name in names if (debt := self.owes(name, now)).left(now)}
+
+    # --- shares -------------------------------------------------------------------------------------------------------
+
+    def set(
+        self,
+        terms: Mapping[str, Terms],
+        now: int,
+        deposits: Mapping[str, Iterable[Deposit]] | None = None,
+        owes: Mapping[str, int] | None = None,
+    ) -> list[Out]:
+        """Set the shares from now on; new ones begin with ``deposits``, and with what they owe from before.
+
+        A share not among them drains and goes.
+
+        What was lent between shares is back with its owners. Raises `ValueError` if it is more than the GPU;
+        nothing is changed then.
+        """
+        if (total := sum(one.milli for one in terms.values())) > MILLI_PER_GPU:
+            raise ValueError(f"Shares of one GPU are together at most {MILLI_PER_GPU} thousandths of it, not {total}.")
+        for share in [share for name, share in self._shares.items() if name not in terms]:
+            self._remove(share, now)
+        before = {name: (share.terms, share.exclusive) for name, share in self._shares.items()}
+        owing, heirs = {}, {}
+        for name in [name for name in terms if name not in self._shares]:
+            share = self._add(name, terms[name])
+            debt = self._debts.pop(name, None)
+            owing[share.key] = (owes or {}).get(name, 0) + (debt.left(now) if debt else 0)
+            if self._holder and self._holder.name == name:
+                heirs[share.key] = self._holder.key
+        saved = {self._shares[name].key: some for name, some in (deposits or {}).items() if name in self._shares}
+        for name, share in self._shares.items():
+            share.terms, share.effective = terms[name], terms[name].milli
+        milli = {one.key: one.effective for one in self._shares.values()}
+        orders = self.arbiter.put(milli, now, deposits=saved, owes=owing, heirs=heirs)
+        self._follow(orders, now)
+        if self._rule is not None:
+            self._obey(self._rule, now)
+        for name, (old, whole) in before.items():
+            self._change(self._shares[name], old, whole, now)
+        return self._sent()
+
+    def adjust(self, effective: Mapping[str, int], now: int) -> list[Out]:
+        """Lend between shares by what each earns; its bank stays that of its own milli. Raises `ValueError`."""
+        found = {self._shares[name]: milli for name, milli in effective.items() if name in self._shares}
+        known = {share: milli for share, milli in found.items() if not share.exclusive}
+        savings = {share.key: share.terms.milli for share in known}
+        orders = self.arbiter.put({share.key: milli for share, milli in known.items()}, now, savings=savings)
+        for share, milli in known.items():
+            share.effective = milli
+        self._follow(orders, now)
+        return self._sent()
+
+    def _add(self, name: str, terms: Terms) -> Share:
+        self._made += 1
+        share = Share(name, f"{name}#{self._made}", terms, terms.milli, Pool(terms.limit))
+        self._shares[name] = self._keys[share.key] = share
+        return share
+
+    def _remove(self, share: Share, now: int) -> None:
+        del self._shares[share.name]
+        share.gone = True
+        orders = self.arbiter.remove(share.key, now)
+        self._keep_debt(share, now)
+        self._follow(orders, now)
+        for client in list(share.clients):
+            if not client.holds:
+                self._dismiss(client)
+        if self._holder is not share:
+            self._keys.pop(share.key, None)
+
+    def _keep_debt(self, share: Share, now: int) -> None:
+        """Keep what a closed share owes for the one of its name that comes after it."""
+        debt, before = self.arbiter.take_debts().get(share.key), self._debts.get(share.name)
+        if debt and before:
+            debt = Debt(debt.left(now) + before.left(now), now, before.milli)
+        if debt:
+            self._debts[share.name] = debt
+
+    def _change(self, share: Share, old: Terms, whole: bool, now: int) -> None:
+        """Apply new terms to the clients of a share."""
+        if old.limit != share.terms.limit:
+            share.pool.limit = share.terms.limit
+            for client in share.clients:
+                if client in share.pool:
+                    self._memory(client)
+        if share.exclusive and not whole:
+            for client in share.clients:
+                client.want = client.want or 0
+            if self._holder is share and not share.revoked:
+                self._extend(share, now)
+            elif self._holder is not share:
+                self._tell(share, now)
+        elif whole and not share.exclusive and self._holder is share:
+            self.arbiter.drains()
+            self._revoke(share)  # nothing that runs was counted: it drains, and then waits for its turn like all
+
+    # --- programs that need other GPUs at the same time ---------------------------------------------------------------
+
+    @property
+    def lease(self) -> int:
+        """Longest turn while others wait, in microseconds."""
+        return self.arbiter.timing.lease
+
+    def seat(self, pod: str) -> Seat | None:
+        """Return that pod's state on this GPU; None: it has nothing, or all of it."""
+        share, holder = self._shares.get(pod), self._holder
+        if holder is not None and holder.name == pod and not holder.exclusive:
+            asked = holder.revoked or holder.gone
+            return Seat(False, True, asked, self._once, holder.terms.milli, holder.steps)
+        if share is None or share.exclusive:
+            return None
+        return Seat(share.told is not None, False, False, False, share.terms.milli, share.steps)
+
+    def obey(self, rule: Rule, now: int) -> list[Out]:
+        """Apply ``rule``, by pods, from now on."""
+        self._rule = rule
+        self._obey(rule, now)
+        return self._sent()
+
+    def _obey(self, rule: Rule, now: int) -> None:
+        keys = {name: share.key for name, share in self._shares.items()}
+        barred, contesting = (
+            frozenset(keys[name] for name in names if name in keys) for names in (rule.barred, rule.contesting)
+        )
+        first = keys.get(rule.first) if rule.first is not None else None
+        self._follow(self.arbiter.obey(Rule(first, rule.once, barred, contesting), now), now)
+
+    def fits(self, pod: str, members: Collection[str], now: int, *, strictly: bool) -> bool:
+        """Tell whether that pod, which waits, could have this GPU now, as far as pods outside its group go."""
+        keys = [self._shares[name].key for name in members if name in self._shares]
+        return self.arbiter.fits(self._shares[pod].key, keys, now, strictly=strictly)
+
+    # --- the server before this one -----------------------------------------------------------------------------------
+
+    def rest(self, until: int) -> None:
+        """Give the GPU to no other share until then: the share that had it by the previous server may still have it."""
+        self.arbiter.rest(until)
+
+    # --- clients ------------------------------------------------------------------------------------------------------
+
+    def join(self, name: str, now: int) -> tuple[Client, list[Out]]:
+        """Add a process that connected to that share; `KeyError` if there is none."""
+        share = self._shares[name]
+        holder = self._holder if self._holder is not share else None
+        far = holder and any(one.holds and self._may_be_ahead(one) for one in holder.clients)
+        client = Client(share)
+        share.clients[client] = None
+        if holder and far and not holder.revoked:
+            self._extend(holder, now)  # from now on another share would wait for what is queued
+        if share.exclusive:
+            client.want = 0
+            self._wanted(client, now)
+        return client, self._sent()
+
+    def leave(self, client: Client, now: int) -> list[Out]:
+        """Remove a client whose connection ended, at either end: it gives everything back. Again: nothing."""
+        share = client.share
+        if client in share.clients:
+            self._forget(client)
+            self._settle(share, now)
+        return self._sent()
+
+    def receive(self, client: Client, message: FromClient, now: int) -> list[Out]:
+        """Handle a client's message. Raises `Malformed` if impossible: the caller removes it then."""
+        if client not in client.share.clients:
+            return []
+        if isinstance(message, Ask):
+            client.want = message.want
+            if message.keeps and client.holds and client.share.revoked:
+                self.arbiter.drains(arbiter.LONG_KERNEL)
+                client.share.patient = client.share.patient or now
+            elif message.keeps and self.arbiter.rests(now):
+                self._kept(client, now)
+            if message.stuck:
+                self._step(client, now)
+            self._wanted(client, now)
+        elif isinstance(message, Done):
+            self._done(client, message, now)
+        else:
+            client.old, client.ahead = not message.steps, message.ahead  # a gate says it first of all
+            if not client.share.gone:
+                client.share.pool.need(client, message.size)
+            self._memory(client)
+        return self._sent()
+
+    def tick(self, now: int) -> list[Out]:
+        """Handle the passing of time alone."""
+        self._looked = now
+        self._follow(self.arbiter.tick(now), now)
+        return self._sent()
+
+    def _kept(self, client: Client, now: int) -> None:
+        """Continue the turn of a client that has the GPU by the previous server: all of it, or work that has not ended.
+
+        Where it has a share now, all of that drains first. Only one can have it: others that claim it have a wish.
+        """
+        share = client.share
+        if self._holder is None:
+            self._follow(self.arbiter.hold(share.key, now), now)
+            if self._holder is share and not share.exclusive:
+                self._revoke(share)
+        elif self._holder is share and share.revoked and not client.holds:
+            self._give(client, 1)
+            self._out.append(Send(client, Revoke(client.number)))
+
+    def _step(self, client: Client, now: int) -> None:
+        """Give one launch more to a client whose work waits for that: nobody gets the GPU before.
+
+        One whose lease was given back in its name has none: it asks for a new one.
+        """
+        if client.holds and not client.share.gone:
+            self._until = max(self._until, now + self.lease)
+            self._out.append(Send(client, Grant(self.lease, client.number, once=True)))
+
+    def _wanted(self, client: Client, now: int) -> None:
+        share = client.share
+        if self._holder is not share:
+            self._tell(share, now)
+        elif not share.revoked:
+            self._hand(client, now)
+
+    def _done(self, client: Client, message: Done, now: int) -> None:
+        if message.number > client.number:
+            raise Malformed(f"gives lease {message.number} back, and was given {client.number}")
+        share = client.share
+        client.want = message.want
+        if client.holds and message.number == client.number:
+            client.holds = False
+            share.holding -= 1
+            share.work = None if share.work is None else share.work + message.measured
+        if share.gone and not client.holds:
+            self._dismiss(client)
+        self._settle(share, now)
+        if client.want is not None and self._holder is share and not share.revoked:
+            self._hand(client, now)
+
+    def _settle(self, share: Share, now: int) -> None:
+        """Settle a change in what some client of ``share`` wants or has."""
+        if self._holder is not share:
+            self._tell(share, now)
+        elif not share.holding:
+            self._give_back(share, now)
+
+    def _tell(self, share: Share, now: int) -> None:
+        """Tell the arbiter what a share without the GPU wants."""
+        demand = share.demand()
+        if share.gone or demand == share.told:
+            return
+        share.told = demand
+        told = self.arbiter.release(share.key, now) if demand is None else self.arbiter.ask(share.key, now, demand)
+        self._follow(told, now)
+
+    def _give_back(self, share: Share, now: int) -> None:
+        self._holder, share.revoked, share.patient = None, False, None
+        share.told = None if share.gone else share.demand()
+        if share.gone:
+            del self._keys[share.key]
+        orders = self.arbiter.release(share.key, now, share.told, share.work)
+        self._keep_debt(share, now)
+        self._follow(orders, now)
+
+    def _forget(self, client: Client) -> None:
+        share = client.share
+        del share.clients[client]
+        share.pool.leave(client)
+        if client.holds:
+            client.holds = False
+            share.holding -= 1
+            share.work = None
+
+    def _dismiss(self, client: Client) -> None:
+        self._forget(client)
+        self._out.append(Close(client))
+
+    # --- orders -------------------------------------------------------------------------------------------------------
+
+    def _follow(self, orders: Iterable[arbiter.Order], now: int) -> None:
+        for order in orders:
+            share = self._keys[order.share]
+            if isinstance(order, arbiter.Grant):
+                self._granted(share, order, now)
+            elif isinstance(order, arbiter.Revoke):
+                self._revoke(share)
+            else:
+                self._out.append(Late(share.name, order.since, tuple(one for one in share.clients if one.holds)))
+
+    def _granted(self, share: Share, order: arbiter.Grant, now: int) -> None:
+        fresh = self._holder is not share
+        self._holder, self._until, self._once = share, order.until, order.once
+        share.work = 0 if fresh else share.work
+        if fresh or not (share.exclusive or share.revoked):
+            self._extend(share, now)
+
+    def _extend(self, share: Share, now: int) -> None:
+        """Tell the lease's clients how long it lasts now, and give it to all others with work."""
+        time = self._time(share, now)
+        for client in share.clients:
+            if client.holds:
+                client.whole |= share.exclusive
+                self._out.append(Send(client, Grant(max(time, 1), client.number, ahead=self._may_be_ahead(client))))
+            else:
+                self._hand(client, now)
+
+    def _hand(self, client: Client, now: int) -> None:
+        """Give ``client`` the lease of its share, if it wants it and there is something left of it."""
+        time = self._time(client.share, now)
+        if client.want is not None and not client.holds and time > 0 and not (self._once and client.old):
+            self._give(client, time)
+
+    def _give(self, client: Client, time: int) -> None:
+        client.holds = True
+        client.whole = time == FOREVER
+        client.number += 1
+        client.share.holding += 1
+        once = self._once and not client.old
+        self._out.append(Send(client, Grant(time, client.number, once, not once and self._may_be_ahead(client))))
+
+    def _may_be_ahead(self, client: Client) -> bool:
+        """Tell whether no client of another share is there: then what is queued costs others no time."""
+        share = client.share
+        if not client.ahead or share.exclusive:
+            return False
+        return not any(one.clients for one in self._keys.values() if one is not share)
+
+    def _time(self, share: Share, now: int) -> int:
+        return FOREVER if share.exclusive else self._until - now
+
+    def _revoke(self, share: Share) -> None:
+        if not share.revoked:
+            share.revoked = True
+            self._out += [Send(one, Revoke(one.number)) for one in share.clients if one.holds]
+
+    def shut(self, client: Client, now: int) -> bool:
+        """Tell whether the time of the lease that it has is over: then it launches nothing, whatever it has read."""
+        return self._holder is client.share and not client.whole and now >= self._until
+
+    def _memory(self, client: Client) -> None:
+        pool = client.share.pool
+        limit = NO_LIMIT if pool.limit is None else pool.limit
+        self._out.append(Send(client, Memory(pool.size(client), limit, min(pool.used, MOST))))
+
+    def _sent(self) -> list[Out]:
+        out, self._out = self._out, []
+        return out

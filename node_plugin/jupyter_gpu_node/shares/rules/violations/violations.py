@@ -1,0 +1,396 @@
+"""Penalties for programs that break the order of turns on one GPU: stop, continue, take the share away. Pure.
+
+Two offences: to keep the GPU after being asked for it (`Late`), and to use it in turns of others
+(`Looked`), as a program does that avoids the gate. Either has its processes stopped until their share's next
+turn. A process that never asks is detected at once, and kept to the turns of its share for a while: stopped at the end
+of each, continued in the next. Of one that asks, and launches on another way as well, only the sum tells, over so long
+that it cannot be an error of the driver's few samples (a sequential test, Page 1954). A stop for an offence counts as a
+strike, strikes are forgotten with time, and too many of them cost the share.
+
+For the code that carries out the orders:
+
+- Keep the state before doing what is ordered, so that what is stopped is known after a restart (`Began`).
+- A stopped process can neither ask nor give back: do both for it, the latter when its queued work has ended.
+- A process is identified by its pid *and* its start. To continue one that has ended has no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any
+
+from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+
+from .penalties import Penalties
+
+DOUBT = 150
+"""Thousandths of the time that members may seem to use beyond their turns. With `PROOF` an innocent share, of
+which five samples a second are wrong by a fifth of a GPU, is accused once in years."""
+PROOF = 3_000_000
+"""Microseconds beyond that which prove it. A program that has twice its half of a GPU is seen after nine seconds."""
+SLOW_DOUBT, SLOW_PROOF = 50, 12_000_000
+"""The same for less over longer: three times more exact, and rarer still for the innocent, as the error of samples
+becomes less with the root of their number. What is a tenth of a GPU more than its turns is seen after four minutes."""
+RESTS = 10
+"""Looks in a row that see nothing of processes kept to their turns, after which they are let be."""
+
+
+# --- what happens -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The start of the node plugin; nothing of what was stopped stays so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A share that was asked for the GPU at ``since`` and still has it."""
+
+    share: str
+    since: int
+    again: bool = False
+    """Whether this is the turn of which it was said before."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaveBack:
+    """The end of a share's turn."""
+
+    share: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The beginning of a share's turn."""
+
+    share: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The end of a share's turn that was asked for in the name of its stopped processes."""
+
+    share: str
+    there: Processes
+    """Processes of `Record.avoiders` that have not ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """GPU time in turns of others, by share, in the last ``passed`` microseconds."""
+
+    foreign: Mapping[str, Mapping[Process, int]]
+    """Use by processes that never ask."""
+    passed: int
+    beyond: Mapping[str, int] = field(default_factory=dict)
+    """Use by processes that ask, beyond the turns of their share; below zero if they used less."""
+    ways: Mapping[str, str] = field(default_factory=dict)
+    """Ways to the GPU that cannot ask for turns (`other_apis`) of the processes that used it so, by share, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The removal of a share, for whatever reason."""
+
+    share: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The passing of time alone."""
+
+
+Event = Began | Late | GaveBack | Turn | TurnEnded | Looked | Removed | Tick
+
+
+# --- what is to be done -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """An order to stop these processes, and to tell the share's user why."""
+
+    share: str
+    processes: Processes
+    reason: str
+    """Empty: it was told before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """An order to let these processes run again."""
+
+    share: str
+    processes: Processes
+
+
+@dataclass(frozen=True, slots=True)
+class TakeAway:
+    """An order to take the share away, and to tell its user why."""
+
+    share: str
+    reason: str
+
+
+Order = Stop | Continue | TakeAway
+
+
+# --- what is remembered -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The record of one share."""
+
+    strikes: float = 0.0
+    """Strikes, as they counted at ``struck``."""
+    struck: int = 0
+    late: int | None = None
+    """Time since when it keeps the GPU."""
+    throttled: int = 0
+    """Microseconds since then in which a CPU limit kept its programs from running (`throttling`)."""
+    looks: int = 0
+    """Number of looks in a row that saw it in turns of others."""
+    beyond: int = 0
+    """Use by its members beyond its turns and `DOUBT`, since that was zero."""
+    slowly: int = 0
+    """The same with `SLOW_DOUBT`."""
+    stopped: Processes = frozenset()
+    since: int = 0
+    """Time when they were stopped."""
+    avoiders: Processes = frozenset()
+    """Observed processes that never ask."""
+    way: str = ""
+    """Way by which all of these use the GPU, if it is one that cannot ask; empty: they could ask."""
+    kept: int = 0
+    """Time until when these run in its turns only; 0: they run as they like."""
+    between: bool = False
+    """Whether the processes are stopped between two turns, not for an offence: then it is only the avoiders."""
+    rests: int = 0
+    """Number of looks in a row that saw nothing of them since they are kept so."""
+    rested: int | None = None
+    """Time since when it is excused, as nothing of it runs that could give the GPU back; None: it is not."""
+    taken: str = ""
+    """Reason why it was taken away; empty: it was not."""
+
+    def counts(self, now: int, penalties: Penalties) -> float:
+        """Return the present weight of its strikes."""
+        return self.strikes * float(0.5 ** (max(0, now - self.struck) / penalties.forget))
+
+
+State = Mapping[str, Record]
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The processes of each share on this GPU, and those that are never stopped, such as the Jupyter server.
+
+    A process rests if its user or a debugger stopped it, or if it is about to end: it is left as it is.
+    """
+
+    processes: Mapping[str, Processes] = field(default_factory=dict)
+    never: Processes = frozenset()
+    resting: Processes = frozenset()
+    excused: frozenset[str] = frozenset()
+    """Shares that have the GPU, all of whose processes that have it rest."""
+    throttled: Mapping[str, int] = field(default_factory=dict)
+    """Microseconds for which CPU limits stopped shares that keep the GPU, as far as known now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The state to remember from now on, and the orders to carry out, in this sequence."""
+
+    state: State
+    orders: tuple[Order, ...]
+
+
+def decide(state: State, event: Event, now: int, present: Present, penalties: Penalties) -> Outcome:
+    """Return the outcome of one event. ``now`` is a monotonic clock in microseconds."""
+    records, orders = dict(state), list[Order]()
+    match event:
+        case Began():
+            for share, one in sorted(state.items()):
+                # the clock may be another one now: what counted then counts from now on
+                records[share] = replace(_let_be(_continued(share, one, orders)), struck=now, beyond=0, slowly=0)
+                if one.taken:
+                    orders.append(TakeAway(share, one.taken))
+        case Late(share, since, again):
+            one = records.get(share, Record())
+            records[share] = replace(one, late=since, throttled=0, rested=one.rested if again else None)
+        case GaveBack(share) if share in records:
+            records[share] = replace(records[share], late=None)
+        case Turn(share) if share in records:
+            records[share] = _continued(share, records[share], orders)
+        case TurnEnded(share, there) if share in records:
+            there -= present.never | present.resting
+            records[share] = _between_turns(share, records[share], there, now, orders)
+        case Looked(foreign, passed, beyond, ways):
+            for share in sorted({*records, *foreign, *beyond}):
+                one = records.get(share, Record())
+                one = one if now < one.kept else replace(one, kept=0)
+                one = replace(one, way=ways.get(share, ""))
+                records[share] = _looked(one, foreign.get(share, {}), beyond.get(share, 0), passed, penalties)
+        case Removed(share) if share in records:
+            _continued(share, records.pop(share), orders)
+        case _:
+            pass
+    for share, one in sorted(records.items()):
+        records[share] = _judged(share, one, now, present, penalties, orders)
+    kept = {share: one for share, one in records.items() if not _forgotten(one, now, penalties)}
+    return Outcome(kept, tuple(orders))
+
+
+def wake(state: State, penalties: Penalties) -> int | None:
+    """Return when a `Tick` is due if nothing else happens; None: never."""
+    moments = [
+        one.late + penalties.grace + one.throttled
+        for one in state.values()
+        if one.late is not None and not one.taken and (not one.stopped or one.between)
+    ]
+    moments += [one.since + penalties.longest for one in state.values() if one.stopped]
+    return min(moments, default=None)
+
+
+# --- how it decides ---------------------------------------------------------------------------------------------------
+
+
+def _continued(share: str, one: Record, orders: list[Order]) -> Record:
+    if one.stopped:
+        orders.append(Continue(share, one.stopped))
+    late = one.late if one.between else None
+    return replace(one, stopped=frozenset(), between=False, late=late)
+
+
+def _let_be(one: Record) -> Record:
+    """Return the record with no process kept to its turns any more, and none seen."""
+    return replace(one, avoiders=frozenset(), kept=0, looks=0)
+
+
+def _between_turns(share: str, one: Record, there: Processes, now: int, orders: list[Order]) -> Record:
+    """Stop its avoiders, which have had their turn."""
+    if one.stopped or one.taken or not one.kept:
+        return one
+    avoiders = one.avoiders & there
+    if not avoiders or now >= one.kept:
+        return _let_be(one)
+    orders.append(Stop(share, avoiders, ""))
+    return replace(one, avoiders=avoiders, stopped=avoiders, between=True, since=now)
+
+
+def _looked(one: Record, foreign: Mapping[Process, int], beyond: int, passed: int, penalties: Penalties) -> Record:
+    """Count what a look saw. Work that was queued before a stop runs on: it is no new offence."""
+    if one.stopped and not one.between:
+        return replace(one, looks=0, beyond=0, slowly=0)
+    used = sum(foreign.values())
+    if one.kept:
+        rests = 0 if used else one.rests + 1
+        one = replace(one, avoiders=one.avoiders | foreign.keys(), rests=rests, looks=0, beyond=0, slowly=0)
+        return one if rests < RESTS else _let_be(one)
+    seen = used * 1000 > penalties.tolerance * passed
+    avoiders = one.avoiders | foreign.keys() if seen else Processes()
+    sums = max(0, one.beyond + beyond - DOUBT * passed // 1000)
+    slow = max(0, one.slowly + beyond - SLOW_DOUBT * passed // 1000)
+    return replace(one, looks=one.looks + 1 if seen else 0, avoiders=avoiders, beyond=sums, slowly=slow)
+
+
+def _judged(share: str, one: Record, now: int, present: Present, penalties: Penalties, orders: list[Order]) -> Record:
+    """Judge one share: add the orders that follow, and return its record."""
+    if one.taken:
+        return one
+    if one.stopped and now >= one.since + penalties.longest:
+        return _let_be(_continued(share, one, orders))
+    stoppable = present.processes.get(share, frozenset()) - present.never - (present.resting - one.stopped)
+    if one.late is not None:
+        one = replace(one, throttled=max(one.throttled, present.throttled.get(share, 0)))
+    late = one.late is not None and now >= one.late + penalties.grace + one.throttled
+    one = _excused(share, one, now, present, penalties, late=late)
+    late = late and one.late is not None
+    if one.stopped and not (one.between and late):
+        return _corrected(share, one, stoppable, present.never, orders)
+    avoided = one.looks >= penalties.looks
+    if not late and not avoided and one.beyond < PROOF and one.slowly < SLOW_PROOF:
+        return one
+    what = "it kept the GPU after it was asked for it" if late else "it used the GPU in turns of others"
+    innocent = bool(avoided and not late and one.way and penalties.kept)  # its turns are kept for it, that is all
+    if one.way and not late:
+        what += f" by {one.way}, which cannot ask for turns"
+    strikes = one.counts(now, penalties) + (0 if innocent else 1)
+    one = replace(one, strikes=strikes, struck=now, late=None, looks=0, beyond=0, slowly=0)
+    times = round(one.strikes)  # a little of each is forgotten before the next
+    if not innocent and times >= penalties.strikes:
+        reason = f"Taken away: {what}, offence {times} of late. Restart its programs and ask again."
+        orders.append(TakeAway(share, reason))
+        return replace(_let_be(_continued(share, one, orders)), taken=reason)
+    if new := stoppable - one.stopped:
+        if avoided and penalties.kept:
+            one = replace(one, kept=now + penalties.kept, rests=0)
+            what += f". For {penalties.kept / 1e6:g} s, what does not ask for the GPU runs in turns of its share only"
+        orders.append(Stop(share, new, f"Stopped until its next turn: {what}."))
+        one = replace(one, since=one.since if one.stopped else now, stopped=one.stopped | new, between=False)
+    return one
+
+
+def _excused(share: str, one: Record, now: int, present: Present, penalties: Penalties, *, late: bool) -> Record:
+    """Excuse a share that its user stopped for being late, though not for as long as it likes: its work may run on."""
+    if share not in present.excused:
+        return replace(one, rested=None)
+    if not late:
+        return one
+    rested = now if one.rested is None else one.rested
+    return replace(one, rested=rested, late=None) if now < rested + penalties.longest else replace(one, rested=None)
+
+
+def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, orders: list[Order]) -> Record:
+    """Stop the processes that came after the others were stopped, and continue those that must not be stopped."""
+    wanted, reason = stoppable, "Stopped until its next turn, as the others of this share."
+    if one.between:
+        wanted, reason = one.avoiders - never, ""
+    if new := wanted - one.stopped:
+        orders.append(Stop(share, new, reason))
+    if spared := one.stopped & never:
+        orders.append(Continue(share, spared))
+    return replace(one, stopped=one.stopped - spared | new)
+
+
+def _forgotten(one: Record, now: int, penalties: Penalties) -> bool:
+    """Tell whether nothing is left to remember."""
+    idle = one.late is None and not (one.looks or one.beyond or one.slowly or one.stopped or one.kept or one.taken)
+    idle = idle and one.rested is None
+    return idle and one.counts(now, penalties) < 0.05
+
+
+# --- to keep it -------------------------------------------------------------------------------------------------------
+
+
+def to_plain(state: State) -> dict[str, Any]:
+    """Return a state for a file. Present lateness and uses are left out: they are observed again."""
+    return {
+        share: {
+            "strikes": one.strikes,
+            "struck": one.struck,
+            "stopped": [[each.pid, each.started] for each in sorted(one.stopped)],
+            "taken": one.taken,
+        }
+        for share, one in state.items()
+    }
+
+
+def from_plain(plain: Any) -> State:
+    """Return the state from what `to_plain` gave. Raises `ValueError` for anything else."""
+    try:
+        found = {}
+        for share, one in plain.items():
+            stopped = frozenset(Process(*each) for each in one["stopped"])
+            whole = [one["struck"], *(number for each in stopped for number in (each.pid, each.started))]
+            if not all(type(number) is int and number >= 0 for number in whole) or not all(one.pid for one in stopped):
+                raise ValueError("a process or a moment is not a whole number")
+            if not 0 <= one["strikes"] < inf or not isinstance(one["taken"], str):
+                raise ValueError("strikes or taken is out of range")
+            found[share] = Record(float(one["strikes"]), one["struck"], stopped=stopped, taken=one["taken"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"This is not what was kept of offences: {error!r}.") from error
+    return found

@@ -1,0 +1,263 @@
+"""One share's socket and the connections that came by it: bytes in, messages out. Turns are decided elsewhere.
+
+Nothing here waits. What a client does not read fills the kernel's buffer of its connection, and when that is full the
+connection is closed: there is no other queue. A client that sends much is read a little at a time, so that others come
+to their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from jupyter_gpu_node.shares.rules.pace import Pace
+from jupyter_gpu_node.shares.rules.protocol import SIZE, FromClient, FromServer, Malformed, encode, from_client
+
+from .peer import Check, Peer, peer, user_of
+
+READ = 1024
+"""Bytes that are read of one connection before others are looked at."""
+ACCEPTS = 8
+"""Connections that are taken of one socket before others are looked at."""
+PAUSE = 0.1
+"""Seconds without new connections when the process can open no more files."""
+MESSAGES, SLICE = 64, 0.01
+"""So many messages of one share in so many seconds are heard; more wait in the kernel's buffers meanwhile. A lease
+takes two or three of each process."""
+QUIET = 1.0
+"""Seconds between two lines in the log about one share: a flood is reported once."""
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_log = logging.getLogger(__name__)
+
+
+class Behind(Protocol):
+    """The receiver of connections and their messages."""
+
+    def listens(self) -> None:
+        """Note that connections can be made from now on."""
+
+    def came(self, line: Line) -> None:
+        """Note a new connection."""
+
+    def received(self, line: Line, messages: Sequence[FromClient]) -> None:
+        """Handle the messages of a connection."""
+
+    def left(self, line: Line) -> None:
+        """Note that a connection is closed."""
+
+
+class Line:
+    """One connection of a program that uses the share."""
+
+    def __init__(self, door: Door, connection: socket.socket, who: Peer) -> None:
+        self.peer = who
+        self.door = door
+        self._socket = connection
+        self._number = connection.fileno()
+        self._stream = from_client()
+        self.closed = False
+        if not door.deaf:
+            self.listen()
+
+    def listen(self) -> None:
+        """Receive what it sends."""
+        self.door.loop.add_reader(self._number, self.read)
+
+    def stop_listening(self) -> None:
+        """Stop receiving: what it sends waits in the kernel's buffer."""
+        self.door.loop.remove_reader(self._number)
+
+    def send(self, message: FromServer) -> bool:
+        """Send a message, and tell whether it could be sent; if not, the connection is of no use any more."""
+        try:
+            if self._socket.send(encode(message)) == SIZE:
+                return True
+        except BlockingIOError:
+            pass
+        except OSError:  # it has just ended
+            return False
+        self.door.complain(f"the connection of process {self.peer.pid} is closed: it does not read what it is sent")
+        return False
+
+    def close(self) -> None:
+        """Close it at this end; again: nothing."""
+        if not self.closed:
+            self.closed = True
+            self.stop_listening()
+            self.door.lines.discard(self)
+            self._socket.close()
+
+    def read(self) -> None:
+        """Read what has come by now."""
+        try:
+            data = self._socket.recv(READ)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:  # it ended with something unread
+            data = b""
+        if not data:
+            rest = len(self._stream.rest)
+            self.door.lost(self, f"it ended after {rest} bytes of a message" if rest else "")
+            return
+        try:
+            messages = self._stream.feed(data)
+            self.door.heard(len(messages))
+            if messages:
+                self.door.look_beside()
+                self.door.behind.received(self, messages)
+        except Malformed as error:
+            self.door.lost(self, f"what it sent is no message: {error}")
+
+
+class Door:
+    """The socket of one share of ``pod``."""
+
+    def __init__(self, gpu: str, pod: str, directory: Path, check: Check, behind: Behind) -> None:
+        self.gpu = gpu
+        self.pod = pod
+        self.directory = directory
+        self.behind = behind
+        self.most = 1
+        """Connections at a time."""
+        self.beside: Collection[Door] = ()
+        """The doors of the same pod's shares of other GPUs."""
+        self.pace = Pace()
+        """The pace of connections to all doors of the pod."""
+        self.lines: set[Line] = set()
+        self.loop = asyncio.get_running_loop()
+        self._check = check
+        self._listening: socket.socket | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.deaf = False
+        """Whether it received too much lately."""
+        self._heard, self._since = 0, -SLICE
+        self._told = -QUIET
+        self._untold = 0
+
+    def open(self, listening: socket.socket) -> None:
+        """Take connections from that socket."""
+        self._listening = listening
+        self.behind.listens()
+        self._resume()
+
+    def shut(self) -> None:
+        """Take no more connections; those that are there stay."""
+        if self._timer:
+            self._timer.cancel()
+        if self._listening:
+            self.loop.remove_reader(self._listening.fileno())
+            self._listening.close()
+            self._listening = None
+
+    def lost(self, line: Line, reason: str) -> None:
+        """Close a useless ``line``, and have everything that it had given back."""
+        if line.closed:
+            return
+        line.close()
+        if reason:
+            self.complain(f"the connection of process {line.peer.pid} is closed: {reason}")
+        self.behind.left(line)
+
+    def heard(self, messages: int) -> None:
+        """Count ``messages``: a client that floods makes its whole share wait a little, so that others do not."""
+        now = self.loop.time()
+        if now >= self._since + SLICE:
+            self._heard, self._since = 0, now
+        self._heard += messages
+        if self._heard > MESSAGES and not self.deaf:
+            self.deaf = True
+            for line in self.lines:
+                line.stop_listening()
+            self.loop.call_later(SLICE, self._hear_again)
+
+    def _hear_again(self) -> None:
+        self.deaf = False
+        for line in self.lines:
+            line.listen()
+
+    def complain(self, what: str) -> None:
+        """Log one line, at most one a second."""
+        now = time.monotonic()
+        if now < self._told + QUIET:
+            self._untold += 1
+            return
+        more = f" ({self._untold} more like this before)" if self._untold else ""
+        self._told, self._untold = now, 0
+        _log.warning("Share of pod %s on %s: %s%s", self.pod, self.gpu, what, more)
+
+    def look_beside(self) -> None:
+        """Take the connections that the pod's programs made to its other GPUs, before a message sent after is handled.
+
+        A program on several GPUs has to be known as one before it has any of them.
+        """
+        for door in self.beside:
+            door.take()
+
+    def take(self) -> list[Line]:
+        """Take the connections made by now, and return those admitted; nothing of what they sent is read."""
+        admitted: list[Line] = []
+        if (pause := self.pace.until - self.loop.time()) > 0:
+            self._pause(pause)
+        for _ in range(ACCEPTS):
+            if self._listening is None or self._timer is not None:
+                break
+            try:
+                connection, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                break
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._pause(PAUSE)
+                self.complain(f"no more connections can be taken now: {error.strerror}")
+                break
+            line = self._admit(connection)
+            if isinstance(line, Line):
+                admitted.append(line)
+            else:
+                connection.close()
+                self.complain(line)
+        return admitted
+
+    def _pause(self, seconds: float) -> None:
+        """Take nothing for a while: what comes waits in the socket."""
+        if self._listening and self._timer is None:
+            self.loop.remove_reader(self._listening.fileno())
+            self._timer = self.loop.call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        self._timer = None
+        if self._listening:
+            self.loop.add_reader(self._listening.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for line in self.take():
+            if not (self.deaf or line.closed):
+                line.read()  # a new client asks at once: the loop may have much else to do before its next look
+
+    def _admit(self, connection: socket.socket) -> Line | str:
+        """Admit a connection, or return why it is refused."""
+        now = self.loop.time()
+        if len(self.lines) >= self.most:
+            self.pace.refused(now)
+            return f"a connection is refused: it has {self.most} already, which is all that one share can have"
+        if not self.pace.takes(user_of(connection), now):
+            return "a connection is refused: its programs connect too often"
+        connection.setblocking(False)
+        try:
+            who = peer(connection)
+        except OSError as error:
+            return f"a connection is refused: {error}"
+        if refusal := self._check(who, self.pod):
+            return f"a connection is refused: {refusal}"
+        line = Line(self, connection, who)
+        self.lines.add(line)
+        self.behind.came(line)
+        return line

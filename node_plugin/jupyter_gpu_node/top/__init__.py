@@ -1,0 +1,1 @@
+"""The terminal view ``jupyter-gpu-node top``."""

@@ -1,0 +1,1 @@
+"""Pure: history and text of the terminal view."""

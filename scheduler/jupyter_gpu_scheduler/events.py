@@ -1,0 +1,25 @@
+"""Events that tell users of decisions. A plain grant is no news."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from jupyter_gpu.kube import Recorder
+from jupyter_gpu.model.annotations import Allocated, Reason
+from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.wire import about_pod
+
+EVENTS: Final[dict[Reason, tuple[Literal["Normal", "Warning"], str]]] = {
+    Reason.PARTIAL: ("Normal", "GpusPartial"),
+    Reason.DEFERRED: ("Normal", "GpusDeferred"),
+    Reason.INFEASIBLE: ("Warning", "GpusRefused"),
+    Reason.LIMIT_EXCEEDED: ("Warning", "GpusRefused"),
+}
+
+
+def announce(recorder: Recorder, pod: PodState, allocated: Allocated) -> None:
+    """Publish an Event of ``allocated`` if it says something new to ``pod``; faults are published elsewhere."""
+    before = (pod.allocated.reason, pod.allocated.message) if pod.allocated else (None, "")
+    if allocated.reason in EVENTS and (allocated.reason, allocated.message) != before and not pod.fault:
+        kind, reason = EVENTS[allocated.reason]
+        recorder.event(about_pod(pod), kind, reason, allocated.message)

@@ -1,0 +1,1 @@
+"""Pure: all that decides which pod gets which GPUs."""

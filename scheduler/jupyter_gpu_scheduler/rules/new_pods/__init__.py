@@ -1,0 +1,1 @@
+"""Pure: pods without a node: admission, nomination, review, preemption."""

@@ -1,0 +1,37 @@
+"""The GPUs of a new pod, assigned at the moment when it is bound to its node."""
+
+from __future__ import annotations
+
+from jupyter_gpu.model.annotations import Allocated
+from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, InvalidRequest, NoCapacity
+from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu_scheduler.rules.queue.candidates import unacceptable
+from jupyter_gpu_scheduler.rules.queue.fit_cache import exact
+from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
+
+
+def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated | GpuError:
+    """Return the ``allocated`` that the Binding of ``pod`` to ``node`` carries, or why the pod can't be bound there.
+
+    The snapshot is not changed. A pod that is already bound there gets what it has: asking again changes nothing.
+    """
+    bound = snapshot.pod(pod.uid)
+    if bound and not bound.pending:
+        if bound.node != node:
+            return InvalidRequest(f"The pod is on {bound.node} already, so it can't be bound to {node}.")
+        return bound.allocated or Allocated(0)
+    error = unacceptable(pod)
+    if error is not None:
+        return error
+    gpus = snapshot.gpus(node)
+    if gpus is None:
+        return BackendUnavailable(f"The GPUs of {node} are not known, so nothing of it can be allocated.")
+    found, place = exact(snapshot, pod, node)
+    if found.never:
+        return Infeasible(f"{node} can't serve this: {found.why}.", have=0)
+    if not found.fits:
+        have = sum(milli for _, milli in found.grants)
+        return NoCapacity(f"{node} can't serve this now: {found.why}.", have=have, queue=place + 1)
+    extra = {key: value for key, value in (pod.allocated.extra if pod.allocated else {}).items() if key != NOMINATED}
+    shares = tuple(GpuShare(gpus[index].uuid, milli) for index, milli in found.grants)
+    return Allocated(pod.requested.generation if pod.requested else 0, shares, extra=extra)

@@ -1,0 +1,187 @@
+"""The choice of the node in whose line a new pod without room waits.
+
+It takes a ticket and stands in the line of exactly one node: the one with the best prospect. There it keeps back what
+it could use from those behind it. It stays there while that node can serve it at all, unless another one can serve it
+now and that one can't, or lacks less of what it wants without more pods before it: who was sent away while a node was
+gone goes back. Each such move leaves less to wait for, so they come to an end. Ticket and nomination are in the pod's
+own ``allocated``, without shares.
+
+It is nominated only to nodes that kube-scheduler offered for it last: it would be put onto no other. Where its node
+will not do any more and no other that was offered will, it keeps its ticket and stands in no line until kube-scheduler
+asks again; that write has it ask.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from jupyter_gpu.model.annotations import Allocated, Reason
+from jupyter_gpu.model.errors import GpuError, Infeasible
+from jupyter_gpu.model.quantity import count_gpus
+from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, filter_nodes, has_resources, selected, unacceptable
+from jupyter_gpu_scheduler.rules.queue.decide import Decision, outlook
+from jupyter_gpu_scheduler.rules.queue.fit_cache import has_room, standings, verdict, wanted
+from jupyter_gpu_scheduler.rules.queue.positions import told
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.scoring.score import rate
+from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
+
+
+def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> Decision | None:
+    """Put ``pod``, after no node fitted, in line on one of ``names``; return the change of its ``allocated``.
+
+    ``None``: no change. ``names`` are the nodes that kube-scheduler would have taken. Where none of them will do now,
+    it stands in no line and keeps its ticket; where none ever will, it loses that and its ``allocated`` says why. The
+    ticket is the next one of the cluster, or the one it has.
+    """
+    if wanted(pod) is None and not pod.fault:
+        return _step(pod, None)  # it waits for something else
+    error = unacceptable(pod)
+    if error is not None:
+        return _step(pod, _refused(pod, error))
+    node = _best(snapshot, pod, names, policy)
+    if node is None and not _later(snapshot, pod, names):
+        return _step(pod, _refused(pod, Infeasible(_nowhere(snapshot, pod, names), have=0)))
+    return _step(pod, _in_line(snapshot, pod, node))
+
+
+def is_void(pod: PodState) -> bool:
+    """Tell whether no line can serve ``pod``: it no longer waits for anything, or its wish is unacceptable."""
+    return wanted(pod) is None or unacceptable(pod) is not None
+
+
+def must_leave(snapshot: ClusterSnapshot, pod: PodState) -> bool:
+    """Tell whether ``pod`` can't stay in its line: the node is gone, takes no such pod or can never serve it."""
+    here = pod.nominated
+    if is_void(pod) or not acceptable(pod, snapshot.facts(here)):
+        return True
+    return _lost(snapshot, pod)
+
+
+def leave(snapshot: ClusterSnapshot, pod: PodState, policy: Policy, changed: Iterable[str]) -> Decision | None:
+    """Move ``pod`` out of its node's line into the best other one, or into none if no offered node can serve it.
+
+    For a pod that is in no line already, only the ``changed`` nodes are examined: the others were examined before.
+    """
+    if is_void(pod):
+        return nominate(snapshot, pod, (), policy)
+    known = standings(snapshot, pod)
+    names = (pod.offered or ()) if pod.nominated else sorted(changed)
+    able = [name for name in names if may_go(snapshot, pod, name)]
+    able = [name for name in able if not verdict(snapshot, pod, name, known)[0].never]
+    return nominate(snapshot, pod, able, policy) if able else _step(pod, _in_line(snapshot, pod, None))
+
+
+def _lost(snapshot: ClusterSnapshot, pod: PodState) -> bool:
+    here = pod.nominated
+    return snapshot.gpus(here) is None or verdict(snapshot, pod, here, standings(snapshot, pod))[0].never
+
+
+def fits_at(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
+    """Tell whether a node can serve ``pod`` now, as far as GPUs and slots go."""
+    return verdict(snapshot, pod, name, standings(snapshot, pod))[0].fits
+
+
+def may_go(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
+    """Tell whether kube-scheduler offered a node for ``pod`` and nothing known here stands in the way."""
+    facts = snapshot.facts(name)
+    return name in (pod.offered or ()) and acceptable(pod, facts) and has_resources(pod, facts)
+
+
+def _best(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str], policy: Policy) -> str | None:
+    """Return the best node to wait on: one where it fits, else where it lacks least, in the shortest line, by score.
+
+    From the node that it is nominated to it moves only where it fits, or lacks less behind no more pods: otherwise all
+    that wait would follow every GPU that comes free.
+    """
+    known = standings(snapshot, pod)
+    found = {
+        name: verdict(snapshot, pod, name, known)
+        for name in names
+        if snapshot.gpus(name) is not None and acceptable(pod, snapshot.facts(name))
+    }
+    able = {name: (not one.fits, one.owed, place) for name, (one, place) in found.items() if not one.never}
+    if not able:
+        return None
+    here = able.get(pod.nominated)
+    better = {name: rank for name, rank in able.items() if here is None or _is_better(rank, here)}
+    if here is not None and not better:
+        return pod.nominated
+    least = min(better.values())
+    return min(
+        (name for name, rank in better.items() if rank == least),
+        key=lambda name: (-rate(snapshot, pod, name, policy), name),
+    )
+
+
+def _is_better(there: tuple[bool, int, int], here: tuple[bool, int, int]) -> bool:
+    """Tell whether a pod is better off there: by whether it does not fit, what it lacks and how many come before it."""
+    (late, owed, before), (late_here, owed_here, before_here) = there, here
+    return late < late_here or (late == late_here and owed < owed_here and before <= before_here)
+
+
+def _later(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str]) -> bool:
+    """Tell whether some node may serve it one day, offered now or not: it may be cordoned, tainted or not known yet."""
+    known = standings(snapshot, pod)
+    others = (name for name in snapshot.nodes() if selected(pod, snapshot.facts(name)))
+    return any(not verdict(snapshot, pod, name, known)[0].never for name in (*names, *others))
+
+
+def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allocated:
+    """Return it with its ticket, in the line of ``node``; in none until asked for again, or a node comes back."""
+    assert pod.requested is not None
+    before = pod.allocated or Allocated(0)
+    after = replace(
+        before,
+        observed_generation=pod.requested.generation,
+        shares=(),
+        reason=Reason.DEFERRED,
+        ticket=before.ticket if before.ticket is not None else snapshot.last_ticket + 1,
+        extra={**_without_node(before), **({NOMINATED: node} if node else {})},
+    )
+    if not node:
+        wants = count_gpus(pod.requested.milli)
+        return replace(
+            after, message=f"Waiting for {wants}; no node that could serve it takes the pod now.", position=None
+        )
+    me = replace(pod, allocated=after)
+    ahead = sum(other.rank < me.rank for other in snapshot.line(node) if other.uid != pod.uid)
+    return replace(after, message=outlook(me, room=has_room(snapshot, me)), position=told(ahead + 1, before.position))
+
+
+def _refused(pod: PodState, error: GpuError) -> Allocated:
+    before = pod.allocated or Allocated(0)
+    return replace(
+        before,
+        observed_generation=pod.requested.generation if pod.requested else before.observed_generation,
+        shares=(),
+        reason=Reason(error.reason),
+        message=error.message,
+        ticket=None,
+        position=None,
+        extra=_without_node(before),
+    )
+
+
+def _without_node(before: Allocated) -> dict[str, object]:
+    return {key: value for key, value in before.extra.items() if key != NOMINATED}
+
+
+def _nowhere(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> str:
+    """Say why none of the nodes can ever serve the pod: what most of them lack first."""
+    filtered = filter_nodes(snapshot, pod, names)
+    reasons = Counter((*filtered.never.values(), *filtered.failed.values()))
+    text = "; ".join(f"{count}: {why}" for why, count in reasons.most_common(5))
+    return f"None of {len(names)} nodes can serve this ({text})." if text else "No node can serve this."
+
+
+def _step(pod: PodState, after: Allocated | None) -> Decision | None:
+    """Return the decision; without ``after`` the pod leaves the line."""
+    if after is None:
+        if pod.allocated is None or pod.ticket is None:
+            return None
+        cleared = replace(pod.allocated, reason=None, message="", ticket=None, position=None)
+        after = replace(cleared, shares=(), extra=_without_node(cleared))
+    return None if after == pod.allocated else Decision.between(pod, after)

@@ -1,0 +1,159 @@
+"""Decisions for one node: which pods gain or lose which shares now, in which order and why.
+
+One pass (`desk`): what must be given back is given back; then every pod that is owed something is served in line order
+
+(priority, then ticket). New pods that wait for the node stand in the same line; they get nothing before they are
+bound, but what they could use is kept back from those behind them.
+
+Decisions are a function of the snapshot alone. Applied and decided again they change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+from jupyter_gpu.model.annotations import Allocated, Reason
+from jupyter_gpu.model.gpu import GpuShare, total
+from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_gpus
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+
+from .fit_cache import has_room
+from .positions import told
+from .queue_pass import STEP, Desk
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A new ``allocated`` of one pod."""
+
+    uid: str
+    allocated: Allocated
+    added: tuple[GpuShare, ...] = ()
+    """Shares that were not there before; a share that changes its size is both added and removed."""
+    removed: tuple[GpuShare, ...] = ()
+
+    @classmethod
+    def between(cls, pod: PodState, after: Allocated) -> Decision:
+        """Return the step from what ``pod`` was allocated to ``after``."""
+        before = pod.allocated.shares if pod.allocated else ()
+        added = tuple(share for share in after.shares if share not in before)
+        removed = tuple(share for share in before if share not in after.shares)
+        return cls(pod.uid, after, added, removed)
+
+
+def only_place(before: Allocated | None, after: Allocated) -> bool:
+    """Tell whether only a pod's place in line changed."""
+    if before is None or before.position is None or after.position is None:
+        return False
+    return before != after and before == replace(after, position=before.position)
+
+
+def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
+    """Return the changes of ``allocated`` on ``node``: pods that lose first, then pods that gain, in line order.
+
+    Pending pods nominated to ``node`` are told their place, and when there is room for them. Nothing is decided for a
+    node that is not known, nor for pods that are gone.
+    """
+    steps = deciding(snapshot, node)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            decisions: tuple[Decision, ...] = done.value
+            return decisions
+
+
+def deciding(snapshot: ClusterSnapshot, node: str) -> Generator[None, None, tuple[Decision, ...]]:
+    """Decide in steps, as a line may be long. A change on the node between two of them makes the result void."""
+    gpus = snapshot.gpus(node)
+    if gpus is None:
+        return ()
+    desk = Desk(snapshot, node, gpus, (*snapshot.pods(node), *snapshot.nominated(node)))
+    yield from desk.serving()
+    return (yield from _decisions(snapshot, desk))
+
+
+def _decisions(snapshot: ClusterSnapshot, desk: Desk) -> Generator[None, None, tuple[Decision, ...]]:
+    """Collect the changes, with reasons and places in line."""
+    decisions = []
+    last = 0
+    line = 0
+    for number, pod in enumerate(desk.pods, start=1):
+        if not number % STEP:
+            yield
+        if pod.pending and pod.uid in desk.refused:
+            continue  # another node may serve it: `nominate` knows
+        before = pod.allocated or Allocated(0)
+        ticket = position = None
+        if pod.pending or desk.owed.get(pod.uid):
+            line += 1
+            position = told(line, before.position)
+            if _knows(pod, position, desk):
+                continue
+            ticket = before.ticket
+            if ticket is None:
+                ticket = last = max(last, snapshot.last_ticket) + 1
+        reason, message = _reason(snapshot, pod, desk)
+        generation = pod.requested.generation if pod.requested else before.observed_generation
+        after = replace(
+            before.with_shares(() if pod.pending else desk.shares[pod.uid], pod.attached),
+            observed_generation=generation,
+            reason=reason,
+            message=message,
+            ticket=ticket,
+            position=position,
+        )
+        if after != pod.allocated and (pod.allocated or pod.requested):
+            decisions.append(Decision.between(pod, after))
+    return tuple(sorted(decisions, key=lambda decision: (not decision.removed, not decision.added)))
+
+
+def _knows(pod: PodState, position: int, desk: Desk) -> bool:
+    """Tell whether a pending pod that still lacks something knows all of it already, as most in a long line do."""
+    now = pod.allocated
+    return (
+        pod.pending
+        and now is not None
+        and now.position == position
+        and now.ticket is not None
+        and now.reason is Reason.DEFERRED
+        and not now.shares
+        and bool(desk.owed.get(pod.uid))
+        and pod.requested is not None
+        and now.observed_generation == pod.requested.generation
+        and now.message == outlook(pod, room=False)
+    )
+
+
+def _reason(snapshot: ClusterSnapshot, pod: PodState, desk: Desk) -> tuple[Reason | None, str]:
+    """Return why the pod has less than it wants; only what concerns this pod, so that other pods never rewrite it."""
+    if pod.pending:
+        return Reason.DEFERRED, outlook(pod, room=not desk.owed.get(pod.uid) and has_room(snapshot, pod))
+    error = desk.refused.get(pod.uid)
+    if error is not None:
+        return Reason(error.reason), error.message
+    owed = desk.owed.get(pod.uid, 0)
+    if not owed:
+        return None, ""
+    has = total(desk.shares[pod.uid])
+    verb = "is" if owed <= MILLI_PER_GPU else "are"
+    if not has:
+        return Reason.DEFERRED, f"{count_gpus(owed)} {verb} owed; not enough is free now.{_capped(pod)}"
+    text = f"{format_gpus(has)} of {format_gpus(has + owed)} GPUs; {format_gpus(owed)} more {verb} owed."
+    return Reason.PARTIAL, text + _capped(pod)
+
+
+def outlook(pod: PodState, *, room: bool) -> str:
+    """Say what a pending pod waits for. The text changes once there is room; that write makes kube-scheduler retry."""
+    wanted = count_gpus(pod.requested.milli if pod.requested else 0)
+    if room:
+        return f"There is room for {wanted} on {pod.nominated} now; the pod is about to start."
+    return f"Waiting for {wanted} on {pod.nominated}; not enough is free now.{_capped(pod)}"
+
+
+def _capped(pod: PodState) -> str:
+    """Explain the priority to the pod's user where it is capped; empty where it is not."""
+    if pod.wished_priority <= pod.cap:
+        return ""
+    return f" Priority {pod.wished_priority} counts as {pod.cap}, the highest that this namespace may use."

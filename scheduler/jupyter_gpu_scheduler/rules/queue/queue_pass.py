@@ -1,0 +1,186 @@
+"""A node's pods while they are served: one pass over its line, the same for running pods and for new ones.
+
+What must be given back is given back; then every pod that is owed something is served in line order. A wish that is
+not wholly served keeps its place: no pod behind it gets a GPU that could serve it, so none overtakes. GPUs that only
+others can use (another model, more memory, another island) are not held back.
+
+A pending pod is served like the others, with two differences. What it gets is only kept for it until it is bound. And
+it can be bound only with what is free in the records, not with what another pod is about to give back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from jupyter_gpu.model.annotations import Allocated, Wish
+from jupyter_gpu.model.errors import GpuError, Infeasible
+from jupyter_gpu.model.gpu import Gpu, GpuShare, total
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_scheduler.rules.placement.feasible import refuse
+from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange, settled
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+
+CAME_LATER = (
+    "Some GPUs came to this node after this server was started, and a container can't be given their devices. "
+    "Start the server anew, or ask for less."
+)
+STEP = 256
+"""Pods that are looked at in one go."""
+
+
+class Desk:
+    """A node while its pods are served: ``shares`` and ``owed`` by uid are what is decided so far."""
+
+    def __init__(self, snapshot: ClusterSnapshot, node: str, gpus: Sequence[Gpu], pods: Iterable[PodState]) -> None:
+        self.gpus = {gpu.uuid: gpu for gpu in gpus}
+        self.pods = sorted((pod for pod in pods if not pod.gone), key=lambda pod: pod.rank)
+        self.shares = {pod.uid: _present(pod, self.gpus) for pod in self.pods}
+        self.owed: dict[str, int] = {}
+        self.refused: dict[str, GpuError] = {}
+        self._refusals: dict[tuple[Wish, int | None, frozenset[str]], GpuError | None] = {}
+        self._outside = snapshot.facts(node).outside
+        self._held = {gpu.uuid: dict(snapshot.holders(gpu.uuid, node)) for gpu in gpus}
+        self._free = {uuid: MILLI_PER_GPU - sum(held.values()) for uuid, held in self._held.items()}
+
+    def serve(self) -> None:
+        """Decide for all pods."""
+        deque(self.serving(), maxlen=0)
+
+    def serving(self) -> Iterator[None]:
+        """Decide for all pods, ``STEP`` at a time: a line may be long."""
+        waiting = []
+        for number, pod in enumerate(self.pods, start=1):
+            if not self._serve_alone(pod):
+                waiting.append(pod)
+            if not number % STEP:
+                yield
+        yield from self._serve_line(waiting)
+
+    def _serve_alone(self, pod: PodState) -> bool:
+        """Serve a pod that needs nothing but what it holds; False if it needs more."""
+        if pod.fault:
+            self.refused[pod.uid] = Infeasible(pod.fault, have=total(self.shares[pod.uid]))
+            return True
+        wish = pod.requested.wish if pod.requested else None
+        if wish is None:
+            self._give(pod, ())
+            return True
+        if settled(wish, self.shares[pod.uid], self.gpus) and (pod.limit is None or wish.milli <= pod.limit):
+            return True
+        error = self._refusal(pod, wish)
+        if error is not None:
+            self.refused[pod.uid] = error
+            return True
+        if pod.pending:
+            return False
+        found = arrange(wish, self._spots(pod, self.gpus.keys()))
+        if found.owed or not self._stays(self.shares[pod.uid], found.shares):
+            return False
+        self._give(pod, found.shares)
+        return True
+
+    def _refusal(self, pod: PodState, wish: Wish) -> GpuError | None:
+        """Return why this can never be had here; computed once for all pods with the same wish, limit and devices."""
+        key = (wish, pod.limit, pod.lacks)
+        if key not in self._refusals:
+            error = refuse(wish, limit=pod.limit, gpus=tuple(_usable(pod, self.gpus).values()))
+            if error and pod.lacks and refuse(wish, limit=pod.limit, gpus=tuple(self.gpus.values())) is None:
+                error = Infeasible(CAME_LATER, have=error.details.get("have", 0))
+            self._refusals[key] = error
+        return self._refusals[key]
+
+    def _stays(self, before: Sequence[GpuShare], after: Sequence[GpuShare]) -> bool:
+        """Tell whether other pods' room could make it no better.
+
+        That is so if nothing moves, no share changes on a broken GPU, and no outside process uses a newly taken GPU.
+        """
+        had, gets = ({share.uuid for share in shares} for shares in (before, after))
+        broken = {share.uuid for share in after if share not in before and not self.gpus[share.uuid].healthy}
+        return not broken and not (gets - had) & self._outside and (had <= gets or gets <= had)
+
+    def _serve_line(self, waiting: Iterable[PodState]) -> Iterator[None]:
+        """Serve the pods that need more, in order. Nothing that one of them gives back is free before it is closed."""
+        kept_back: set[str] = set()
+        in_vain: set[Wish] = set()  # new pods got nothing for them, and room only becomes less
+        for number, pod in enumerate(waiting, start=1):
+            if not number % STEP:
+                yield
+            assert pod.requested is not None
+            wish = pod.requested.wish
+            if pod.blocked or (pod.pending and wish in in_vain):
+                self.owed[pod.uid] = wish.milli
+                continue
+            found = arrange(wish, self._spots(pod, kept_back))
+            if pod.pending and not found.shares:
+                in_vain.add(wish)
+            self._give(pod, found.shares)
+            self.owed[pod.uid] = found.owed
+            kept_back |= found.wanted
+
+    def _spots(self, pod: PodState, kept_back: Iterable[str]) -> list[Spot]:
+        """Return the node as ``pod`` sees it; of GPUs that are kept back for others it gets no more than it holds."""
+        closed = frozenset(kept_back)
+        has = {share.uuid: (age, share.milli) for age, share in enumerate(self.shares[pod.uid])}
+        spots = []
+        for uuid, gpu in _usable(pod, self.gpus).items():
+            held = self._held[uuid].get(pod.uid, 0)
+            room = max(0, MILLI_PER_GPU - sum(self._held[uuid].values()) + held)
+            if uuid in closed:
+                room = min(room, held)
+            if pod.pending:
+                room = max(0, min(room, self._free[uuid]))
+            age, share = has.get(uuid, (0, 0))
+            spots.append(Spot(gpu, room, held, share, age, uuid in pod.busy, uuid in self._outside))
+        return spots
+
+    def _give(self, pod: PodState, shares: tuple[GpuShare, ...]) -> None:
+        """Note the new shares of a pod; what a running one loses stays held until its node has closed it."""
+        before = self.shares[pod.uid]
+        if shares == before:
+            return
+        self.shares[pod.uid] = shares
+        held = {share.uuid: share.milli for share in shares} if pod.pending else pod.held_with(shares)
+        for uuid in {share.uuid for share in (*before, *shares)}:
+            self._held[uuid][pod.uid] = held.get(uuid, 0)
+
+
+def _present(pod: PodState, gpus: Mapping[str, Gpu]) -> tuple[GpuShare, ...]:
+    """Return a pod's shares without those on GPUs that vanished, or that it cannot use; none while it is pending."""
+    if pod.pending or not pod.allocated:
+        return ()
+    return tuple(share for share in pod.allocated.shares if share.uuid in _usable(pod, gpus))
+
+
+def _usable(pod: PodState, gpus: Mapping[str, Gpu]) -> Mapping[str, Gpu]:
+    """Return the GPUs whose devices the pod's containers have."""
+    return {uuid: gpu for uuid, gpu in gpus.items() if uuid not in pod.lacks} if pod.lacks else gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """The shares a pending pod would get on a node now, were it in line there."""
+
+    shares: tuple[GpuShare, ...] = ()
+    owed: int = 0
+    """Milli that it lacks; it starts with all or not at all."""
+    refused: GpuError | None = None
+    """Reason why the node can never serve it."""
+
+
+def prospect(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Prospect:
+    """Return how a pending ``pod`` fares in the line of ``node``, whose inventory must be known; its limit aside."""
+    gpus = snapshot.gpus(node)
+    assert gpus is not None, f"{node} is not known"
+    ahead = takewhile(lambda other: other.rank < pod.rank, snapshot.nominated(node))  # later pods take nothing
+    others = (*snapshot.pods(node), *ahead)
+    me = replace(pod, node="", allocated=_waiting(pod), attached=None, limit=None, blocked=False, gone=False)
+    desk = Desk(snapshot, node, gpus, (*(other for other in others if other.uid != pod.uid), me))
+    desk.serve()
+    return Prospect(desk.shares[pod.uid], desk.owed.get(pod.uid, 0), desk.refused.get(pod.uid))
+
+
+def _waiting(pod: PodState) -> Allocated | None:
+    return replace(pod.allocated, shares=()) if pod.allocated else None

@@ -1,0 +1,1 @@
+"""Pure: how good a node is for a pod."""

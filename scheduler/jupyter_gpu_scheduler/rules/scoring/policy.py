@@ -1,0 +1,176 @@
+"""Policies that rate places for pods: weights by attribute, validated.
+
+A score is the weighted mean of what is good about a place, each between 0 and 1:
+
+| attribute         | 1 means                                                                                        |
+|-------------------|------------------------------------------------------------------------------------------------|
+| ``fragmentation`` | free GPUs stay as useful for the typical mix of wishes (FGD's measure, see `fragmentation`)    |
+| ``together``      | the GPUs of the wish share one PCIe switch (0.75: one NVLink island)                           |
+| ``preference``    | they are of the model that ``models`` rates highest                                            |
+| ``gpu_free``      | all GPU compute of the node is free                                                            |
+| ``gpu_memory_free`` | all GPU memory of the node is free                                                           |
+| ``cpu_free``      | all CPU of the pod's node is free after it got what it asks for                                |
+| ``memory_free``   | all memory is, likewise                                                                        |
+| ``disk_free``     | all ephemeral storage is, likewise                                                             |
+| ``network_free``  | the network is idle, of the pod's node and of the GPUs'                                        |
+| ``local``         | the GPUs are on the pod's own node                                                             |
+| ``left_for_others`` | the pods that are there and may still grow lose nothing by it (see `expectation`)            |
+| ``expected``      | a pod that wants no GPU yet can expect the most later; used for such pods alone                |
+
+A pod that wants no GPU yet is rated by ``expected``, ``preference``, what is left of CPU, memory, disk and network, and
+``fragmentation`` by the CPU that it takes: what else is said of GPUs means those that it gets, and it gets none.
+
+What is not known counts as one half. A negative weight prefers the opposite: ``gpu_free: -10`` packs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, cast
+
+from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.quantity import parse_milli
+from jupyter_gpu_scheduler.rules.placement.placement import named
+
+ATTRIBUTES = (
+    *("fragmentation", "together", "preference", "gpu_free", "gpu_memory_free"),
+    *("cpu_free", "memory_free", "disk_free", "network_free", "local", "left_for_others", "expected"),
+)
+"""Names of all weights."""
+WITHOUT_WISH = frozenset(
+    ("expected", "preference", "fragmentation", "cpu_free", "memory_free", "disk_free", "network_free")
+)
+"""Attributes that rate a place for a pod that wants no GPU yet."""
+WITHOUT_SLOT = WITHOUT_WISH - {"expected", "preference"}
+"""Attributes that rate a place for a pod that can never have any GPU."""
+WITH_WISH = frozenset(ATTRIBUTES) - {"expected"}
+"""Attributes that rate a place for a pod that wants GPUs."""
+
+_COMMON = {
+    "together": 2.0, "preference": 2.0, "network_free": 0.5, "local": 5.0, "left_for_others": 1.0, "expected": 20.0,
+}  # fmt: skip
+PRESETS: Mapping[str, Mapping[str, float]] = MappingProxyType(
+    {
+        "fgd": {**_COMMON, "fragmentation": 10.0, "gpu_free": -0.05, "cpu_free": -0.05},
+        "pack": {**_COMMON, "fragmentation": 1.0, "gpu_free": -10.0, "gpu_memory_free": -1.0},
+        "spread": {**_COMMON, "gpu_free": 10.0, "gpu_memory_free": 1.0, "cpu_free": 3.0, "memory_free": 3.0,
+                   "disk_free": 1.0},
+    }
+)  # fmt: skip
+"""The weights of each policy; those of the settings come over them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of wish of the typical mix."""
+
+    wish: Wish | None
+    """``None``: a pod that wants no GPU."""
+    share: float
+    """Frequency, relative to the other kinds."""
+    cpu: int = 0
+    """Milli of CPU that comes with it."""
+
+
+TYPICAL = (
+    Kind(Wish(250), 0.15),
+    Kind(Wish(500), 0.25),
+    Kind(Wish(1000), 0.40),
+    Kind(Wish(2000), 0.12),
+    Kind(Wish(4000), 0.05),
+    Kind(Wish(8000), 0.03),
+)
+"""A mix of notebook wishes, used where the settings tell no other."""
+UNKNOWN = 0.5
+"""The rating of what is not known."""
+MAX_WEIGHT = 1000.0
+MAX_KINDS = 256
+"""Kinds of wishes in a mix."""
+
+
+class PolicyError(ValueError):
+    """A policy in the settings makes no sense; the message says what to write instead."""
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """Weights and preferences for rating places.
+
+    Compared by identity: make one and keep it, because results computed with it are cached.
+    """
+
+    name: str = "fgd"
+    weights: Mapping[str, float] = field(default_factory=lambda: PRESETS["fgd"])
+    """Weights by attribute; those not named weigh nothing."""
+    models: Mapping[str, float] = field(default_factory=dict)
+    """Preference for GPUs by words of the model's name, 0 to 10; 5 for those not named."""
+    workload: tuple[Kind, ...] = TYPICAL
+    """The typical mix of wishes, against which fragmentation is measured."""
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Policy:
+        """Read a policy from ``{"name"?, "weights"?, "models"?, "workload"?}``; raises `PolicyError`.
+
+        ``workload`` is a list of ``{"share": 0.4, "gpus": 0.5, "cpu": 2}`` (cores), with the fields of a wish:
+        ``model``, ``memory``, ``topology``, ``each``; no ``gpus`` is a pod that wants none.
+        """
+        _known("policy", settings, ("name", "weights", "models", "workload"))
+        name = settings.get("name", "fgd")
+        if not isinstance(name, str) or name not in PRESETS:
+            raise PolicyError(f"policy.name is {name!r}; it must be one of {', '.join(sorted(PRESETS))}.")
+        own = _numbers("policy.weights", settings.get("weights", {}), -MAX_WEIGHT, MAX_WEIGHT)
+        _known("policy.weights", own, ATTRIBUTES)
+        models = _numbers("policy.models", settings.get("models", {}), 0, 10)
+        workload = settings.get("workload")
+        kinds = TYPICAL if workload is None else _workload(workload)
+        return cls(name, MappingProxyType({**PRESETS[name], **own}), MappingProxyType(models), kinds)
+
+
+def preferred(policy: Policy, model: str) -> float:
+    """Return the preference for GPUs of ``model``, 0 to 1; the highest of the words that match counts."""
+    found = [value for words, value in policy.models.items() if named(model, words)]
+    return max(found) / 10 if found else UNKNOWN
+
+
+def _known(what: str, found: object, known: Sequence[str]) -> None:
+    if not isinstance(found, Mapping):
+        raise PolicyError(f"{what} must be an object with {', '.join(known)}.")
+    if unknown := sorted(str(key) for key in found if key not in known):
+        raise PolicyError(f"{what} has no {', '.join(unknown)}; it has {', '.join(known)}.")
+
+
+def _numbers(what: str, found: object, least: float, most: float) -> dict[str, float]:
+    if not isinstance(found, Mapping):
+        raise PolicyError(f"{what} must be an object of names and numbers.")
+    return {str(name): _number(f"{what}.{name}", value, least, most) for name, value in found.items()}
+
+
+def _number(what: str, value: object, least: float, most: float) -> float:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
+    if not good:
+        raise PolicyError(f"{what} is {value!r}; it must be a number from {least:g} to {most:g}.")
+    return float(cast("float", value))
+
+
+def _workload(found: object) -> tuple[Kind, ...]:
+    if not isinstance(found, Sequence) or isinstance(found, str) or not 1 <= len(found) <= MAX_KINDS:
+        raise PolicyError(f"policy.workload must be a list of 1 to {MAX_KINDS} kinds of wishes.")
+    kinds = tuple(_kind(f"policy.workload[{index}]", item) for index, item in enumerate(found))
+    if not any(kind.share for kind in kinds):
+        raise PolicyError("policy.workload needs a share above 0.")
+    return kinds
+
+
+def _kind(what: str, found: object) -> Kind:
+    _known(what, found, ("share", "gpus", "cpu", "each", "memory", "model", "topology"))
+    item = dict(cast("Mapping[str, Any]", found))
+    share = _number(f"{what}.share", item.pop("share", None), 0, 1e9)
+    cpu = _number(f"{what}.cpu", item.pop("cpu", 0), 0, 1e6)
+    try:
+        milli = parse_milli(item.pop("gpus", 0))
+        wish = Wish.from_fields({"milli": milli, **item})
+    except ValueError as error:
+        raise PolicyError(f"{what}: {error}") from None
+    return Kind(wish if milli else None, share, round(cpu * 1000))

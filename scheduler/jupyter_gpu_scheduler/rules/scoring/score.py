@@ -1,0 +1,221 @@
+"""Scores of places for a pod. A place is a pair: the pod's node and the node of its GPUs.
+
+A pod that wants no GPU yet is rated by what it can expect there later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_scheduler.rules.queue.fit_cache import Verdict, standings, verdict, verdicts, wanted
+from jupyter_gpu_scheduler.rules.state.shape import Grant, Shape, after
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, ClusterSnapshot, NodeFacts, PodState
+
+from .expectation import Expectation, expectation
+from .fragmentation import cpu_level, fragmentation
+from .policy import UNKNOWN, WITH_WISH, WITHOUT_SLOT, WITHOUT_WISH, Policy, preferred
+
+BEST = 10
+"""The highest score that kube-scheduler takes from an extender."""
+NEAR = 0.0025
+"""Scores that differ by less from the best are equal to kube-scheduler, so that its own plugins decide between them."""
+NOBODY: Mapping[str, float] = MappingProxyType({})
+_RESOURCES = (("cpu_free", CPU), ("memory_free", MEMORY), ("disk_free", DISK))
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A place for a pod."""
+
+    pod_node: str
+    gpu_node: str
+
+
+def score(snapshot: ClusterSnapshot, pod: PodState, pair: Pair, policy: Policy) -> float:
+    """Return the score of ``pair``, 0 to 1, whatever is free there now."""
+    found, _ = verdict(snapshot, pod, pair.gpu_node, standings(snapshot, pod))
+    hopes = expectation(snapshot, pair.gpu_node, policy, _sought(pod))
+    rater = _Rater(policy, pod)
+    return rater.rate(found, hopes, snapshot.facts(pair.gpu_node), snapshot.facts(pair.pod_node), pair)
+
+
+def prioritize(
+    snapshot: ClusterSnapshot,
+    pod: PodState,
+    names: Sequence[str],
+    policy: Policy,
+    coming: Mapping[str, float] = NOBODY,
+) -> dict[str, int]:
+    """Return 0 to 10 for each of ``names``, GPUs on the pod's own node: 10 for the best and for all `NEAR` to it.
+
+    The others are told apart as far as they differ: a step is a tenth of what is between the best and the worst, and
+    never less than `NEAR`. A node where the wish can't be had now gets 0. ``coming``: how many pods without GPUs are on
+    their way to a node, by its name.
+    """
+    rates = dict(_rated(snapshot, pod, names, policy, coming, fitting=True))
+    scores = dict.fromkeys(names, 0)
+    if not rates:
+        return scores
+    high = max(rates.values())
+    step = max((high - min(rates.values())) / BEST, NEAR)
+    for name, found in rates.items():
+        behind = 0 if high - found < NEAR else max(1, int((high - found) / step))
+        scores[name] = max(0, BEST - behind)
+    return scores
+
+
+def best(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> str | None:
+    """Return the best of ``names`` for ``pod``, the first by name of equals; ``None`` where it fits nowhere."""
+    rates = dict(_rated(snapshot, pod, names, policy, NOBODY, fitting=True))
+    return min(rates, key=lambda name: (-rates[name], name)) if rates else None
+
+
+def rate(snapshot: ClusterSnapshot, pod: PodState, name: str, policy: Policy) -> float:
+    """Return the score of a node with its own GPUs, 0 to 1, from cached results where they still hold."""
+    return next(found for _, found in _rated(snapshot, pod, (name,), policy, NOBODY, fitting=False))
+
+
+def _rated(
+    snapshot: ClusterSnapshot,
+    pod: PodState,
+    names: Iterable[str],
+    policy: Policy,
+    coming: Mapping[str, float],
+    *,
+    fitting: bool,
+) -> Iterator[tuple[str, float]]:
+    """Yield names and scores; ``fitting``: only where the pod fits."""
+    wish = pod.requested.wish if pod.requested else None
+    sought = _sought(pod)
+    question = (wish, pod.slots, *(pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK)))
+    answers: dict[str, tuple[Verdict, float]] = snapshot.memo(("score", policy, question))
+    rater = _Rater(policy, pod)
+    for name, found, _ in verdicts(snapshot, pod, names):
+        if name in coming and found.fits:
+            facts, hopes = snapshot.facts(name), expectation(snapshot, name, policy, sought)
+            yield name, rater.rate(found, hopes.with_more(coming[name]), facts, facts)
+        elif found.fits or not fitting:
+            known = answers.get(name)
+            if known is None or known[0] is not found:  # another verdict where the pod has another place in line
+                facts, hopes = snapshot.facts(name), expectation(snapshot, name, policy, sought)
+                known = answers[name] = (found, rater.rate(found, hopes, facts, facts))
+            yield name, known[1]
+
+
+def _sought(pod: PodState) -> Wish | None:
+    """Return which GPUs a pod that wants none yet may want, as a wish; ``None``: unknown, or chosen already."""
+    return pod.requested.wish if pod.requested and wanted(pod) is None else None
+
+
+class _Rater:
+    """The weighted mean of all that is good about a place, for one pod; shared parts are computed once."""
+
+    def __init__(self, policy: Policy, pod: PodState) -> None:
+        self._policy = policy
+        self._asks = pod.asks
+        self._wants = wanted(pod) is not None
+        meant = WITH_WISH if self._wants else WITHOUT_WISH if pod.slots else WITHOUT_SLOT
+        self._weights = {name: weight for name, weight in policy.weights.items() if name in meant}
+        self._total = sum(map(abs, self._weights.values()))
+        self._of_gpus: dict[Verdict, float] = {}
+        self._of_cpu: dict[tuple[Verdict, int | None, int | None], float] = {}
+
+    def rate(
+        self, found: Verdict, hopes: Expectation, there: NodeFacts, here: NodeFacts, pair: Pair | None = None
+    ) -> float:
+        """Rate a place: GPUs on a node with the facts ``there``, the pod on one ``here``; no ``pair``: one node."""
+        if not self._total:
+            return UNKNOWN
+        local = pair is None or pair.pod_node == pair.gpu_node
+        weights = self._weights
+        rates = {name: _left(here, key, self._asks) for name, key in _RESOURCES if name in weights}
+        if "fragmentation" in weights:
+            rates["fragmentation"] = self._undamaged(found, there, self._asks.get(CPU, 0) if local else 0)
+        if "network_free" in weights:
+            rates["network_free"] = _idle(here) if local else min(_idle(here), _idle(there))
+        if not self._wants:
+            return self._mean({**rates, "expected": hopes.of_one_more, "preference": hopes.preferred})
+        gpus = self._of_gpus.get(found)
+        if gpus is None:
+            gpus = self._of_gpus[found] = self._mean(_of_gpus(self._policy, found.shape, found.grants))
+        rates["local"] = float(local)
+        rates["left_for_others"] = hopes.of_others(sum(milli for _, milli in found.grants))
+        return gpus + self._mean(rates)
+
+    def _mean(self, rates: Mapping[str, float]) -> float:
+        """Return the part of the mean that ``rates`` contribute."""
+        weights = self._weights
+        return sum(_part(weights[name], found) for name, found in rates.items() if name in weights) / self._total
+
+    def _undamaged(self, found: Verdict, there: NodeFacts, asked: int) -> float:
+        """Return `_undamaged`, computed once for all nodes with such GPUs and CPU for the same kinds of wishes."""
+        cpu = there.allocatable[CPU] - there.used.get(CPU, 0) if CPU in there.allocatable else None
+        rest = None if cpu is None else cpu - asked
+        key = (found, cpu_level(self._policy, cpu), cpu_level(self._policy, rest))
+        known = self._of_cpu.get(key)
+        if known is None:
+            known = self._of_cpu[key] = _undamaged(self._policy, found, cpu, rest)
+        return known
+
+
+def _part(weight: float, rate: float) -> float:
+    """Return a rate times its weight; a negative weight counts what is missing to 1."""
+    return weight * rate if weight > 0 else -weight * (1 - rate)
+
+
+def _of_gpus(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> dict[str, float]:
+    """Rate what depends on the GPUs alone, once ``grants`` are given."""
+    cells = [cell for cell in after(shape, grants) if cell.healthy]
+    memory = sum(cell.memory for cell in cells)
+    return {
+        "together": _together(shape, grants),
+        "preference": _preference(policy, shape, grants),
+        "gpu_free": sum(cell.free for cell in cells) / (MILLI_PER_GPU * len(cells)) if cells else UNKNOWN,
+        "gpu_memory_free": sum(cell.memory * cell.free for cell in cells) / (MILLI_PER_GPU * memory)
+        if memory
+        else UNKNOWN,
+    }
+
+
+def _undamaged(policy: Policy, found: Verdict, cpu: int | None, rest: int | None) -> float:
+    """Return 1 where the grants make nothing useless, falling towards 0 by what they do; 0.5 where nothing changes.
+
+    What was useless anyway and is taken now makes it more than one half.
+    """
+    growth = fragmentation(policy, after(found.shape, found.grants), rest) - fragmentation(policy, found.shape, cpu)
+    return 1 / (1 + math.exp(max(-50.0, min(50.0, growth / MILLI_PER_GPU))))
+
+
+def _together(shape: Shape, grants: tuple[Grant, ...]) -> float:
+    """Rate how close the granted GPUs are to each other, 0 to 1."""
+    if len(grants) < 2:
+        return 1.0
+    switches = {(shape[index].switch, index if shape[index].switch is None else -1) for index, _ in grants}
+    groups = {(shape[index].island, index if shape[index].island is None else -1) for index, _ in grants}
+    if len(groups) > 1:
+        return 0.5 / len(groups)
+    return 1.0 if len(switches) == 1 else 0.75
+
+
+def _preference(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> float:
+    """Return the mean preference for the models of the granted GPUs."""
+    if not grants:
+        return UNKNOWN
+    return sum(preferred(policy, shape[index].model) for index, _ in grants) / len(grants)
+
+
+def _left(facts: NodeFacts, name: str, asks: Mapping[str, int]) -> float:
+    """Return the part of a resource that is left after the pod has come, 0 to 1."""
+    there = facts.allocatable.get(name)
+    if not there:
+        return UNKNOWN
+    return max(0.0, min(1.0, (there - facts.used.get(name, 0) - asks.get(name, 0)) / there))
+
+
+def _idle(facts: NodeFacts) -> float:
+    return UNKNOWN if facts.network is None else max(0.0, min(1.0, 1 - facts.network))

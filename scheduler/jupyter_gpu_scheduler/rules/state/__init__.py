@@ -1,0 +1,1 @@
+"""Pure: the known nodes and pods, kept incrementally."""

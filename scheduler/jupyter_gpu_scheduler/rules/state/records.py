@@ -1,0 +1,220 @@
+"""Records of Pods and Nodes for decisions, from their JSON. Pure; odd input never raises.
+
+Anything unreadable fails closed, and never takes anything from a pod:
+
+* ``requested``: the pod keeps what it has and gets nothing, until its user writes a wish that can be read.
+* ``allocated``: the pod holds what its node says it holds; ``allocated`` is decided and written again.
+* ``attached``: what the pod holds is not known, so nothing is given on its node until the node's plugin has written
+  it again (`PodRecord.opaque`). Not of a pod that finished: its plugin might have nothing to write there ever.
+* ``inventory``: the node is not known, and nothing is decided for it. Its ``network`` alone: how busy is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from jupyter_gpu.kube.rules import objects
+from jupyter_gpu.model.annotations import (
+    ALLOCATED,
+    ATTACHED,
+    INVENTORY,
+    REQUESTED,
+    decode_allocated,
+    decode_attached,
+    decode_inventory,
+    decode_requested,
+)
+from jupyter_gpu.model.errors import InvalidAnnotation
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.network import network_of
+
+from .resources import amounts, pod_requests
+from .snapshot import NodeFacts, PodState
+
+T = TypeVar("T")
+
+OURS = (REQUESTED, ALLOCATED, ATTACHED)
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """One Pod, as far as it matters here."""
+
+    state: PodState
+    resource_version: str
+    problem: str = ""
+    """A sentence for the pod's user about a problem with the annotations; empty: none."""
+    chosen: str = ""
+    """The node where kube-scheduler has ended others for it."""
+    opaque: bool = False
+    """Whether its holdings can't be read: then nothing may be granted on its node."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """One Node, as far as it matters here."""
+
+    name: str
+    gpus: tuple[Gpu, ...] | None
+    """``None``: no inventory, or none that can be read."""
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, int]
+    schedulable: bool
+    network: float | None = None
+    """Share of its uplink that is in use; ``None``: its plugin does not tell."""
+    problem: str = ""
+    """Reason why its inventory can't be used; empty: it can."""
+
+    def facts(self, used: Mapping[str, int]) -> NodeFacts:
+        """Return the node's facts with what its pods use."""
+        return NodeFacts(
+            labels=self.labels,
+            allocatable=self.allocatable,
+            used=dict(used),
+            schedulable=self.schedulable,
+            network=self.network,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Resources that a pod, any pod, takes of its node beside GPUs."""
+
+    node: str
+    requests: Mapping[str, int]
+
+
+def matters(pod: Mapping[str, Any]) -> bool:
+    """Tell whether a pod has, or could ever have, GPUs; if it has finished, whether some are still open."""
+    if objects.finished(pod):
+        attached, _ = _read(pod, ATTACHED, decode_attached)
+        return attached is not None and bool(attached.shares or attached.draining)
+    return bool(objects.slots(pod)) or any(objects.annotation(pod, key) is not None for key in OURS)
+
+
+def usage(pod: Mapping[str, Any]) -> Usage | None:
+    """Return the resources a pod takes of its node; ``None`` while it has no node."""
+    node = objects.node_name(pod)
+    return Usage(node, pod_requests(pod)) if node else None
+
+
+def read_pod(pod: Mapping[str, Any]) -> PodRecord:
+    """Read a Pod that matters."""
+    requested, problem = _read(pod, REQUESTED, decode_requested)
+    allocated, _ = _read(pod, ALLOCATED, decode_allocated)
+    attached, unreadable = _read(pod, ATTACHED, decode_attached)
+    slots = sum(objects.slots(pod).values())
+    fault = problem
+    if not slots:  # its grants could not be enforced; any that were written are taken back
+        problem = f"No container of this pod asks for {objects.SLOT}, so it can have no GPUs." if requested else problem
+        requested, fault = None, ""
+    state = PodState(
+        uid=objects.uid(pod),
+        node=objects.node_name(pod),
+        requested=requested,
+        allocated=allocated,
+        attached=attached,
+        busy=frozenset(attached.open if attached else ()),
+        lacks=frozenset(attached.lacks if attached else ()),
+        gone=objects.deleting(pod) or objects.finished(pod),
+        finished=objects.finished(pod),
+        namespace=objects.namespace(pod),
+        name=objects.name(pod),
+        created=seconds(objects.created(pod)),
+        slots=slots,
+        asks={name: amount for name, amount in pod_requests(pod).items() if name != objects.SLOT},
+        selector=_selector(pod),
+        fault=fault,
+    )
+    version, opaque = objects.resource_version(pod), bool(unreadable) and bool(state.node)
+    return PodRecord(state, version, problem, _chosen(pod), opaque)
+
+
+def _chosen(pod: Mapping[str, Any]) -> str:
+    status = pod.get("status")
+    found = status.get("nominatedNodeName") if isinstance(status, Mapping) else None
+    return found if isinstance(found, str) else ""
+
+
+def _selector(pod: Mapping[str, Any]) -> dict[str, str]:
+    spec = pod.get("spec")
+    found = spec.get("nodeSelector") if isinstance(spec, Mapping) else None
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, Mapping) else {}
+
+
+def read_node(node: Mapping[str, Any]) -> NodeRecord:
+    """Read a Node."""
+    gpus, problem = _read(node, INVENTORY, decode_inventory)
+    status, spec = node.get("status"), node.get("spec")
+    return NodeRecord(
+        name=objects.name(node),
+        gpus=gpus,
+        labels=objects.labels(node),
+        allocatable=amounts(status.get("allocatable")) if isinstance(status, Mapping) else {},
+        schedulable=not (isinstance(spec, Mapping) and spec.get("unschedulable")),
+        network=network_of(gpus or ()),
+        problem=problem,
+    )
+
+
+def seconds(time: str) -> float:
+    """Return an API time as seconds since 1970; 0 where it is invalid."""
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a Pod with only the fields read here: some hundred bytes instead of ten thousand."""
+    if objects.finished(pod) and not matters(pod):
+        return {"metadata": _trim_metadata(pod, ()), "status": {"phase": objects.phase(pod)}}
+    spec, status = pod.get("spec"), pod.get("status")
+    kept: dict[str, Any] = {"metadata": _trim_metadata(pod, OURS)}
+    if isinstance(spec, Mapping):
+        kept["spec"] = {key: spec[key] for key in ("nodeName", "nodeSelector", "overhead") if key in spec}
+        for key in ("containers", "initContainers"):
+            if isinstance(spec.get(key), list):
+                kept["spec"][key] = [_trim_container(item) for item in spec[key] if isinstance(item, Mapping)]
+    if isinstance(status, Mapping):
+        kept["status"] = {key: status[key] for key in ("phase", "nominatedNodeName") if key in status}
+    return kept
+
+
+def trim_node(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a Node without images, addresses and the annotations of others."""
+    spec, status = node.get("spec"), node.get("status")
+    kept: dict[str, Any] = {"metadata": {**_trim_metadata(node, (INVENTORY,)), "labels": objects.labels(node)}}
+    if isinstance(spec, Mapping):
+        kept["spec"] = {"unschedulable": spec.get("unschedulable")}
+    if isinstance(status, Mapping):
+        kept["status"] = {"allocatable": status.get("allocatable")}
+    return kept
+
+
+_METADATA = ("uid", "name", "namespace", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+
+
+def _trim_metadata(item: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    metadata = item.get("metadata")
+    found = metadata if isinstance(metadata, Mapping) else {}
+    annotations = {key: text for key in keys if (text := objects.annotation(item, key)) is not None}
+    return {**{key: found[key] for key in _METADATA if key in found}, "annotations": annotations}
+
+
+def _trim_container(container: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: container[key] for key in ("name", "resources", "restartPolicy") if key in container}
+
+
+def _read(item: Mapping[str, Any], key: str, decode: Callable[[str], T]) -> tuple[T | None, str]:
+    """Return the value of an annotation, and why it can't be read."""
+    text = objects.annotation(item, key)
+    if text is None:
+        return None, ""
+    try:
+        return decode(text), ""
+    except InvalidAnnotation as error:
+        return None, error.message

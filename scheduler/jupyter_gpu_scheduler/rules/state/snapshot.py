@@ -1,0 +1,394 @@
+"""The known nodes and pods, kept incrementally: a change costs what changed, however large the cluster is.
+
+Milli held on a GPU by a pod = max(allocated, attached, draining) there: a share is taken from the moment it is
+decided until its device is proven closed. What is free is the rest of 1000.
+
+A pod without a node is *pending*: it holds nothing. If it waits for GPUs it is *nominated* to one node and stands in
+that node's line; ticket and nomination are in its own ``allocated``, so they outlive this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from jupyter_gpu.model.annotations import PREFIX, Allocated, Attached, Requested, held
+from jupyter_gpu.model.gpu import Gpu, GpuShare
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
+
+from .line import Line, Rank
+from .offers import Offer
+from .tickets import Tickets
+
+CPU = "cpu"
+"""Resource names of ``NodeFacts`` and ``PodState.asks``, as in Kubernetes: thousandths of a core, ..."""
+MEMORY = "memory"
+"""... bytes, ..."""
+DISK = "ephemeral-storage"
+"""... bytes, ..."""
+SLOT = PREFIX + "slot"
+"""... and how many pods whose GPUs can be changed."""
+NOMINATED = "nominated"
+"""Key in a pending pod's ``allocated``: the node in whose line it stands."""
+
+HIGHEST = 9
+"""The highest priority."""
+
+Kind = Hashable
+"""Equal for pending pods that only their places in line tell apart; see `PodState.kind`."""
+
+_NOBODY: Mapping[str, int] = MappingProxyType({})
+_NO_LINES: Mapping[Kind, Line] = MappingProxyType({})
+_MEMOS = 256  # kinds of questions whose answers are kept
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """Facts of a node, beside its GPUs, that placement may use; all from the API."""
+
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    allocatable: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Amounts by resource: ``cpu`` in milli, ``memory`` and ``ephemeral-storage`` in bytes, ``jupyter-gpu.io/slot``."""
+    used: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Requests of the pods on it, by the same names; slots of pods in the snapshot are counted there anyway."""
+    schedulable: bool = True
+    """Whether it takes new pods; False: cordoned, and the pods it has go on."""
+    network: float | None = None
+    """Share of its network that is in use, 0 to 1; ``None``: not known."""
+    outside: frozenset[str] = frozenset()
+    """UUIDs of its GPUs that outside processes use, which were not granted them: they are given last."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """One pod: what it wants, what was decided for it, what it really has."""
+
+    uid: str
+    node: str = ""
+    """Empty while it is pending: kube-scheduler has not bound it yet."""
+    requested: Requested | None = None
+    allocated: Allocated | None = None
+    attached: Attached | None = None
+    limit: int | None = None
+    """Milli that its user may have; ``None``: no limit."""
+    busy: frozenset[str] = frozenset()
+    """uuids that some process has open now; for the order of shrinking and for what may move."""
+    lacks: frozenset[str] = frozenset()
+    """uuids of GPUs of its node that it can never use: they came after its containers were created."""
+    gone: bool = False
+    """Whether it is being deleted or finished: it wants and gets nothing, but holds what it has. While it is being
+    deleted its programs run, and what was allocated to it may be opened any moment."""
+    finished: bool = False
+    """No program of it will ever run again, so what was allocated is void; it holds what its ``attached`` still names.
+    A finished pod is ``gone`` too."""
+    namespace: str = ""
+    name: str = ""
+    created: float = 0.0
+    """Seconds since the epoch; a pod without a ticket is served by age."""
+    slots: int = 1
+    """Number of ``jupyter-gpu.io/slot`` its containers ask for."""
+    asks: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """CPU, memory and disk it asks for, named as in `NodeFacts`: for the score; whether they fit is
+    kube-scheduler's job."""
+    selector: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Labels that its node must have: it is nominated to no other."""
+    blocked: bool = False
+    """Pending for something else than GPUs (its condition says so): it keeps its ticket, and keeps nothing back."""
+    offered: Offer | None = field(default=None, hash=False)
+    """The nodes that kube-scheduler would have taken when it asked last: it is nominated to no other. ``None``: not
+    known, as it was not asked for since this process began; then it stays where it is."""
+    overdue: bool = False
+    """Whether it has waited longer than the patience: then it counts as highest priority, see `aging`."""
+    cap: int = HIGHEST
+    """The highest priority that its namespace may use."""
+    fault: str = ""
+    """Sentence on why its wish can't be read; such a pod gets no node, and a running one keeps what it has."""
+    rank: Rank = field(init=False, repr=False, compare=False)
+    """Sorts pods into the order in which they are served: priority, then ticket, then age."""
+
+    def __post_init__(self) -> None:
+        """Compute the rank once: a pod is compared with many others."""
+        ticket = self.ticket
+        rank = (-self.priority, ticket is None, ticket or 0, self.created, self.uid)
+        object.__setattr__(self, "rank", rank)
+
+    @property
+    def pending(self) -> bool:
+        """Whether it has no node yet."""
+        return not self.node
+
+    @property
+    def nominated(self) -> str:
+        """The node in whose line it stands while it is pending, else empty."""
+        if self.node or self.allocated is None or self.allocated.ticket is None:
+            return ""
+        name = self.allocated.extra.get(NOMINATED)
+        return name if isinstance(name, str) else ""
+
+    @property
+    def priority(self) -> int:
+        """0–9, higher is served first; 0 where the wish does not say."""
+        return HIGHEST if self.overdue else min(self.wished_priority, self.cap)
+
+    @property
+    def wished_priority(self) -> int:
+        """Priority as the pod's user wrote it; 0 where none was written."""
+        return (self.requested.wish.priority if self.requested else None) or 0
+
+    @property
+    def ticket(self) -> int | None:
+        """Its place in line; ``None`` where it is not in line."""
+        return self.allocated.ticket if self.allocated else None
+
+    @property
+    def kind(self) -> Kind:
+        """All that decides, beside its rank and where it waits, which nodes can serve it while it is pending."""
+        wish = self.requested.wish if self.requested else None
+        asks, selector = frozenset(self.asks.items()), frozenset(self.selector.items())
+        return (wish, self.slots, self.limit, bool(self.fault), asks, selector, self.offered)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in line, or may be once its newest wish is decided."""
+        if self.gone or self.requested is None:
+            return False
+        if self.allocated is None or self.allocated.ticket is not None:
+            return True
+        return self.allocated.observed_generation != self.requested.generation
+
+    @property
+    def held(self) -> dict[str, int]:
+        """Milli held by uuid, see `held`; nothing while it is pending."""
+        return held(None if self.finished else self.allocated, self.attached) if self.node else {}
+
+    def held_with(self, shares: tuple[GpuShare, ...]) -> dict[str, int]:
+        """Return what it holds if these shares are decided: nothing that it loses is free at once."""
+        decided = (self.allocated or Allocated(0)).with_shares(shares, self.attached)
+        return replace(self, allocated=decided).held
+
+
+@dataclass(slots=True)
+class _Node:
+    gpus: tuple[Gpu, ...]
+    facts: NodeFacts
+
+
+class ClusterSnapshot:
+    """The nodes with their GPUs, the pods with their shares, and the holders of each GPU. No I/O; not thread-safe.
+
+    Nodes and pods may come in any order: a pod may be known before its node is.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Node] = {}
+        self._pods: dict[str, PodState] = {}
+        self._by_node: dict[str, dict[str, PodState]] = {}  # "" holds the pending ones
+        self._pending = Line()
+        self._nominated: dict[str, Line] = {}
+        self._kinds: dict[Kind, Line] = {}  # of those in line
+        self._kinds_at: dict[str, dict[Kind, Line]] = {}  # the same by the node that they are nominated to
+        self._holders: dict[str, dict[str, int]] = {}  # uuid → uid → milli
+        self._homes: dict[str, set[str]] = {}  # uuid → nodes
+        self._claimed_twice: set[str] = set()
+        self._tickets = Tickets()
+        self._versions: dict[str, int] = {}
+        self._count = 0
+        self._memos: dict[Hashable, dict[str, Any]] = {}
+
+    # --- changes --------------------------------------------------------------------------------------------------
+
+    def put_node(self, name: str, gpus: tuple[Gpu, ...], facts: NodeFacts | None = None) -> None:
+        """Add or replace a node's inventory and what else is known of it."""
+        node = _Node(tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))), facts or NodeFacts())
+        before = self._nodes.get(name)
+        if before == node:
+            return
+        self._leave_homes(name, before)
+        self._nodes[name] = node
+        for gpu in gpus:
+            self._homes.setdefault(gpu.uuid, set()).add(name)
+            if len(self._homes[gpu.uuid]) > 1:
+                self._claimed_twice.add(gpu.uuid)
+        self._changed(name)
+
+    def _leave_homes(self, name: str, node: _Node | None) -> None:
+        for gpu in node.gpus if node else ():
+            self._homes[gpu.uuid].discard(name)
+            if len(self._homes[gpu.uuid]) < 2:
+                self._claimed_twice.discard(gpu.uuid)
+            if not self._homes[gpu.uuid]:
+                del self._homes[gpu.uuid]
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; its pods stay known until they are removed, and nothing is decided for them."""
+        self._leave_homes(name, self._nodes.pop(name, None))
+        self._changed(name)
+        del self._versions[name]  # names come and go
+
+    def put_pod(self, pod: PodState) -> None:
+        """Add or replace a pod."""
+        if self._pods.get(pod.uid) == pod:
+            return
+        self.remove_pod(pod.uid)
+        self._pods[pod.uid] = pod
+        self._by_node.setdefault(pod.node, {})[pod.uid] = pod
+        if pod.pending:
+            for index, key in self._lines(pod):
+                index.setdefault(key, Line()).add(pod.rank)
+            self._pending.add(pod.rank)
+        if pod.ticket is not None:
+            self._tickets.take(pod.ticket)
+        for uuid, milli in pod.held.items():
+            self._holders.setdefault(uuid, {})[pod.uid] = milli
+        self._touched(pod)
+
+    def remove_pod(self, uid: str) -> None:
+        """Forget a pod and free all it held; a pod that is not known is no error."""
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return
+        for uuid in pod.held:
+            _discard(self._holders, uuid, uid)
+        _discard(self._by_node, pod.node, uid)
+        if pod.pending:
+            self._pending.remove(pod.rank)
+            for index, key in self._lines(pod):
+                index[key].remove(pod.rank)
+                if not index[key]:
+                    del index[key]
+            if not self._kinds_at.get(pod.nominated, True):
+                del self._kinds_at[pod.nominated]
+        if pod.ticket is not None:
+            self._tickets.give_back(pod.ticket)
+        self._touched(pod)
+
+    def _lines(self, pod: PodState) -> Iterator[tuple[dict[Any, Line], Kind]]:
+        """Yield the lines that a pending pod stands in: by which index and key."""
+        if pod.nominated:
+            yield self._nominated, pod.nominated
+        if pod.ticket is not None and not pod.gone:
+            kind = pod.kind
+            yield self._kinds, kind
+            yield self._kinds_at.setdefault(pod.nominated, {}), kind
+
+    def _touched(self, pod: PodState) -> None:
+        for name in {pod.node, pod.nominated}:
+            self._changed(name)
+
+    def _changed(self, node: str) -> None:
+        self._count += 1
+        self._versions[node] = self._count
+        for answers in self._memos.values():
+            answers.pop(node, None)
+
+    # --- pods -----------------------------------------------------------------------------------------------------
+
+    def pod(self, uid: str) -> PodState | None:
+        """Return one pod; ``None`` if it is not known."""
+        return self._pods.get(uid)
+
+    def pods(self, node: str) -> tuple[PodState, ...]:
+        """Return the pods of a node, by uid; without those that are only nominated to it."""
+        found = self._by_node.get(node, {})
+        return tuple(found[uid] for uid in sorted(found))
+
+    def pending(self) -> tuple[PodState, ...]:
+        """Return the pods that have no node yet, next first: in line or not."""
+        return tuple(map(self._pods.__getitem__, self._pending))
+
+    def nominated(self, node: str) -> tuple[PodState, ...]:
+        """Return the pending pods that stand in the line of a node, next first."""
+        return tuple(map(self._pods.__getitem__, self._nominated.get(node, ())))
+
+    def kinds(self, node: str | None = None) -> Mapping[Kind, Line]:
+        """Return pending pods with a ticket, by kind; with ``node`` those nominated there, with "" those nowhere."""
+        return self._kinds if node is None else self._kinds_at.get(node, _NO_LINES)
+
+    def line(self, node: str) -> tuple[PodState, ...]:
+        """Return the pods that are owed something, next first: priority, then ticket; nominated pending pods too."""
+        pods = (*self.pods(node), *self.nominated(node))
+        waiting = (pod for pod in pods if pod.ticket is not None and not pod.gone)
+        return tuple(sorted(waiting, key=lambda pod: pod.rank))
+
+    @property
+    def last_ticket(self) -> int:
+        """The highest ticket of any pod in the cluster, 0 where there is none."""
+        return self._tickets.last
+
+    # --- nodes ----------------------------------------------------------------------------------------------------
+
+    def nodes(self) -> Iterator[str]:
+        """Return the names of the nodes whose inventory is known."""
+        return iter(self._nodes)
+
+    def gpus(self, node: str) -> tuple[Gpu, ...] | None:
+        """Return a node's inventory, by index; ``None`` where it is not known, which is not the same as no GPU."""
+        found = self._nodes.get(node)
+        return None if found is None else found.gpus
+
+    def facts(self, node: str) -> NodeFacts:
+        """Return the other facts known of a node."""
+        found = self._nodes.get(node)
+        return found.facts if found else NodeFacts()
+
+    def slots_taken(self, node: str) -> int:
+        """Return the number of a node's taken slots: by the pods known here or by its facts, whichever is more."""
+        known = sum(pod.slots for pod in self._by_node.get(node, {}).values() if not pod.gone)
+        return max(known, self.facts(node).used.get(SLOT, 0))
+
+    def homes(self, uuid: str) -> tuple[str, ...]:
+        """Return the nodes that say they have a GPU; more than one is an error of theirs."""
+        return tuple(sorted(self._homes.get(uuid, ())))
+
+    def claimed_twice(self) -> tuple[str, ...]:
+        """Return the GPUs that several nodes say they have."""
+        return tuple(sorted(self._claimed_twice))
+
+    # --- shares ---------------------------------------------------------------------------------------------------
+
+    def holders(self, uuid: str, node: str | None = None) -> Mapping[str, int]:
+        """Return the milli of a GPU held by each pod, by uid; with ``node`` of that node's GPU, by its own pods.
+
+        A GPU belongs to its node: what a pod of another one says of it means another GPU, or is wrong.
+        """
+        found = self._holders.get(uuid, _NOBODY)
+        if node is None or all(self._pods[uid].node == node for uid in found):
+            return found
+        return {uid: milli for uid, milli in found.items() if self._pods[uid].node == node}
+
+    def free(self, uuid: str, node: str | None = None) -> int:
+        """Return the free milli of a GPU; 0 where records contradict each other and more than all is held."""
+        return max(0, MILLI_PER_GPU - sum(self.holders(uuid, node).values()))
+
+    def contested(self, node: str) -> tuple[str, ...]:
+        """Return the GPUs of a node of which more than all is held: records that contradict each other."""
+        uuids = (gpu.uuid for gpu in self.gpus(node) or ())
+        return tuple(uuid for uuid in uuids if sum(self.holders(uuid, node).values()) > MILLI_PER_GPU)
+
+    def version(self, node: str) -> int:
+        """Return a number that changes whenever anything changed on a node or in its line."""
+        return self._versions.get(node, 0)
+
+    # --- answers that are kept ------------------------------------------------------------------------------------
+
+    def memo(self, question: Hashable) -> dict[str, Any]:
+        """Return the answers to one question by node. The caller writes them; a node's are dropped when it changes.
+
+        An answer may depend on nothing but the question and that node. The questions asked least recently are
+        forgotten.
+        """
+        answers = self._memos.pop(question, None)
+        if answers is None:
+            answers = {}
+            if len(self._memos) >= _MEMOS:
+                del self._memos[next(iter(self._memos))]
+        self._memos[question] = answers
+        return answers
+
+
+def _discard(index: dict[str, dict[str, PodState]] | dict[str, dict[str, int]], key: str, uid: str) -> None:
+    index[key].pop(uid)
+    if not index[key]:
+        del index[key]
