@@ -3,6 +3,8 @@
  *     entries rate COUNT      ns of a call of a function, and by an entry
  *     entries shut TIMES      threads call without end while the way is shut and opened again: how many were inside too often
  *     entries step            a thread is stopped at each instruction of an entry while the way is shut: says what it did then
+ *     entries alone           whether it can be shut, and whether still after a thread has entered of which the kernel does
+ *                             not know for restartable sequences
  */
 #define _GNU_SOURCE
 #include "gate.h"
@@ -206,11 +208,47 @@ static void steps(void) {
     printf("\n");
 }
 
+/* --- a thread without restartable sequences ------------------------------------------------------------------------ */
+
+#ifdef __aarch64__
+#include <sys/rseq.h>
+
+static void forget(void) {
+    char *own = (char *)__builtin_thread_pointer() + __rseq_offset;
+    if (__rseq_size && syscall(SYS_rseq, own, 32, RSEQ_FLAG_UNREGISTER, RSEQ_SIG)) exit(11);
+}
+#else
+static void forget(void) {}
+#endif
+
+static void *enters(void *unused) {
+    forget();
+    entry_of_enter(0);
+    return unused;
+}
+
+static const char *can_shut(void) {
+    gate_enter();
+    bool can = entries_shut();
+    if (can) entries_open();
+    gate_leave();
+    return can ? "shut" : "refused";
+}
+
+static void alone(void) {
+    pthread_t thread;
+    printf("%s, ", can_shut());
+    pthread_create(&thread, NULL, enters, NULL);
+    pthread_join(thread, NULL);
+    printf("%s\n", can_shut());
+}
+
 int main(int count, char **arguments) {
     long number = count > 2 ? atol(arguments[2]) : 0;
     entry_of_enter = by_entry(enter);
     if (strcmp(arguments[1], "rate") == 0) rate(number);
     else if (strcmp(arguments[1], "shut") == 0) shut(number);
+    else if (strcmp(arguments[1], "alone") == 0) alone();
     else steps();
     return 0;
 }
