@@ -168,7 +168,12 @@ def test_a_bank_that_cannot_be_is_none(change: dict[str, object]) -> None:
 
 
 anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5) | times,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+    | times,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
@@ -201,7 +206,9 @@ def test_no_debt_is_read_where_none_is(text: bytes) -> None:
 
 
 @given(st.lists(st.tuples(times, times), max_size=9).map(tuple), times, times, st.integers(0, 10**15))
-def test_no_bank_is_larger_than_its_cap(deposits: tuple[tuple[int, int], ...], written: int, wall: int, now: int) -> None:
+def test_no_bank_is_larger_than_its_cap(
+    deposits: tuple[tuple[int, int], ...], written: int, wall: int, now: int
+) -> None:
     """Whatever amounts a file tells: what the next server has of them is bounded, and never more than they are."""
     found = share_file.restored(Savings(written, deposits), now, wall)
     balance = Bank(2_000_000, 20_000_000, found).balance(now)

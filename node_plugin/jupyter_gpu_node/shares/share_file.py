@@ -143,7 +143,7 @@ def decode_savings(text: bytes) -> Savings:
 
 
 def decode_debt(text: bytes) -> Savings | None:
-    """Return the debt alone from an own copy whose other fields may be bad; None: nothing is owed, or it cannot be read.
+    """Return the debt alone from an own copy whose other fields may be bad; None: there is none that can be read.
 
     A bank that cannot be read is lost, and costs its share something. A debt that is lost would cost the others.
     """
