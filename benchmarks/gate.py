@@ -111,7 +111,7 @@ class _Bench:
     """The driver, the gate and a program, built; two servers' sockets, one of which gives a whole GPU."""
 
     def __init__(self, folder: Path) -> None:
-        from tests.gate.building import Built, build_entries, build_gate
+        from tests.gate.building import build_entries, build_gate
 
         gate = ROOT / "node_plugin" / "gate"
         self.folder = folder
@@ -124,7 +124,7 @@ class _Bench:
         for command in commands:
             subprocess.run(command, check=True, capture_output=True)
         build_gate(self.gate, self.driver / "libcuda.so.1")
-        self.entries = build_entries(Built(folder))
+        self.entries = build_entries(folder / "entries", self.driver)
 
     def call(self) -> tuple[float, float]:
         """Nanoseconds of a call of a function that does nothing, and of that by an entry."""

@@ -1,8 +1,10 @@
 /* The entries: see entries.h and entries.c. What is called with arguments that nobody here knows must leave every register
  * and the stack as they are, so an entry jumps.
  *
- * On x86-64 the slot is read and jumped through by one instruction: no thread is ever between the two. A slot leads to
- * `gate_slow` until it is opened, and while the way is shut; from there the entry is run again, from its beginning. */
+ * On x86-64 the slot is read and jumped through by one instruction: no thread is ever between the two. On aarch64 these are
+ * two instructions, in a restartable sequence (rseq): the kernel sends a thread that it has stopped there back to the
+ * beginning. A slot leads to `gate_slow` until it is opened, and while the way is shut; from there the entry is run
+ * again, from its beginning. */
 #include "entries.h"
 #ifdef __CET__
 #include <cet.h>
@@ -84,9 +86,8 @@ gate_slow_common:
 
     .macro ENTRY
     .p2align 4
-    adrp x16, gate_slots + 8 * number
-    ldr x16, [x16, :lo12:(gate_slots + 8 * number)]
-    br x16
+    mov w17, #number
+    b gate_through
     .endm
 
     .macro SLOW
@@ -95,7 +96,56 @@ gate_slow_common:
     b gate_slow_common
     .endm
 
+    .macro INTERNAL symbol
+    .globl \symbol
+    .hidden \symbol
+\symbol:
+    .endm
+
     .text
+/* Jumps through the slot of number w17. x15 to x17 are free: no argument is in them. */
+    .p2align 6
+    .type gate_through, %function
+INTERNAL gate_through
+    .cfi_startproc
+    adrp x16, gate_rseq
+    ldr x16, [x16, :lo12:gate_rseq]
+    mrs x15, tpidr_el0
+    cbz x16, unrestartable
+    add x15, x15, x16
+    ldr w16, [x15, #4] /* cpu_id: negative, if the kernel does not know of this thread's */
+    tbnz w16, #31, unrestartable
+    adrp x16, restart
+    add x16, x16, :lo12:restart
+    str x16, [x15, #8] /* rseq_cs */
+begin:
+    adrp x16, gate_slots
+    add x16, x16, :lo12:gate_slots
+    ldr x16, [x16, w17, uxtw #3]
+    br x16
+INTERNAL gate_through_end
+    .inst 0xd428bc00 /* RSEQ_SIG: the kernel goes nowhere else */
+anew:
+    b gate_through
+unrestartable:
+    adrp x15, gate_unrestartable
+    ldr w16, [x15, :lo12:gate_unrestartable]
+    cbnz w16, begin
+    mov w16, #1
+    str w16, [x15, :lo12:gate_unrestartable]
+    b begin
+    .cfi_endproc
+    .size gate_through, . - gate_through
+
+    /* struct rseq_cs. It stays where it is, as the gate is never unloaded: threads point to it for long. */
+    .section .data.rel.ro, "aw", %progbits
+    .p2align 5
+restart:
+    .4byte 0, 0
+    .8byte begin, gate_through_end - begin, anew
+
+    .text
+    .type gate_slow_common, %function
 gate_slow_common:
     .cfi_startproc
     stp x29, x30, [sp, #-224]!

@@ -7,8 +7,13 @@
  *
  * `entries_shut` leads all slots back to `gate_closed`, and then has every processor that runs a thread of this process pass a
  * barrier (membarrier). An entry reads its slot and jumps by one instruction (x86-64): whoever read it before that barrier is
- * in the driver, whoever reads it later is held. On aarch64 a thread may stand between the two instructions, for as
- * long as it does not run: there nobody can say that the way is shut. */
+ * in the driver, whoever reads it later is held.
+ *
+ * On aarch64 these are two instructions, and a thread may stand between them for as long as it does not run. So they are a
+ * restartable sequence: whoever does not run is sent back to its beginning by the kernel when it does again, and whoever
+ * runs is by a membarrier for that. It needs a C library that has told the kernel of the thread (glibc 2.35): a thread of
+ * another one says that it enters (`gate_unrestartable`), before it reads its slot, and from then on `entries_shut`
+ * says that it cannot. Not seen are threads that share another one's thread pointer: `vfork`, `clone` without a TLS. */
 #define _GNU_SOURCE
 #include "gate.h"
 
@@ -20,7 +25,9 @@
 
 _Static_assert((int)FUNCTION_COUNT <= STUBS, "more functions than stubs");
 
-enum { BARRIER_EVERYWHERE = 1, BARRIER = 8, REGISTER_BARRIER = 16 }; /* MEMBARRIER_CMD_… */
+enum { /* MEMBARRIER_CMD_… */
+    BARRIER_EVERYWHERE = 1, BARRIER = 8, REGISTER_BARRIER = 16, RESTART = 128, REGISTER_RESTART = 256
+};
 
 extern const char gate_closed[];
 extern void *_Atomic gate_slots[ENTRIES];
@@ -47,6 +54,27 @@ static void *_Atomic targets[ENTRIES]; /* of a slot that is open; NULL: not know
 static _Atomic bool known;
 static _Atomic unsigned shut; /* a futex: the thread that may pass, 0: all may */
 static _Atomic unsigned opening; /* threads that open slots, as far as they may */
+
+#ifdef __aarch64__
+_Atomic ptrdiff_t gate_rseq __attribute__((visibility("hidden"))); /* of a thread, from its thread pointer; 0: has none */
+_Atomic unsigned gate_unrestartable __attribute__((visibility("hidden"))); /* a thread without has entered */
+
+/* No symbol of the newer C library may be needed. */
+static void learn_rseq(void) {
+    const unsigned *size = process_symbol("__rseq_size");
+    const ptrdiff_t *offset = process_symbol("__rseq_offset");
+    if (size && offset && *size) atomic_store(&gate_rseq, *offset);
+}
+
+/* Once the slots are closed: every thread that stands in the sequence begins it anew. */
+static bool restart_entering(void) {
+    return syscall(SYS_membarrier, REGISTER_RESTART, 0) == 0 && syscall(SYS_membarrier, RESTART, 0) == 0 &&
+           atomic_load(&gate_rseq) && !atomic_load(&gate_unrestartable);
+}
+#else
+static void learn_rseq(void) {}
+static bool restart_entering(void) { return true; }
+#endif
 
 static unsigned this_thread(void) { return (unsigned)syscall(SYS_gettid); }
 
@@ -75,6 +103,7 @@ static void open_slots(unsigned first, unsigned end) {
 
 /* Any number of threads at once: all find the same. */
 static void learn(void) {
+    learn_rseq();
     driver_exports(names, exported, NAMED);
     for (unsigned i = 0; i < NAMED; i++) {
         void *real = atomic_load(&exported[i]);
@@ -110,7 +139,6 @@ static bool pass_barrier(void) {
 }
 
 bool entries_shut(void) {
-#ifdef __x86_64__
     if (!atomic_load(&known)) learn();
     atomic_store(&shut, this_thread());
     for (int tries = 0; atomic_load(&opening); tries++) {
@@ -118,9 +146,8 @@ bool entries_shut(void) {
         syscall(SYS_sched_yield);
     }
     for (unsigned i = 0; i < ENTRIES; i++) atomic_store(&gate_slots[i], closed_at(i));
-    if (!atomic_load(&opening) && pass_barrier()) return true;
+    if (!atomic_load(&opening) && pass_barrier() && restart_entering()) return true;
     entries_open();
-#endif
     return false;
 }
 

@@ -46,6 +46,7 @@ struct share {
     uint64_t ended, ended_before;  /* events of this share that happened; at the last look while it closes */
     uint64_t moved;                /* when one did, or a launch more was asked for, or it began to close */
     unsigned steps;                /* launches that were asked for since one did */
+    bool left;                     /* at the end of the program, when the driver could be asked last, it had work, or may have had */
     bool meets;                    /* such a launch was what it waited for, the last time */
     uint64_t number, given;        /* of the lease in hand; of the last one that was given back */
     uint64_t looked, idle;         /* when the work was looked at last; since when there is none, 0: there is some */

@@ -158,7 +158,10 @@ void lease_message(struct share *share, struct message message, uint64_t now) {
     }
 }
 
-bool lease_drains(struct share *share) { return atomic_load(&share->running) || window_busy(share, true); }
+/* While the program ends, the gate's thread cannot ask the driver: a server that begins anew then hears what was known last. */
+bool lease_drains(struct share *share) {
+    return atomic_load(&share->running) || (gate_ending() ? share->left : window_busy(share, true));
+}
 
 void lease_connected(struct share *share, bool again) {
     bool keeps = lease_drains(share) || now_ns() < atomic_load(&share->until);
@@ -175,6 +178,7 @@ void lease_lost(struct share *share) {
     } else if (now >= share->lost + ALONE) {
         share->whole = false;
     }
+    if (share->stage == HELD || share->stage == CLOSING) share->left = true;
     close_door(share);
     share->stage = FREE;
     share->asked = 0;
@@ -203,6 +207,7 @@ static void give_back(struct share *share) {
     }
     share->given = share->number;
     share->asked = 0;
+    share->left = false;
     link_say(share, (struct message){.kind = DONE, .a = wanted, .b = share->work / 1000, .c = share->number});
 }
 
@@ -271,7 +276,9 @@ static bool at_usual_end(const struct share *share) {
 bool lease_ends(struct share *share) {
     if (share->stage == HELD && atomic_load(&share->until) != FOREVER) begin_to_close(share, now_ns());
     if (share->stage == CLOSING) closing(share, now_ns());
-    return share->stage == CLOSING;
+    bool holds = share->stage == HELD || share->whole;
+    share->left = holds || share->stage == CLOSING || atomic_load(&share->running) || window_busy(share, true);
+    return share->left && !holds;
 }
 
 /* The thread that has launched sees itself that this ends, and gives back. */

@@ -247,15 +247,34 @@ get_fuzzer() {
   has_fuzzer || apt_install "A fuzzer (clang)" "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
 }
 
+# Debian's kernel for aarch64, out of its package: the gate is tried on a machine that QEMU emulates. A system whose apt has
+# none goes without; the test that needs it says so.
+get_aarch64_kernel() (
+  rm -rf "$cache/aarch64" && mkdir -p "$cache/aarch64/lists/partial" "$cache/aarch64/archives/partial" && cd "$cache/aarch64"
+  printf '%s "%s";\n' APT::Architecture arm64 APT::Architectures:: arm64 APT::Sandbox::User root Dir::Cache "$PWD" \
+    Dir::State::Lists "$PWD/lists" Dir::State::status "$PWD/status" >apt.conf
+  touch status
+  export APT_CONFIG=$PWD/apt.conf
+  package=$({ apt-get update >&2 && apt-cache depends linux-image-cloud-arm64; } | awk '$1 == "Depends:" { print $2; exit }')
+  { [ "$package" ] && apt-get download "$package" && dpkg --fsys-tarfile "$package"_*.deb >package.tar &&
+    tar -xOf package.tar --wildcards './boot/vmlinuz-*' >vmlinuz; } || { rm -f vmlinuz; echo "There is no kernel for aarch64 here."; }
+  rm -rf lists archives status package.tar ./*.deb ./*.bin apt.conf
+)
+
 # Unmodified programs of others that run on the stand-in GPU, each in an environment of its own, and compilers for the gate.
 setup_clients() {
   local missing=()
   command -v g++ >/dev/null || missing+=(g++)
   command -v musl-gcc >/dev/null || missing+=(musl-tools)
   has_headers || missing+=("$("$python" -c 'import sys; print("python3.%d-dev" % sys.version_info[1])')")
+  command -v aarch64-linux-gnu-gcc >/dev/null || missing+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+  command -v qemu-aarch64 >/dev/null || missing+=(qemu-user)
+  command -v qemu-system-aarch64 >/dev/null || missing+=(qemu-system-arm)
   [ ${#missing[@]} = 0 ] || apt_install "A compiler (${missing[*]})" "${missing[@]}"
   get_fuzzer
   build_gate
+  [ -s "$cache/aarch64/vmlinuz" ] || rm -f "$cache/stamps/Kernel-for-aarch64"
+  once "Kernel for aarch64" linux-image-cloud-arm64 -- get_aarch64_kernel
   [ -d "$cache/clients" ] || rm -f "$cache/stamps/Programs-that-use-GPUs"
   once "Programs that use GPUs" tests/gate/standin/clients.py "$("$python" --version)" -- "$python" -m tests.gate.standin.clients
 }

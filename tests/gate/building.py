@@ -1,5 +1,6 @@
 """Builds what the tests of the gate run: the gate in both forms, the stand-in driver, the programs."""
 
+import os
 import re
 import subprocess
 import sys
@@ -12,9 +13,10 @@ GATE = ROOT / "node_plugin" / "gate"
 PROGRAMS = Path(__file__).parent / "clients"
 
 
-def command(*arguments: str | Path) -> None:
+def command(*arguments: str | Path, **env: str) -> None:
     """Run it; what it says belongs to the error."""
-    done = subprocess.run([str(one) for one in arguments], capture_output=True, text=True)
+    words = [str(one) for one in arguments]
+    done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, arguments))}: {done.stdout}{done.stderr}")
 
@@ -70,20 +72,19 @@ def build(folder: Path, flags: Sequence[str] = ()) -> Built:
     return built
 
 
-def build_gate(folder: Path, driver: Path, option: Sequence[str] = ()) -> Path:
+def build_gate(folder: Path, driver: Path, option: Sequence[str] = (), **env: str) -> Path:
     """The local form, in front of ``driver`` as the product puts it there: the folder again."""
-    command(sys.executable, GATE / "build.py", "local", folder / "libcuda.so.1", *option)
+    command(sys.executable, GATE / "build.py", "local", folder / "libcuda.so.1", *option, **env)
     (folder / "libcuda.so").symlink_to("libcuda.so.1")
     (folder / "libjupyter_gpu_driver.so.1").symlink_to(driver)
     return folder
 
 
-def build_entries(built: Built) -> Path:
-    """A program with all of the gate in it, in front of the stand-in driver: `clients/entries.c`."""
+def build_entries(program: Path, driver: Path, cc: str = "gcc") -> Path:
+    """A program with all of the gate in it, in front of the driver in that folder: `clients/entries.c`."""
     source = re.search(r"^PARTS = \(([^)]*)\)", (GATE / "build.py").read_text(), re.MULTILINE)
     assert source
     parts = [GATE / name for name in re.findall(r'"(.+?)"', source[1])]
-    program = built.program("entries")
-    command("gcc", "-std=gnu11", "-g", "-O2", "-I", GATE, PROGRAMS / "entries.c", *parts, "-o", program, "-pthread",
-            "-L", built.driver, "-Wl,--no-as-needed", "-l:libcuda.so.1", f"-Wl,-rpath,{built.driver}")  # fmt: skip
+    command(cc, "-std=gnu11", "-g", "-O2", "-I", GATE, PROGRAMS / "entries.c", *parts, "-o", program, "-pthread",
+            "-L", driver, "-Wl,--no-as-needed", "-l:libcuda.so.1", f"-Wl,-rpath,{driver}")  # fmt: skip
     return program

@@ -95,3 +95,22 @@ def test_a_neighbour_of_a_shell_loop_waits_for_turns_only(place: Place, server: 
                 assert program.lines() == []
     assert server.overdue() == []
     assert place.sums().overlaps == 0
+
+
+@pytest.mark.parametrize("down", [0, 1.5])
+def test_a_new_server_hears_the_truth_of_a_program_that_ends(place: Place, server: Serving, down: float) -> None:
+    """The server begins anew meanwhile: what has drained is nobody's, and what has not keeps the GPU until it has."""
+    with _run(place, server, "one", "at-exit:30000000", "kernels:20:500", "sync") as program:
+        assert [program.line() for _ in range(3)] == ["ready", "done", "ends"]
+        _begins_anew(server, down)
+        with _run(place, server, "two", "kernels:1500:1000", "sync") as neighbour:
+            assert neighbour.lines() == ["ready", "done"]
+        assert program.process.poll() is None
+    assert place.sums().overlaps == 0
+
+
+def _begins_anew(server: Serving, down: float) -> None:
+    server.kill()
+    time.sleep(down)
+    server.start()
+    server.set({GPU: {"one": 500, "two": 500}})

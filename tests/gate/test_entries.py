@@ -1,6 +1,5 @@
 """The one way into the driver: an entry for each of its functions, told by its address, and how it is shut."""
 
-import platform
 import re
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from .building import GATE, Built, build_entries, build_gate, command
 from .place import Place, Program
 
 LISTED = re.findall(r"F\((\w+), (\w*), (\d+)\)", (GATE / "functions.def").read_text())
-X86 = platform.machine() == "x86_64"
 
 LOOK = """
 import ctypes, sys
@@ -105,17 +103,15 @@ def test_what_this_driver_does_not_have_says_so(place: Place, short: Path) -> No
 @pytest.fixture(scope="session")
 def entries(built: Built) -> list[str]:
     """A program with the gate in it: how it is started."""
-    return [str(build_entries(built))]
+    return [str(build_entries(built.program("entries"), built.driver))]
 
 
-@pytest.mark.skipif(not X86, reason="nobody can tell there that the way is shut")
 def test_shut_nobody_enters(entries: list[str]) -> None:
     """Threads that call without end are held until it is opened, each time; none was let in after that was said."""
     with Program([*entries, "shut", "100"], {}) as program:
         assert program.lines() == ["refused 0 wrong 0 moved 100"]
 
 
-@pytest.mark.skipif(not X86, reason="nobody can tell there that the way is shut")
 def test_no_thread_stands_between_the_look_and_the_jump(entries: list[str]) -> None:
     """Stopped at any instruction of an entry while it is shut, a thread is held, and let in once it is open."""
     with Program([*entries, "step"], {}) as program:

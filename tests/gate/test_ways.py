@@ -54,7 +54,7 @@ int launch(void) {
 
 
 def test_a_library_that_is_to_find_its_own_driver_first_is_gated(either: Place) -> None:
-    """It is linked with the driver and opened with RTLD_DEEPBIND."""
+    """It is linked with the driver and opened with RTLD_DEEPBIND, as those of MATLAB and Julia are."""
     source, library = either.folder / "linked.c", either.folder / "linked.so"
     source.write_text(LINKED)
     command("gcc", "-shared", "-fPIC", source, "-o", library, "-L", either.built.driver, "-l:libcuda.so.1")
@@ -85,12 +85,13 @@ __attribute__((destructor)) static void say(void) { if (seen) printf("seen %d\\n
 """
 
 
-def test_a_preloaded_library_sees_the_calls(either: Place) -> None:
+@pytest.mark.parametrize("way", ["link", "default"])
+def test_a_preloaded_library_sees_the_calls(either: Place, way: str) -> None:
     """As a profiler does that stands before the driver: it is called, and what it calls is gated."""
     source, library = either.folder / "profiler.c", either.folder / "profiler.so"
     source.write_text(PROFILER)
     command("gcc", "-w", "-shared", "-fPIC", source, "-o", library, "-ldl")
-    with either.stub() as stub, either.run("link", "kernels:3:10", "sync", LD_PRELOAD=str(library)) as program:
+    with either.stub() as stub, either.run(way, "kernels:3:10", "sync", LD_PRELOAD=str(library)) as program:
         connection = stub.accept()
         connection.expect(Ask)
         assert either.launches() == 0

@@ -112,15 +112,50 @@ def test_another_user_uses_up_nothing(server: Serving) -> None:
             process.kill()
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 5)), max_size=400))
-def test_never_more_than_the_reserve_and_the_rate(steps: list[tuple[int, float]]) -> None:
-    """Each user by itself."""
-    pace, time = Pace(), 0.0
-    taken = dict.fromkeys(range(3), 0)
-    for user, pause in steps:
+moments = st.floats(-1e3, 1e3)
+steps = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 2 * RESERVE), moments), max_size=12)
+"""User, how many connections at once, and the time by any clock, also one that goes back."""
+
+
+@given(steps)
+def test_never_more_than_the_reserve_and_the_rate(steps: list[tuple[int, int, float]]) -> None:
+    """Each user by itself, from any moment to any other; time that a clock shows twice counts once."""
+    pace = Pace()
+    counts: dict[int, list[tuple[float, int]]] = {user: [] for user in range(3)}
+    for user, count, time in steps:
+        latest = max([time, *(at for at, _ in counts[user])])
+        counts[user].append((latest, sum(pace.takes(user, time) for _ in range(count))))
+    for taken in counts.values():
+        for first, (since, _) in enumerate(taken):
+            for last in range(first, len(taken)):
+                allowed = RESERVE + RATE * (taken[last][0] - since)
+                assert sum(count for _, count in taken[first : last + 1]) <= allowed + 1e-6
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, RESERVE), st.floats(0, 20)), min_size=1, max_size=10),
+    st.lists(st.tuples(st.integers(1, USERS - 1), st.integers(1, 2 * RESERVE)), min_size=1, max_size=10),
+)
+def test_nobody_is_closed_for_what_others_do(own: list[tuple[int, float]], others: list[tuple[int, int]]) -> None:
+    """A user that keeps to the pace has each connection, whoever else floods the pod, up to the number told apart."""
+    pace, time, left = Pace(), 0.0, float(RESERVE)
+    for number, (wanted, pause) in enumerate(own):
+        user, count = others[number % len(others)]
+        for _ in range(count):
+            pace.takes(user, time)
+        for _ in range(min(wanted, int(left - 1e-6))):
+            assert pace.takes(0, time)
+            left -= 1
         time += pause
-        taken[user] += pace.takes(user, time)
-        assert taken[user] <= RESERVE + RATE * time + 1e-6
+        left = min(RESERVE, left + RATE * pause)
+
+
+def test_many_users_have_no_more_than_as_many_as_are_told_apart() -> None:
+    """Whoever takes ever new names for itself."""
+    pace, taken = Pace(), 0
+    for user in range(3 * USERS):
+        taken += sum(pace.takes(user, user / 100) for _ in range(RESERVE))
+    assert taken <= (USERS + 1) * (RESERVE + RATE * 3 * USERS / 100)
 
 
 def test_after_a_refusal_nothing_is_taken_for_a_moment() -> None:

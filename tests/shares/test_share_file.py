@@ -18,11 +18,12 @@ from jupyter_gpu_node.shares.rules.share_file import (
     Savings,
     ShareFile,
     decode,
+    decode_debt,
     decode_savings,
     encode,
     is_due,
 )
-from jupyter_gpu_node.shares.rules.turns.bank import Deposit
+from jupyter_gpu_node.shares.rules.turns.bank import Bank, Deposit
 from jupyter_gpu_node.shares.rules.turns.elastic import Left
 
 SHARE = ShareUse(
@@ -164,6 +165,54 @@ def test_a_bank_that_cannot_be_is_none(change: dict[str, object]) -> None:
     body = json.loads(encode(FILE, public=False)) | change
     with pytest.raises(FieldError):
         decode_savings(json.dumps(body).encode())
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+    | times,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = ("written", "owes", "deposits", "allocated", "effective", "reason", "use")
+
+
+@given(files, st.sampled_from(FIELDS), anything)
+def test_a_damaged_field_forgives_nothing_and_invents_nothing(file: ShareFile, field: str, value: object) -> None:
+    """Whatever stands in one field: the bank is what it was or lost, and the debt counts if it can be read itself."""
+    body = json.loads(encode(file, public=False)) | {field: value}
+    text = json.dumps(body).encode()
+    try:
+        found: Savings | None = decode_savings(text)
+    except FieldError:
+        found = decode_debt(text)
+        assert found is None or found.deposits == ()
+    if field not in ("written", "owes"):
+        owes = found.owes if found else (0, 0)
+        assert owes == file.owes
+        assert found is None or share_file.owed(found, file.written) == file.owes[0]
+        assert found is None or found.written == file.written
+    if field != "deposits":
+        assert found is None or found.deposits in ((), file.deposits or ())
+
+
+@given(st.binary(max_size=200) | anything.map(lambda value: json.dumps(value).encode()))
+def test_no_debt_is_read_where_none_is(text: bytes) -> None:
+    """Nor an error."""
+    assert decode_debt(text) is None
+
+
+@given(st.lists(st.tuples(times, times), max_size=9).map(tuple), times, times, st.integers(0, 10**15))
+def test_no_bank_is_larger_than_its_cap(
+    deposits: tuple[tuple[int, int], ...], written: int, wall: int, now: int
+) -> None:
+    """Whatever amounts a file tells: what the next server has of them is bounded, and never more than they are."""
+    found = share_file.restored(Savings(written, deposits), now, wall)
+    balance = Bank(2_000_000, 20_000_000, found).balance(now)
+    assert 0 <= balance <= min(2_000_000, sum(amount for amount, _ in deposits))
 
 
 def test_a_reason_cannot_break_out_of_its_line() -> None:

@@ -5,17 +5,21 @@ import logging
 import os
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jupyter_gpu_node.shares import paths
-from jupyter_gpu_node.shares.rules.share_file import MAX_BYTES, ShareFile, restored
+from jupyter_gpu_node.shares.rules.share_file import MAX_BYTES, Savings, ShareFile, encode, restored
 from jupyter_gpu_node.shares.rules.turns.bank import Deposit
 from jupyter_gpu_node.shares.store import Entry, Store
 from tests.shares.test_share_file import SHARE
 
 GPU, POD = "GPU-1", "pod-1"
 FILE = ShareFile(replace(SHARE, balance=700), 0.5, written=1000)
+OWES = replace(FILE, owes=(8_900_000, 250), deposits=((700, 60),))
 
 
 def entry(tmp_path: Path, **changes: object) -> Entry:
@@ -85,6 +89,34 @@ def test_a_bad_own_copy_is_an_empty_bank(tmp_path: Path, caplog: pytest.LogCaptu
     assert ["begins empty" in record.message for record in caplog.records] == [True]
     store.write([entry(tmp_path)])
     assert store.load(GPU, POD) is not None
+
+
+@given(
+    st.binary(max_size=400)
+    | st.integers(0, 400).map(lambda cut: encode(OWES, public=False)[:cut])
+    | st.tuples(st.integers(0, 400), st.binary(max_size=4)).map(
+        lambda change: encode(OWES, public=False)[: change[0]] + change[1] + encode(OWES, public=False)[change[0] :]
+    )
+)
+def test_whatever_stands_in_an_own_copy_is_read(text: bytes) -> None:
+    """Without an error, by each way; and what was read is taken over as it is read alone."""
+    with TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "state")
+        store.write([entry(Path(folder))])
+        own(Path(folder)).write_bytes(text)
+        found = store.load(GPU, POD)
+        assert store.begin([(GPU, POD)]) == ({(GPU, POD): found} if found else {})
+        store.begin([])
+
+
+def test_a_debt_outlives_a_bank_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A loss of its savings is the share's, and a loss of its debt the others': it is said, and owed all the same."""
+    store = Store(tmp_path / "state")
+    store.write([entry(tmp_path)])
+    own(tmp_path).write_bytes(b'{"written":50000,"owes":[8900000,100],"deposits":[[1]]}')
+    with caplog.at_level(logging.WARNING):
+        assert store.load(GPU, POD) == Savings(50_000, (), None, (8_900_000, 100))
+    assert ["begins empty" in record.message for record in caplog.records] == [True]
 
 
 def test_half_an_own_copy_is_an_empty_bank(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The files of all shares of a node. The copies below the state directory count; those that pods see are only written.
 
 Everything here blocks, so a server calls it in a thread of its own. What cannot be read costs a bank, and a line in the
-log; what cannot be written is written again at the next change.
+log, and the debt only if that cannot be read either; what cannot be written is written again at the next change.
 """
 
 from __future__ import annotations
@@ -51,16 +51,17 @@ class Store:
         self._state = state
 
     def load(self, gpu: str, pod: str) -> Savings | None:
-        """Return the bank from the own copy; None where there is none, or none that can be used."""
-        name = paths.file_name(pod)
+        """Return the bank and the debt from the own copy; None where there is none, or neither can be read."""
+        name, text = paths.file_name(pod), b""
         try:
             with paths.opened(self._state, paths.checked(gpu)) as folder:
-                return share_file.decode_savings(paths.read(folder, name, share_file.MAX_BYTES))
+                text = paths.read(folder, name, share_file.MAX_BYTES)
+            return share_file.decode_savings(text)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             _log.warning("The bank of the share of pod %s on %s begins empty: its file is bad: %s", pod, gpu, error)
-            return None
+            return share_file.decode_debt(text)
 
     def write(self, entries: Iterable[Entry]) -> bool:
         """Write the wanted copies of each; return whether all could be written."""

@@ -3,16 +3,20 @@
  *     entries rate COUNT      ns of a call of a function, and by an entry
  *     entries shut TIMES      threads call without end while the way is shut and opened again: how many were inside too often
  *     entries step            a thread is stopped at each instruction of an entry while the way is shut: says what it did then
+ *     entries alone           whether it can be shut, and whether still after a thread has entered of which the kernel does
+ *                             not know for restartable sequences
  */
 #define _GNU_SOURCE
 #include "gate.h"
 
+#include <elf.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -84,7 +88,6 @@ static void shut(long times) {
     printf("refused %ld wrong %ld moved %ld\n", refused, wrong, moved);
 }
 
-#ifdef __x86_64__
 /* --- instruction by instruction ----------------------------------------------------------------------------------- */
 
 static int words[2], answers[2];
@@ -123,11 +126,45 @@ static void child(void) {
     exit(0);
 }
 
-static uint64_t at(int thread) {
+static struct user_regs_struct registers_of(int thread) {
     struct user_regs_struct registers;
-    if (ptrace(PTRACE_GETREGS, thread, 0, &registers)) exit(9);
-    return registers.rip;
+    struct iovec all = {&registers, sizeof registers};
+    if (ptrace(PTRACE_GETREGSET, thread, NT_PRSTATUS, &all)) exit(9);
+    return registers;
 }
+
+static void run(int request, int thread) {
+    int status;
+    if (ptrace(request, thread, 0, 0) || waitpid(thread, &status, __WALL) != thread || !WIFSTOPPED(status)) exit(9);
+}
+
+/* Runs the thread up to the instruction of that number on its way through the entry; false: it has left it by then. */
+static bool run_to(int thread, int number);
+
+#ifdef __x86_64__
+static bool run_to(int thread, int number) {
+    uint64_t entry = (uint64_t)(uintptr_t)entry_of_enter;
+    while (registers_of(thread).rip != entry) run(PTRACE_SINGLESTEP, thread);
+    for (int i = 0; i < number; i++) run(PTRACE_SINGLESTEP, thread);
+    return registers_of(thread).rip - entry < ENTRY_SIZE;
+}
+#else
+extern const char gate_through[], gate_through_end[];
+enum { WORD = 4, OWN = 2, BRK = (int)0xd4200000 }; /* an entry has two instructions of its own */
+
+/* By a breakpoint: whoever is stopped in a restartable sequence at each step never comes to its end. */
+static bool run_to(int thread, int number) {
+    const char *at = gate_through + WORD * (number - OWN);
+    if (number < OWN) at = (const char *)entry_of_enter + WORD * number;
+    bool there = at < gate_through_end || number < OWN;
+    if (!there) at = (const char *)enter;
+    long code = ptrace(PTRACE_PEEKTEXT, thread, at, 0);
+    if (ptrace(PTRACE_POKETEXT, thread, at, (code & ~0xffffffffL) | (BRK & 0xffffffffL))) exit(9);
+    run(PTRACE_CONT, thread);
+    if (ptrace(PTRACE_POKETEXT, thread, at, code) || registers_of(thread).pc != (uint64_t)(uintptr_t)at) exit(9);
+    return there;
+}
+#endif
 
 /* Until the thread is stopped where its call to the system says so. */
 static void until_waiting(int thread) {
@@ -150,17 +187,7 @@ static bool step(int number) {
     if (!process) child();
     if (read(answers[0], &thread, sizeof thread) != sizeof thread) exit(8);
     waitpid(thread, &status, __WALL);
-    uint64_t entry = (uint64_t)(uintptr_t)entry_of_enter, ip;
-    for (ip = at(thread); ip != entry; ip = at(thread)) {
-        ptrace(PTRACE_SINGLESTEP, thread, 0, 0);
-        waitpid(thread, &status, __WALL);
-    }
-    for (int i = 0; i < number; i++) {
-        ptrace(PTRACE_SINGLESTEP, thread, 0, 0);
-        waitpid(thread, &status, __WALL);
-    }
-    ip = at(thread);
-    bool there = ip >= entry && ip < entry + ENTRY_SIZE;
+    bool there = run_to(thread, number);
     tell(words[1], 's');
     char answer = hear(answers[0]);
     ptrace(PTRACE_CONT, thread, 0, 0);
@@ -169,6 +196,7 @@ static bool step(int number) {
     char held = there ? hear(answers[0]) : (hear(answers[0]), '-');
     waitpid(thread, &status, __WALL);
     printf("%c%c%c ", answer, held, hear(answers[0]));
+    fflush(stdout); /* else the next child says it, too */
     waitpid(process, &status, 0);
     return there;
 }
@@ -179,15 +207,48 @@ static void steps(void) {
     for (int number = 0; step(number); number++) continue;
     printf("\n");
 }
+
+/* --- a thread without restartable sequences ------------------------------------------------------------------------ */
+
+#ifdef __aarch64__
+#include <sys/rseq.h>
+
+static void forget(void) {
+    char *own = (char *)__builtin_thread_pointer() + __rseq_offset;
+    if (__rseq_size && syscall(SYS_rseq, own, 32, RSEQ_FLAG_UNREGISTER, RSEQ_SIG)) exit(11);
+}
 #else
-static void steps(void) { printf("\n"); }
+static void forget(void) {}
 #endif
+
+static void *enters(void *unused) {
+    forget();
+    entry_of_enter(0);
+    return unused;
+}
+
+static const char *can_shut(void) {
+    gate_enter();
+    bool can = entries_shut();
+    if (can) entries_open();
+    gate_leave();
+    return can ? "shut" : "refused";
+}
+
+static void alone(void) {
+    pthread_t thread;
+    printf("%s, ", can_shut());
+    pthread_create(&thread, NULL, enters, NULL);
+    pthread_join(thread, NULL);
+    printf("%s\n", can_shut());
+}
 
 int main(int count, char **arguments) {
     long number = count > 2 ? atol(arguments[2]) : 0;
     entry_of_enter = by_entry(enter);
     if (strcmp(arguments[1], "rate") == 0) rate(number);
     else if (strcmp(arguments[1], "shut") == 0) shut(number);
+    else if (strcmp(arguments[1], "alone") == 0) alone();
     else steps();
     return 0;
 }

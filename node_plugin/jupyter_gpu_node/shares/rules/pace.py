@@ -32,7 +32,8 @@ class Pace:
             self._forget(now)
             user = user if len(self._left) < USERS else -1
         left = self._has(user, now)
-        self._left[user] = (left - 1 if left >= 1 else left, now)
+        latest = max(now, self._left.get(user, (0.0, now))[1])  # no time counts twice, should the clock go back
+        self._left[user] = (left - 1 if left >= 1 else left, latest)
         if left < 1:
             self.refused(now)
         return left >= 1

@@ -141,6 +141,19 @@ def decode_savings(text: bytes) -> Savings:
     )
 
 
+def decode_debt(text: bytes) -> Savings | None:
+    """Return the debt alone from an own copy whose other fields may be bad; None: there is none that can be read.
+
+    A bank that cannot be read is lost, and costs its share something. A debt that is lost would cost the others.
+    """
+    try:
+        body = strict.an_object(strict.loads(text, MAX_BYTES), "The file of a share")
+        owes = strict.required(body, "owes", _owes)
+        return Savings(strict.required(body, "written", _time), (), owes=owes) if owes[0] else None
+    except strict.FieldError:
+        return None
+
+
 def _left(body: Mapping[str, Any]) -> Left | None:
     try:
         allocated, effective = (strict.required(body, key, _milli) for key in ("allocated", "effective"))

@@ -1,0 +1,70 @@
+"""The gate for aarch64, where QEMU emulates that: one process of it, or a machine with Debian's kernel.
+
+Its emulation of a process has no restartable sequences, as an older C library has none; that of a machine has them.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from .building import GATE, PROGRAMS, ROOT, build_entries, build_gate, command
+
+CC = "aarch64-linux-gnu-gcc"
+TREE = Path("/usr/aarch64-linux-gnu")
+"""The C library, from a package of the compiler."""
+LIBRARIES = ("ld-linux-aarch64.so.1", "libc.so.6")
+KERNEL = ROOT / ".cache" / "aarch64" / "vmlinuz"
+"""Taken out of its package by ``scripts/test``."""
+PROCESS = bool(shutil.which(CC) and shutil.which("qemu-aarch64"))
+"""Whether a process can be emulated here, and whether a machine can."""
+MACHINE = bool(shutil.which(CC) and shutil.which("qemu-system-aarch64") and KERNEL.exists())
+FILE, FOLDER = 0o100755, 0o40755
+
+
+class Arm:
+    """All that is built for it, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.gate, self.client, self._folder = folder / "gate", folder / "client", folder
+        self._driver = folder / "driver"
+        command("sh", GATE / "standin" / "build.sh", self._driver, CC=CC)
+        build_gate(self.gate, self._driver / "libcuda.so.1", CC=CC)
+        command(CC, "-g", "-O1", "-w", "-pthread", PROGRAMS / "client.c", "-o", self.client)
+        self.entries = build_entries(folder / "entries", self._driver, CC)
+
+    def process(self, *arguments: str | Path, **env: str) -> list[str]:
+        """Return the command that runs it in a process; ``env`` is for the emulated program alone."""
+        own = [word for name, value in env.items() for word in ("-E", f"{name}={value}")]
+        return ["qemu-aarch64", "-L", str(TREE), *own, *map(str, arguments)]
+
+    def machine(self, *runs: str) -> list[str]:
+        """Start a machine that runs each of these; return the lines that they said.
+
+        A run is words; variables come first, and the program "/entries" is there.
+        """
+        command(CC, "-O1", "-w", PROGRAMS / "init.c", "-o", self._folder / "init")
+        files = {f"lib/{name}": (TREE / "lib" / name).read_bytes() for name in LIBRARIES}
+        files["lib/libcuda.so.1"] = (self._driver / "libcuda.so.1").read_bytes()
+        files |= {name: (self._folder / name).read_bytes() for name in ("init", "entries")}
+        files["runs"] = "".join(f"{run}\n" for run in runs).encode()
+        image = self._folder / "image"
+        image.write_bytes(_archive([("lib", b"", FOLDER), *((name, data, FILE) for name, data in files.items())]))
+        done = subprocess.run(
+            ["qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a57", "-smp", "2", "-m", "256", "-nodefaults",
+             "-display", "none", "-serial", "stdio", "-no-reboot", "-kernel", str(KERNEL), "-initrd", str(image),
+             "-append", "console=ttyAMA0 quiet panic=-1"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return [line.strip() for line in done.stdout.splitlines() if not line.startswith("[")]
+
+
+def _archive(files: Iterable[tuple[str, bytes, int]]) -> bytes:
+    """Return them as the kernel unpacks them (cpio, "newc")."""
+    made = b""
+    for number, (name, data, mode) in enumerate([*files, ("TRAILER!!!", b"", 0)]):
+        fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
+        for part in ("070701" + "".join(f"{field:08x}" for field in fields) + name + "\0").encode(), data:
+            made += part + bytes(-len(part) % 4)
+    return made
