@@ -27,13 +27,18 @@ def read(pointer, size):
 # Each takes 3 MiB into `got` and gives it back, with what a program would call.
 KINDS = {
     "plain": ("got = new('cuMemAlloc_v2', 3 * MIB)", "call('cuMemFree_v2', got)"),
-    "managed": ("got = new('cuMemAllocManaged', 3 * MIB, 1)", "call('cuMemFree_v2', got)"),
     "pitched": (
         "pitch = ctypes.c_size_t(); got = new('cuMemAllocPitch_v2', ctypes.byref(pitch), 1000, 3 * 1024, 4)",
         "call('cuMemFree_v2', got)",
     ),
-    "in stream order": ("got = new('cuMemAllocAsync', 3 * MIB, 0)", "call('cuMemFreeAsync', got, 0)"),
-    "of threads' streams": ("got = new('cuMemAllocAsync_ptsz', 3 * MIB, 0)", "call('cuMemFreeAsync_ptsz', got, 0)"),
+    "in stream order": (
+        "got = new('cuMemAllocAsync', 3 * MIB, 0)",
+        "call('cuMemFreeAsync', got, 0); call('cuCtxSynchronize')",
+    ),
+    "of threads' streams": (
+        "got = new('cuMemAllocAsync_ptsz', 3 * MIB, 0)",
+        "call('cuMemFreeAsync_ptsz', got, 0); call('cuStreamSynchronize_ptsz', 0)",
+    ),
     "of a pool": (
         "pool = new('cuMemPoolCreate', (ctypes.c_int * 24)(1, 0, 1, 0))\n"
         "got = new('cuMemAllocFromPoolAsync', 3 * MIB, pool, 0)",
