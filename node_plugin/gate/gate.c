@@ -72,7 +72,7 @@ CUresult GATE(cuLaunchKernelEx_ptsz)(const struct launch_config *by, CUfunction 
     pass_enter(&pass, on, kind_of(graph, 1, 1, 1)); \
     CUresult result = REAL(symbol)(graph, stream); \
     pass_leave(&pass); \
-    graph_came(graph, &claimed, result); \
+    graph_came(graph, &claimed, true, result); \
     return result
 
 CUresult GATE(cuGraphLaunch)(CUgraphExec graph, CUstream stream) { LAUNCH_GRAPH(cuGraphLaunch, plain(stream)); }

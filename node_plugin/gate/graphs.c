@@ -130,7 +130,7 @@ CUresult GATE(cuGraphInstantiateWithParams_ptsz)(CUgraphExec *to, CUgraph graph,
 }
 
 /* Such a graph has its memory since its last launch, unless some was given back since: then it may be this one's, or not. So a
- * graph that was launched before is not refused for what all graphs have; what it takes then counts, and ends that. */
+ * graph that was launched or uploaded before is not refused for what all graphs have; what it takes then counts, and ends that. */
 struct claim graph_comes(CUgraphExec graph) {
     struct claim nothing = {.share = NULL};
     if (!atomic_load_explicit(&any, memory_order_relaxed)) return nothing;
@@ -150,14 +150,14 @@ struct claim graph_comes(CUgraphExec graph) {
 }
 
 /* What it has taken counts before the claim ends. */
-void graph_came(CUgraphExec graph, struct claim *claim, CUresult result) {
+void graph_came(CUgraphExec graph, struct claim *claim, bool launched, CUresult result) {
     if (!claim->share) return;
     reserves_read();
     gate_enter();
     memory_unuse(claim->share, claim->bytes);
     struct entry *entry = found(EXEC, graph);
     if (entry && result == CUDA_SUCCESS) {
-        entry->trims = claim->trims;
+        if (launched) entry->trims = claim->trims; /* an upload need not have taken all of it */
         entry->handles = 1;
     }
     gate_leave();
@@ -167,7 +167,7 @@ void graph_came(CUgraphExec graph, struct claim *claim, CUresult result) {
     struct claim claimed = graph_comes(graph); \
     if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY; \
     CUresult result = REAL(symbol)(graph, stream); \
-    graph_came(graph, &claimed, result); \
+    graph_came(graph, &claimed, false, result); \
     return result
 
 CUresult GATE(cuGraphUpload)(CUgraphExec graph, CUstream stream) { UPLOAD(cuGraphUpload); }

@@ -23,7 +23,7 @@ struct entry {
     struct share *share;
     CUcontext context; /* whose end frees it, if any does */
     struct physical *physical;
-    unsigned handles; /* how often this handle was given out; of an executable graph: it was launched */
+    unsigned handles; /* how often this handle was given out; of an executable graph: it was launched or uploaded */
     CUdevice device;  /* of a context, a graph */
     uint64_t graph;   /* of a node of one */
     int64_t now;      /* of a graph: what its nodes allocate and do not free, so far */
@@ -92,6 +92,6 @@ void graph_allocates(CUgraph graph, CUdevice device, CUdeviceptr at, uint64_t by
 void graph_frees(CUgraph graph, CUdeviceptr at);
 /* Before a graph is launched: claims what it needs, and after it. */
 struct claim graph_comes(CUgraphExec graph);
-void graph_came(CUgraphExec graph, struct claim *claim, CUresult result);
+void graph_came(CUgraphExec graph, struct claim *claim, bool launched, CUresult result);
 
 #endif

@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Less than this is never refused: a program that has taken all that it may must still be able to load its kernels. */
@@ -18,18 +17,12 @@ static struct claim claim_variables(uint64_t bytes) {
 }
 
 static uint64_t in_file(const char *path) {
-    uint64_t bytes = 0;
-    struct stat of;
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (file < 0) return 0;
-    if (!fstat(file, &of) && S_ISREG(of.st_mode) && of.st_size > 0) {
-        void *image = mmap(NULL, (size_t)of.st_size, PROT_READ, MAP_PRIVATE, file, 0);
-        if (image != MAP_FAILED) {
-            bytes = image_globals(image, (size_t)of.st_size);
-            munmap(image, (size_t)of.st_size);
-        }
-    }
-    close(file);
+    off_t size = file < 0 ? 0 : lseek(file, 0, SEEK_END);
+    void *image = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+    uint64_t bytes = image == MAP_FAILED ? 0 : image_globals(image, (size_t)size);
+    if (image != MAP_FAILED) munmap(image, (size_t)size);
+    if (file >= 0) close(file);
     return bytes;
 }
 

@@ -140,3 +140,167 @@ say(tried(plain), tried(take), board())
     assert said == ["64", "0 24 40", "2 40", "64 0", "0 2 40"]
     assert max(connection.needs) <= 64 * MIB + 40 * MIB  # what it asked for; more was never granted
     assert connection.size <= 64 * MIB
+
+
+def test_the_stacks_of_all_threads_count(place: Place) -> None:
+    """A stack of 2 KiB instead of 1 takes 216 MiB: each thread that the GPU can run at once has one."""
+    program = f"{BOARD}\nsay(tried(call, 'cuCtxSetLimit', 0, 2048), left(), board())"
+    assert _said(place, program, limit=128 * MIB)[0] == ["2 128 0"]
+    assert _said(place, program, limit=512 * MIB)[0] == ["0 296 216"]
+
+
+def test_contexts_beyond_the_first_count(place: Place) -> None:
+    """As what the driver reserves for one; the last that is left counts nothing, whichever it is."""
+    program = f"""{BOARD}
+made = []
+for _ in range(3):
+    say(tried(lambda: made.append(new("cuCtxCreate_v2", 0, 0))), left())
+say(board())
+call("cuDevicePrimaryCtxRelease_v2", 0)
+say(left())
+call("cuCtxDestroy_v2", made.pop())
+say(left(), board())
+call("cuCtxSetCurrent", new("cuDevicePrimaryCtxRetain", 0))
+say(left(), board())
+"""
+    said, _ = _said(place, program, limit=512 * MIB, JUPYTER_GPU_STANDIN_CONTEXT="225")
+    assert said == ["0 287", "0 62", "2 62", "675", "287", "512 225", "287 450"]
+
+
+def test_managed_memory_may_be_more_than_the_share_has(place: Place) -> None:
+    """What fits counts; what does not is not refused, and has none of the GPU."""
+    program = f"""{BOARD}
+small = new("cuMemAllocManaged", SIZE, 1)
+say(left(), board())
+large = new("cuMemAllocManaged", 600 * MIB, 1)
+say(left(), board())
+say(tried(plain, 24 * MIB), tried(plain, MIB), board())
+call("cuMemFree_v2", large)
+call("cuMemFree_v2", small)
+say(left(), board())
+"""
+    assert _said(place, program)[0] == ["24 40", "24 40", "0 2 64", "40 24"]
+
+
+POOLS = {
+    "the default pool": "pool = new('cuDeviceGetDefaultMemPool', 0)",
+    "a pool of its own": (
+        "pool = new('cuMemPoolCreate', (c_int * 24)(1, 0, 1, 0)); call('cuDeviceSetMemPool', 0, pool)"
+    ),
+}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_what_a_pool_keeps_counts(place: Place, pool: str) -> None:
+    """After a free, too; it is used again, or given back before anything is refused."""
+    program = f"""{BOARD}{POOLS[pool]}
+keeps(pool)
+for _ in range(2):
+    call("cuMemFreeAsync", new("cuMemAllocAsync", SIZE, 0), 0)
+    call("cuCtxSynchronize")
+    say(left(), board())
+say(tried(plain), left(), board())
+"""
+    assert _said(place, program)[0] == ["24 40", "24 40", "0 24 40"]
+
+
+def test_a_pool_keeps_as_much_as_its_threshold_says(place: Place) -> None:
+    """What is above it goes back at the next wait, and does not count; when it is trimmed or destroyed all does."""
+    program = f"""{BOARD}{POOLS["a pool of its own"]}
+keeps(pool, 16 * MIB)
+call("cuMemFreeAsync", new("cuMemAllocAsync", SIZE, 0), 0)
+call("cuCtxSynchronize")
+say(left(), board())
+call("cuMemPoolTrimTo", pool, 4 * MIB)
+say(left(), board())
+call("cuMemPoolDestroy", pool)
+say(left(), board())
+"""
+    assert _said(place, program)[0] == ["48 16", "60 4", "64 0"]
+
+
+@pytest.mark.parametrize("make", ["graph_of(SIZE, True)", "captured(SIZE)", "child_of(SIZE)"])
+def test_what_graphs_keep_counts(place: Place, make: str) -> None:
+    """From the first launch until it is trimmed, also by another graph that would be refused; none of it before."""
+    program = f"""{BOARD}
+def child_of(size):
+    outer, params = new("cuGraphCreate", 0), (c_uint64 * 32)(4, 0, graph_of(size, True)[0])
+    call("cuGraphAddNode", byref(c_uint64()), outer, None, 0, params)
+    return outer, new("cuGraphInstantiateWithFlags", outer, 0)
+
+graph, executable = {make}
+say(left(), board())
+for _ in range(2):
+    call("cuGraphLaunch", executable, 0)
+    say(left(), board())
+other = graph_of(SIZE + MIB, True)
+say(tried(call, "cuGraphUpload", other[1], 0), tried(call, "cuGraphLaunch", other[1], 0), left())
+say(tried(call, "cuGraphLaunch", executable, 0), tried(plain), left(), board())
+say(tried(call, "cuGraphLaunch", executable, 0), board())
+call("cuMemFree_v2", *held)
+say(tried(call, "cuGraphLaunch", executable, 0), left(), board())
+call("cuDeviceGraphMemTrim", 0)
+say(left(), board())
+call("cuGraphExecDestroy", executable)
+call("cuGraphDestroy", graph)
+"""
+    program = program.replace("tried(plain)", "tried(lambda: held.append(new('cuMemAlloc_v2', SIZE)))")
+    said, _ = _said(place, "held = []\n" + program)
+    assert said == ["64 0", "24 40", "24 40", "0 0 23", "0 0 24 40", "2 40", "0 24 40", "64 0"]
+
+
+def test_a_graph_needs_what_its_nodes_have_at_once(place: Place) -> None:
+    """Two times 40 MiB one after the other fit into 64, and 65 do not: nothing of that is taken."""
+    program = f"""{BOARD}
+def launches(size, times):
+    stream, graph = new("cuStreamCreate", 1), c_uint64()
+    call("cuStreamBeginCapture_v2", stream, 0)
+    for _ in range(times):
+        call("cuMemFreeAsync", new("cuMemAllocAsync", size, stream), stream)
+    call("cuStreamEndCapture", stream, byref(graph))
+    call("cuGraphLaunch", new("cuGraphInstantiateWithFlags", graph.value, 0), 0)
+
+say(tried(launches, SIZE, 2), left(), board())
+say(tried(launches, 65 * MIB, 1), left(), board())
+"""
+    assert _said(place, program)[0] == ["0 24 40", "2 64 0"]
+
+
+def test_a_reset_gives_everything_back(place: Place) -> None:
+    """What was allocated from pools, too, which end with no context."""
+    program = f"""{BOARD}
+new("cuMemAllocAsync", 8 * MIB, 0)
+new("cuMemAlloc_v2", 8 * MIB)
+new("cuModuleLoadData", variables(8 * MIB))
+call("cuCtxSetLimit", 2, 16 * MIB)
+call("cuGraphLaunch", graph_of(8 * MIB, False)[1], 0)
+say(left(), board())
+call("cuDevicePrimaryCtxReset_v2", 0)
+call("cuCtxSetCurrent", new("cuDevicePrimaryCtxRetain", 0))
+say(left(), board())
+"""
+    assert _said(place, program)[0] == ["24 40", "64 0"]
+
+
+def test_a_mapped_buffer_holds_external_memory(place: Place) -> None:
+    """After the import is destroyed, until it is freed."""
+    program = f"""{BOARD}
+file = os.memfd_create("vulkan")
+os.truncate(file, SIZE)
+external = new("cuImportExternalMemory", (c_uint64 * 13)(1, file, 0, SIZE))
+buffer = new("cuExternalMemoryGetMappedBuffer", external, (c_uint64 * 11)(0, MIB))
+call("cuDestroyExternalMemory", external)
+say(left(), board())
+call("cuMemFree_v2", buffer)
+say(left(), board())
+"""
+    assert _said(place, program)[0] == ["24 40", "64 0"]
+
+
+def test_a_program_that_has_all_can_load_its_kernels(place: Place) -> None:
+    """Few variables are never refused; many are."""
+    program = """
+plain(64 * MIB)
+say(tried(new, "cuModuleLoadData", variables(1000)), tried(new, "cuModuleLoadData", variables(2 * MIB)))
+"""
+    assert _said(place, program)[0] == ["0 2"]

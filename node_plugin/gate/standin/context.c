@@ -234,9 +234,11 @@ API CUresult cuDevicePrimaryCtxRetain(struct context **context, CUdevice device)
     *context = primary_context(&standin_devices[device]);
     if (!*context) return OUT_OF_MEMORY;
     pthread_mutex_lock(&standin_lock);
-    (*context)->uses++;
+    uint64_t more = (*context)->bytes ? 0 : standin_context; /* after its end it is made anew */
+    int enough = board_take(&(*context)->device->board, (int64_t)more);
+    if (enough) (*context)->bytes += more, (*context)->uses++;
     pthread_mutex_unlock(&standin_lock);
-    return OK;
+    return enough ? OK : OUT_OF_MEMORY;
 }
 
 API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {

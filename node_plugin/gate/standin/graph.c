@@ -356,7 +356,12 @@ API CUresult cuGraphLaunch(struct graph *executable, struct stream *stream) { re
 API CUresult cuGraphLaunch_ptsz(struct graph *executable, struct stream *stream) { return launch(executable, stream, 1); }
 
 API CUresult cuGraphUpload(struct graph *executable, struct stream *stream) {
+    struct context *context;
+    int64_t left = 0, peak = 0;
     (void)stream;
-    return executable ? standin_state : INVALID_VALUE;
+    CUresult failed = current(&context);
+    if (failed || !executable) return failed ? failed : INVALID_VALUE;
+    needs(executable, &left, &peak);
+    return peak ? graph_memory(context->device, (uint64_t)peak, 0) : OK;
 }
 ALSO(cuGraphUpload, cuGraphUpload_ptsz)
