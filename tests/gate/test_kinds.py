@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.shares.serve import Serving
+
+from .building import build
 from .place import GPU, MIB, Place, Program
 from .standin.clients import ROOT
 from .stub import Connection
+from .test_shares import SANITIZERS
 
 PREAMBLE = f"""
 import ctypes, os, sys
@@ -304,3 +308,17 @@ plain(64 * MIB)
 say(tried(new, "cuModuleLoadData", variables(1000)), tried(new, "cuModuleLoadData", variables(2 * MIB)))
 """
     assert _said(place, program)[0] == ["0 2"]
+
+
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_threads_take_memory_in_every_way_at_once(
+    tmp_path_factory: pytest.TempPathFactory, short: Path, sanitizer: str
+) -> None:
+    """Under sanitizers: nothing is reported, and in the end all is given back. The server is the real one."""
+    place = Place(build(tmp_path_factory.mktemp("kinds"), SANITIZERS[sanitizer]), short)
+    with Serving(short, grace=100_000) as server:
+        server.set({GPU: {"one": (500, 256 * MIB), "two": (500, 256 * MIB)}})
+        env = place.env("one", server.socket(GPU, "one").parent) | {"TSAN_OPTIONS": "halt_on_error=1"}
+        env |= {"ASAN_OPTIONS": "detect_leaks=0", "LD_LIBRARY_PATH": str(place.built.gate)}
+        with Program([str(place.built.program("kinds")), "60"], env) as program:
+            assert program.lines() == ["256 of 256"]
