@@ -52,7 +52,8 @@ KINDS = (
         "Memory of graphs",
         r"cuGraphAddMem(Alloc|Free)Node|cuGraphAddNode|cuGraphInstantiate\w*|cuGraphUpload|cuGraph(Exec)?Destroy"
         r"|cuDeviceGraphMemTrim",
-        "**limited** before a launch, by what the nodes have at once; **counted** as the driver says, until it is trimmed",
+        "**limited** before a launch, by what the nodes have at once; **counted** as the driver says, "
+        "until it is trimmed",
         ours=True,
     ),
     Kind(

@@ -67,13 +67,19 @@ def test_a_cubin_says_it_by_its_sections(variables: Reader) -> None:
     """Those of variables with and without a value, and no other."""
     names = b"\0.nv.global\0.nv.global.init\0.nv.shared.k\0"
     sections = [(1, 8, 0, 1 << 31), (12, 1, 0, 4096), (28, 8, 0, 99), (0, 3, 64, len(names))]
-    table = b"".join(struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, at, size, 0, 0, 1, 0) for name, kind, at, size in sections)
+    table = b"".join(
+        struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, at, size, 0, 0, 1, 0) for name, kind, at, size in sections
+    )
     start = 64 + len(names)
-    head = struct.pack("<4sBBBBQHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 1, 0x33, 0, 2, 190, 1, 0, 0, start, 0, 64, 0, 0, 64, 4, 3)
+    head = struct.pack(
+        "<4sBBBBQHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 1, 0x33, 0, 2, 190, 1, 0, 0, start, 0, 64, 0, 0, 64, 4, 3
+    )
     assert variables(head + names + table) == (1 << 31) + 4096
 
 
-@pytest.mark.parametrize("image", [b"", b"x", b"image", b"\x7fELF", b"\x50\xed\x55\xba" + bytes(100), b".global .b8 a[9];"])
+@pytest.mark.parametrize(
+    "image", [b"", b"x", b"image", b"\x7fELF", b"\x50\xed\x55\xba" + bytes(100), b".global .b8 a[9];"]
+)
 def test_what_is_neither_says_nothing(variables: Reader, image: bytes) -> None:
     """Nor does a text that is no PTX."""
     assert variables(image) == 0

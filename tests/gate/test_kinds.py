@@ -100,8 +100,8 @@ HELD = {
 }
 
 
-def _program(place: Place, text: str, folder: Path | None = None, **env: str) -> Program:
-    own = {"PYTHONPATH": str(ROOT), "IMAGE": str((folder or place.folder) / "image")}
+def _program(place: Place, text: str, **env: str) -> Program:
+    own = {"PYTHONPATH": str(ROOT), "IMAGE": str(place.folder / "image")}
     return Program([sys.executable, "-c", PREAMBLE + text], place.env() | own | env)
 
 

@@ -274,7 +274,8 @@ def test_memory_of_graphs(machine: Machine) -> None:
     out = machine.run(
         f"""{PREAMBLE}
 class Block(ctypes.Structure):
-    _fields_ = [("pool", ctypes.c_int * 22), ("access", Pointer), ("count", Size), ("size", Size), ("at", ctypes.c_uint64)]
+    _fields_ = [("pool", ctypes.c_int * 22), ("access", Pointer), ("count", Size), ("size", Size),
+                ("at", ctypes.c_uint64)]
 def graph_of(size):
     graph, node, block = new("cuGraphCreate", 0), ctypes.c_uint64(), Block(size=size)
     for _ in range(2):
