@@ -70,7 +70,7 @@ KINDS = (
     ),
     Kind(
         "Variables of modules",
-        r"cuModule(Load(?!ingMode)\w*|Unload)|cuLibrary(Load\w*|Unload)",
+        r"cuModule(Load(Data(Ex)?)?|Unload)|cuLibrary(Load\w*|Unload)",
         "**limited** where a cubin or PTX says how large they are (below 1 MiB counted, not refused)",
         ours=True,
     ),

@@ -208,6 +208,21 @@ say(tried(plain), left(), board())
     assert _said(place, program)[0] == ["24 40", "24 40", "0 24 40"]
 
 
+def test_what_a_pool_keeps_is_used_before_more_is_asked_for(place: Place) -> None:
+    """So that nothing is refused, and no other pool has to give back what it keeps."""
+    program = f"""{BOARD}{POOLS["a pool of its own"]}
+keeps(pool)
+keeps(new("cuDeviceGetDefaultMemPool", 0))
+call("cuMemFreeAsync", new("cuMemAllocAsync", SIZE, 0), 0)
+call("cuDeviceSetMemPool", 0, new("cuDeviceGetDefaultMemPool", 0))
+call("cuMemFreeAsync", new("cuMemAllocAsync", 20 * MIB, 0), 0)
+say(left(), board())
+call("cuMemFreeAsync", new("cuMemAllocFromPoolAsync", SIZE, pool, 0), 0)
+say(left(), board())
+"""
+    assert _said(place, program)[0] == ["4 60", "4 60"]
+
+
 def test_a_pool_keeps_as_much_as_its_threshold_says(place: Place) -> None:
     """What is above it goes back at the next wait, and does not count; when it is trimmed or destroyed all does."""
     program = f"""{BOARD}{POOLS["a pool of its own"]}
@@ -299,6 +314,31 @@ call("cuMemFree_v2", buffer)
 say(left(), board())
 """
     assert _said(place, program)[0] == ["24 40", "64 0"]
+
+
+def test_memory_of_another_process_counts_there(place: Place) -> None:
+    """By a handle of its address: whoever opens it has none of it, before and after."""
+    give = """
+at, handle = new("cuMemAlloc_v2", SIZE), ctypes.create_string_buffer(64)
+call("cuIpcGetMemHandle", handle, at)
+say(handle.raw.hex())
+input()
+say(left())
+"""
+    take = """
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+at = new("cuIpcOpenMemHandle_v2", Handle.from_buffer_copy(bytes.fromhex(input())), 1)
+say(left())
+call("cuIpcCloseMemHandle", at)
+say(left())
+"""
+    with place.stub() as stub, _program(place, give) as giver, _program(place, take) as taker:
+        stub.keep_granting(limit=64 * MIB)
+        taker.tell(giver.line())
+        assert taker.lines() == ["64", "64"]
+        giver.tell("go on")
+        assert giver.lines() == ["24"]
 
 
 def test_a_program_that_has_all_can_load_its_kernels(place: Place) -> None:
