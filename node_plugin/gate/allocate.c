@@ -18,25 +18,26 @@ CUresult GATE(cuMemAlloc)(unsigned *to, unsigned size) { ALLOCATE(cuMemAlloc, si
 
 CUresult GATE(cuMemAlloc_v2)(CUdeviceptr *to, size_t size) { ALLOCATE(cuMemAlloc_v2, size, true, to, size); }
 
+/* Managed memory may be more than the GPU has: it is the host's until it is used. What does not fit is not refused, and stays
+ * there: the GPU uses it from there. If the program has it moved all the same, NVML's comparison sees it. */
+enum { PREFERRED_LOCATION = 3, ACCESSED_BY = 5 /* advice */, HOST = -1 };
+
+static bool stays_in_host(CUdeviceptr at, size_t size) {
+    CUdevice device;
+    if (NEWER(cuMemAdvise)(at, size, PREFERRED_LOCATION, HOST) != CUDA_SUCCESS) return false;
+    if (DRIVER(cuCtxGetDevice)(&device) == CUDA_SUCCESS) NEWER(cuMemAdvise)(at, size, ACCESSED_BY, device);
+    return true;
+}
+
+CUresult GATE(cuMemFree_v2)(CUdeviceptr at);
+
 CUresult GATE(cuMemAllocManaged)(CUdeviceptr *to, size_t size, unsigned flags) {
-    ALLOCATE(cuMemAllocManaged, size, true, to, size, flags);
-}
-
-/* Of a pool, which outlives contexts. */
-CUresult GATE(cuMemAllocAsync)(CUdeviceptr *to, size_t size, CUstream stream) {
-    ALLOCATE(cuMemAllocAsync, size, false, to, size, stream);
-}
-
-CUresult GATE(cuMemAllocAsync_ptsz)(CUdeviceptr *to, size_t size, CUstream stream) {
-    ALLOCATE(cuMemAllocAsync_ptsz, size, false, to, size, stream);
-}
-
-CUresult GATE(cuMemAllocFromPoolAsync)(CUdeviceptr *to, size_t size, CUmemoryPool pool, CUstream stream) {
-    ALLOCATE(cuMemAllocFromPoolAsync, size, false, to, size, pool, stream);
-}
-
-CUresult GATE(cuMemAllocFromPoolAsync_ptsz)(CUdeviceptr *to, size_t size, CUmemoryPool pool, CUstream stream) {
-    ALLOCATE(cuMemAllocFromPoolAsync_ptsz, size, false, to, size, pool, stream);
+    struct claim claimed = claim(size);
+    CUresult result = REAL(cuMemAllocManaged)(to, size, flags);
+    if (!claimed.refused) return allocated(&claimed, result, result == CUDA_SUCCESS ? *to : 0, size, true);
+    if (result != CUDA_SUCCESS || stays_in_host(*to, size)) return result;
+    REAL(cuMemFree_v2)(*to);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static uint64_t product(uint64_t one, uint64_t other) {
@@ -67,15 +68,13 @@ CUresult GATE(cuMemAllocPitch_v2)(CUdeviceptr *to, size_t *pitch, size_t width, 
 
 #define FREE_IT(symbol, key, id, ...) \
     struct entry *entry = memory_lift(key, (uint64_t)(id)); \
-    return memory_freed(entry, REAL(symbol)(__VA_ARGS__))
+    CUresult result = REAL(symbol)(__VA_ARGS__); \
+    reserves_read(); /* it may go back to a pool */ \
+    return memory_freed(entry, result)
 
 CUresult GATE(cuMemFree)(unsigned at) { FREE_IT(cuMemFree, POINTER, at, at); }
 
 CUresult GATE(cuMemFree_v2)(CUdeviceptr at) { FREE_IT(cuMemFree_v2, POINTER, at, at); }
-
-CUresult GATE(cuMemFreeAsync)(CUdeviceptr at, CUstream stream) { FREE_IT(cuMemFreeAsync, POINTER, at, at, stream); }
-
-CUresult GATE(cuMemFreeAsync_ptsz)(CUdeviceptr at, CUstream stream) { FREE_IT(cuMemFreeAsync_ptsz, POINTER, at, at, stream); }
 
 /* --- arrays ------------------------------------------------------------------------------------------------------- */
 

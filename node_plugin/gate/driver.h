@@ -11,6 +11,7 @@
 
 typedef int CUresult, CUdevice;
 typedef void *CUcontext, *CUstream, *CUevent, *CUfunction, *CUgraphExec, *CUgraph, *CUarray, *CUmipmappedArray, *CUmemoryPool;
+typedef void *CUmodule, *CUlibrary, *CUexternalMemory;
 typedef uint64_t CUdeviceptr, CUmemHandle;
 
 enum {
@@ -46,11 +47,35 @@ struct volume1 { unsigned width, height, depth; int format; unsigned channels, f
 struct volume2 { size_t width, height, depth; int format; unsigned channels, flags; };
 enum { ARRAY_SPARSE = 0x40, ARRAY_DEFERRED = 0x80 };
 
-struct allocation { /* the beginning of CUmemAllocationProp */
+struct allocation { /* the beginning of CUmemAllocationProp and of CUmemPoolProps */
     int type, handles;
     struct { int type, id; } location;
 };
 enum { LOCATION_DEVICE = 1 };
+
+struct allocation_node { /* CUDA_MEM_ALLOC_NODE_PARAMS */
+    struct allocation pool;
+    char rest[72];
+    const void *access;
+    size_t count, size;
+    CUdeviceptr at;
+};
+_Static_assert(offsetof(struct allocation_node, size) == 104, "as in the driver's ABI");
+
+struct node_params { /* CUgraphNodeParams */
+    int type, reserved[3];
+    union {
+        struct allocation_node allocation;
+        CUdeviceptr freed;
+        CUgraph graph;
+    };
+};
+
+struct external_memory { /* the beginning of CUDA_EXTERNAL_MEMORY_HANDLE_DESC */
+    int type;
+    void *handle[2];
+    unsigned long long size;
+};
 
 /* G: gated. Its symbol, what cuGetProcAddress calls it, the first CUDA version that means this form, and whether it is the
  * form of programs whose default stream is one for each thread. */
@@ -96,7 +121,34 @@ enum { LOCATION_DEVICE = 1 };
     G(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, 0) \
     G(cuMemGetInfo, "cuMemGetInfo", 2000, 0) G(cuMemGetInfo_v2, "cuMemGetInfo", 3020, 0) \
     G(cuDeviceTotalMem, "cuDeviceTotalMem", 2000, 0) G(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0) \
-    GATED_COPIES(G)
+    GATED_MEMORY(G) GATED_COPIES(G)
+
+/* The same, for memory that is not simply allocated. */
+#define GATED_MEMORY(G) \
+    G(cuCtxCreate, "cuCtxCreate", 2000, 0) G(cuCtxCreate_v2, "cuCtxCreate", 3020, 0) \
+    G(cuCtxCreate_v3, "cuCtxCreate", 11040, 0) G(cuCtxCreate_v4, "cuCtxCreate", 12050, 0) \
+    G(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, 0) G(cuCtxSetLimit, "cuCtxSetLimit", 3010, 0) \
+    G(cuModuleLoad, "cuModuleLoad", 2000, 0) G(cuModuleLoadData, "cuModuleLoadData", 2000, 0) \
+    G(cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010, 0) G(cuModuleUnload, "cuModuleUnload", 2000, 0) \
+    G(cuLibraryLoadData, "cuLibraryLoadData", 12000, 0) G(cuLibraryLoadFromFile, "cuLibraryLoadFromFile", 12000, 0) \
+    G(cuLibraryUnload, "cuLibraryUnload", 12000, 0) \
+    G(cuImportExternalMemory, "cuImportExternalMemory", 10000, 0) \
+    G(cuExternalMemoryGetMappedBuffer, "cuExternalMemoryGetMappedBuffer", 10000, 0) \
+    G(cuExternalMemoryGetMappedMipmappedArray, "cuExternalMemoryGetMappedMipmappedArray", 10000, 0) \
+    G(cuDestroyExternalMemory, "cuDestroyExternalMemory", 10000, 0) \
+    G(cuMemPoolCreate, "cuMemPoolCreate", 11020, 0) G(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, 0) \
+    G(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020, 0) G(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, 0) \
+    G(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, 0) \
+    G(cuGraphAddMemFreeNode, "cuGraphAddMemFreeNode", 11040, 0) \
+    G(cuGraphAddNode, "cuGraphAddNode", 12020, 0) G(cuGraphAddNode_v2, "cuGraphAddNode", 12030, 0) \
+    G(cuGraphAddNode_v3, "cuGraphAddNode", 13040, 0) \
+    G(cuGraphInstantiate, "cuGraphInstantiate", 10000, 0) G(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, 0) \
+    G(cuGraphInstantiateWithFlags, "cuGraphInstantiate", 12000, 0) \
+    G(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", 12000, 0) \
+    G(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams", 12000, 1) \
+    G(cuGraphUpload, "cuGraphUpload", 11010, 0) G(cuGraphUpload_ptsz, "cuGraphUpload", 11010, 1) \
+    G(cuGraphDestroy, "cuGraphDestroy", 10000, 0) G(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, 0) \
+    G(cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", 11040, 0)
 
 /* The same, for copies and fills. */
 #define GATED_COPIES(G) \
@@ -176,7 +228,11 @@ enum { LOCATION_DEVICE = 1 };
     U(cuDeviceGetUuid, (unsigned char *, CUdevice)) U(cuEventCreate, (CUevent *, unsigned)) \
     U(cuEventRecord, (CUevent, CUstream)) U(cuEventQuery, (CUevent)) \
     U(cuEventElapsedTime, (float *, CUevent, CUevent)) \
-    U(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *)) U(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))
+    U(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *)) U(cuDeviceGetAttribute, (int *, int, CUdevice)) \
+    U(cuCtxGetLimit, (size_t *, int)) U(cuMemAdvise, (CUdeviceptr, size_t, int, CUdevice)) \
+    U(cuMemPoolGetAttribute, (CUmemoryPool, int, void *)) U(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice)) \
+    U(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice)) U(cuDeviceGetGraphMemAttribute, (CUdevice, int, void *)) \
+    U(cuStreamGetCaptureInfo_v2, (CUstream, int *, uint64_t *, CUgraph *, void *, void *))
 
 #define NAME_GATED(symbol, name, since, per_thread) AT_##symbol,
 #define NAME_USED(symbol, arguments) AT_##symbol,
@@ -200,6 +256,8 @@ static inline void *driver_real(enum driver_function which) {
 #define REAL(symbol) ((__typeof__(&GATE(symbol)))driver_real(AT_##symbol))
 /* Of a function that the gate calls. */
 #define DRIVER(symbol) ((type_of_##symbol)driver_function(AT_##symbol))
+/* Of one that older drivers do not have: it says so then. */
+#define NEWER(symbol) ((type_of_##symbol)driver_real(AT_##symbol))
 
 /* What the driver exports of these; NULL for what it does not have. */
 void driver_exports(const char *const *names, void *_Atomic *found, unsigned count);

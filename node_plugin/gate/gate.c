@@ -3,7 +3,7 @@
  * A program finds these by linking and by dlsym, as this is the library that it opens, or by cuGetProcAddress, which hands
  * out the gate's functions here. */
 #define _GNU_SOURCE
-#include "gate.h"
+#include "memory.h"
 #include "visible.h"
 
 #include <sys/syscall.h>
@@ -64,13 +64,20 @@ CUresult GATE(cuLaunchKernelEx_ptsz)(const struct launch_config *by, CUfunction 
     LAUNCH(own(by ? by->stream : NULL), kind_by(by, f), cuLaunchKernelEx_ptsz, by, f, params, extra);
 }
 
-CUresult GATE(cuGraphLaunch)(CUgraphExec graph, CUstream stream) {
-    LAUNCH(plain(stream), kind_of(graph, 1, 1, 1), cuGraphLaunch, graph, stream);
-}
+/* It may have memory of its own. */
+#define LAUNCH_GRAPH(symbol, on) \
+    struct claim claimed = graph_comes(graph); \
+    if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY; \
+    struct pass pass; \
+    pass_enter(&pass, on, kind_of(graph, 1, 1, 1)); \
+    CUresult result = REAL(symbol)(graph, stream); \
+    pass_leave(&pass); \
+    graph_came(graph, &claimed, true, result); \
+    return result
 
-CUresult GATE(cuGraphLaunch_ptsz)(CUgraphExec graph, CUstream stream) {
-    LAUNCH(own(stream), kind_of(graph, 1, 1, 1), cuGraphLaunch_ptsz, graph, stream);
-}
+CUresult GATE(cuGraphLaunch)(CUgraphExec graph, CUstream stream) { LAUNCH_GRAPH(cuGraphLaunch, plain(stream)); }
+
+CUresult GATE(cuGraphLaunch_ptsz)(CUgraphExec graph, CUstream stream) { LAUNCH_GRAPH(cuGraphLaunch_ptsz, own(stream)); }
 
 CUresult GATE(cuLaunch)(CUfunction f) { LAUNCH(STREAM_LEGACY, kind_of(f, 1, 1, 1), cuLaunch, f); }
 
@@ -157,6 +164,7 @@ static CUresult context_ended(CUcontext context, bool gone, uint64_t before, CUr
     window_context_ended(context, gone);
     if (gone) memory_context_ends(context, before);
     gate_leave();
+    if (gone) reserves_read();
     return result;
 }
 
@@ -178,14 +186,19 @@ static bool is_active(CUdevice device) {
     return DRIVER(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
+CUresult GATE(cuDevicePrimaryCtxRetain)(CUcontext *, CUdevice);
+
+static CUresult retain(CUcontext *context, CUdevice device) { return REAL(cuDevicePrimaryCtxRetain)(context, device); }
+
 static CUresult primary_ended(CUdevice device, CUresult (*release)(CUdevice), CUresult (*end)(CUdevice)) {
     CUcontext context = NULL; /* to be asked which it is, it has to be retained for a moment */
-    bool retained = is_active(device) && DRIVER(cuDevicePrimaryCtxRetain)(&context, device) == CUDA_SUCCESS;
+    bool retained = is_active(device) && retain(&context, device) == CUDA_SUCCESS;
     uint64_t before = context_ends(context);
     if (retained) release(device);
     CUresult result = end(device);
-    bool gone = (end != release && result == CUDA_SUCCESS) || !is_active(device);
-    return context_ended(context, gone, before, result);
+    bool reset = end != release && result == CUDA_SUCCESS;
+    if (reset) memory_reset(device, before);
+    return context_ended(context, reset || !is_active(device), before, result);
 }
 
 CUresult GATE(cuDevicePrimaryCtxRelease)(CUdevice device) {

@@ -4,7 +4,9 @@
  *   gate.c     launches, and what ends streams and contexts             lease.c   may launch, must wait, gives back
  *   table.c    what is gated                                               window.c  how much work is queued; is it done?
  *   memory.c   what is allocated, and its limit                         link.c    the socket, and the thread that reads it
- *   allocate.c, physical.c   the functions that allocate                driver.c  finds the driver's functions
+ *   held.c     the table of what is held                                driver.c  finds the driver's functions
+ *   allocate.c, physical.c, pools.c, graphs.c, modules.c, contexts.c, external.c   the functions that take memory
+ *   reserves.c what pools and graphs keep                               image.c   the variables of a module
  *   visible.c  which GPUs the driver is to see                          copies.c  copies and fills
  *
  * One lock guards everything but the atomics, which are what a launch inside a lease touches. It is held while an event is
@@ -58,6 +60,7 @@ struct share {
     unsigned connection, unanswered; /* which one this is; its questions that wait for an answer */
     bool growing;                    /* a thread asks for more: nothing is given back meanwhile */
     uint64_t changed;                /* when `used` changed last */
+    uint64_t pressed;                /* when more than it allows was told last */
 
     /* link.c */
     _Atomic bool started;
@@ -217,6 +220,8 @@ void memory_lost(struct share *share);
 /* Under the lock: a moment; what was allocated before it is gone. */
 uint64_t memory_now(void);
 void memory_context_ends(CUcontext context, uint64_t before);
+/* What was allocated from pools of a device before that moment is gone. */
+void memory_reset(CUdevice device, uint64_t before);
 uint64_t memory_tick(struct share *share, uint64_t now);
 void memory_fork(void);
 

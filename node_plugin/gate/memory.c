@@ -6,54 +6,9 @@
  * is in no table here, and so counts once. */
 #include "memory.h"
 
-#include <stdlib.h>
-
 #define CHUNK ((uint64_t)16 << 20)
-enum { NEAR = 8 /* chunks */, BUCKETS = 4096 };
+enum { NEAR = 8 /* chunks */ };
 enum { TRIM = 100000000, OTHERS_TRIM = 250000000 }; /* ns */
-
-static struct entry *buckets[BUCKETS];
-static uint64_t made; /* entries so far */
-
-/* --- the table, under the lock ------------------------------------------------------------------------------------ */
-
-static struct entry **bucket_of(enum key key, uint64_t id) { return &buckets[((id ^ key) * 0x9e3779b97f4a7c15ull) >> 52]; }
-
-struct entry **memory_find(enum key key, uint64_t id) {
-    struct entry **at = bucket_of(key, id);
-    while (*at && !((*at)->key == key && (*at)->id == id)) at = &(*at)->next;
-    return at;
-}
-
-static void put(struct entry *entry) {
-    struct entry **bucket = bucket_of(entry->key, entry->id);
-    entry->next = *bucket;
-    *bucket = entry;
-}
-
-struct entry *memory_take(struct entry **at) {
-    struct entry *entry = *at;
-    if (entry) *at = entry->next;
-    return entry;
-}
-
-void memory_keep(struct entry values) {
-    struct entry *entry = malloc(sizeof *entry);
-    if (!entry) return; /* it counts until the process ends */
-    *entry = values;
-    entry->made = ++made;
-    put(entry);
-}
-
-void memory_each(bool (*drop)(struct entry *, void *), void *data) {
-    for (int i = 0; i < BUCKETS; i++)
-        for (struct entry **at = &buckets[i]; *at;) {
-            if (drop(*at, data))
-                free(memory_take(at));
-            else
-                at = &(*at)->next;
-        }
-}
 
 /* --- what the server says, under the lock ------------------------------------------------------------------------- */
 
@@ -89,8 +44,17 @@ void memory_message(struct share *share, struct message message) {
     share_changed(share);
 }
 
+/* More is in use than the server knows, and nobody asks for more. */
+static bool owes_word(const struct share *share) {
+    return !share->growing && !share->unanswered && share->used > share->told;
+}
+
 /* Gives back what was asked for ahead. */
 uint64_t memory_tick(struct share *share, uint64_t now) {
+    if (now >= share->pressed + SECOND && owes_word(share)) {
+        share->pressed = now; /* it may be refused: what counts then, whatever the limit, is told again, but not at once */
+        say_need(share, share->used);
+    }
     if (share->growing || share->unanswered || share->told <= share->used) return share->used ? SECOND : FOREVER;
     if (now < share->changed + TRIM) return share->changed + TRIM - now;
     say_need(share, share->used);
@@ -106,6 +70,13 @@ void memory_unuse(struct share *share, uint64_t bytes) {
     share->changed = now_ns();
     uint64_t spare = share->told > share->used ? share->told - share->used : 0;
     if (!share->growing && spare > (is_near(share) ? 0 : 2 * CHUNK)) say_need(share, share->used);
+}
+
+void memory_more(struct share *share, uint64_t bytes) {
+    if (!bytes) return;
+    share->used += bytes;
+    share->changed = now_ns();
+    if (owes_word(share)) say_need(share, share->used);
 }
 
 /* Where nothing limits the share, and its whole GPU is in use without a server. */
@@ -163,24 +134,29 @@ static void end_asking(struct share *share) {
     share_changed(share);
 }
 
-/* Whether `bytes` more may be allocated: they count from now on. */
-static bool use(struct share *share, uint64_t bytes) {
-    gate_enter();
-    bool may = fits(share, bytes);
-    gate_leave();
-    if (may || bytes > UINT64_MAX / 4) return may;
+static bool ask_for(struct share *share, uint64_t bytes) {
     gate_enter();
     begin_asking(share);
-    may = grow(share, bytes);
+    bool may = grow(share, bytes);
     end_asking(share);
     gate_leave();
     return may;
 }
 
+/* Whether `bytes` more may be allocated: they count from now on. Before they are refused, what is kept for later allocations
+ * goes back to the GPU, as with a GPU that is full. */
+static bool use(struct share *share, uint64_t bytes) {
+    gate_enter();
+    bool may = fits(share, bytes);
+    gate_leave();
+    if (may || bytes > UINT64_MAX / 4) return may;
+    return ask_for(share, bytes) || (reserves_trim(share) && ask_for(share, bytes));
+}
+
 /* --- of one allocation -------------------------------------------------------------------------------------------- */
 
-static struct claim claim_from(struct share *share, uint64_t bytes) {
-    return (struct claim){share, bytes, share && bytes && !use(share, bytes)};
+struct claim claim_from(struct share *share, uint64_t bytes) {
+    return (struct claim){.share = share, .bytes = bytes, .refused = share && bytes && !use(share, bytes)};
 }
 
 struct claim claim(uint64_t bytes) { return claim_from(share_of_current(), bytes); }
@@ -197,46 +173,10 @@ CUresult claim_settle(struct claim *claim, CUresult result, enum key key, uint64
     else if (bytes < claim->bytes)
         memory_unuse(claim->share, claim->bytes - bytes);
     else
-        claim->share->used += bytes - claim->bytes;
+        memory_more(claim->share, bytes - claim->bytes);
     if (result == CUDA_SUCCESS) memory_keep(values);
     gate_leave();
     return result;
-}
-
-struct entry *memory_lift(enum key key, uint64_t id) {
-    gate_enter();
-    struct entry *entry = memory_take(memory_find(key, id));
-    gate_leave();
-    return entry;
-}
-
-CUresult memory_freed(struct entry *entry, CUresult result) {
-    if (!entry) return result;
-    gate_enter();
-    if (result == CUDA_SUCCESS)
-        memory_unuse(entry->share, entry->bytes);
-    else
-        put(entry);
-    gate_leave();
-    if (result == CUDA_SUCCESS) free(entry);
-    return result;
-}
-
-struct end { CUcontext context; uint64_t before; };
-
-static bool of_context(struct entry *entry, void *data) {
-    const struct end *end = data;
-    if (!entry->context || entry->context != end->context || entry->made > end->before) return false;
-    memory_unuse(entry->share, entry->bytes);
-    return true;
-}
-
-uint64_t memory_now(void) { return made; }
-
-void memory_context_ends(CUcontext context, uint64_t before) { memory_each(of_context, &(struct end){context, before}); }
-
-void memory_fork(void) {
-    for (int i = 0; i < BUCKETS; i++) buckets[i] = NULL;
 }
 
 /* Asks what others have, if no thread waits for an answer already; then what is known must do. */

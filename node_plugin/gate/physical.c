@@ -4,15 +4,6 @@
 
 #include <stdlib.h>
 
-/* Under the lock. */
-static void let_go(struct physical *physical) {
-    if (--physical->holds) return;
-    if (physical->share) memory_unuse(physical->share, physical->bytes);
-    for (unsigned i = 0; i < physical->count; i++) let_go(physical->others[i]);
-    free(physical->others);
-    free(physical);
-}
-
 static bool on_a_device(const struct allocation *of) { return of && of->location.type == LOCATION_DEVICE; }
 
 CUresult GATE(cuMemCreate)(CUmemHandle *to, size_t size, const struct allocation *of, unsigned long long flags) {
@@ -39,7 +30,7 @@ CUresult GATE(cuMemRelease)(CUmemHandle handle) {
     gate_enter();
     if (result == CUDA_SUCCESS) {
         entry->handles--;
-        let_go(entry->physical);
+        physical_let_go(entry->physical);
     }
     if (entry->handles) memory_keep(*entry);
     gate_leave();
@@ -70,7 +61,7 @@ struct range {
 static bool unmap(struct entry *entry, void *data) {
     const struct range *range = data;
     if (entry->key != MAPPING || entry->made > range->before || entry->id - range->at >= range->size) return false;
-    let_go(entry->physical);
+    physical_let_go(entry->physical);
     return true;
 }
 

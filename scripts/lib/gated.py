@@ -45,7 +45,39 @@ KINDS = (
     Kind(
         "Allocations",
         r"cuMemAlloc(?!Host)\w*|cuMemCreate|cuArray(3D)?Create|cuMipmappedArrayCreate",
-        "**limited** to the share's memory",
+        "**limited** to the share's memory; managed memory that does not fit is not refused, and stays in the host's",
+        ours=True,
+    ),
+    Kind(
+        "Memory of graphs",
+        r"cuGraphAddMem(Alloc|Free)Node|cuGraphAddNode|cuGraphInstantiate\w*|cuGraphUpload|cuGraph(Exec)?Destroy"
+        r"|cuDeviceGraphMemTrim",
+        "**limited** before a launch, by what the nodes have at once; **counted** as the driver says, "
+        "until it is trimmed",
+        ours=True,
+    ),
+    Kind(
+        "What pools keep",
+        r"cuMemPool(Create|Destroy|SetAttribute|TrimTo)",
+        "**counted** as the driver says, where a release threshold keeps it; given back before anything is refused",
+        ours=True,
+    ),
+    Kind(
+        "Contexts and their limits: stacks, heaps, what kernels print",
+        r"cuCtxCreate|cuDevicePrimaryCtxRetain|cuCtxSetLimit",
+        "**limited**: what a limit is set to above the driver's own, and all of each context beyond the first",
+        ours=True,
+    ),
+    Kind(
+        "Variables of modules",
+        r"cuModule(Load(Data(Ex)?)?|Unload)|cuLibrary(Load\w*|Unload)",
+        "**limited** where a cubin or PTX says how large they are (below 1 MiB counted, not refused)",
+        ours=True,
+    ),
+    Kind(
+        "Memory of other interfaces, such as Vulkan's",
+        r"cuImportExternalMemory|cuExternalMemory\w*|cuDestroyExternalMemory",
+        "**limited** while it is imported or mapped",
         ours=True,
     ),
     Kind(
@@ -66,17 +98,17 @@ KINDS = (
     Kind("Waits in a stream", r"cuStreamWait\w*|cuWaitExternal\w*|cuSignalExternal\w*", "not: no work"),
     Kind("Functions of the host in a stream", r"cuLaunchHostFunc|cuStreamAddCallback", "not: they run on the CPU"),
     Kind(
-        "Memory that comes by other ways",
-        r"cuIpc\w*|cuMemImportPointer\w*|cuMemPool\w*|cuImportExternal\w*|cuExternalMemory\w*|cuDestroyExternal\w*"
-        r"|cuGraphAddMem(Alloc|Free)Node|cuCtxSetLimit|cuMulticast\w*",
-        "not limited: imports, pools' reserves, heaps, memory of graphs",
+        "Memory of another process",
+        r"cuIpc\w*|cuMemPool(Import|Export)\w*",
+        "counts in the process that it was allocated in",
     ),
+    Kind("Multicast objects", r"cuMulticast\w*", "not: what is bound to one counts where it was created"),
     Kind("Sparse arrays", r"cuMemMapArrayAsync", "not: a rare change of a map"),
     Kind("Copies over a fabric", r"cuFabric\w*|cuLogicalEndpoint\w*", "not"),
     Kind(
-        "Modules and contexts",
-        r"cuModule\w*|cuLibrary\w*|cuLink\w*|cuCtxCreate|cuGreenCtx\w*",
-        "not: their memory is not counted",
+        "The rest of modules, libraries and contexts",
+        r"cuModule\w*|cuLibrary\w*|cuLink\w*|cuGreenCtx\w*",
+        "not counted: code, and variables in fat binaries; the comparison with NVML sees them",
     ),
     Kind("Memory of the host", r"cuMemAllocHost|cuMemFreeHost|cuMemHost\w*", "not: no memory of the GPU"),
     Kind("Graphics: OpenGL, EGL, VDPAU", r"cuGraphics\w*|cuGL\w*|cuEGL\w*|cuVDPAU\w*|cuEventCreateFromEGLSync", "not"),

@@ -68,6 +68,7 @@ def build(folder: Path, flags: Sequence[str] = ()) -> Built:
     client, linked = PROGRAMS / "client.c", "-l:libcuda.so.1"
     command(*cc, client, "-o", built.program("client"))
     command(*cc, PROGRAMS / "memory.c", "-o", built.program("memory"), "-ldl")
+    command(*cc, PROGRAMS / "kinds.c", "-o", built.program("kinds"), "-L", built.driver, linked)
     command(*cc, "-DLINKED", client, "-o", built.program("linked"), "-L", built.driver, linked)
     return built
 

@@ -142,13 +142,15 @@ class Stub:
         self._accepted.append(Connection(one))
         return self._accepted[-1]
 
-    def keep_granting(self, time: int = FOREVER, *, ahead: bool = False) -> None:
+    def keep_granting(self, time: int = FOREVER, *, ahead: bool = False, limit: int = NO_LIMIT) -> None:
         """Give every process what it asks for, until the end; ``ahead``: as if nobody else were there."""
 
         def accept() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    threads.append(threading.Thread(target=self.accept().serve, args=(time, ahead)))
+                    connection = self.accept()
+                    connection.limit = limit
+                    threads.append(threading.Thread(target=connection.serve, args=(time, ahead)))
                     threads[-1].start()
 
         threads = self._threads

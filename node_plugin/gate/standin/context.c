@@ -2,8 +2,10 @@
 #include "standin.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define DEPTH 64
+#define THREADS (108 * 2048) /* that a device runs at once, each with its stack */
 
 static _Thread_local struct context *stack[DEPTH];
 static _Thread_local int depth; /* stack[depth] is current */
@@ -22,7 +24,18 @@ static struct context *make(CUdevice device, unsigned flags) {
     context->flags = flags;
     context->id = ++ids;
     context->legacy.context = context;
-    return context;
+    context->bytes = standin_context;
+    if (board_take(&context->device->board, (int64_t)context->bytes)) return context;
+    free(context);
+    return NULL;
+}
+
+static void give_back(struct context *context) {
+    release_all(context);
+    release_modules(context);
+    board_take(&context->device->board, -(int64_t)context->bytes);
+    context->bytes = 0;
+    memset(context->limits, 0, sizeof context->limits);
 }
 
 static CUresult create(struct context **context, unsigned flags, CUdevice device) {
@@ -30,9 +43,10 @@ static CUresult create(struct context **context, unsigned flags, CUdevice device
     if (failed) return failed;
     if (!context || depth + 1 == DEPTH) return INVALID_VALUE;
     pthread_mutex_lock(&standin_lock);
-    stack[++depth] = *context = make(device, flags);
+    *context = make(device, flags);
+    if (*context) stack[++depth] = *context;
     pthread_mutex_unlock(&standin_lock);
-    return OK;
+    return *context ? OK : OUT_OF_MEMORY;
 }
 
 API CUresult cuCtxCreate(struct context **context, unsigned flags, CUdevice device) {
@@ -57,7 +71,7 @@ API CUresult cuCtxDestroy_v2(struct context *context) {
     if (standin_state) return standin_state;
     if (!context) return INVALID_CONTEXT;
     context_wait(context);
-    release_all(context);
+    give_back(context);
     if (stack[depth] == context) stack[depth] = NULL, depth -= depth > 0;
     return OK; /* it stays as such: other threads may have it as their current one */
 }
@@ -151,18 +165,30 @@ API CUresult cuCtxGetApiVersion(struct context *context, unsigned *version) {
     return standin_state;
 }
 
-API CUresult cuCtxGetLimit(size_t *value, int limit) {
+static size_t limit_of(const struct context *context, int limit) {
     static const size_t limits[] = {1024, 1 << 20, 8 << 20, 2, 2048, 128, 0, 0, 0, 0, 0};
-    struct context *context;
-    if (limit < 0 || limit > 10) return INVALID_VALUE;
-    *value = limits[limit];
-    return current(&context);
+    return context->limits[limit] ? context->limits[limit] : limits[limit];
 }
 
+API CUresult cuCtxGetLimit(size_t *value, int limit) {
+    struct context *context;
+    CUresult failed = current(&context);
+    if (limit < 0 || limit > 10) return INVALID_VALUE;
+    if (!failed) *value = limit_of(context, limit);
+    return failed;
+}
+
+/* Stacks, what kernels print, and their heap are there from then on. */
 API CUresult cuCtxSetLimit(int limit, size_t value) {
     struct context *context;
-    (void)limit, (void)value;
-    return current(&context);
+    CUresult failed = current(&context);
+    if (failed) return failed;
+    if (limit < 0 || limit > 10 || !value || value > UINT64_C(1) << 40) return INVALID_VALUE;
+    int64_t more = limit > 2 ? 0 : (int64_t)(value - limit_of(context, limit)) * (limit ? 1 : THREADS);
+    if (!board_take(&context->device->board, more)) return OUT_OF_MEMORY;
+    context->bytes += (uint64_t)more;
+    context->limits[limit] = value;
+    return OK;
 }
 
 API CUresult cuCtxGetCacheConfig(int *config) {
@@ -206,18 +232,26 @@ API CUresult cuDevicePrimaryCtxRetain(struct context **context, CUdevice device)
     CUresult failed = known_device(device);
     if (failed) return failed;
     *context = primary_context(&standin_devices[device]);
+    if (!*context) return OUT_OF_MEMORY;
     pthread_mutex_lock(&standin_lock);
-    (*context)->uses++;
+    uint64_t more = (*context)->bytes ? 0 : standin_context; /* after its end it is made anew */
+    int enough = board_take(&(*context)->device->board, (int64_t)more);
+    if (enough) (*context)->bytes += more, (*context)->uses++;
     pthread_mutex_unlock(&standin_lock);
-    return OK;
+    return enough ? OK : OUT_OF_MEMORY;
 }
 
 API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     CUresult failed = known_device(device);
     if (failed) return failed;
     struct context *context = primary_context(&standin_devices[device]);
+    if (!context) return OK;
     context_wait(context);
-    release_all(context);
+    give_back(context);
+    release_pooled(context->device);
+    pools_settle(context->device);
+    board_take(&context->device->board, -(int64_t)context->device->graph_reserved);
+    context->device->graph_reserved = context->device->graph_used = 0;
     return OK;
 }
 

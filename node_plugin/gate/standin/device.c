@@ -18,6 +18,7 @@ int standin_count;
 int standin_state = NOT_INITIALIZED;
 uint64_t standin_default_us = 10;
 uint64_t standin_copy_rate = 25000;
+uint64_t standin_context;
 
 static int version = 13000;
 
@@ -133,6 +134,8 @@ static CUresult start(void) {
     if (!failed) failed = number("_US", UINT64_C(1) << 32, &standin_default_us);
     if (!failed) failed = number("_COPY", UINT64_C(1) << 32, &standin_copy_rate);
     if (!standin_copy_rate) standin_copy_rate = 1;
+    if (!failed) failed = number("_CONTEXT", 65536, &standin_context);
+    standin_context <<= 20;
     if (!failed) failed = number("_VERSION", 99999, &asked);
     version = (int)asked;
     if (!failed) failed = open_devices(folder, entries ? entries : 1);

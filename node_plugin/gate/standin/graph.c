@@ -1,11 +1,11 @@
 /* Graphs, built node by node or recorded from a stream. A launch of one is one piece of work of the device, as long as its
  * kernels together; its copies and fills are done at once, as outside of graphs, and its host functions at the end. */
-#include "standin.h"
+#include "memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNEL = 0, MEMCPY = 1, MEMSET = 2, HOST = 3, CHILD = 4, EMPTY = 5 };
+enum { KERNEL = 0, MEMCPY = 1, MEMSET = 2, CALL = 3, CHILD = 4, EMPTY = 5, MEM_ALLOC = 10, MEM_FREE = 11 };
 
 struct kernel {
     struct function *function;
@@ -20,6 +20,11 @@ struct host {
     void *data;
 };
 
+struct block { /* of memory nodes: its address and size */
+    CUdeviceptr at;
+    uint64_t bytes;
+};
+
 struct node {
     int type;
     struct node *origin; /* of a node of an executable graph: where it came from */
@@ -30,6 +35,7 @@ struct node {
         struct fill fill;
         struct host host;
         struct graph *child;
+        struct block block;
     };
 };
 
@@ -73,8 +79,63 @@ CUresult capture_kernel(struct graph *graph, uint64_t microseconds) {
 }
 
 CUresult capture_call(struct graph *graph, void (*function)(void *), void *data) {
-    return add(NULL, graph, (struct node){.type = HOST, .host = {function, data}});
+    return add(NULL, graph, (struct node){.type = CALL, .host = {function, data}});
 }
+
+/* --- memory: an address from the start, and none of the GPU's before a launch ------------------------------------- */
+
+static CUresult add_allocation(struct node **node, struct graph *graph, CUdeviceptr *pointer, size_t bytes) {
+    if (!pointer || !bytes) return INVALID_VALUE;
+    struct allocation *allocation = obtain(&standin_devices[0], bytes, OF_GRAPH);
+    if (!allocation) return OUT_OF_MEMORY;
+    *pointer = (CUdeviceptr)(uintptr_t)allocation->base;
+    return add(node, graph, (struct node){.type = MEM_ALLOC, .block = {*pointer, bytes}});
+}
+
+static CUresult add_free(struct node **node, struct graph *graph, CUdeviceptr pointer) {
+    struct allocation *allocation = allocation_at(pointer);
+    if (!allocation || allocation->kind != OF_GRAPH) return INVALID_VALUE;
+    return add(node, graph, (struct node){.type = MEM_FREE, .block = {pointer, allocation->bytes}});
+}
+
+CUresult capture_allocation(struct graph *graph, CUdeviceptr *pointer, size_t bytes) {
+    return add_allocation(NULL, graph, pointer, bytes);
+}
+
+CUresult capture_free(struct graph *graph, CUdeviceptr pointer) { return add_free(NULL, graph, pointer); }
+
+struct allocation_node { /* CUDA_MEM_ALLOC_NODE_PARAMS */
+    int pool[22];
+    const void *access;
+    size_t count, bytes;
+    CUdeviceptr at;
+};
+_Static_assert(offsetof(struct allocation_node, bytes) == 104, "as in the driver's ABI");
+
+API CUresult cuGraphAddMemAllocNode(struct node **node, struct graph *graph, const struct node **after, size_t n,
+                                    struct allocation_node *parameters) {
+    (void)after, (void)n;
+    return parameters ? add_allocation(node, graph, &parameters->at, parameters->bytes) : INVALID_VALUE;
+}
+
+API CUresult cuGraphAddMemFreeNode(struct node **node, struct graph *graph, const struct node **after, size_t n,
+                                   CUdeviceptr pointer) {
+    (void)after, (void)n;
+    return add_free(node, graph, pointer);
+}
+
+/* What nodes have at once, in their order; what is left in the end. */
+static void needs(const struct graph *graph, int64_t *now, int64_t *peak) {
+    for (size_t i = 0; i < graph->count; i++) {
+        const struct node *node = graph->nodes[i];
+        if (node->type == CHILD) needs(node->child, now, peak);
+        if (node->type == MEM_ALLOC) *now += (int64_t)node->block.bytes;
+        if (node->type == MEM_FREE) *now -= (int64_t)node->block.bytes;
+        if (*now > *peak) *peak = *now;
+    }
+}
+
+/* --- what nodes do ------------------------------------------------------------------------------------------------ */
 
 /* The first form of the parameters ends before `kernel`. */
 static struct kernel first_form(const void *parameters) {
@@ -117,7 +178,7 @@ API CUresult cuGraphAddMemsetNode(ADDED, const struct fill *fill, struct context
 
 API CUresult cuGraphAddHostNode(ADDED, const struct host *host) {
     (void)after, (void)n;
-    return host ? add(node, graph, (struct node){.type = HOST, .host = *host}) : INVALID_VALUE;
+    return host ? add(node, graph, (struct node){.type = CALL, .host = *host}) : INVALID_VALUE;
 }
 
 API CUresult cuGraphAddEmptyNode(ADDED) {
@@ -151,9 +212,11 @@ API CUresult cuGraphAddNode(ADDED, const int *parameters) {
     case KERNEL: return cuGraphAddKernelNode_v2(node, graph, after, n, rest);
     case MEMCPY: return cuGraphAddMemcpyNode(node, graph, after, n, (const void *)((const char *)rest + 16), NULL);
     case MEMSET: return cuGraphAddMemsetNode(node, graph, after, n, rest, NULL);
-    case HOST: return cuGraphAddHostNode(node, graph, after, n, rest);
+    case CALL: return cuGraphAddHostNode(node, graph, after, n, rest);
     case CHILD: return cuGraphAddChildGraphNode(node, graph, after, n, *(struct graph *const *)rest);
     case EMPTY: return cuGraphAddEmptyNode(node, graph, after, n);
+    case MEM_ALLOC: return cuGraphAddMemAllocNode(node, graph, after, n, (struct allocation_node *)(uintptr_t)rest);
+    case MEM_FREE: return cuGraphAddMemFreeNode(node, graph, after, n, *(const CUdeviceptr *)rest);
     default: return NOT_SUPPORTED;
     }
 }
@@ -266,7 +329,7 @@ static CUresult do_the_rest(const struct graph *graph, struct stream *stream) {
         const struct node *node = graph->nodes[i];
         if (node->type == MEMCPY) failed = copy_box(&node->copy);
         if (node->type == MEMSET) failed = fill_box(&node->fill);
-        if (node->type == HOST) failed = call_later(stream, node->host.function, node->host.data);
+        if (node->type == CALL) failed = call_later(stream, node->host.function, node->host.data);
         if (node->type == CHILD) failed = do_the_rest(node->child, stream);
     }
     return failed;
@@ -279,7 +342,11 @@ static CUresult launch(const struct graph *executable, struct stream *handle, in
     CUresult failed = find_stream(&stream, handle, per_thread);
     if (failed) return failed;
     if (!executable) return INVALID_VALUE;
+    int64_t left = 0, peak = 0;
     sum(executable, &microseconds, &kernels);
+    needs(executable, &left, &peak);
+    if (peak) failed = graph_memory(stream->context->device, (uint64_t)peak, left);
+    if (failed) return failed;
     if (kernels) failed = run_on(stream, microseconds, kernels);
     return failed ? failed : do_the_rest(executable, stream);
 }
@@ -289,7 +356,12 @@ API CUresult cuGraphLaunch(struct graph *executable, struct stream *stream) { re
 API CUresult cuGraphLaunch_ptsz(struct graph *executable, struct stream *stream) { return launch(executable, stream, 1); }
 
 API CUresult cuGraphUpload(struct graph *executable, struct stream *stream) {
+    struct context *context;
+    int64_t left = 0, peak = 0;
     (void)stream;
-    return executable ? standin_state : INVALID_VALUE;
+    CUresult failed = current(&context);
+    if (failed || !executable) return failed ? failed : INVALID_VALUE;
+    needs(executable, &left, &peak);
+    return peak ? graph_memory(context->device, (uint64_t)peak, 0) : OK;
 }
 ALSO(cuGraphUpload, cuGraphUpload_ptsz)

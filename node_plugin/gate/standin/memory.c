@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { PREFERRED_LOCATION = 3, HOST_MEMORY = -1 }; /* an advice, and the device that means the host */
+
 static void *allocations; /* a tree, by address */
 
 static int by_address(const void *a, const void *b) {
@@ -24,8 +26,6 @@ struct allocation *allocation_at(CUdeviceptr pointer) {
     pthread_mutex_unlock(&standin_lock);
     return allocation;
 }
-
-static int counted(enum kind kind) { return kind <= ARRAY; }
 
 struct allocation *remember(void *base, size_t bytes, enum kind kind, struct device *device) {
     struct allocation *allocation = calloc(1, sizeof *allocation);
@@ -47,21 +47,35 @@ void forget(struct allocation *allocation) {
     free(allocation);
 }
 
+/* What of it is on the board. Managed memory is there as if all of it had been touched: as much of it as fits. */
+static int place(struct device *device, size_t bytes, enum kind kind, uint64_t *counted) {
+    *counted = kind == DEVICE || kind == ARRAY ? bytes : 0;
+    while (kind == MANAGED) {
+        uint64_t left = board_free(&device->board);
+        *counted = bytes < left ? bytes : left;
+        if (board_take(&device->board, (int64_t)*counted)) return 1;
+    }
+    return board_take(&device->board, (int64_t)*counted);
+}
+
 struct allocation *obtain(struct device *device, size_t bytes, enum kind kind) {
-    if (counted(kind) && !board_take(&device->board, (int64_t)bytes)) return NULL;
+    uint64_t counted;
+    if (!place(device, bytes, kind, &counted)) return NULL;
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base != MAP_FAILED) return remember(base, bytes, kind, device);
-    if (counted(kind)) board_take(&device->board, -(int64_t)bytes);
-    return NULL;
+    struct allocation *made = base == MAP_FAILED ? NULL : remember(base, bytes, kind, device);
+    if (made) made->counted = counted;
+    else board_take(&device->board, -(int64_t)counted);
+    return made;
 }
 
 /* It is out of the tree first: as soon as it is unmapped another thread may get the same address. */
 void release(struct allocation *allocation) {
     take_out(allocation);
     munmap(allocation->base, allocation->bytes);
-    if (counted(allocation->kind)) board_take(&allocation->device->board, -(int64_t)allocation->bytes);
+    board_take(&allocation->device->board, -(int64_t)allocation->counted);
     if (allocation->file) close(allocation->file);
-    if (allocation->pool) pool_used(allocation->pool, -(int64_t)allocation->bytes);
+    if (allocation->pool) pool_takes_back(allocation->pool, allocation->bytes);
+    if (allocation->external) external_drop(allocation->external);
     free(allocation);
 }
 
@@ -73,7 +87,8 @@ API CUresult cuStreamAttachMemAsync(struct stream *stream, CUdeviceptr pointer, 
 ALSO(cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz)
 
 struct list {
-    struct context *context;
+    struct context *context;     /* of this one, or */
+    const struct device *pooled; /* of pools of this device */
     struct allocation **found;
     size_t count;
 };
@@ -81,19 +96,23 @@ struct list {
 static void collect(const void *node, VISIT visit, void *data) {
     struct allocation *allocation = *(struct allocation *const *)node;
     struct list *list = data;
-    if ((visit != postorder && visit != leaf) || allocation->context != list->context) return;
+    if (visit != postorder && visit != leaf) return;
+    if (list->context ? allocation->context != list->context : !allocation->pool || allocation->device != list->pooled) return;
     list->found = realloc(list->found, (list->count + 1) * sizeof *list->found);
     list->found[list->count++] = allocation;
 }
 
-void release_all(struct context *context) {
-    struct list list = {context, NULL, 0};
+static void release_list(struct list list) {
     pthread_mutex_lock(&standin_lock);
     twalk_r(allocations, collect, &list);
     pthread_mutex_unlock(&standin_lock);
     for (size_t i = 0; i < list.count; i++) release(list.found[i]);
     free(list.found);
 }
+
+void release_all(struct context *context) { release_list((struct list){.context = context}); }
+
+void release_pooled(struct device *device) { release_list((struct list){.pooled = device}); }
 
 static CUresult take(CUdeviceptr *pointer, size_t bytes, enum kind kind) {
     struct context *context;
@@ -132,6 +151,7 @@ API CUresult cuMemFree_v2(CUdeviceptr pointer) {
     if (!allocation || allocation->kind > MANAGED || allocation->base != (char *)(uintptr_t)pointer) return INVALID_VALUE;
     context_wait(context);
     release(allocation);
+    pools_settle(context->device);
     return OK;
 }
 
@@ -195,8 +215,14 @@ API CUresult cuMemHostGetFlags(unsigned *flags, void *pointer) {
 }
 
 API CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, int advice, CUdevice device) {
-    (void)bytes, (void)advice, (void)device;
-    return allocation_at(pointer) ? standin_state : INVALID_VALUE;
+    (void)bytes;
+    struct allocation *allocation = allocation_at(pointer);
+    if (standin_state || !allocation) return standin_state ? standin_state : INVALID_VALUE;
+    if (allocation->kind == MANAGED && advice == PREFERRED_LOCATION && device == HOST_MEMORY) {
+        board_take(&allocation->device->board, -(int64_t)allocation->counted);
+        allocation->counted = 0;
+    }
+    return OK;
 }
 
 API CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t bytes, CUdevice device, struct stream *stream) {

@@ -4,8 +4,8 @@
 
 #include "standin.h"
 
-/* cuMemFree takes those up to MANAGED; those up to ARRAY are counted on the board here, as device memory. */
-enum kind { DEVICE, POOLED, MANAGED, ARRAY, HOST, IMPORTED, MAPPED };
+/* cuMemFree takes those up to MANAGED. */
+enum kind { DEVICE, POOLED, EXTERNAL, MANAGED, ARRAY, HOST, IMPORTED, MAPPED, OF_GRAPH };
 
 struct allocation {
     char *base;
@@ -16,6 +16,8 @@ struct allocation {
     struct pool *pool;
     int file; /* what other processes map too, or 0 */
     struct physical *physical;
+    struct external *external;
+    uint64_t counted; /* bytes on the board */
 };
 
 /* Whose range holds the pointer, or NULL. */
@@ -27,7 +29,8 @@ struct allocation *remember(void *base, size_t bytes, enum kind kind, struct dev
 void release(struct allocation *allocation);
 void forget(struct allocation *allocation);
 
-/* Counts what a pool has given out. */
-void pool_used(struct pool *pool, int64_t bytes);
+/* What a pool has given out comes back to it. */
+void pool_takes_back(struct pool *pool, uint64_t bytes);
+void external_drop(struct external *external);
 
 #endif

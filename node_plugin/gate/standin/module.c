@@ -5,13 +5,17 @@
  * names as compilers mangle them serve as well.
  */
 #define _GNU_SOURCE
+#include "../image.h"
 #include "standin.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct global {
@@ -35,16 +39,61 @@ uint64_t duration_of(const struct function *function, unsigned blocks_along_x) {
     return function->microseconds >= 0 ? (uint64_t)function->microseconds : standin_default_us;
 }
 
-static CUresult load(struct module **module) {
-    struct context *context;
-    CUresult failed = current(&context);
-    if (failed) return failed;
-    if (!module) return INVALID_VALUE;
+static struct module *modules;
+
+/* `context` is NULL for a library, which ends with none; its variables are on the device that is current, if one is. */
+static CUresult load(struct module **module, struct context *context, const void *image, size_t size) {
+    struct context *there = NULL;
+    if (!module || !image) return INVALID_VALUE;
+    current(&there);
     *module = calloc(1, sizeof **module);
-    return *module ? OK : OUT_OF_MEMORY;
+    (*module)->context = context;
+    (*module)->device = there ? there->device : NULL;
+    (*module)->bytes = there ? image_globals(image, size) : 0;
+    if (there && !board_take(&there->device->board, (int64_t)(*module)->bytes)) {
+        free(*module);
+        return OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&standin_lock);
+    (*module)->next = modules;
+    modules = *module;
+    pthread_mutex_unlock(&standin_lock);
+    return OK;
 }
 
-API CUresult cuModuleLoadData(struct module **module, const void *image) { return image ? load(module) : INVALID_VALUE; }
+/* The memory of its variables; it stays itself, as functions may name it. */
+static void unload(struct module *module) {
+    if (module->device) board_take(&module->device->board, -(int64_t)module->bytes);
+    module->bytes = 0;
+}
+
+void release_modules(const struct context *context) {
+    pthread_mutex_lock(&standin_lock);
+    for (struct module *module = modules; module; module = module->next)
+        if (module->context == context) unload(module);
+    pthread_mutex_unlock(&standin_lock);
+}
+
+static CUresult load_data(struct module **module, const void *image, size_t size) {
+    struct context *context;
+    CUresult failed = current(&context);
+    return failed ? failed : load(module, context, image, size);
+}
+
+static CUresult load_file(struct module **module, const char *path, int in_context) {
+    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    struct stat status;
+    if (file < 0 || fstat(file, &status)) return 301; /* file not found */
+    size_t size = (size_t)status.st_size;
+    void *image = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+    close(file);
+    if (image == MAP_FAILED) return 200; /* no image */
+    CUresult failed = in_context ? load_data(module, image, size) : load(module, NULL, image, size);
+    munmap(image, size);
+    return failed;
+}
+
+API CUresult cuModuleLoadData(struct module **module, const void *image) { return load_data(module, image, SIZE_MAX); }
 
 API CUresult cuModuleLoadDataEx(struct module **module, const void *image, unsigned n, int *options, void **values) {
     (void)n, (void)options, (void)values;
@@ -56,10 +105,16 @@ API CUresult cuModuleLoadFatBinary(struct module **module, const void *image) {
 }
 
 API CUresult cuModuleLoad(struct module **module, const char *path) {
-    return path && !access(path, R_OK) ? load(module) : 301; /* file not found */
+    return load_file(module, path, 1);
 }
 
-API CUresult cuModuleUnload(struct module *module) { return module ? standin_state : INVALID_HANDLE; }
+API CUresult cuModuleUnload(struct module *module) {
+    if (standin_state || !module) return standin_state ? standin_state : INVALID_HANDLE;
+    pthread_mutex_lock(&standin_lock);
+    unload(module);
+    pthread_mutex_unlock(&standin_lock);
+    return OK;
+}
 
 API CUresult cuModuleGetLoadingMode(int *mode) {
     *mode = 1;
@@ -115,14 +170,13 @@ API CUresult cuLibraryLoadData(struct module **library, const void *image, int *
                                int *more, void **more_values, unsigned m) {
     (void)options, (void)values, (void)n, (void)more, (void)more_values, (void)m;
     if (standin_state) return standin_state;
-    if (!library || !image) return INVALID_VALUE;
-    *library = calloc(1, sizeof **library); /* a library belongs to no context */
-    return OK;
+    return load(library, NULL, image, SIZE_MAX); /* a library belongs to no context */
 }
 
 API CUresult cuLibraryLoadFromFile(struct module **library, const char *path, int *options, void **values, unsigned n,
                                    int *more, void **more_values, unsigned m) {
-    return access(path, R_OK) ? 301 : cuLibraryLoadData(library, path, options, values, n, more, more_values, m);
+    (void)options, (void)values, (void)n, (void)more, (void)more_values, (void)m;
+    return standin_state ? standin_state : load_file(library, path, 0);
 }
 
 API CUresult cuLibraryUnload(struct module *library) { return cuModuleUnload(library); }

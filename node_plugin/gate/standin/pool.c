@@ -1,4 +1,5 @@
-/* Memory in stream order. What is freed is free at once: nothing here runs later than it was called. */
+/* Memory in stream order. What is freed is free for its pool at once; the GPU gets back what a pool need not keep when
+ * something was waited for. */
 #include "memory.h"
 
 #include <stdlib.h>
@@ -6,60 +7,115 @@
 enum { RELEASE_THRESHOLD = 4, RESERVED = 5, RESERVED_HIGH = 6, USED = 7, USED_HIGH = 8, ATTRIBUTES = 9 };
 
 struct pool {
+    struct pool *next;
     int ordinal;
+    int destroyed;
     uint64_t values[ATTRIBUTES];
 };
 
+static struct pool *pools;
+
+/* Called when the devices are opened, with the lock, and by programs, without it. */
 struct pool *make_pool(int ordinal) {
     struct pool *pool = calloc(1, sizeof *pool);
     pool->ordinal = ordinal;
+    do pool->next = __atomic_load_n(&pools, __ATOMIC_ACQUIRE);
+    while (!__sync_bool_compare_and_swap(&pools, pool->next, pool));
     return pool;
 }
 
-void pool_used(struct pool *pool, int64_t bytes) {
+static void add(struct pool *pool, int which, int64_t bytes) {
+    pool->values[which] += (uint64_t)bytes;
+    if (pool->values[which] > pool->values[which + 1]) pool->values[which + 1] = pool->values[which];
+}
+
+void pool_takes_back(struct pool *pool, uint64_t bytes) {
     pthread_mutex_lock(&standin_lock);
-    for (int which = RESERVED; which <= USED; which += 2) {
-        pool->values[which] += (uint64_t)bytes;
-        if (pool->values[which] > pool->values[which + 1]) pool->values[which + 1] = pool->values[which];
+    add(pool, USED, -(int64_t)bytes);
+    pthread_mutex_unlock(&standin_lock);
+}
+
+/* Gives back what is above `least` and not in use. */
+static void trim(struct pool *pool, uint64_t least) {
+    pthread_mutex_lock(&standin_lock);
+    uint64_t keep = least > pool->values[USED] ? least : pool->values[USED], all = pool->values[RESERVED];
+    if (all > keep) {
+        board_take(&standin_devices[pool->ordinal].board, -(int64_t)(all - keep));
+        pool->values[RESERVED] = keep;
     }
     pthread_mutex_unlock(&standin_lock);
 }
 
+void pools_settle(const struct device *device) {
+    for (struct pool *pool = __atomic_load_n(&pools, __ATOMIC_ACQUIRE); pool; pool = pool->next)
+        if (&standin_devices[pool->ordinal] == device) trim(pool, pool->destroyed ? 0 : pool->values[RELEASE_THRESHOLD]);
+}
+
+/* What the pool has left, and the rest from the GPU. */
+static int grow(struct pool *pool, uint64_t bytes) {
+    pthread_mutex_lock(&standin_lock);
+    uint64_t left = pool->values[RESERVED] - pool->values[USED], more = bytes > left ? bytes - left : 0;
+    int enough = board_take(&standin_devices[pool->ordinal].board, (int64_t)more);
+    if (enough) add(pool, RESERVED, (int64_t)more), add(pool, USED, (int64_t)bytes);
+    pthread_mutex_unlock(&standin_lock);
+    return enough;
+}
+
 static CUresult take(CUdeviceptr *pointer, size_t bytes, struct pool *pool) {
     if (!pointer || !bytes || !pool) return INVALID_VALUE;
-    struct allocation *allocation = obtain(&standin_devices[pool->ordinal], bytes, POOLED);
-    if (!allocation) return OUT_OF_MEMORY;
+    struct device *device = &standin_devices[pool->ordinal];
+    if (!grow(pool, bytes)) {
+        pools_settle(device);
+        if (!grow(pool, bytes)) return OUT_OF_MEMORY;
+    }
+    struct allocation *allocation = obtain(device, bytes, POOLED);
+    if (!allocation) {
+        pool_takes_back(pool, bytes);
+        return OUT_OF_MEMORY;
+    }
     allocation->pool = pool;
-    pool_used(pool, (int64_t)bytes);
     *pointer = (CUdeviceptr)(uintptr_t)allocation->base;
     return OK;
 }
 
-API CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, struct stream *handle) {
+static CUresult allocate(CUdeviceptr *pointer, size_t bytes, struct pool *pool, struct stream *handle, int per_thread) {
     struct stream *stream;
-    CUresult failed = find_stream(&stream, handle, 0);
-    return failed ? failed : take(pointer, bytes, stream->context->device->pool);
+    CUresult failed = find_stream(&stream, handle, per_thread);
+    if (failed) return failed;
+    if (stream->capture) return capture_allocation(stream->capture, pointer, bytes);
+    return take(pointer, bytes, pool ? pool : stream->context->device->pool);
 }
 
-API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, struct pool *pool, struct stream *handle) {
-    struct stream *stream;
-    CUresult failed = find_stream(&stream, handle, 0);
-    return failed ? failed : take(pointer, bytes, pool);
+API CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, struct stream *stream) {
+    return allocate(pointer, bytes, NULL, stream, 0);
 }
 
-API CUresult cuMemFreeAsync(CUdeviceptr pointer, struct stream *handle) {
+API CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, struct stream *stream) {
+    return allocate(pointer, bytes, NULL, stream, 1);
+}
+
+API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, struct pool *pool, struct stream *stream) {
+    return pool ? allocate(pointer, bytes, pool, stream, 0) : INVALID_VALUE;
+}
+
+API CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, struct pool *pool, struct stream *stream) {
+    return pool ? allocate(pointer, bytes, pool, stream, 1) : INVALID_VALUE;
+}
+
+static CUresult give_back(CUdeviceptr pointer, struct stream *handle, int per_thread) {
     struct stream *stream;
-    CUresult failed = find_stream(&stream, handle, 0);
+    CUresult failed = find_stream(&stream, handle, per_thread);
     struct allocation *allocation = allocation_at(pointer);
     if (failed || !pointer) return failed;
+    if (stream->capture) return capture_free(stream->capture, pointer);
     if (!allocation || allocation->kind > MANAGED || allocation->base != (char *)(uintptr_t)pointer) return INVALID_VALUE;
     release(allocation);
     return OK;
 }
 
-ALSO(cuMemAllocAsync, cuMemAllocAsync_ptsz)
-ALSO(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz)
-ALSO(cuMemFreeAsync, cuMemFreeAsync_ptsz)
+API CUresult cuMemFreeAsync(CUdeviceptr pointer, struct stream *stream) { return give_back(pointer, stream, 0); }
+
+API CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, struct stream *stream) { return give_back(pointer, stream, 1); }
 
 /* Its properties: type, kinds of handles, type and number of the place. */
 API CUresult cuMemPoolCreate(struct pool **pool, const int *properties) {
@@ -73,7 +129,9 @@ API CUresult cuMemPoolDestroy(struct pool *pool) {
     if (standin_state) return standin_state;
     if (!pool || pool == standin_devices[pool->ordinal].default_pool) return INVALID_VALUE;
     if (standin_devices[pool->ordinal].pool == pool) standin_devices[pool->ordinal].pool = standin_devices[pool->ordinal].default_pool;
-    return OK; /* it is small and stays: allocations may name it */
+    pool->destroyed = 1; /* it is small and stays: allocations may name it */
+    trim(pool, 0);
+    return OK;
 }
 
 API CUresult cuMemPoolGetAttribute(struct pool *pool, int attribute, void *value) {
@@ -92,8 +150,9 @@ API CUresult cuMemPoolSetAttribute(struct pool *pool, int attribute, void *value
 }
 
 API CUresult cuMemPoolTrimTo(struct pool *pool, size_t bytes) {
-    (void)bytes;
-    return pool ? standin_state : INVALID_VALUE;
+    if (standin_state || !pool) return standin_state ? standin_state : INVALID_VALUE;
+    trim(pool, bytes);
+    return OK;
 }
 
 API CUresult cuMemPoolSetAccess(struct pool *pool, const void *list, size_t count) {

@@ -49,6 +49,7 @@ struct device {
     struct context *primary;
     struct pool *pool;         /* in use by default */
     struct pool *default_pool; /* never destroyed */
+    uint64_t graph_reserved, graph_used; /* memory of graphs: kept from launch to launch; of those that did not free theirs */
 };
 
 struct stream {
@@ -72,6 +73,8 @@ struct context {
     unsigned flags;
     unsigned uses; /* of a primary context */
     unsigned long long id;
+    uint64_t bytes;      /* that it takes itself, by its limits too */
+    uint64_t limits[11]; /* by number; 0 as long as nobody has set it */
     uint64_t end; /* of all streams */
     struct stream legacy;
     struct stream *streams;
@@ -80,6 +83,10 @@ struct context {
 };
 
 struct module {
+    struct module *next;     /* of those that take memory */
+    struct context *context; /* whose end frees that, or NULL */
+    struct device *device;
+    uint64_t bytes;
     struct function *functions;
     struct global *globals;
 };
@@ -99,6 +106,7 @@ extern int standin_count;
 extern int standin_state; /* an error until cuInit has succeeded */
 extern uint64_t standin_default_us;
 extern uint64_t standin_copy_rate; /* bytes in a microsecond, from or to the host */
+extern uint64_t standin_context;   /* bytes that a context takes */
 
 CUresult known_device(CUdevice device);
 
@@ -128,6 +136,11 @@ CUresult call_later(struct stream *stream, void (*function)(void *), void *data)
 /* Adds what was launched on a stream that records a graph. */
 CUresult capture_kernel(struct graph *graph, uint64_t microseconds);
 CUresult capture_call(struct graph *graph, void (*function)(void *), void *data);
+CUresult capture_allocation(struct graph *graph, CUdeviceptr *pointer, size_t bytes);
+CUresult capture_free(struct graph *graph, CUdeviceptr pointer);
+
+/* Memory for a graph that is launched: as much as it has at once, and what is left of it when it has ended. */
+CUresult graph_memory(struct device *device, uint64_t peak, int64_t left);
 
 struct place {
     size_t x, y, z, level; /* x in bytes */
@@ -159,7 +172,11 @@ char *array_at(const struct array *array, size_t x, size_t y, size_t z);
 
 /* Gives back what was allocated in a context that ends. */
 void release_all(struct context *context);
+void release_modules(const struct context *context);
+void release_pooled(struct device *device);
 
 struct pool *make_pool(int ordinal);
+/* What was waited for: pools give back what they need not keep. */
+void pools_settle(const struct device *device);
 
 #endif

@@ -76,6 +76,7 @@ CUresult stream_wait(struct stream *stream) {
     pthread_mutex_unlock(&standin_lock);
     board_wait(end);
     wait_for_calls(stream, calls);
+    pools_settle(stream->context->device);
     return OK;
 }
 
@@ -94,6 +95,7 @@ void context_wait(struct context *context) {
     pthread_mutex_unlock(&standin_lock);
     board_wait(end);
     while (!all_called(context)) board_wait(board_now() + 50);
+    pools_settle(context->device);
 }
 
 CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels) {

@@ -94,7 +94,7 @@ class Node(ctypes.Structure):
     _fields_ = [("type", ctypes.c_int), ("zero", ctypes.c_int * 3), ("kernel", Kernel), ("rest", ctypes.c_char * 160)]
 added(graph, "cuGraphAddNode", ctypes.byref(Node(type=0, kernel=of("work_us10"))))
 new("cuGraphAddNode_v2", graph, None, None, 0, ctypes.byref(Node(type=0, kernel=of("work_us5"))))
-print(raw("cuGraphAddNode", ctypes.byref(Pointer()), graph, None, 0, ctypes.byref(Node(type=10))))
+print(raw("cuGraphAddNode", ctypes.byref(Pointer()), graph, None, 0, ctypes.byref(Node(type=6))))
 call("cuGraphLaunch", new("cuGraphInstantiateWithFlags", graph, 0), 0)
 """
     )

@@ -27,13 +27,18 @@ def read(pointer, size):
 # Each takes 3 MiB into `got` and gives it back, with what a program would call.
 KINDS = {
     "plain": ("got = new('cuMemAlloc_v2', 3 * MIB)", "call('cuMemFree_v2', got)"),
-    "managed": ("got = new('cuMemAllocManaged', 3 * MIB, 1)", "call('cuMemFree_v2', got)"),
     "pitched": (
         "pitch = ctypes.c_size_t(); got = new('cuMemAllocPitch_v2', ctypes.byref(pitch), 1000, 3 * 1024, 4)",
         "call('cuMemFree_v2', got)",
     ),
-    "in stream order": ("got = new('cuMemAllocAsync', 3 * MIB, 0)", "call('cuMemFreeAsync', got, 0)"),
-    "of threads' streams": ("got = new('cuMemAllocAsync_ptsz', 3 * MIB, 0)", "call('cuMemFreeAsync_ptsz', got, 0)"),
+    "in stream order": (
+        "got = new('cuMemAllocAsync', 3 * MIB, 0)",
+        "call('cuMemFreeAsync', got, 0); call('cuCtxSynchronize')",
+    ),
+    "of threads' streams": (
+        "got = new('cuMemAllocAsync_ptsz', 3 * MIB, 0)",
+        "call('cuMemFreeAsync_ptsz', got, 0); call('cuStreamSynchronize_ptsz', 0)",
+    ),
     "of a pool": (
         "pool = new('cuMemPoolCreate', (ctypes.c_int * 24)(1, 0, 1, 0))\n"
         "got = new('cuMemAllocFromPoolAsync', 3 * MIB, pool, 0)",
@@ -46,6 +51,16 @@ KINDS = {
     "a deep array": (
         "shape = (ctypes.c_uint64 * 5)(256, 192, 16, 0x20 | 1 << 32, 0)\ngot = new('cuArray3DCreate_v2', shape)",
         "call('cuArrayDestroy', got)",
+    ),
+    "the heap of kernels": ("got = call('cuCtxSetLimit', 2, 11 * MIB)", "call('cuCtxSetLimit', 2, 8 * MIB)"),
+    "variables of a module": (
+        "got = new('cuModuleLoadData', b'.version 8.0\\n.global .align 4 .f32 big[768][1024];\\n')",
+        "call('cuModuleUnload', got)",
+    ),
+    "of another interface": (
+        "file = os.memfd_create('other'); os.truncate(file, 3 * MIB)\n"
+        "got = new('cuImportExternalMemory', (ctypes.c_uint64 * 13)(1, file, 0, 3 * MIB))",
+        "call('cuDestroyExternalMemory', got)",
     ),
     "mapped": (
         "place = (ctypes.c_int * 8)(1, 1, 1, 0)\nparts = [new('cuMemCreate', 2 * MIB, place, 0) for _ in range(2)]\n"
@@ -206,6 +221,82 @@ print(raw("cuMemFree_v2", got + 1), raw("cuMemFree_v2", got), raw("cuMemFree_v2"
 """
     ).splitlines()
     assert out == ["True 1000", "2 0", "2 1", "1 0", "1 0 1 0"]
+
+
+def test_what_a_pool_keeps_is_taken(machine: Machine) -> None:
+    """Until it is trimmed, or the program waits: then what is above its threshold goes back."""
+    out = machine.run(
+        f"""{PREAMBLE}
+pool = new("cuDeviceGetDefaultMemPool", 0)
+for keeps in 0, 2 * MIB:
+    call("cuMemPoolSetAttribute", pool, 4, ctypes.byref(ctypes.c_uint64(keeps)))
+    call("cuMemFreeAsync", new("cuMemAllocAsync", 3 * MIB, 0), 0)
+    print(taken() // MIB)
+    call("cuCtxSynchronize")
+    print(taken() // MIB)
+new("cuMemAllocAsync", MIB, 0)
+print(taken() // MIB)
+call("cuMemPoolTrimTo", pool, 0)
+print(taken() // MIB)
+"""
+    )
+    assert out.split() == ["3", "0", "3", "2", "2", "1"]
+
+
+def test_managed_memory_goes_beyond_the_gpu(machine: Machine) -> None:
+    """What does not fit is the host's, and all of it where it is told to stay there."""
+    out = machine.run(
+        f"""{PREAMBLE}
+first, second = (new("cuMemAllocManaged", 48 * MIB, 1) for _ in range(2))
+print(taken() // MIB)
+call("cuMemAdvise", first, 48 * MIB, 3, ctypes.c_int(-1))
+print(taken() // MIB)
+call("cuMemFree_v2", second)
+print(taken() // MIB)
+"""
+    )
+    assert out.split() == ["64", "16", "0"]
+
+
+def test_a_context_takes_what_the_environment_says(machine: Machine) -> None:
+    """While it is there."""
+    program = f"""{PREAMBLE}
+print(taken() // MIB)
+call("cuCtxDestroy_v2", context)
+call("cuCtxSetCurrent", new("cuDevicePrimaryCtxRetain", 0))
+print(taken() // MIB, raw("cuCtxCreate_v2", ctypes.byref(ctypes.c_uint64()), 0, 0))
+"""
+    assert machine.run(program, CONTEXT="40").split() == ["40", "40", "2"]
+
+
+def test_memory_of_graphs(machine: Machine) -> None:
+    """It is taken by a launch, kept for the next one, and trimmed; more than there is is refused."""
+    out = machine.run(
+        f"""{PREAMBLE}
+class Block(ctypes.Structure):
+    _fields_ = [("pool", ctypes.c_int * 22), ("access", Pointer), ("count", Size), ("size", Size),
+                ("at", ctypes.c_uint64)]
+def graph_of(size):
+    graph, node, block = new("cuGraphCreate", 0), ctypes.c_uint64(), Block(size=size)
+    for _ in range(2):
+        call("cuGraphAddMemAllocNode", ctypes.byref(node), graph, None, 0, ctypes.byref(block))
+        call("cuGraphAddMemFreeNode", ctypes.byref(node), graph, ctypes.byref(node), 1, block.at)
+    return new("cuGraphInstantiateWithFlags", graph, 0)
+def reserved():
+    value = ctypes.c_uint64()
+    call("cuDeviceGetGraphMemAttribute", 0, 2, ctypes.byref(value))
+    return value.value // MIB
+one = graph_of(3 * MIB)
+print(taken() // MIB, reserved())
+for _ in range(2):
+    call("cuGraphLaunch", one, 0)
+    print(taken() // MIB, reserved())
+print(raw("cuGraphLaunch", graph_of(65 * MIB), 0), taken() // MIB)
+call("cuDeviceGraphMemTrim", 0)
+print(taken() // MIB, reserved())
+"""
+    )
+    assert out.splitlines() == ["0 0", "3 3", "3 3", "2 3", "0 0"]
 
 
 def test_a_pool_counts_what_it_gave(machine: Machine) -> None:

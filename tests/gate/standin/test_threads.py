@@ -9,7 +9,7 @@ import pytest
 from tests.gate.standin.clients import BUILD
 from tests.gate.standin.conftest import Machine
 
-SOURCES = (Path(__file__).with_name("threads.c"), *BUILD.parent.glob("*.c"))
+SOURCES = (Path(__file__).with_name("threads.c"), *BUILD.parent.glob("*.c"), BUILD.parents[1] / "image.c")
 THREADS, TIMES = 8, 20
 
 
