@@ -3,6 +3,7 @@
  *   entries.c  the way into the driver, shut or open
  *   gate.c     launches, and what ends streams and contexts             lease.c   may launch, must wait, gives back
  *   table.c    what is gated                                               window.c  how much work is queued; is it done?
+ *   lanes.c    the streams                                                 marks.c, rests.c   events, and streams without work
  *   memory.c   what is allocated, and its limit                         link.c    the socket, and the thread that reads it
  *   allocate.c, physical.c   the functions that allocate                driver.c  finds the driver's functions
  *   visible.c  which GPUs the driver is to see                          copies.c  copies and fills
@@ -144,7 +145,7 @@ void lease_settle(struct share *share);
 /* Does what is due; how many ns later to call again at the latest. */
 uint64_t lease_tick(struct share *share, uint64_t now);
 
-/* --- window.c ----------------------------------------------------------------------------------------------------- */
+/* --- window.c, lanes.c, marks.c, rests.c -------------------------------------------------------------------------------- */
 
 /* A stream that was launched on. Lanes stay for ever, as drivers use their handles again. */
 enum { MARKS = 32 };

@@ -1,0 +1,39 @@
+/* What the parts of the window share: lanes.c, marks.c, rests.c, window.c. */
+#ifndef GATE_WINDOW_H
+#define GATE_WINDOW_H
+
+#include "gate.h"
+
+enum { WINDOW = 1000000, SHORT = WINDOW / 2, LONG = 10 * WINDOW, ENOUGH = 20 * WINDOW }; /* ns */
+enum { FEW = 4, MOST_LAUNCHES = 128 };
+enum { PAUSE = 20000, LEAST_LEAD = 400000 }; /* ns */
+
+/* --- lanes.c: under the lock -------------------------------------------------------------------------------------- */
+
+extern struct lane *lanes;       /* all of them, by `other` */
+extern unsigned lanes_beginning; /* captures that begin: nothing is recorded meanwhile, as it might be in what is captured, or spoil it */
+
+/* --- marks.c: under the lock -------------------------------------------------------------------------------------- */
+
+/* At the end of the program the driver may be gone any moment, except for a thread that launches itself. */
+bool driver_may_be_asked(void);
+/* Makes a context current, in the relaxed mode of capture; and as it was. */
+bool context_enter(CUcontext context, int *mode);
+void context_leave(int mode);
+bool stream_capturing(CUstream stream);
+
+/* How long a kernel of that kind took, in ns; 0: not known. */
+unsigned duration_of(unsigned kind);
+/* Forgets the events that have happened. An error means the same: the context is broken or gone. */
+void marks_retire(struct lane *lane);
+/* Puts an event behind all that was launched, by the thread that launched it or by a stranger. `expected`: ns of GPU work. */
+void marks_put(struct lane *lane, unsigned kind, uint64_t expected, bool full, bool stranger);
+
+/* --- rests.c: under the lock -------------------------------------------------------------------------------------- */
+
+/* When the next launch may follow. */
+void rests_plan(struct lane *lane);
+/* Before a launch is marked: learns how much is to be left of the one before when the next is let in. */
+void rests_learn(struct lane *lane, uint64_t now);
+
+#endif
