@@ -171,7 +171,7 @@ enum { LOCATION_DEVICE = 1 };
 #define USED(U) \
     U(cuCtxGetCurrent, (CUcontext *)) U(cuCtxGetDevice, (CUdevice *)) U(cuCtxPushCurrent_v2, (CUcontext)) \
     U(cuCtxPopCurrent_v2, (CUcontext *)) U(cuStreamGetCtx, (CUstream, CUcontext *)) \
-    U(cuStreamIsCapturing, (CUstream, int *)) U(cuStreamQuery, (CUstream)) \
+    U(cuStreamIsCapturing, (CUstream, int *)) U(cuStreamQuery, (CUstream)) U(cuStreamGetFlags, (CUstream, unsigned *)) \
     U(cuThreadExchangeStreamCaptureMode, (int *)) \
     U(cuDeviceGetUuid, (unsigned char *, CUdevice)) U(cuEventCreate, (CUevent *, unsigned)) \
     U(cuEventRecord, (CUevent, CUstream)) U(cuEventQuery, (CUevent)) \

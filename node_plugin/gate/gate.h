@@ -147,15 +147,19 @@ uint64_t lease_tick(struct share *share, uint64_t now);
 
 /* --- window.c, lanes.c, marks.c, rests.c -------------------------------------------------------------------------------- */
 
-/* A stream that was launched on. Lanes stay for ever, as drivers use their handles again. */
+/* A stream that was launched on. Lanes stay for ever, as drivers use their handles again. Each thread has one for its own
+ * default stream in each context; when it has ended and its work too, another thread gets it. */
 enum { MARKS = 32 };
 
 struct lane {
-    struct lane *next, *other; /* in its bucket; of all */
+    struct lane *next, *other; /* in its bucket, or of its thread; of all */
     CUstream stream;
     CUcontext key, context;        /* `key` is NULL where the stream says the context */
     struct share *_Atomic share;   /* NULL: the stream or its context is gone */
     struct share *owner;           /* whose work it is */
+    long thread;                   /* whose default stream it is; 0: it is another stream, or the thread has ended */
+    bool waits;                    /* for the legacy stream, which waits for it */
+    uint64_t handed;               /* launches up to the last of threads that ended, which only an event here can stand for */
     unsigned ending;               /* threads that are ending its context: it is not touched, and its work counts */
     bool gone;                     /* one of them has ended it */
     uint64_t last;                 /* launches when the first of them began */
@@ -167,6 +171,7 @@ struct lane {
     uint64_t seen;                 /* of these, when it was looked at last */
     _Atomic uint64_t begun;        /* when the first one that is not covered came */
     _Atomic unsigned step, marked; /* launches an event; events that were not seen to have happened */
+    _Atomic unsigned open;         /* launches of the last one, which is recorded again behind the next; 0: it is not */
     _Atomic bool is_long;          /* what ended last was one launch that took very long */
     _Atomic uint64_t queued;       /* ns of GPU work that is marked, as far as known */
     _Atomic uint64_t next_at;      /* before that, no second launch; 0: at once */

@@ -75,12 +75,17 @@ static void learn_from(struct lane *lane, unsigned at, uint64_t now) {
     atomic_store_explicit(&lane->is_long, mark->count == 1 && time > LONG, memory_order_relaxed);
 }
 
-void marks_retire(struct lane *lane) {
+unsigned marks_closed(const struct lane *lane) {
+    unsigned open = atomic_load_explicit(&lane->open, memory_order_relaxed) ? 1 : 0;
+    return atomic_load_explicit(&lane->marked, memory_order_relaxed) - open;
+}
+
+static void retire(struct lane *lane, unsigned most) {
     unsigned marked = atomic_load(&lane->marked), events = 0;
     int mode;
-    if (!marked || lane->ending || !driver_may_be_asked()) return;
+    if (!most || lane->ending || !driver_may_be_asked()) return;
     bool entered = context_enter(lane->context, &mode);
-    for (uint64_t now = 0; events < marked; events++) {
+    for (uint64_t now = 0; events < most; events++) {
         unsigned at = (lane->first + events) % MARKS;
         CUresult result = entered ? DRIVER(cuEventQuery)(lane->marks[at].event) : CUDA_ERROR_NOT_INITIALIZED;
         if (result == CUDA_ERROR_NOT_READY) break;
@@ -93,34 +98,81 @@ void marks_retire(struct lane *lane) {
     lane->owner->ended += events;
     lane->first = (lane->first + events) % MARKS;
     lane->ended = now_ns();
+    if (events == marked) atomic_store(&lane->open, 0);
     atomic_store(&lane->marked, marked - events);
     rests_plan(lane);
 }
 
-void marks_put(struct lane *lane, unsigned kind, uint64_t expected, bool full, bool stranger) {
-    uint64_t launched = atomic_load(&lane->launched), covered = atomic_load(&lane->covered);
-    unsigned marked = atomic_load(&lane->marked);
-    if (marked == MARKS - 1 || launched == covered || lanes_beginning || lane->ending || !driver_may_be_asked()) return;
-    /* Only its own thread can name the stream of a thread; the legacy stream waits for all of those. */
-    CUstream stream = stranger && lane->stream == STREAM_PER_THREAD ? STREAM_LEGACY : lane->stream;
-    struct mark *mark = &lane->marks[(lane->first + marked) % MARKS];
+void marks_retire(struct lane *lane) { retire(lane, atomic_load(&lane->marked)); }
+
+void marks_retire_closed(struct lane *lane) { retire(lane, marks_closed(lane)); }
+
+/* Of what was launched since the event before; the last event is recorded again, if it may be. */
+static void recorded(struct lane *lane, unsigned kind, uint64_t expected, enum mark_end end) {
+    uint64_t launched = atomic_load(&lane->launched), count = launched - atomic_load(&lane->covered);
+    unsigned closed = marks_closed(lane);
+    bool again = closed != atomic_load(&lane->marked);
+    struct mark *mark = &lane->marks[(lane->first + closed) % MARKS];
+    mark->count = again ? mark->count + count : count;
+    if (!again) mark->begun = atomic_load(&lane->begun);
+    mark->upto = launched;
+    mark->kind = mark->count == 1 ? kind : 0;
+    mark->full = end == FULL;
+    mark->expected = end == OPEN ? 0 : expected; /* of one that is recorded again nothing was counted */
+    atomic_fetch_add(&lane->queued, mark->expected);
+    if (!again) atomic_fetch_add(&lane->marked, 1);
+    atomic_store(&lane->open, end == OPEN ? (unsigned)mark->count : 0);
+}
+
+static void put(struct lane *lane, CUstream stream, unsigned kind, uint64_t expected, enum mark_end end) {
+    unsigned closed = marks_closed(lane);
+    if (closed == MARKS - 1 || atomic_load(&lane->launched) == atomic_load(&lane->covered)) return;
+    if (lane->ending || !driver_may_be_asked()) return;
+    struct mark *mark = &lane->marks[(lane->first + closed) % MARKS];
     int mode;
     if (context_enter(lane->context, &mode)) {
-        bool recorded = !stream_capturing(stream) &&
-            (mark->event || DRIVER(cuEventCreate)(&mark->event, WITH_TIME) == CUDA_SUCCESS) &&
+        bool captured = stream_capturing(stream);
+        bool done = !captured && (mark->event || DRIVER(cuEventCreate)(&mark->event, WITH_TIME) == CUDA_SUCCESS) &&
             DRIVER(cuEventRecord)(mark->event, stream) == CUDA_SUCCESS;
         context_leave(mode);
-        if (recorded) {
-            mark->begun = atomic_load(&lane->begun);
-            mark->count = launched - covered;
-            mark->upto = launched;
-            mark->kind = mark->count == 1 ? kind : 0;
-            mark->full = full;
-            mark->expected = expected;
-            atomic_fetch_add(&lane->queued, expected);
-            atomic_fetch_add(&lane->marked, 1);
-        }
+        if (done) recorded(lane, kind, expected, end);
+        if (captured && stream == STREAM_LEGACY) return; /* another one is: what was launched here runs all the same */
     }
-    atomic_store(&lane->covered, launched); /* behind what is captured, or in a broken context, nothing is to come */
+    atomic_store(&lane->covered, atomic_load(&lane->launched)); /* behind what is captured, or in a broken context, nothing is to come */
     atomic_store(&lane->begun, 0);
+}
+
+void marks_put(struct lane *lane, unsigned kind, uint64_t expected, enum mark_end end) {
+    if (lanes_beginning && lane->stream != STREAM_PER_THREAD) return; /* of that no other thread can begin a capture */
+    put(lane, lane->stream, kind, expected, end);
+}
+
+/* In its context: whether nothing is in the stream, or only what is not known, as in the one of another thread. */
+static bool is_empty(const struct lane *lane) {
+    if (atomic_load(&lane->marked) || atomic_load(&lane->launched) != atomic_load(&lane->covered)) return false;
+    bool named = lane->stream > STREAM_PER_THREAD && atomic_load(&lane->share) && !lane->ending; /* may wait for the host */
+    return !named || DRIVER(cuStreamQuery)(lane->stream) != CUDA_ERROR_NOT_READY;
+}
+
+/* Whether an event in the legacy stream would have streams wait for others, which they do not by themselves. */
+static bool holds_up(const struct lane *legacy) {
+    int mode;
+    if (!DRIVER(cuStreamQuery) || !context_enter(legacy->context, &mode)) return false;
+    bool empty = !stream_capturing(STREAM_LEGACY);
+    for (const struct lane *lane = lanes; empty && lane; lane = lane->other)
+        if (lane != legacy && lane->context == legacy->context && lane->waits) empty = is_empty(lane);
+    context_leave(mode);
+    return !empty;
+}
+
+void marks_cover(struct lane *lane, bool shut) {
+    if (atomic_load(&lane->launched) == atomic_load(&lane->covered)) return;
+    if (lane->stream == STREAM_PER_THREAD) {
+        if (shut) lane_hand_over(lane);
+        return;
+    }
+    bool handed = lane->handed > atomic_load(&lane->covered);
+    if (lane->ending || !driver_may_be_asked()) return;
+    if (lane->stream == STREAM_LEGACY && ((handed && !shut) || lanes_beginning || holds_up(lane))) return;
+    marks_put(lane, 0, WINDOW, LAST);
 }

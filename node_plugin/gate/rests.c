@@ -15,7 +15,7 @@ enum { FORGET = 32000000, GAP = 50000 }; /* ns */
 /* What runs began when it was launched, or when that before it had ended. */
 void rests_plan(struct lane *lane) {
     const struct mark *runs = &lane->marks[lane->first];
-    uint64_t duration = atomic_load(&lane->marked) == 1 ? duration_of(runs->kind) : 0;
+    uint64_t duration = marks_closed(lane) == 1 ? duration_of(runs->kind) : 0;
     uint64_t start = runs->begun > lane->ended ? runs->begun : lane->ended;
     atomic_store(&lane->next_at, duration > lane->lead ? start + duration - lane->lead : 0);
 }
@@ -42,7 +42,7 @@ static void rested(struct lane *lane) {
     if (!none) return;
     marks_retire(lane);
     atomic_store(&lane->step, FEW);
-    if (lane->stream == STREAM_PER_THREAD || atomic_load(&lane->covered) >= launched) return; /* it has other threads' work, too */
+    if (atomic_load(&lane->covered) >= launched || lane->handed > atomic_load(&lane->covered)) return; /* or it has others' work */
     atomic_store(&lane->covered, launched);
     atomic_store(&lane->over, launched);
     atomic_store(&lane->begun, 0);

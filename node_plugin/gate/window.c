@@ -20,7 +20,7 @@ enum { NAP = 100000, OFTEN = 1000 /* looks */ }; /* ns */
 
 static bool full(const struct lane *lane, bool ahead) {
     unsigned most = atomic_load_explicit(&lane->is_long, memory_order_relaxed) ? 1 : 2;
-    unsigned marked = atomic_load_explicit(&lane->marked, memory_order_relaxed);
+    unsigned marked = marks_closed(lane);
     if (marked < most || gate_ending()) return false;
     uint64_t left = atomic_load_explicit(&lane->launched, memory_order_relaxed) - atomic_load_explicit(&lane->over, memory_order_relaxed);
     if (!ahead || marked == MARKS - 1 || left >= 2 * MOST_LAUNCHES) return true;
@@ -77,26 +77,34 @@ void window_launched(struct lane *lane, unsigned kind, uint64_t now) {
         atomic_compare_exchange_strong(&lane->begun, &none, now);
     uint64_t known = duration_of(kind);
     bool is_short = known && known < SHORT;
-    if (is_short && launched - atomic_load(&lane->covered) < atomic_load(&lane->step)) return;
+    uint64_t since = launched - atomic_load(&lane->covered) + atomic_load(&lane->open);
+    bool due = !is_short || since >= atomic_load(&lane->step), own = lane->stream == STREAM_PER_THREAD;
+    if (!due && !own) return;
     gate_enter();
-    marks_retire(lane);
+    if (!due) { /* no other thread can name its stream, and this one may launch no more */
+        marks_put(lane, kind, 0, OPEN);
+        gate_leave();
+        return;
+    }
+    marks_retire_closed(lane);
     rests_learn(lane, now);
     bool sure = is_short && atomic_load(&lane->step) > FEW; /* what is not known may take long, and what was short before a rest */
-    marks_put(lane, kind, sure ? WINDOW : known && !is_short ? known : ENOUGH, is_short, false);
+    marks_put(lane, kind, sure ? WINDOW : known && !is_short ? known : ENOUGH, is_short ? FULL : LAST);
     rests_plan(lane);
     gate_leave();
 }
 
 bool window_busy(struct share *share, bool closed) {
-    bool busy = false;
+    bool busy = false, shut = !atomic_load(&share->until);
     for (struct lane *lane = lanes; lane; lane = lane->other) {
         if (lane->owner != share || !lane->context) continue;
         uint64_t launched = atomic_load(&lane->launched);
         bool moved = launched != lane->seen && !closed;
         lane->seen = launched;
         marks_retire(lane);
-        if (!moved) marks_put(lane, 0, WINDOW, false, true);
-        if (moved || atomic_load(&lane->marked) || launched != atomic_load(&lane->covered)) busy = true;
+        bool left = launched != atomic_load(&lane->covered);
+        if (!moved) marks_cover(lane, shut);
+        if (moved || left || atomic_load(&lane->marked)) busy = true;
     }
     return busy || !driver_may_be_asked(); /* then the end of the process tells */
 }

@@ -13,6 +13,10 @@ enum { PAUSE = 20000, LEAST_LEAD = 400000 }; /* ns */
 extern struct lane *lanes;       /* all of them, by `other` */
 extern unsigned lanes_beginning; /* captures that begin: nothing is recorded meanwhile, as it might be in what is captured, or spoil it */
 
+/* The thread has ended, or is silent: its launches are left to an event in the legacy stream, which comes behind all that it
+ * waits for. False: there is no memory for that, and they stay as they are. */
+bool lane_hand_over(struct lane *lane);
+
 /* --- marks.c: under the lock -------------------------------------------------------------------------------------- */
 
 /* At the end of the program the driver may be gone any moment, except for a thread that launches itself. */
@@ -26,8 +30,17 @@ bool stream_capturing(CUstream stream);
 unsigned duration_of(unsigned kind);
 /* Forgets the events that have happened. An error means the same: the context is broken or gone. */
 void marks_retire(struct lane *lane);
-/* Puts an event behind all that was launched, by the thread that launched it or by a stranger. `expected`: ns of GPU work. */
-void marks_put(struct lane *lane, unsigned kind, uint64_t expected, bool full, bool stranger);
+/* All but the one that is recorded again behind the next launch. */
+void marks_retire_closed(struct lane *lane);
+/* What an event is: recorded again behind the next launch; as many launches as may be; anything else. */
+enum mark_end { OPEN, FULL, LAST };
+/* Puts an event behind all that was launched, in the lane's own stream: of a thread's, by that thread. `expected`: ns of GPU
+ * work. */
+void marks_put(struct lane *lane, unsigned kind, uint64_t expected, enum mark_end end);
+/* The same by any thread, or nothing where no event can be put now without harm. `shut`: no launch may pass. */
+void marks_cover(struct lane *lane, bool shut);
+/* Events that are not recorded again. */
+unsigned marks_closed(const struct lane *lane);
 
 /* --- rests.c: under the lock -------------------------------------------------------------------------------------- */
 

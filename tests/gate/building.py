@@ -65,7 +65,8 @@ def build(folder: Path, flags: Sequence[str] = ()) -> Built:
     cc = ["gcc", "-g", "-O1", "-w", *flags, "-pthread"]
     client, linked = PROGRAMS / "client.c", "-l:libcuda.so.1"
     command(*cc, client, "-o", built.program("client"))
-    command(*cc, PROGRAMS / "memory.c", "-o", built.program("memory"), "-ldl")
+    for name in ("memory", "streams"):
+        command(*cc, PROGRAMS / f"{name}.c", "-o", built.program(name), "-ldl")
     command(*cc, "-DLINKED", client, "-o", built.program("linked"), "-L", built.driver, linked)
     return built
 
