@@ -3,7 +3,7 @@
  *   entries.c  the way into the driver, shut or open
  *   gate.c     launches, and what ends streams and contexts             lease.c   may launch, must wait, gives back
  *   table.c    what is gated                                               window.c  how much work is queued; is it done?
- *   lanes.c    the streams                                                 marks.c, rests.c   events, and streams without work
+ *   lanes.c, threads.c   the streams                                       marks.c, rests.c   events, and streams without work
  *   memory.c   what is allocated, and its limit                         link.c    the socket, and the thread that reads it
  *   allocate.c, physical.c   the functions that allocate                driver.c  finds the driver's functions
  *   visible.c  which GPUs the driver is to see                          copies.c  copies and fills
@@ -175,6 +175,7 @@ struct lane {
     _Atomic bool is_long;          /* what ended last was one launch that took very long */
     _Atomic uint64_t queued;       /* ns of GPU work that is marked, as far as known */
     _Atomic uint64_t next_at;      /* before that, no second launch; 0: at once */
+    uint64_t recent;               /* when an event was put last, for the thread itself */
     uint64_t lead, learnt;         /* ns of a launch that are left then; when that was learnt */
     _Atomic bool held;             /* a launch waited for next_at since the stream rested last */
     uint64_t ended;                /* when the last event was seen to have happened */
@@ -198,8 +199,10 @@ void window_comes(struct lane *lane, uint64_t now);
 void window_wait(struct lane *lane, struct share *share);
 void window_launched(struct lane *lane, unsigned kind, uint64_t now);
 /* Under the lock. Whether work of this share is on the GPU, or was let through since the last call: events are put behind
- * what has none as soon as nothing more comes, or now if nothing can come. */
-bool window_busy(struct share *share, bool closed);
+ * what has none as soon as nothing more comes, or now if nothing can come. SILENT: all else has ended, and of the last launches of
+ * threads that launch no more nothing is known before the door is shut. */
+enum work { NONE, SILENT, BUSY };
+enum work window_busy(struct share *share, bool closed);
 /* Under the lock. What is on the GPU, in ns as far as known; whether a thread waits to launch on a stream that has no work. */
 uint64_t window_queued(const struct share *share, bool *beside);
 /* Under the lock, while the program ends: whether the driver may be asked. It is there for threads that launch. */

@@ -1,12 +1,9 @@
 /* Lanes: the streams that a program launches on, and what ends them. */
-#define _GNU_SOURCE
 #include "window.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { BUCKETS = 256, NON_BLOCKING = 1 };
 static struct lane *_Atomic buckets[BUCKETS];
@@ -33,67 +30,7 @@ static void drop(struct lane *lane, uint64_t launched) {
     atomic_store(&lane->share, NULL);
 }
 
-/* --- default streams of threads ----------------------------------------------------------------------------------- */
-
-/* A thread finds its lanes, one for each context, by a key of the C library: variables of a thread (__thread) need the loader of
- * glibc or are refused by that of musl. Where there is no key left, they are found by the thread's number, under the lock. */
-static int (*create)(pthread_key_t *, void (*)(void *));
-static void *(*get)(pthread_key_t);
-static int (*set)(pthread_key_t, const void *);
-static pthread_key_t key_of_lanes;
-static _Atomic bool has_key;
-
-static struct lane *own_lanes(void) { return atomic_load_explicit(&has_key, memory_order_acquire) ? get(key_of_lanes) : NULL; }
-
-static long own_number(void) { return syscall(SYS_gettid); }
-
-static void thread_ended(void *first) {
-    gate_enter();
-    for (struct lane *lane = first, *next; lane; lane = next) {
-        next = lane->next;
-        lane_hand_over(lane);
-        lane->thread = 0;
-    }
-    gate_leave();
-}
-
-/* Under the lock, once. These functions are in another library in older C libraries. */
-static void find_key(void) {
-    static bool tried;
-    if (tried) return;
-    tried = true;
-    create = (__typeof__(create))process_symbol("pthread_key_create");
-    get = (__typeof__(get))process_symbol("pthread_getspecific");
-    set = (__typeof__(set))process_symbol("pthread_setspecific");
-    atomic_store(&has_key, create && get && set && create(&key_of_lanes, thread_ended) == 0);
-}
-
-/* Under the lock: its own one, or that of a thread that has ended, as its work has. */
-static struct lane *find_own(CUcontext key, long number) {
-    for (struct lane *lane = lanes; lane; lane = lane->other)
-        if (lane->stream == STREAM_PER_THREAD && lane->key == key && lane->thread == number) return lane;
-    for (struct lane *lane = lanes; lane; lane = lane->other) {
-        bool over = !lane->ending && !atomic_load(&lane->marked) && atomic_load(&lane->launched) == atomic_load(&lane->covered);
-        if (lane->stream == STREAM_PER_THREAD && !lane->thread && over && (lane->key == key || !lane->context)) return lane;
-    }
-    return NULL;
-}
-
-/* Under the lock. */
-static void make_own(struct lane *lane, CUcontext key, long number) {
-    struct lane *first = own_lanes(), *one = first;
-    while (one && one != lane) one = one->next;
-    if (one) return;
-    lane->key = key;
-    lane->thread = number;
-    lane->next = first;
-    if (atomic_load(&has_key)) set(key_of_lanes, lane);
-}
-
-/* --- all streams -------------------------------------------------------------------------------------------------- */
-
-/* Under the lock. */
-static struct lane *lane_add(CUstream stream, CUcontext key) {
+struct lane *lane_add(CUstream stream, CUcontext key) {
     struct lane *lane = calloc(1, sizeof *lane);
     if (!lane) return NULL;
     *lane = (struct lane){.other = lanes, .stream = stream, .key = key, .step = 1, .lead = LEAST_LEAD};
@@ -105,14 +42,13 @@ static struct lane *lane_add(CUstream stream, CUcontext key) {
     return lane;
 }
 
-static struct lane *lane_find(CUstream stream, CUcontext key) {
-    struct lane *lane = stream == STREAM_PER_THREAD ? own_lanes() : atomic_load(bucket_of(stream, key));
+struct lane *lane_find(CUstream stream, CUcontext key) {
+    struct lane *lane = stream == STREAM_PER_THREAD ? threads_own_lanes() : atomic_load(bucket_of(stream, key));
     while (lane && !(lane->stream == stream && lane->key == key)) lane = lane->next;
     return lane;
 }
 
-/* Under the lock: what is known of it, of this context. */
-static void lane_begins(struct lane *lane, CUcontext context, struct share *share, bool waits) {
+void lane_begins(struct lane *lane, CUcontext context, struct share *share, bool waits) {
     if (lane->context && lane->context != context) { /* a handle that is used again */
         drop(lane, atomic_load(&lane->launched));
         lane->ending = 0;
@@ -145,12 +81,11 @@ static struct lane *lane_make(CUstream stream, CUcontext key) {
     struct share *share = result == CUDA_SUCCESS ? share_of(device) : NULL;
     if (!share) return NULL;
     bool own = stream == STREAM_PER_THREAD;
-    long number = own ? own_number() : 0;
+    long number = own ? threads_number() : 0;
     gate_enter();
-    if (own) find_key();
-    struct lane *lane = own ? find_own(key, number) : lane_find(stream, key);
+    struct lane *lane = own ? threads_find(key, number) : lane_find(stream, key);
     if (!lane) lane = lane_add(stream, key);
-    if (lane && own) make_own(lane, key, number);
+    if (lane && own) threads_take(lane, key, number);
     if (lane) lane_begins(lane, context, share, waits);
     gate_leave();
     return lane;
@@ -162,21 +97,6 @@ struct lane *lane_of(CUstream stream) {
         if (!DRIVER(cuCtxGetCurrent) || DRIVER(cuCtxGetCurrent)(&key) != CUDA_SUCCESS || !key) return NULL;
     struct lane *lane = lane_find(stream, key);
     return lane && atomic_load_explicit(&lane->share, memory_order_relaxed) ? lane : lane_make(stream, key);
-}
-
-bool lane_hand_over(struct lane *lane) {
-    uint64_t none = 0, launched = atomic_load(&lane->launched), left = launched - atomic_load(&lane->covered);
-    if (!left || !lane->context) return true;
-    struct lane *legacy = lane_find(STREAM_LEGACY, lane->context);
-    if (!legacy) legacy = lane_add(STREAM_LEGACY, lane->context);
-    if (!legacy) return false;
-    if (!legacy->context) lane_begins(legacy, lane->context, lane->owner, false);
-    legacy->handed = atomic_fetch_add(&legacy->launched, left) + left;
-    atomic_compare_exchange_strong(&legacy->begun, &none, atomic_load(&lane->begun));
-    atomic_store(&lane->covered, launched);
-    atomic_store(&lane->over, launched);
-    atomic_store(&lane->begun, 0);
-    return true;
 }
 
 bool lane_before(CUstream one, CUstream other) {
@@ -193,7 +113,7 @@ bool lane_capturing(struct lane *lane) { return stream_capturing(lane->stream); 
  * another one is captured, so that is done before, where it does no harm; else its work counts until the capture has ended. */
 static bool close_lanes(CUstream stream, bool ends) {
     bool all_closed = true;
-    long number = stream == STREAM_PER_THREAD ? own_number() : 0;
+    long number = stream == STREAM_PER_THREAD ? threads_number() : 0;
     for (struct lane *lane = lanes; lane; lane = lane->other) {
         bool same = lane->stream == stream && lane->thread == number;
         if (!(same || (lane->stream == STREAM_LEGACY && !ends)) || !atomic_load(&lane->share) || lane->ending) continue;
@@ -248,6 +168,6 @@ void window_context_ended(CUcontext context, bool gone) {
 void window_fork(void) {
     for (int i = 0; i < BUCKETS; i++) atomic_store(&buckets[i], NULL);
     lanes = NULL;
-    if (atomic_load(&has_key)) set(key_of_lanes, NULL);
+    threads_fork();
     lanes_beginning = 0;
 }

@@ -37,6 +37,14 @@ bool stream_capturing(CUstream stream) {
     return DRIVER(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status != 0;
 }
 
+bool marks_captured(const struct lane *lane) {
+    int mode;
+    if (!context_enter(lane->context, &mode)) return false;
+    bool captured = stream_capturing(STREAM_LEGACY);
+    context_leave(mode);
+    return captured;
+}
+
 /* For how long the GPU was at work on what is before this event, at most; it has happened. */
 static uint64_t lasted(const struct lane *lane, unsigned at, uint64_t now) {
     const struct mark *mark = &lane->marks[at], *before = &lane->marks[(at + MARKS - 1) % MARKS];

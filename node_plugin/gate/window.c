@@ -11,12 +11,17 @@
  * An event costs a microsecond, so it stands for as many launches as fit; of what lasts longer than LONG there is one only,
  * as the GPU would rest between two for a hundredth of that at most, and others would wait for both; what is not known to
  * be short gets one of its own. After a rest an event stands for FEW launches, and for twice as many after each that happened in
- * time; without a rest, for MOST_LAUNCHES at most. */
+ * time; without a rest, for MOST_LAUNCHES at most.
+ *
+ * Nobody but a thread itself can name its own default stream. So it records the event of its last launches again behind each
+ * that comes SELDOM after the one before. What a burst leaves uncovered, in a thread that launches no more, nobody can ask for
+ * (SILENT): such a lease is given back as an idle one is, and once the door is shut, an event in the legacy stream, which comes
+ * behind all threads' streams, holds up no other stream's work. */
 #include "window.h"
 
 #include <time.h>
 
-enum { NAP = 100000, OFTEN = 1000 /* looks */ }; /* ns */
+enum { NAP = 100000, SELDOM = 20000 /* for a thread's own events */, OFTEN = 1000 /* looks */ }; /* ns */
 
 static bool full(const struct lane *lane, bool ahead) {
     unsigned most = atomic_load_explicit(&lane->is_long, memory_order_relaxed) ? 1 : 2;
@@ -79,7 +84,8 @@ void window_launched(struct lane *lane, unsigned kind, uint64_t now) {
     bool is_short = known && known < SHORT;
     uint64_t since = launched - atomic_load(&lane->covered) + atomic_load(&lane->open);
     bool due = !is_short || since >= atomic_load(&lane->step), own = lane->stream == STREAM_PER_THREAD;
-    if (!due && !own) return;
+    if (!due && (!own || now < lane->recent + SELDOM)) return;
+    if (own) lane->recent = now;
     gate_enter();
     if (!due) { /* no other thread can name its stream, and this one may launch no more */
         marks_put(lane, kind, 0, OPEN);
@@ -94,19 +100,29 @@ void window_launched(struct lane *lane, unsigned kind, uint64_t now) {
     gate_leave();
 }
 
-bool window_busy(struct share *share, bool closed) {
-    bool busy = false, shut = !atomic_load(&share->until);
+/* Under the lock: what is left of this lane. */
+static enum work left_on(struct lane *lane, bool shut, bool moved) {
+    bool left = atomic_load(&lane->launched) != atomic_load(&lane->covered);
+    if (left && !moved) marks_cover(lane, shut);
+    if (moved || atomic_load(&lane->marked)) return BUSY;
+    if (!left) return NONE;
+    bool unknown = lane->stream == STREAM_PER_THREAD || lane->handed > atomic_load(&lane->covered);
+    return unknown && !marks_captured(lane) ? SILENT : BUSY; /* until the end of a capture it would not be known either */
+}
+
+enum work window_busy(struct share *share, bool closed) {
+    enum work work = driver_may_be_asked() ? NONE : BUSY; /* then the end of the process tells */
+    bool shut = !atomic_load(&share->until);
     for (struct lane *lane = lanes; lane; lane = lane->other) {
         if (lane->owner != share || !lane->context) continue;
         uint64_t launched = atomic_load(&lane->launched);
         bool moved = launched != lane->seen && !closed;
         lane->seen = launched;
         marks_retire(lane);
-        bool left = launched != atomic_load(&lane->covered);
-        if (!moved) marks_cover(lane, shut);
-        if (moved || left || atomic_load(&lane->marked)) busy = true;
+        enum work one = left_on(lane, shut, moved);
+        if (one > work) work = one;
     }
-    return busy || !driver_may_be_asked(); /* then the end of the process tells */
+    return work;
 }
 
 uint64_t window_queued(const struct share *share, bool *beside) {

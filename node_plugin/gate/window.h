@@ -1,4 +1,4 @@
-/* What the parts of the window share: lanes.c, marks.c, rests.c, window.c. */
+/* What the parts of the window share: lanes.c, threads.c, marks.c, rests.c, window.c. */
 #ifndef GATE_WINDOW_H
 #define GATE_WINDOW_H
 
@@ -13,6 +13,22 @@ enum { PAUSE = 20000, LEAST_LEAD = 400000 }; /* ns */
 extern struct lane *lanes;       /* all of them, by `other` */
 extern unsigned lanes_beginning; /* captures that begin: nothing is recorded meanwhile, as it might be in what is captured, or spoil it */
 
+struct lane *lane_add(CUstream stream, CUcontext key);
+/* Without the lock, too. */
+struct lane *lane_find(CUstream stream, CUcontext key);
+/* Its context, share, and whether it waits for the legacy stream. */
+void lane_begins(struct lane *lane, CUcontext context, struct share *share, bool waits);
+
+/* --- threads.c: under the lock, but for the first two --------------------------------------------------------------- */
+
+/* The lanes of the calling thread, by `next`; and the number of the thread. */
+struct lane *threads_own_lanes(void);
+long threads_number(void);
+/* The lane of that thread, or that of a thread that has ended, as its work has. */
+struct lane *threads_find(CUcontext key, long number);
+/* The calling thread has it from now on. */
+void threads_take(struct lane *lane, CUcontext key, long number);
+void threads_fork(void);
 /* The thread has ended, or is silent: its launches are left to an event in the legacy stream, which comes behind all that it
  * waits for. False: there is no memory for that, and they stay as they are. */
 bool lane_hand_over(struct lane *lane);
@@ -25,6 +41,9 @@ bool driver_may_be_asked(void);
 bool context_enter(CUcontext context, int *mode);
 void context_leave(int mode);
 bool stream_capturing(CUstream stream);
+
+/* Whether a stream that the legacy one waits for is captured, in the lane's context. */
+bool marks_captured(const struct lane *lane);
 
 /* How long a kernel of that kind took, in ns; 0: not known. */
 unsigned duration_of(unsigned kind);
