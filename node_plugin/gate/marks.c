@@ -115,9 +115,9 @@ void marks_retire(struct lane *lane) { retire(lane, atomic_load(&lane->marked));
 
 void marks_retire_closed(struct lane *lane) { retire(lane, marks_closed(lane)); }
 
-/* Of what was launched since the event before; the last event is recorded again, if it may be. */
-static void recorded(struct lane *lane, unsigned kind, uint64_t expected, enum mark_end end) {
-    uint64_t launched = atomic_load(&lane->launched), count = launched - atomic_load(&lane->covered);
+/* Behind so many launches; it may be the last event, recorded again. */
+static void recorded(struct lane *lane, uint64_t launched, unsigned kind, uint64_t expected, enum mark_end end) {
+    uint64_t count = launched - atomic_load(&lane->covered);
     unsigned closed = marks_closed(lane);
     bool again = closed != atomic_load(&lane->marked);
     struct mark *mark = &lane->marks[(lane->first + closed) % MARKS];
@@ -134,7 +134,8 @@ static void recorded(struct lane *lane, unsigned kind, uint64_t expected, enum m
 
 static void put(struct lane *lane, CUstream stream, unsigned kind, uint64_t expected, enum mark_end end) {
     unsigned closed = marks_closed(lane);
-    if (closed == MARKS - 1 || atomic_load(&lane->launched) == atomic_load(&lane->covered)) return;
+    uint64_t launched = atomic_load(&lane->launched); /* what another thread launches from here on may come behind the event */
+    if (closed == MARKS - 1 || launched == atomic_load(&lane->covered)) return;
     if (lane->ending || !driver_may_be_asked()) return;
     struct mark *mark = &lane->marks[(lane->first + closed) % MARKS];
     int mode;
@@ -143,10 +144,10 @@ static void put(struct lane *lane, CUstream stream, unsigned kind, uint64_t expe
         bool done = !captured && (mark->event || DRIVER(cuEventCreate)(&mark->event, WITH_TIME) == CUDA_SUCCESS) &&
             DRIVER(cuEventRecord)(mark->event, stream) == CUDA_SUCCESS;
         context_leave(mode);
-        if (done) recorded(lane, kind, expected, end);
+        if (done) recorded(lane, launched, kind, expected, end);
         if (captured && stream == STREAM_LEGACY) return; /* another one is: what was launched here runs all the same */
     }
-    atomic_store(&lane->covered, atomic_load(&lane->launched)); /* behind what is captured, or in a broken context, nothing is to come */
+    atomic_store(&lane->covered, launched); /* behind what is captured, or in a broken context, nothing is to come */
     atomic_store(&lane->begun, 0);
 }
 

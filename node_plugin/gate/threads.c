@@ -62,7 +62,7 @@ void threads_take(struct lane *lane, CUcontext key, long number) {
 
 bool lane_hand_over(struct lane *lane) {
     uint64_t none = 0, launched = atomic_load(&lane->launched), left = launched - atomic_load(&lane->covered);
-    if (!left || !lane->context) return true;
+    if (!left || !lane->context || lane->ending) return true; /* or they are over with their context */
     struct lane *legacy = lane_find(STREAM_LEGACY, lane->context);
     if (!legacy) legacy = lane_add(STREAM_LEGACY, lane->context);
     if (!legacy) return false;

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.shares.protocol import FOREVER, Ask, Done, Revoke
-
 from tests.shares.world import until
 
 from .place import Place, Program
@@ -177,7 +176,7 @@ def test_who_closes_all_files_does_not_lose_the_gate(place: Place) -> None:
 
 
 def test_a_gate_at_rest_hears_that_a_thread_asks(place: Place) -> None:
-    """Though its thread waits for words of the server, and another file, in which nothing comes, has its socket's number."""
+    """Though its thread waits for the server, and another file, in which nothing comes, has its socket's number."""
     commands = ("kernels:1:10", "wait-line", "close-files", "kernels:1:10", "sync", "say:ended")
     with place.stub() as stub, place.run("dlsym", *commands) as program:
         first = stub.accept()

@@ -28,7 +28,7 @@ def _streams(place: Place, what: str, number: int = 0, sockets: Path | None = No
 
 @pytest.mark.parametrize("how", ["captures", "fails"])
 def test_no_event_of_a_thread_stands_for_the_work_of_another(place: Place, server: Serving, how: str) -> None:
-    """A kernel of 100 ms was thought to be short, and another thread's own stream is empty: the GPU is not given back."""
+    """A kernel of 100 ms was thought to be short, and another thread's stream is empty: nothing is given back."""
     two = place.run("dlsym", *OFTEN[:3000], owner="two", sockets=server.socket(GPU, "two").parent)
     with two, _streams(place, how, 5, server.socket(GPU, "one").parent) as one:
         assert one.lines() == ["ready", "done"]
@@ -38,7 +38,7 @@ def test_no_event_of_a_thread_stands_for_the_work_of_another(place: Place, serve
 
 @pytest.mark.parametrize("what", ["own", "legacy"])
 def test_streams_do_not_wait_for_each_other_by_the_gate(place: Place, what: str) -> None:
-    """A thread launched in its own stream, or in that of all, and rests: the gate puts no event that holds up others."""
+    """A thread launched in its own stream, or in that of all, and rests: no event of the gate holds up others."""
     with place.stub() as stub, _streams(place, what) as program:
         stub.keep_granting(600_000_000)
         assert program.lines() == ["ready", "done"]
@@ -62,7 +62,7 @@ def test_an_idle_lease_of_silent_threads_is_given_back(place: Place) -> None:
 
 @pytest.mark.parametrize("what", ["silent", "ended"])
 def test_a_whole_gpu_of_threads_is_given_back(place: Place, what: str) -> None:
-    """Nothing was measured while it was whole: when it is asked back, all has ended, of silent threads and of ended ones."""
+    """Nothing was measured while it was whole; when it is given back, all of silent and of ended threads is over."""
     with place.stub() as stub, _streams(place, what, 20) as program:
         connection = stub.accept()
         connection.expect(Ask)
