@@ -18,8 +18,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PARTS = (
-    "entries.S", "entries.c", "driver.c", "table.c", "gate.c", "visible.c", "lease.c", "window.c", "lanes.c", "threads.c",
-    "marks.c", "rests.c", "link.c", "memory.c", "allocate.c", "physical.c", "copies.c",
+    "entries.S", "entries.c", "driver.c", "table.c", "gate.c", "visible.c", "lease.c", "window.c", "lanes.c",
+    "threads.c", "marks.c", "rests.c", "link.c", "memory.c", "allocate.c", "physical.c", "copies.c",
 )  # fmt: skip
 DRIVER = "/run/jupyter-gpu/driver/libcuda.so.1"
 """Path of the real driver in a pod, beside the shim."""
