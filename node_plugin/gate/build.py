@@ -18,9 +18,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PARTS = (
-    "entries.S", "entries.c", "driver.c", "table.c", "gate.c", "visible.c", "lease.c", "window.c", "link.c", "memory.c",
-    "held.c", "allocate.c", "pools.c", "reserves.c", "graphs.c", "physical.c", "external.c", "contexts.c", "modules.c",
-    "image.c", "copies.c",
+    "entries.S", "entries.c", "driver.c", "table.c", "gate.c", "visible.c", "lease.c", "window.c", "lanes.c",
+    "threads.c", "marks.c", "rests.c", "link.c", "memory.c", "held.c", "allocate.c", "pools.c", "reserves.c",
+    "graphs.c", "physical.c", "external.c", "contexts.c", "modules.c", "image.c", "copies.c",
 )  # fmt: skip
 DRIVER = "/run/jupyter-gpu/driver/libcuda.so.1"
 """Path of the real driver in a pod, beside the shim."""

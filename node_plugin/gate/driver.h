@@ -223,7 +223,7 @@ struct external_memory { /* the beginning of CUDA_EXTERNAL_MEMORY_HANDLE_DESC */
 #define USED(U) \
     U(cuCtxGetCurrent, (CUcontext *)) U(cuCtxGetDevice, (CUdevice *)) U(cuCtxPushCurrent_v2, (CUcontext)) \
     U(cuCtxPopCurrent_v2, (CUcontext *)) U(cuStreamGetCtx, (CUstream, CUcontext *)) \
-    U(cuStreamIsCapturing, (CUstream, int *)) U(cuStreamQuery, (CUstream)) \
+    U(cuStreamIsCapturing, (CUstream, int *)) U(cuStreamQuery, (CUstream)) U(cuStreamGetFlags, (CUstream, unsigned *)) \
     U(cuThreadExchangeStreamCaptureMode, (int *)) \
     U(cuDeviceGetUuid, (unsigned char *, CUdevice)) U(cuEventCreate, (CUevent *, unsigned)) \
     U(cuEventRecord, (CUevent, CUstream)) U(cuEventQuery, (CUevent)) \

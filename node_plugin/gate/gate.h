@@ -3,6 +3,7 @@
  *   entries.c  the way into the driver, shut or open
  *   gate.c     launches, and what ends streams and contexts             lease.c   may launch, must wait, gives back
  *   table.c    what is gated                                               window.c  how much work is queued; is it done?
+ *   lanes.c, threads.c   the streams                                       marks.c, rests.c   events, and streams without work
  *   memory.c   what is allocated, and its limit                         link.c    the socket, and the thread that reads it
  *   held.c     the table of what is held                                driver.c  finds the driver's functions
  *   allocate.c, physical.c, pools.c, graphs.c, modules.c, contexts.c, external.c   the functions that take memory
@@ -148,17 +149,21 @@ void lease_settle(struct share *share);
 /* Does what is due; how many ns later to call again at the latest. */
 uint64_t lease_tick(struct share *share, uint64_t now);
 
-/* --- window.c ----------------------------------------------------------------------------------------------------- */
+/* --- window.c, lanes.c, marks.c, rests.c -------------------------------------------------------------------------------- */
 
-/* A stream that was launched on. Lanes stay for ever, as drivers use their handles again. */
+/* A stream that was launched on. Lanes stay for ever, as drivers use their handles again. Each thread has one for its own
+ * default stream in each context; when it has ended and its work too, another thread gets it. */
 enum { MARKS = 32 };
 
 struct lane {
-    struct lane *next, *other; /* in its bucket; of all */
+    struct lane *next, *other; /* in its bucket, or of its thread; of all */
     CUstream stream;
     CUcontext key, context;        /* `key` is NULL where the stream says the context */
     struct share *_Atomic share;   /* NULL: the stream or its context is gone */
     struct share *owner;           /* whose work it is */
+    long thread;                   /* whose default stream it is; 0: it is another stream, or the thread has ended */
+    bool waits;                    /* for the legacy stream, which waits for it */
+    uint64_t handed;               /* launches up to the last of threads that ended, which only an event here can stand for */
     unsigned ending;               /* threads that are ending its context: it is not touched, and its work counts */
     bool gone;                     /* one of them has ended it */
     uint64_t last;                 /* launches when the first of them began */
@@ -170,9 +175,11 @@ struct lane {
     uint64_t seen;                 /* of these, when it was looked at last */
     _Atomic uint64_t begun;        /* when the first one that is not covered came */
     _Atomic unsigned step, marked; /* launches an event; events that were not seen to have happened */
+    _Atomic unsigned open;         /* launches of the last one, which is recorded again behind the next; 0: it is not */
     _Atomic bool is_long;          /* what ended last was one launch that took very long */
     _Atomic uint64_t queued;       /* ns of GPU work that is marked, as far as known */
     _Atomic uint64_t next_at;      /* before that, no second launch; 0: at once */
+    uint64_t recent;               /* when an event was put last, for the thread itself */
     uint64_t lead, learnt;         /* ns of a launch that are left then; when that was learnt */
     _Atomic bool held;             /* a launch waited for next_at since the stream rested last */
     uint64_t ended;                /* when the last event was seen to have happened */
@@ -196,8 +203,10 @@ void window_comes(struct lane *lane, uint64_t now);
 void window_wait(struct lane *lane, struct share *share);
 void window_launched(struct lane *lane, unsigned kind, uint64_t now);
 /* Under the lock. Whether work of this share is on the GPU, or was let through since the last call: events are put behind
- * what has none as soon as nothing more comes, or now if nothing can come. */
-bool window_busy(struct share *share, bool closed);
+ * what has none as soon as nothing more comes, or now if nothing can come. SILENT: all else has ended, and of the last launches of
+ * threads that launch no more nothing is known before the door is shut. */
+enum work { NONE, SILENT, BUSY };
+enum work window_busy(struct share *share, bool closed);
 /* Under the lock. What is on the GPU, in ns as far as known; whether a thread waits to launch on a stream that has no work. */
 uint64_t window_queued(const struct share *share, bool *beside);
 /* Under the lock, while the program ends: whether the driver may be asked. It is there for threads that launch. */

@@ -301,7 +301,7 @@ uint64_t lease_tick(struct share *share, uint64_t now) {
     if (share->stage != HELD || atomic_load(&share->until) == FOREVER) return FOREVER;
     bool waited_for = share->waiters || atomic_load(&share->throttled); /* threads that may pass, and only have to wake up */
     bool wanted = atomic_load(&share->running) || (waited_for && now < atomic_load(&share->until));
-    bool busy = window_busy(share, false) || wanted;
+    bool busy = window_busy(share, false) == BUSY || wanted;
     if (busy) {
         share->work += now - share->looked;
         share->demand += now - share->looked;

@@ -205,18 +205,23 @@ static bool take(struct share *share, struct reader *reader, const unsigned char
     return found == 0;
 }
 
-/* Until the connection ends; whether anything was said that made sense to the end. */
+/* Until the connection ends; whether anything was said that made sense to the end. What waits in poll keeps our socket, and so the
+ * connection, after the program has closed it, but the next poll is for another file: so it looks before each whether it still is
+ * ours, and at rest wakes up for that, as nothing else wakes it then: what a thread asks goes nowhere. */
 static bool converse(struct share *share) {
     struct reader reader = {.have = 0};
     for (bool heard = false;;) {
         unsigned char bytes[64 * MESSAGE_SIZE];
         gate_enter();
         uint64_t now = now_ns(), lease = lease_tick(share, now), memory = memory_tick(share, now);
+        bool is_ours = ours(share);
         gate_leave();
+        if (!is_ours) return heard;
         uint64_t ns = lease < memory ? lease : memory;
+        if (ns > SECOND) ns = SECOND;
         struct timespec most = {.tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND)};
         struct pollfd poll = {.fd = share->socket, .events = POLLIN};
-        if (!ppoll(&poll, 1, ns == FOREVER ? NULL : &most, NULL)) continue;
+        if (!ppoll(&poll, 1, &most, NULL)) continue;
         if (!ours(share)) return heard;
         ssize_t got = recv(share->socket, bytes, sizeof bytes, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;

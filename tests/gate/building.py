@@ -67,7 +67,8 @@ def build(folder: Path, flags: Sequence[str] = ()) -> Built:
     cc = ["gcc", "-g", "-O1", "-w", *flags, "-pthread"]
     client, linked = PROGRAMS / "client.c", "-l:libcuda.so.1"
     command(*cc, client, "-o", built.program("client"))
-    command(*cc, PROGRAMS / "memory.c", "-o", built.program("memory"), "-ldl")
+    for name in ("memory", "streams"):
+        command(*cc, PROGRAMS / f"{name}.c", "-o", built.program(name), "-ldl")
     command(*cc, PROGRAMS / "kinds.c", "-o", built.program("kinds"), "-L", built.driver, linked)
     command(*cc, "-DLINKED", client, "-o", built.program("linked"), "-L", built.driver, linked)
     return built

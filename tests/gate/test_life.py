@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_node.shares.rules.protocol import FOREVER, Ask, Done, Revoke
+from tests.shares.world import until
 
 from .place import Place, Program
 from .stub import LONG, Connection, Stub
@@ -172,6 +173,42 @@ def test_who_closes_all_files_does_not_lose_the_gate(place: Place) -> None:
         again.expect(Ask)
         again.grant(FOREVER)
         assert running.lines() == ["ended"]
+
+
+def test_a_gate_at_rest_hears_that_a_thread_asks(place: Place) -> None:
+    """Though its thread waits for the server, and another file, in which nothing comes, has its socket's number."""
+    commands = ("kernels:1:10", "wait-line", "close-files", "kernels:1:10", "sync", "say:ended")
+    with place.stub() as stub, place.run("dlsym", *commands) as program:
+        first = stub.accept()
+        first.expect(Ask)
+        lease = first.grant(60_000_000)
+        assert first.expect(Done, lambda done: done.number == lease).want is None
+        time.sleep(0.1)  # its thread waits then
+        program.tell("go on")
+        again = stub.accept()
+        again.expect(Ask)
+        again.grant(FOREVER)
+        assert program.lines() == ["ready", "ended", "done"]
+
+
+def test_who_closes_the_files_in_the_midst_of_a_lease_has_none(place: Place) -> None:
+    """The server takes the end of the connection for the end of the lease: nothing passes until there is a new one."""
+    with place.stub() as stub, place.run("dlsym", "daemon:1000", "wait-line", "close-files", "wait-line") as program:
+        first = stub.accept()
+        first.expect(Ask)
+        first.grant(600_000_000)
+        until(lambda: place.launches() > 20)
+        program.tell("go on")
+        with pytest.raises(EOFError):
+            first.expect(Ask)
+        again = stub.accept()
+        again.expect(Ask)
+        time.sleep(0.05)  # what was on its way is there
+        launches = place.launches()
+        time.sleep(0.05)
+        assert place.launches() == launches
+        again.grant(600_000_000)
+        until(lambda: place.launches() > launches)
 
 
 def test_a_thread_that_cannot_start_is_tried_again(place: Place) -> None:

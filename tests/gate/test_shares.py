@@ -38,10 +38,14 @@ def _run(place: Place, server: Serving, owner: str, *arguments: str) -> Program:
 
 
 def _sanitized(place: Place, server: Serving, owner: str, *arguments: str) -> Program:
+    return _sanitized_program(place, server, owner, "linked", "link", *arguments)
+
+
+def _sanitized_program(place: Place, server: Serving, owner: str, name: str, *arguments: str) -> Program:
     env = place.env(owner, server.socket(GPU, owner).parent)
     env["TSAN_OPTIONS"] = "halt_on_error=1"
     env["ASAN_OPTIONS"] = "detect_leaks=0"  # what a process has at its end is given back with it
-    return Program([str(place.built.program("linked")), "link", *arguments], env)
+    return Program([str(place.built.program(name)), *arguments], env)
 
 
 def test_two_shares_never_overlap(place: Place, server: Serving) -> None:
@@ -169,6 +173,18 @@ def test_sanitizers_find_nothing(sanitized: Built, short: Path, server: Serving,
     """Two processes of each share with the address, undefined behaviour and thread sanitizers in gate and program."""
     place = Place(sanitized, short)
     running = [_sanitized(place, server, owner, *arguments) for owner in ("one", "two", "one", "two")]
+    for program in running:
+        assert program.lines()[-1] == "done"
+    assert place.sums().overlaps == 0
+
+
+@pytest.mark.parametrize("what", [("captures", "3"), ("threads", "300")], ids=lambda what: what[0])
+def test_sanitizers_find_nothing_in_default_streams_of_threads(
+    sanitized: Built, short: Path, server: Serving, what: tuple[str, ...]
+) -> None:
+    """Threads that begin captures beside others' kernels, and threads that come and go."""
+    place = Place(sanitized, short)
+    running = [_sanitized_program(place, server, owner, "streams", *what) for owner in ("one", "two")]
     for program in running:
         assert program.lines()[-1] == "done"
     assert place.sums().overlaps == 0

@@ -47,6 +47,7 @@ static CUresult add(struct stream *stream, struct call call) {
     *kept = call;
     kept->stream = stream;
     pthread_mutex_lock(&standin_lock);
+    stream_acts(stream);
     kept->due = stream_end(stream);
     stream->calls++;
     *last = kept;

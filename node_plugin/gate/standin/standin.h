@@ -52,6 +52,11 @@ struct device {
     uint64_t graph_reserved, graph_used; /* memory of graphs: kept from launch to launch; of those that did not free theirs */
 };
 
+struct calls { /* host functions of a stream, up to that number */
+    const struct stream *stream;
+    unsigned number;
+};
+
 struct stream {
     struct context *context;
     struct stream *next;
@@ -61,6 +66,7 @@ struct stream {
     uint64_t end;      /* of what was launched on it */
     uint64_t earliest; /* from waiting for events of other devices */
     unsigned calls, calls_done; /* host functions: asked for, done */
+    struct calls behind; /* of another stream, by the legacy one */
     pthread_t thread;  /* whose default stream it is, where it is one */
     int is_per_thread;
     struct graph *capture; /* that it records */
@@ -116,6 +122,10 @@ struct context *primary_context(struct device *device);
 
 /* Of a handle: NULL and the two fixed ones too; `per_thread` says what NULL means. Takes the lock. */
 CUresult find_stream(struct stream **stream, struct stream *handle, int per_thread);
+
+/* Needs the lock, before something is put in the stream: the legacy one comes behind all others and before what follows in
+ * them, but for those made not to wait. */
+void stream_acts(struct stream *stream);
 
 /* Needs the lock. */
 uint64_t stream_end(const struct stream *stream);

@@ -10,6 +10,7 @@ struct event {
     uint64_t time;
     struct stream *stream; /* that it was recorded in, which never goes away */
     unsigned calls;        /* of that stream's host functions, those that come before */
+    struct calls behind;
     struct graph *capture; /* that the stream was recording */
 };
 
@@ -64,8 +65,22 @@ static int called(const struct stream *stream, unsigned calls) {
     return (int)(__atomic_load_n(&stream->calls_done, __ATOMIC_ACQUIRE) - calls) >= 0;
 }
 
-static void wait_for_calls(const struct stream *stream, unsigned calls) {
-    while (!called(stream, calls)) board_wait(board_now() + 50);
+static int all_called_before(const struct stream *stream, unsigned calls, struct calls behind) {
+    return called(stream, calls) && (!behind.stream || called(behind.stream, behind.number));
+}
+
+static void wait_for_calls(const struct stream *stream, unsigned calls, struct calls behind) {
+    while (!all_called_before(stream, calls, behind)) board_wait(board_now() + 50);
+}
+
+void stream_acts(struct stream *stream) {
+    struct stream *legacy = &stream->context->legacy;
+    if (stream != legacy) {
+        if (!(stream->flags & 1) && legacy->behind.stream != stream) stream->behind = legacy->behind;
+        return;
+    }
+    for (const struct stream *other = stream->context->streams; other; other = other->next)
+        if (!(other->flags & 1) && !called(other, other->calls)) legacy->behind = (struct calls){other, other->calls};
 }
 
 CUresult stream_wait(struct stream *stream) {
@@ -73,9 +88,10 @@ CUresult stream_wait(struct stream *stream) {
     pthread_mutex_lock(&standin_lock);
     uint64_t end = stream_end(stream);
     unsigned calls = stream->calls;
+    struct calls behind = stream->behind;
     pthread_mutex_unlock(&standin_lock);
     board_wait(end);
-    wait_for_calls(stream, calls);
+    wait_for_calls(stream, calls, behind);
     pools_settle(stream->context->device);
     return OK;
 }
@@ -106,6 +122,7 @@ CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels) 
     pthread_mutex_unlock(&standin_lock);
     board_wait(oldest);
     pthread_mutex_lock(&standin_lock);
+    stream_acts(stream);
     uint64_t end = board_run(&context->device->board, stream->earliest, microseconds, kernels);
     context->queue[context->launches++ % QUEUE] = end;
     stream->end = end;
@@ -134,7 +151,7 @@ API CUresult cuStreamCreate(struct stream **stream, unsigned flags) {
 API CUresult cuStreamDestroy_v2(struct stream *stream) {
     if (standin_state) return standin_state;
     if (stream <= PER_THREAD) return INVALID_HANDLE;
-    wait_for_calls(stream, stream->calls);
+    wait_for_calls(stream, stream->calls, stream->behind);
     pthread_mutex_lock(&standin_lock);
     struct stream **link = &stream->context->streams;
     while (*link && *link != stream) link = &(*link)->next;
@@ -161,7 +178,7 @@ static CUresult query(struct stream *handle, int per_thread) {
     if (failed) return failed;
     if (stream->capture) return CAPTURE_UNSUPPORTED;
     pthread_mutex_lock(&standin_lock);
-    int done = stream_end(stream) <= board_now() && called(stream, stream->calls);
+    int done = stream_end(stream) <= board_now() && all_called_before(stream, stream->calls, stream->behind);
     pthread_mutex_unlock(&standin_lock);
     return done ? OK : NOT_READY;
 }
@@ -262,11 +279,13 @@ static CUresult record(struct event *event, struct stream *handle, int per_threa
     event->capture = stream->capture;
     if (stream->capture) return OK;
     pthread_mutex_lock(&standin_lock);
+    stream_acts(stream);
     uint64_t now = board_now(), end = stream_end(stream);
     event->time = end > now ? end : now;
     event->recorded = 1;
     event->stream = stream;
     event->calls = stream->calls;
+    event->behind = stream->behind;
     pthread_mutex_unlock(&standin_lock);
     return OK;
 }
@@ -289,7 +308,7 @@ API CUresult cuEventQuery(struct event *event) {
     if (standin_state) return standin_state;
     if (!event) return INVALID_HANDLE;
     if (!event->recorded) return OK;
-    return event->time <= board_now() && called(event->stream, event->calls) ? OK : NOT_READY;
+    return event->time <= board_now() && all_called_before(event->stream, event->calls, event->behind) ? OK : NOT_READY;
 }
 
 API CUresult cuEventSynchronize(struct event *event) {
@@ -297,7 +316,7 @@ API CUresult cuEventSynchronize(struct event *event) {
     if (!event) return INVALID_HANDLE;
     if (!event->recorded) return OK;
     board_wait(event->time);
-    wait_for_calls(event->stream, event->calls);
+    wait_for_calls(event->stream, event->calls, event->behind);
     return OK;
 }
 
