@@ -22,7 +22,7 @@ from jupyter_gpu_node import settings as settings_module
 from jupyter_gpu_node.__main__ import Plugin
 from jupyter_gpu_node.agent import CannotGuard
 from jupyter_gpu_node.shares import signals, stopping
-from jupyter_gpu_node.shares.offences import Record
+from jupyter_gpu_node.shares.offence_records import Record
 from jupyter_gpu_node.shares.signals import identified
 from jupyter_gpu_node.slots import PodRef
 from tests.agent.stage import COUNT, Node, Pod

@@ -16,7 +16,7 @@ import pytest
 
 from jupyter_gpu_node import cgroup
 from jupyter_gpu_node.shares import signals, stopping, throttling
-from jupyter_gpu_node.shares.offences import Record
+from jupyter_gpu_node.shares.offence_records import Record
 from jupyter_gpu_node.shares.process import Process
 from jupyter_gpu_node.shares.server import microseconds
 from tests.gate.standin.board import Board

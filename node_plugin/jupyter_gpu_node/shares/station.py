@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from jupyter_gpu.model.share import ShareUse
 
-from . import share_file
+from . import measuring, share_file
 from .alarm import Alarm
 from .arbiter import Arbiter, Rule
 from .bank import Deposit
@@ -19,6 +19,7 @@ from .door import Line
 from .elastic import Left
 from .elasticity import Elastic
 from .identity import Peer
+from .process import Process
 from .protocol import FromClient, Malformed
 from .share_file import ShareFile
 from .timing import Timing
@@ -234,6 +235,32 @@ class Station:
             del self._clients[line]
             self._together.left(self.gpu, line.door.pod, line.peer)
             line.close()
+
+    # --- memory, as the driver says it --------------------------------------------------------------------------------
+
+    def told(self) -> dict[Client, int]:
+        """Return the bytes of memory that each client has told."""
+        return {client: client.share.pool.size(client) for client in self._lines}
+
+    def measured(self, pod: str, held: Mapping[Process, int], context: int, told: Mapping[Client, int]) -> int:
+        """Take the bytes that the processes of that share hold, and return how many above its limit nobody was granted.
+
+        ``context``: bytes that the contexts of one process may take. ``told``: as it was when the driver was asked;
+        who came later is not measured yet. Raises :class:`KeyError` if there is no such share.
+        """
+        by_client, rest = measuring.by_client(
+            {
+                client: Process(line.peer.pid, line.peer.start)
+                for client, line in self._lines.items()
+                if client.share.name == pod
+            },
+            held, context, told,
+        )  # fmt: skip
+        pool = self.desk.shares[pod].pool
+        before, out = pool.used, self.desk.measured(pod, by_client, rest)
+        if pool.used != before:  # else the books of a GPU at rest would be looked at for nothing
+            self._act(out)
+        return pool.untold
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from jupyter_gpu.model import strict
 
 from .. import proc
-from .offences import State, from_plain, to_plain
+from .offence_records import State, from_plain, to_plain
 
 MAX_BYTES = 4 * 2**20
 _log = logging.getLogger(__name__)

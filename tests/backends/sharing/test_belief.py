@@ -22,7 +22,7 @@ from jupyter_gpu.backends.local.sharing.seat import Seat
 from jupyter_gpu.backends.local.sharing.sentencing import Sentencing
 from jupyter_gpu.backends.local.sharing.verdict import Verdict
 from jupyter_gpu.model import strict
-from jupyter_gpu_node.shares import offences
+from jupyter_gpu_node.shares import offence_records
 from tests.backends.test_share_files import SHARE
 
 UID = "0123456789abcdef" * 2
@@ -151,7 +151,7 @@ def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
 # --- what is read of it -----------------------------------------------------------------------------------------------
 
 VERDICTS = verdict.encode([Verdict("key", GPU, "A reason.")])
-OFFENCES = offences.Record(1.0, 5, stopped=meant([Process(7, 70)]))
+OFFENCES = offence_records.Record(1.0, 5, stopped=meant([Process(7, 70)]))
 
 
 def seat(state: Path) -> Seat:
@@ -181,7 +181,7 @@ FILES: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
     "stopped": (
         "own/offences.json",
         strict.dumps(
-            {"version": 1, "boot": boot(), "gpus": {GPU: offences.to_plain({UID: OFFENCES})}},
+            {"version": 1, "boot": boot(), "gpus": {GPU: offence_records.to_plain({UID: OFFENCES})}},
         ).encode(),
         stopped.stopped,
     ),

@@ -18,7 +18,7 @@ import pytest
 from jupyter_gpu.backends.local.processes import identify
 from jupyter_gpu.backends.local.sharing import belief, keeper, places
 from jupyter_gpu.backends.local.sharing.ending import meant
-from jupyter_gpu_node.shares import offences, stopping
+from jupyter_gpu_node.shares import offence_records, stopping
 from tests.backends.stage import PATIENCE, Remote
 from tests.shares.bouncing import state
 
@@ -49,7 +49,7 @@ def bad_share(machine: Machine, milli: int, **wish: int) -> Remote:
     """A server with a share that is taken away at the next offence on any GPU."""
     server = machine.server()
     places.make_home(machine.state)
-    before = {server.uid: offences.Record(STRIKES, time.monotonic_ns() // 1000)}
+    before = {server.uid: offence_records.Record(STRIKES, time.monotonic_ns() // 1000)}
     stopping.save(places.home(machine.state) / places.OWN / "offences.json", dict.fromkeys(machine.uuids, before))
     server.ask("request", milli=milli, **wish)
     machine.served(server)
@@ -299,7 +299,7 @@ def test_whom_an_arbiter_stopped_runs_again_when_it_is_killed(machine: Machine) 
     process = identify(program.pid)
     assert process is not None
     os.kill(program.pid, signal.SIGSTOP)
-    stopped = offences.Record(1.0, 1, stopped=meant([process]))
+    stopped = offence_records.Record(1.0, 1, stopped=meant([process]))
     machine.arbiter()
     kept = places.home(machine.state) / places.OWN / "offences.json"
     stopping.save(kept, {machine.uuids[0]: {machine.actors[0].uid: stopped}})

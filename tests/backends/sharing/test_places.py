@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpu.backends.local import poke
 from jupyter_gpu.backends.local.processes import Process, boot, identify, namespace
 from jupyter_gpu.backends.local.sharing import belief, ending, places, records, stopped
-from jupyter_gpu_node.shares import offences, stopping
+from jupyter_gpu_node.shares import offence_records, stopping
 
 UID = "0123456789abcdef" * 2
 ME = os.geteuid()
@@ -234,7 +234,7 @@ def test_who_was_stopped_is_read_of_its_own_arbiter(state: Path) -> None:
     """Of this boot, from files that can be read and belong to whom they say."""
     places.make_home(state)
     file = places.home(state) / places.OWN / stopped.OFFENCES
-    stopping.save(file, {"GPU-1": {UID: offences.Record(1.0, 5, stopped=ending.meant([Process(7, 70)]))}})
+    stopping.save(file, {"GPU-1": {UID: offence_records.Record(1.0, 5, stopped=ending.meant([Process(7, 70)]))}})
     (state / places.ARBITERS / "12345678").mkdir()
     assert stopped.stopped(state) == {Process(7, 70)}
     body = file.read_text()

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from jupyter_gpu.model import strict
-from jupyter_gpu_node.shares import offences, stopping
+from jupyter_gpu_node.shares import offence_records, stopping
 
 from ..processes import Process, boot
 from . import belief, places, records
@@ -33,5 +33,5 @@ def stopped_by(state: Path, user: int) -> frozenset[Process]:
     body = strict.an_object(strict.loads(text, stopping.MAX_BYTES), "what was kept of offences")
     if body.get("boot") != boot():  # others may have their pids by now
         return frozenset()
-    states = (offences.from_plain(state) for state in strict.required(body, "gpus", strict.an_object).values())
+    states = (offence_records.from_plain(state) for state in strict.required(body, "gpus", strict.an_object).values())
     return frozenset(Process(p.pid, p.started) for state in states for one in state.values() for p in one.stopped)
