@@ -96,7 +96,7 @@ def test_settings() -> None:
 
 def test_rules_of_time_shares() -> None:
     """The admin guide has one row for each rule, with its default."""
-    units = {"ms": 1_000, "s": 1_000_000, "": 1}
+    units = {"ms": 1_000, "s": 1_000_000, "MiB": 1, "": 1}
     rows = re.findall(r"^\| `(timing|elastic|penalties)\.(\w+)` \| ([\d.]+) ?(\w*) \|", ADMIN_GUIDE, re.MULTILINE)
     rules: dict[str, Timing | Elastic | Penalties] = {
         "timing": Timing(),

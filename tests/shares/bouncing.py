@@ -26,7 +26,7 @@ from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
 from jupyter_gpu_node.shares.store import Store
-from jupyter_gpu_node.shares.usage_by_process import Uses
+from jupyter_gpu_node.shares.usage_by_process import Memory, Uses
 from tests.gate.standin.board import Board
 
 ROOT = Path(__file__).parents[2]
@@ -68,8 +68,26 @@ while True:
 class Boards:
     """Reads the boards of simulated GPUs."""
 
+    note = ""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.asked = 0
+        """How often it was asked for memory."""
+        self.hidden = False
+        """Whether the driver does not tell memory, as in WSL 2."""
+
+    async def memory(self, gpu: str) -> Memory | None:
+        """Of each process that has the GPU open."""
+        self.asked += 1
+        try:
+            board = await asyncio.to_thread(Board, self._folder, gpu)
+        except OSError:
+            return {}
+        try:
+            return dict.fromkeys(board.live()) if self.hidden else board.live()
+        finally:
+            board.close()
 
     async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
         """From the log of the work, which is exact."""
@@ -113,13 +131,14 @@ class Bouncing:
         self.told: list[tuple[str, str, str]] = []
         self.watched = 0
         self.seen: list[str] = []
+        self.boards = Boards(folder / "boards")
         self.bouncer = Bouncer(
             file or folder / "offences.json",
             lambda *what: self.taken.append(what),
             pod_of=owner,
             spare=spare,
             opens=opens,
-            reader=Boards(folder / "boards"),
+            reader=self.boards,
             tell=self._tell,
             penalties=lambda _: Penalties(**({"grace": 100_000} | dict(penalties or {}))),
             pause=0.2,
@@ -148,11 +167,11 @@ class Bouncing:
         if self.watched:
             self.seen.append(state(self.watched))
 
-    async def set(self, shares: Mapping[str, Mapping[str, int]]) -> None:
-        """By GPU and pod: milli."""
+    async def set(self, shares: Mapping[str, Mapping[str, int | tuple[int, int]]]) -> None:
+        """By GPU and pod: milli, or milli and limit of memory."""
         await self.server.set(
             {
-                gpu: {pod: Placed(Terms(milli), self.folder / pod) for pod, milli in of.items()}
+                gpu: {pod: Placed(_terms(one), self.folder / pod) for pod, one in of.items()}
                 for gpu, of in shares.items()
             }
         )
@@ -161,6 +180,10 @@ class Bouncing:
     def socket(self, gpu: str, pod: str) -> Path:
         """Of that share."""
         return self.folder / pod / "shares" / f"{gpu}.sock"
+
+
+def _terms(one: int | tuple[int, int]) -> Terms:
+    return Terms(one) if isinstance(one, int) else Terms(*one)
 
 
 class Running:

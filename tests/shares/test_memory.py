@@ -1,9 +1,13 @@
-"""Bytes of one share over all its processes."""
+"""Bytes of one share over all its processes, by what they tell and by what the driver says."""
+
+from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.rules.turns.memory import Pool
+from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.shares.rules.measured_memory import by_client
+from jupyter_gpu_node.shares.rules.turns.memory import Held, Pool
 
 GIB = 2**30
 
@@ -64,3 +68,129 @@ def test_growth_never_goes_above_the_limit(events: list[tuple[int, int]], limit:
             assert granted == pool.size(process)
         assert pool.used == sum(pool.size(one) for one in range(4))
         assert pool.used <= max(limit, before)
+
+
+# --- by the driver's word ---------------------------------------------------------------------------------------------
+
+
+def test_what_a_process_did_not_tell_is_taken_from_the_others() -> None:
+    """And back when it is freed. Processes that never told anything count, connected or not."""
+    pool = Pool(10)
+    pool.need("liar", 1)
+    pool.need("other", 2)
+    assert pool.measured({"liar": Held(6, 1), "other": Held(2, 2)}, 0)
+    assert (pool.used, pool.need("other", 5), pool.need("other", 4), pool.untold) == (8, 2, 4, 0)
+    assert not pool.measured({"liar": Held(6, 1), "other": Held(4, 4)}, 0)
+    assert pool.measured({"liar": Held(1, 1), "other": Held(4, 4), "silent": Held(2, 0)}, 2)
+    assert (pool.used, pool.untold) == (9, 0)
+    assert pool.measured({"silent": Held(2, 0)}, 4)
+    assert (pool.used, pool.untold) == (11, 1)
+    assert pool.measured({}, 0)
+    assert (pool.used, pool.untold) == (5, 0)
+
+
+def test_who_keeps_what_it_has_freed_can_use_it_again() -> None:
+    """As memory pools do: it counts while it is kept, once."""
+    pool = Pool(10)
+    pool.need("pooled", 0)
+    assert pool.need("pooled", 8) == 8
+    pool.need("other", 0)
+    assert pool.need("pooled", 2) == 2
+    pool.measured({"pooled": Held(8, 2)}, 0)
+    assert (pool.used, pool.need("other", 3), pool.need("pooled", 8), pool.used) == (8, 0, 8, 8)
+    pool.limit = 4
+    assert pool.need("pooled", 2) == 2
+    pool.measured({"pooled": Held(8, 2)}, 0)
+    assert (pool.used, pool.untold) == (8, 0)  # the limit came down, that is all
+    assert pool.need("pooled", 3) == 2
+
+
+def test_what_was_freed_since_the_driver_was_asked_is_free() -> None:
+    """Before the answer too, but not in two looks in a row: else who tells more and less by turns would have it all."""
+    pool = Pool(10)
+    pool.need("a", 8)
+    pool.measured({"a": Held(8, 8)}, 0)
+    assert (pool.need("a", 3), pool.used) == (3, 3)
+    pool.measured({"a": Held(8, 8)}, 0)
+    assert pool.used == 3
+    pool.measured({"a": Held(8, 8)}, 0)
+    assert pool.used == 8
+    pool.measured({"a": Held(8, 8)}, 0)
+    assert pool.used == 3
+
+
+def test_a_limit_that_is_broken_around_the_gate_cannot_be_made_good_by_telling() -> None:
+    """What is held above the limit is not granted afterwards. Without a limit there is nothing to break."""
+    pool = Pool(4)
+    pool.need("liar", 0)
+    pool.measured({"liar": Held(9, 0)}, 0)
+    assert (pool.untold, pool.need("liar", 9), pool.untold) == (5, 0, 5)
+    pool.limit = None
+    assert (pool.used, pool.untold) == (9, 0)
+
+
+def test_a_process_counts_once_however_often_it_is_connected() -> None:
+    """Less its contexts; who connected while the driver was asked is not measured yet."""
+    one, two, outside = Process(1, 1), Process(2, 2), Process(3, 3)
+    held = {one: 100, two: 50, outside: 30, Process(4, 4): 5}
+    found = by_client({"a": one, "b": one, "new": two}, held, 10, {"a": 20, "b": 40})
+    assert found == ({"a": Held(50, 20)}, 20)
+    assert by_client({"a": one, "new": one}, {one: 100}, 10, {"a": 20}) == ({}, 0)
+
+
+CONTEXT = 4
+NAMES = "abc"
+SIZES = st.integers(0, 12)
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(("need", "keep", "look", "leave")), st.sampled_from(NAMES), SIZES), max_size=60
+)
+
+
+@given(EVENTS, st.integers(0, 12), st.lists(st.integers(0, CONTEXT), min_size=3, max_size=3))
+def test_the_honest_are_never_offenders(events: list[tuple[str, str, int]], limit: int, contexts: list[int]) -> None:
+    """Whatever they allocate, free, keep in pools, and whatever their contexts take, up to the constant.
+
+    Nor do they count for more than they hold, and telling and looking in any order never makes a charge negative.
+    """
+    pool = Pool(limit)
+    extra = dict(zip(NAMES, contexts, strict=True))
+    told, kept, clients = Counter[str](), Counter[str](), {name: Process(i, i) for i, name in enumerate(NAMES, 1)}
+    for name in NAMES:
+        pool.need(name, 0)
+    for event, name, size in events:
+        if event == "need":
+            told[name] = pool.need(name, size)
+            kept[name] = max(kept[name], told[name])
+        elif event == "keep":  # gives back what it freed, but for some
+            kept[name] = min(kept[name], max(told[name], size))
+        elif event == "leave":
+            pool.leave(name)
+            told[name] = kept[name] = pool.need(name, 0)
+        else:
+            measured = {clients[one]: kept[one] + extra[one] for one in NAMES}
+            pool.measured(*by_client(clients, measured, CONTEXT, told))
+            assert pool.used <= sum(kept.values())
+        assert pool.untold == 0
+        assert sum(told.values()) <= pool.used <= limit
+
+
+@given(EVENTS, st.integers(0, 12), st.integers(1, 20))
+def test_what_is_hidden_is_charged_after_two_looks(events: list[tuple[str, str, int]], limit: int, hidden: int) -> None:
+    """Whatever its processes tell meanwhile, also while the driver is asked; an arbiter that begins anew, too."""
+    pool, told = Pool(limit), Counter[str]()
+    for name in NAMES:
+        pool.need(name, 0)
+    before = dict(told)
+    for event, name, size in [*events, ("look", "a", 0), ("restart", "a", 0), ("look", "a", 0), ("look", "a", 0)]:
+        if event == "restart":
+            pool = Pool(limit)
+            for one in NAMES:
+                pool.need(one, told[one])
+        elif event == "look":
+            for asked in (before, dict(told)):
+                pool.measured({one: Held(told[one] + hidden * (one == "a"), asked.get(one, 0)) for one in NAMES}, 0)
+            assert pool.used == sum(told.values()) + hidden
+            before = dict(told)
+        elif event == "need":
+            told[name] = pool.need(name, size) if name != "a" else told[name]
+    assert pool.untold == max(0, min(hidden, sum(told.values()) + hidden - limit))

@@ -36,6 +36,14 @@ def nvmlDeviceGetProcessUtilization(gpu, since):
         Sample(pid=7, timeStamp=since + 1, smUtil=40), Sample(pid=7, timeStamp=since + 2, smUtil=60),
         Sample(pid=8, timeStamp=since + 1, smUtil=5), Sample(pid=9, timeStamp=since, smUtil=90),
     ]
+def nvmlDeviceGetComputeRunningProcesses(gpu):
+    if gpu == "GPU-wsl":
+        raise NVMLError
+    return [Sample(pid=7, usedGpuMemory=500), Sample(pid=8, usedGpuMemory=None), Sample(pid=0, usedGpuMemory=1)]
+def nvmlDeviceGetGraphicsRunningProcesses(gpu):
+    if gpu != "GPU-draws":
+        raise NVMLError
+    return [Sample(pid=7, usedGpuMemory=400), Sample(pid=8, usedGpuMemory=3), Sample(pid=9, usedGpuMemory=2**64 - 1)]
 """
 
 
@@ -108,6 +116,21 @@ def test_the_driver_says_who_used_a_gpu(played: dict[str, str]) -> None:
         await reader.close()
         assert await reader.read("GPU-1", 1_000, 201_000) is None
         assert not Path(f"/proc/{left[0]}").exists()
+
+    asyncio.run(check())
+
+
+def test_the_driver_says_how_much_memory_each_process_has(played: dict[str, str]) -> None:
+    """Of those that compute and those that draw; what it does not tell is not known, and breaks nothing else."""
+
+    async def check() -> None:
+        reader = NvmlReader(deadline=60, environment=played)
+        assert await reader.memory("GPU-1") == {7: 500, 8: None}
+        assert await reader.memory("GPU-draws") == {7: 500, 8: 3, 9: None}
+        assert await reader.memory("GPU-wsl") is None
+        assert await reader.read("GPU-1", 1_000, 201_000) == {7: 100_000, 8: 10_000}
+        await reader.close()
+        assert await reader.memory("GPU-1") is None
 
     asyncio.run(check())
 

@@ -15,63 +15,39 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from jupyter_gpu_node.gpus.registry import NVIDIA
 from jupyter_gpu_node.processes import proc, signals
 from jupyter_gpu_node.processes.rules.process_id import Process, Processes
+from jupyter_gpu_node.shares.rules.violations import events as events
+from jupyter_gpu_node.shares.rules.violations import records as offence_records
 from jupyter_gpu_node.shares.rules.violations import throttling, violations
+from jupyter_gpu_node.shares.rules.violations.events import Event
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
-from jupyter_gpu_node.shares.rules.violations.violations import Event, Present, State
+from jupyter_gpu_node.shares.rules.violations.violations import Present
 
 from . import cpu_limits, stopped_processes
 from .gpu_server import Overdue
-from .other_apis import ways_of
+from .memory_comparison import MemoryLooks
 from .proxy import Proxy, give_back, holders
 from .resume_guard import Watchdog
 from .server import ArbiterServer, microseconds
 from .store import Place
-from .usage_by_process import Reader, beyond, foreign
+from .usage_by_process import Reader
+from .use_scans import Looks, members
+from .watched import Watched
 
 POLL = 0.01
 """Seconds between two looks whether a share that is late has given the GPU back."""
 BETWEEN = 0.25
 """Seconds for which processes kept to their turns rest after each: their queued work runs on in others' turns."""
 
-IDLE_LOOKS = 2
-"""Looks that must see nothing run on a GPU that a share says it still needs."""
-
 P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Watched:
-    """The state of one GPU."""
-
-    penalties: Penalties
-    pods: frozenset[str] = frozenset()
-    state: State = field(default_factory=dict)
-    users: dict[str, Processes] = field(default_factory=dict)
-    """Processes that used it at the last look, by share."""
-    turns: dict[str, int] = field(default_factory=dict)
-    """GPU time until the last look, by share."""
-    limits: dict[str, tuple[int, throttling.Groups]] = field(default_factory=dict)
-    """The counts of CPU limits of the processes of a share when it was heard to be late, and when that was."""
-    resting: dict[str, tuple[Processes, int]] = field(default_factory=dict)
-    """Processes that have the GPU in a share of which nothing runs, and since when that is known."""
-    looked: int = 0
-    idle: tuple[str, int, int] = ("", 0, 0)
-    """A share that has said that its work takes longer, since when, and the looks that saw nothing run."""
-    timer: asyncio.TimerHandle | None = None
-
-    @property
-    def stopped(self) -> dict[str, Processes]:
-        """The stopped processes by share."""
-        return {share: one.stopped for share, one in self.state.items() if one.stopped}
 
 
 class Bouncer:
@@ -108,7 +84,7 @@ class Bouncer:
         self._penalties = penalties
         self._pause = pause
         self._clock = clock
-        self._gpus: dict[str, _Watched] = {}
+        self._gpus: dict[str, Watched] = {}
         self._proxies: dict[Place, Proxy] = {}
         self._events: asyncio.Queue[tuple[str, Event]] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bouncer")
@@ -116,16 +92,21 @@ class Bouncer:
         self._tasks: list[asyncio.Task[None]] = []
         self._hurry = asyncio.Event()
         self._server: ArbiterServer | None = None
+        self._looks = self._made_looks()
         self._told = False
         """Whether the set of shares is known."""
 
     async def start(self, server: ArbiterServer) -> None:
         """Continue the processes that an earlier one had stopped, and begin. ``server`` has been given `late`."""
         self._server = server
+        self._looks = self._made_looks()
         for gpu, state in (await self._in_thread(stopped_processes.load, self._path)).items():
             self._watched(gpu).state = state
-            await self._handle(gpu, violations.Began())
+            await self._handle(gpu, events.Began())
         self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._look_for_ever())]
+        if self._reader:
+            looks = MemoryLooks(server, self._reader, self._thread, self._pod_of)
+            self._tasks.append(asyncio.create_task(self._measure_for_ever(looks)))
 
     async def set(self, shares: Mapping[str, Collection[str]]) -> None:
         """Set the pods with shares, by GPU; call it after the server's. Processes of gone shares run when this ends."""
@@ -134,7 +115,7 @@ class Bouncer:
             watched = self._watched(gpu)
             watched.pods = frozenset(shares.get(gpu, ()))
             for pod in watched.state.keys() - watched.pods:
-                self._events.put_nowait((gpu, violations.Removed(pod)))
+                self._events.put_nowait((gpu, events.Removed(pod)))
         for gpu, pod in [(gpu, pod) for gpu, pod in self._proxies if pod not in self._gpus[gpu].pods]:
             self._dismiss(gpu, pod)
         if any(not task.done() for task in self._tasks):
@@ -142,7 +123,7 @@ class Bouncer:
 
     def late(self, overdue: Overdue) -> None:
         """Record that a share keeps the GPU, as `ArbiterServer` reports it."""
-        self._events.put_nowait((overdue.gpu, violations.Late(overdue.pod, overdue.since)))
+        self._events.put_nowait((overdue.gpu, events.Late(overdue.pod, overdue.since)))
 
     async def close(self) -> None:
         """End; all processes run again. Their offences are kept, and count for the next one."""
@@ -178,26 +159,26 @@ class Bouncer:
     async def _handle(self, gpu: str, event: Event) -> None:
         """Carry out what follows from an event: resume before saving and stop after it, so that none is forgotten."""
         watched = self._watched(gpu)
-        if isinstance(event, violations.TurnEnded) and (one := watched.state.get(event.share)):
+        if isinstance(event, events.TurnEnded) and (one := watched.state.get(event.share)):
             event = replace(event, there=await self._in_thread(signals.there, one.avoiders))
-        before = violations.to_plain(watched.state)
+        before = offence_records.to_plain(watched.state)
         late = {share for share, one in watched.state.items() if one.late is not None}
         present = replace(await self._present(gpu, event), throttled=await self._throttled(gpu, event))
         outcome = violations.decide(watched.state, event, self._clock(), present, watched.penalties)
         watched.state = outcome.state
         for order in outcome.orders:
-            if isinstance(order, violations.Continue):
+            if isinstance(order, events.Continue):
                 await self._continue(gpu, order)
-        kept = violations.to_plain(watched.state) == before or await self._save()
+        kept = offence_records.to_plain(watched.state) == before or await self._save()
         for order in outcome.orders:
-            if isinstance(order, violations.Stop):
+            if isinstance(order, events.Stop):
                 await self._stop(gpu, order, kept=kept)
-            elif isinstance(order, violations.TakeAway):
+            elif isinstance(order, events.TakeAway):
                 _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
                 self._give_back(gpu, order.share)
                 self._take_away(gpu, order.share, order.reason)
-        if isinstance(event, violations.Late | violations.Tick | violations.Looked):
-            self._insist(gpu, late | ({event.share} if isinstance(event, violations.Late) else set()))
+        if isinstance(event, events.Late | events.Tick | events.Looked):
+            self._insist(gpu, late | ({event.share} if isinstance(event, events.Late) else set()))
         self._forget(gpu)
         self._arm(gpu)
 
@@ -206,7 +187,7 @@ class Bouncer:
         watched, holder = self._gpus[gpu], self._server.holder(gpu) if self._server else None
         for share in watched.state.keys() - watched.pods - {holder} if self._told else ():
             if watched.state[share].late is None and not watched.state[share].stopped:
-                self._events.put_nowait((gpu, violations.Removed(share)))
+                self._events.put_nowait((gpu, events.Removed(share)))
 
     def _insist(self, gpu: str, late: Collection[str]) -> None:
         """Insist on the GPU: the server reports a share that keeps it only once, and others must not wait for ever."""
@@ -218,9 +199,9 @@ class Bouncer:
         if one.taken:
             self._give_back(gpu, holder)
         elif one.late is None and (not one.stopped or one.between):  # it could not be stopped
-            self._events.put_nowait((gpu, violations.Late(holder, self._clock(), again=True)))
+            self._events.put_nowait((gpu, events.Late(holder, self._clock(), again=True)))
 
-    async def _stop(self, gpu: str, order: violations.Stop, *, kept: bool) -> None:
+    async def _stop(self, gpu: str, order: events.Stop, *, kept: bool) -> None:
         watched = self._gpus[gpu]
         record = watched.state[order.share]
         if not kept:  # nothing would let them run again if this process ended
@@ -232,7 +213,10 @@ class Bouncer:
         if order.reason:  # else it is one of many stops between two turns
             _log.warning("Share of pod %s on %s: %s", order.share, gpu, order.reason)
             self._tell(gpu, order.share, order.reason)
-            watched.looked, watched.turns = self._clock(), self._turns(gpu)  # what it does now is looked at alone
+            watched.looked, watched.turns = (
+                self._clock(),
+                self._looks.turns(gpu, watched.pods),
+            )  # what it does now is looked at alone
             self._hurry.set()
 
     def _speak_for(self, gpu: str, share: str, after: float) -> None:
@@ -240,14 +224,14 @@ class Bouncer:
         if self._server is None:
             return
         self._dismiss(gpu, share)
-        turn = functools.partial(self._events.put_nowait, (gpu, violations.Turn(share)))
-        over = functools.partial(self._events.put_nowait, (gpu, violations.TurnEnded(share, frozenset())))
+        turn = functools.partial(self._events.put_nowait, (gpu, events.Turn(share)))
+        over = functools.partial(self._events.put_nowait, (gpu, events.TurnEnded(share, frozenset())))
         try:
             self._proxies[gpu, share] = Proxy(self._server, gpu, share, turn, over, after)
         except (LookupError, OSError) as error:  # its stop ends by itself
             _log.warning("The share of pod %s on %s cannot be asked for: %s", share, gpu, error)
 
-    async def _continue(self, gpu: str, order: violations.Continue) -> None:
+    async def _continue(self, gpu: str, order: events.Continue) -> None:
         """Continue the processes, unless they are stopped for another GPU as well."""
         await self._in_thread(self._watchdog.resume, order.processes - self._held(gpu))
         proxy = self._proxies.get((gpu, order.share))
@@ -266,7 +250,9 @@ class Bouncer:
 
     async def _present(self, gpu: str, event: Event) -> Present:
         found: dict[str, set[Process]] = {pod: set(users) for pod, users in self._gpus[gpu].users.items()}
-        for pod, process in self._members(gpu):
+        for pod, keepers in self._gpus[gpu].keepers.items():
+            found.setdefault(pod, set()).update(keepers)
+        for pod, process in members(self._server, gpu):
             found.setdefault(pod, set()).add(process)
         records = self._gpus[gpu].state.values()
         meant = frozenset[Process]().union(*found.values(), *(one.stopped | one.avoiders for one in records))
@@ -281,7 +267,7 @@ class Bouncer:
         """Return for how long CPU limits stopped the programs of shares that would be judged to be late now."""
         watched, now, found = self._gpus[gpu], self._clock(), dict[str, int]()
         late = {share: one.late for share, one in watched.state.items() if one.late is not None}
-        if isinstance(event, violations.Late):
+        if isinstance(event, events.Late):
             late[event.share] = event.since
             watched.limits[event.share] = now, await self._limits(gpu, event.share)
         watched.limits = {share: known for share, known in watched.limits.items() if share in late}
@@ -291,14 +277,14 @@ class Bouncer:
         return found
 
     async def _limits(self, gpu: str, share: str) -> throttling.Groups:
-        pids = [process.pid for pod, process in self._members(gpu) if pod == share]
+        pids = [process.pid for pod, process in members(self._server, gpu) if pod == share]
         return await self._in_thread(cpu_limits.read, pids)
 
     async def _with_resting(self, gpu: str, event: Event, present: Present) -> Present:
         """Add what rests, of the shares that may be judged now. What is stopped by us does not."""
         watched, server = self._gpus[gpu], self._server
-        judged = {*watched.state, *({event.share} if isinstance(event, violations.Late) else ())}
-        if isinstance(event, violations.Looked):
+        judged = {*watched.state, *({event.share} if isinstance(event, events.Late) else ())}
+        if isinstance(event, events.Looked):
             judged |= {*event.foreign, *event.beyond}
         meant = frozenset[Process]().union(*(present.processes.get(share, frozenset()) for share in judged))
         meant |= frozenset[Process]().union(*(one.avoiders for one in watched.state.values()))
@@ -312,7 +298,7 @@ class Bouncer:
             known = before.get(share)
             if known is None or known[0] != processes:  # what it has on the GPU from now on is looked at alone
                 known = processes, self._clock()
-                watched.looked, watched.turns = known[1], self._turns(gpu)
+                watched.looked, watched.turns = known[1], self._looks.turns(gpu, watched.pods)
                 self._hurry.set()
             watched.resting[share] = known
         return replace(present, resting=resting, excused=frozenset(excused))
@@ -327,10 +313,6 @@ class Bouncer:
                 return True
 
         return frozenset(one for one in processes if not opens(one))
-
-    def _members(self, gpu: str) -> list[tuple[str, Process]]:
-        members = self._server.members() if self._server else ()
-        return [(one.pod, Process(one.process.pid, one.process.start)) for one in members if one.gpu == gpu]
 
     def _arm(self, gpu: str) -> None:
         """Set the timer to the next moment at which something is to be decided there."""
@@ -351,10 +333,10 @@ class Bouncer:
         holder = self._server.holder(gpu) if self._server else None
         for share, one in watched.state.items():
             if one.late is not None and share != holder:
-                self._events.put_nowait((gpu, violations.GaveBack(share)))
+                self._events.put_nowait((gpu, events.GaveBack(share)))
         wake = violations.wake(watched.state, watched.penalties)
         if wake is not None and wake <= self._clock():
-            self._events.put_nowait((gpu, violations.Tick()))
+            self._events.put_nowait((gpu, events.Tick()))
         else:
             self._arm(gpu)
 
@@ -371,101 +353,40 @@ class Bouncer:
                 continue
             for gpu in [gpu for gpu, watched in self._gpus.items() if len(watched.pods) > 1 or watched.state]:
                 try:
-                    await self._look(gpu)
+                    await self._looks.look(gpu, self._watched(gpu))
                 except Exception:  # such as a reader that fails: the next look may not
                     _log.exception("Who uses %s could not be looked at", gpu)
-
-    async def _look(self, gpu: str) -> None:
-        """Find the processes that used it since the last look, in which turns. Nothing is read while the GPU rests."""
-        watched, now = self._watched(gpu), self._clock()
-        begin, watched.looked = watched.looked, now
-        turns = self._turns(gpu)
-        since = {pod: max(0, had - watched.turns.get(pod, had)) for pod, had in turns.items()}
-        watched.turns = turns
-        stopped, resting = watched.stopped, dict(watched.resting)
-        if not begin or now <= begin or not (any(since.values()) or stopped or resting):
-            return
-        uses = await self._reader.read(gpu, begin, now) if self._reader else None
-        by_share = await self._in_thread(self._attributed, gpu, uses, self._members(gpu)) if uses else {}
-        watched.users = {pod: frozenset(found) for pod, found in by_share.items()}
-        if uses is not None:
-            members = {process for _, process in self._members(gpu)}
-            judged = (by_share, since, members)
-            outside, over = foreign(*judged), beyond(*judged)
-            seen = {
-                pod: {*outside.get(pod, ()), *(members & by_share[pod].keys() if over.get(pod, 0) > 0 else ())}
-                for pod in by_share
-            }
-            ways = await self._in_thread(ways_of, seen, members)
-            self._events.put_nowait((gpu, violations.Looked(outside, now - begin, over, ways)))
-        if uses is None:  # without a reading, their work may not have ended
-            return
-        self._look_idle(gpu, begin, now, sum(uses.values()))
-
-        def quiet(share: str, processes: Processes) -> bool:
-            used = sum(by_share.get(share, {}).get(one, 0) for one in processes)
-            return used * 1000 <= watched.penalties.tolerance * (now - begin)
-
-        for share, processes in stopped.items():
-            at = watched.state[share].since if share in watched.state else now
-            if begin >= at and quiet(share, processes):
-                self._give_back(gpu, share, processes)
-        for share, (processes, at) in resting.items():
-            ready = self._server and begin >= at and quiet(share, processes)
-            if self._server and ready and processes == await self._in_thread(signals.resting, processes):
-                give_back(self._server, gpu, share, processes, shut=True)
-
-    def _look_idle(self, gpu: str, begin: int, now: int, used: int) -> None:
-        """Take the GPU back from a share that says that its work takes longer while nothing runs at all.
-
-        It is no offence: a stream can wait for the program itself.
-        """
-        watched, holder = self._gpus[gpu], self._server.patient(gpu) if self._server else None
-        if holder is None or begin < holder[1] or used * 1000 > watched.penalties.tolerance * (now - begin):
-            watched.idle = ("", 0, 0)
-            return
-        looks = watched.idle[2] + 1 if watched.idle[:2] == holder else 1
-        watched.idle = (*holder, looks)
-        if self._server and looks >= IDLE_LOOKS and holder[0] not in watched.stopped:
-            members = {process for pod, process in self._members(gpu) if pod == holder[0]}
-            give_back(self._server, gpu, holder[0], members, shut=True)  # not in the time of one launch more
-
-    def _attributed(
-        self, gpu: str, uses: Mapping[int, int], members: list[tuple[str, Process]]
-    ) -> dict[str, dict[Process, int]]:
-        """Return the uses by share and process; processes outside this GPU's shares are not ours to judge."""
-        known = {process: pod for pod, process in members}
-        found: dict[str, dict[Process, int]] = {}
-        for pid, used in uses.items():
-            process = signals.identified(pid)
-            pod = (known.get(process) or self._pod_of(pid)) if process and pid != os.getpid() else None
-            if process and pod in self._gpus[gpu].pods:
-                found.setdefault(pod, {})[process] = used
-        return found
-
-    def _turns(self, gpu: str) -> dict[str, int]:
-        """Return the microseconds of turns so far, by share."""
-        found = {}
-        server = self._server
-        if server is None:
-            return {}
-        for pod in self._gpus[gpu].pods:
-            with contextlib.suppress(KeyError):  # it has just gone
-                account = server.usage(gpu, pod).account
-                found[pod] = account.guaranteed + account.borrowed + account.idle + account.overrun
-        return found
 
     def _give_back(self, gpu: str, share: str, processes: Processes | None = None) -> None:
         """Give back for those processes that cannot; without ``processes``, for all of the share, which refuse to."""
         if self._server:
-            every = frozenset(process for pod, process in self._members(gpu) if pod == share)
+            every = frozenset(process for pod, process in members(self._server, gpu) if pod == share)
             give_back(self._server, gpu, share, every if processes is None else processes)
+
+    async def _measure_for_ever(self, looks: MemoryLooks) -> None:
+        """Look at the memory of the GPUs, one look after the other, not more often than once in each pause."""
+        while True:
+            await asyncio.sleep(self._pause)
+            for gpu, watched in list(self._gpus.items()):
+                try:
+                    untold = await looks.look(gpu, watched)
+                except Exception:  # as above
+                    _log.exception("How much memory programs have on %s could not be looked at", gpu)
+                    continue
+                if untold is not None and (any(untold.values()) or any(one.hoards for one in watched.state.values())):
+                    self._see(gpu, events.Measured(untold))
+
+    def _see(self, gpu: str, event: Event) -> None:
+        self._events.put_nowait((gpu, event))
+
+    def _made_looks(self) -> Looks:
+        return Looks(self._server, self._reader, self._thread, self._pod_of, self._see, self._clock)
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
-    def _watched(self, gpu: str) -> _Watched:
+    def _watched(self, gpu: str) -> Watched:
         if gpu not in self._gpus:
-            self._gpus[gpu] = _Watched(self._penalties(gpu))
+            self._gpus[gpu] = Watched(self._penalties(gpu))
         return self._gpus[gpu]
 
     async def _save(self) -> bool:

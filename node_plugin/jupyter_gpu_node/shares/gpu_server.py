@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpu.model.share import ShareUse
-from jupyter_gpu_node.shares.rules import share_file
+from jupyter_gpu_node.processes.rules.process_id import Process
+from jupyter_gpu_node.shares.rules import measured_memory, share_file
 from jupyter_gpu_node.shares.rules.protocol import FromClient, Malformed
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter, Rule
@@ -234,6 +235,32 @@ class Station:
             del self._clients[line]
             self._together.left(self.gpu, line.door.pod, line.peer)
             line.close()
+
+    # --- memory, as the driver says it --------------------------------------------------------------------------------
+
+    def told(self) -> dict[Client, int]:
+        """Return the bytes of memory that each client has told."""
+        return {client: client.share.pool.size(client) for client in self._lines}
+
+    def measured(self, pod: str, held: Mapping[Process, int], context: int, told: Mapping[Client, int]) -> int:
+        """Take the bytes that the processes of that share hold, and return how many above its limit nobody was granted.
+
+        ``context``: bytes that the contexts of one process may take. ``told``: as it was when the driver was asked;
+        who came later is not measured yet. Raises `KeyError` if there is no such share.
+        """
+        by_client, rest = measured_memory.by_client(
+            {
+                client: Process(line.peer.pid, line.peer.start)
+                for client, line in self._lines.items()
+                if client.share.name == pod
+            },
+            held, context, told,
+        )  # fmt: skip
+        pool = self.desk.shares[pod].pool
+        before, out = pool.used, self.desk.measured(pod, by_client, rest)
+        if pool.used != before:  # else the books of a GPU at rest would be looked at for nothing
+            self._act(out)
+        return pool.untold
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

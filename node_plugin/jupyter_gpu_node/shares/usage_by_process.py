@@ -1,8 +1,9 @@
-"""GPU use by process, from NVML; and the part of it that was in turns of others, which is pure.
+"""GPU use and memory by process, from NVML; and the part of it that was in turns of others, which is pure.
 
 As everywhere (`nvml`), NVML lives in a process of its own, as a question can hang for ever:
 ``python -P -m jupyter_gpu_node.shares.usage_by_process``. One JSON object a line: ``{"gpu": uuid, "since": time}``,
-and as the answer ``{"uses": [[pid, per cent]…]}`` or ``{"error": …}``. Times are the driver's: µs since 1970.
+and as the answer ``{"uses": [[pid, per cent]…]}`` or ``{"error": …}``. Times are the driver's: µs since 1970. Without
+``since`` it asks for the memory, ``{"memory": [[pid, bytes or null]…]}``, or null where the driver tells of no process.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, TypeVar
 
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.gpus.nvml import MARK
@@ -22,8 +23,12 @@ from jupyter_gpu_node.processes.rules.process_id import Process
 
 COMMAND = (sys.executable, "-P", "-m", "jupyter_gpu_node.shares.usage_by_process")
 MAX_ANSWER = 64 * 1024
+MAX_MEMORY = 2**53 - 1
+T = TypeVar("T")
 Uses = Mapping[int, int]
 """Microseconds of GPU time by pid."""
+Memory = Mapping[int, int | None]
+"""Bytes of GPU memory by pid; None: the driver does not tell."""
 
 
 class Reader(Protocol):
@@ -31,6 +36,13 @@ class Reader(Protocol):
 
     async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
         """Return the uses between two moments of the monotonic clock, in microseconds. None: not known now."""
+
+    @property
+    def note(self) -> str:
+        """The reason why nothing is known, if so."""
+
+    async def memory(self, gpu: str) -> Memory | None:
+        """Return the memory that each process has now, of those that have any. None: not known now."""
 
     async def close(self) -> None:
         """End: nothing more will be asked."""
@@ -99,20 +111,28 @@ class NvmlReader:
 
         Right on average, and off by a fifth of a GPU for a look of a second.
         """
+        since = time.time_ns() // 1000 - (time.monotonic_ns() // 1000 - begin)
+        answer = await self._answer({"gpu": gpu, "since": since}, _read_uses)
+        return None if answer is None else {pid: percent * (end - begin) // 100 for pid, percent in answer.items()}
+
+    async def memory(self, gpu: str) -> Memory | None:
+        """Return each process's memory, contexts and code included."""
+        return await self._answer({"gpu": gpu}, _read_memory)
+
+    async def _answer(self, question: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]) -> T | None:
         async with self._one:
             if time.monotonic() < self._silent_until:
                 return None
-            since = time.time_ns() // 1000 - (time.monotonic_ns() // 1000 - begin)
             try:
                 async with asyncio.timeout(self._deadline):
-                    percents = await self._ask(gpu, since)
+                    answer = read(await self._ask(question))
             except (OSError, EOFError, TimeoutError, ValueError) as error:
                 await self._drop()
                 self.note = str(error) or f"No answer within {self._deadline:g} seconds."
                 self._silent_until = time.monotonic() + self._retry
                 return None
         self.note = ""
-        return {pid: percent * (end - begin) // 100 for pid, percent in percents.items()}
+        return answer
 
     async def close(self) -> None:
         """End the helper."""
@@ -120,11 +140,11 @@ class NvmlReader:
             self._silent_until = float("inf")
             await self._drop()
 
-    async def _ask(self, gpu: str, since: int) -> dict[int, int]:
+    async def _ask(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         helper = self._helper = self._helper or await self._started()
         assert helper.stdin is not None
         assert helper.stdout is not None
-        helper.stdin.write(json.dumps({"gpu": gpu, "since": since}).encode() + b"\n")
+        helper.stdin.write(json.dumps(question).encode() + b"\n")
         await helper.stdin.drain()
         line = await helper.stdout.readline()
         if not line:
@@ -132,7 +152,7 @@ class NvmlReader:
         answer = strict.an_object(strict.loads(line, MAX_ANSWER), "answer")
         if "error" in answer:
             raise OSError(str(answer["error"])[:500])
-        return dict(strict.required(answer, "uses", strict.list_of(_use, 4096)))
+        return answer
 
     async def _started(self) -> asyncio.subprocess.Process:
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
@@ -159,12 +179,31 @@ class NvmlReader:
                 await helper.wait()
 
 
+def _read_uses(answer: Mapping[str, Any]) -> dict[int, int]:
+    return dict(strict.required(answer, "uses", strict.list_of(_use, 4096)))
+
+
+def _read_memory(answer: Mapping[str, Any]) -> dict[int, int | None] | None:
+    found = strict.optional(answer, "memory", strict.list_of(_piece, 4096))
+    return None if found is None else dict(found)
+
+
 def _use(value: Any, key: str) -> tuple[int, int]:
     match value:
         case [int(pid), int(percent)] if pid > 0 and 0 <= percent <= 100:
             return pid, percent
         case _:
             raise strict.FieldError("A use is a pid and a part of 100.", key)
+
+
+def _piece(value: Any, key: str) -> tuple[int, int | None]:
+    match value:
+        case [int(pid), None] if pid > 0:
+            return pid, None
+        case [int(pid), int(size)] if pid > 0 and 0 <= size <= MAX_MEMORY:
+            return pid, size
+        case _:
+            raise strict.FieldError("The memory of a process is a pid and a number of bytes.", key)
 
 
 # --- the helper -------------------------------------------------------------------------------------------------------
@@ -185,6 +224,21 @@ def _uses(api: Any, gpu: str, since: int) -> list[list[int]]:
     return [[pid, sum(parts) // len(parts)] for pid, parts in found.items() if pid > 0]
 
 
+def _memory(api: Any, gpu: str) -> list[list[int | None]] | None:
+    """Return the memory of programs that compute or draw; None where the driver tells of neither."""
+    handle = api.nvmlDeviceGetHandleByUUID(gpu.encode())
+    found: dict[int, int | None] = {}
+    told = False
+    for ask in (api.nvmlDeviceGetComputeRunningProcesses, api.nvmlDeviceGetGraphicsRunningProcesses):
+        with contextlib.suppress(api.NVMLError):
+            for one in ask(handle):
+                size = one.usedGpuMemory
+                known = size is not None and 0 <= int(size) <= MAX_MEMORY  # "not available" is 2⁶⁴−1 in some versions
+                found[int(one.pid)] = max(int(size), found.get(int(one.pid)) or 0) if known else found.get(int(one.pid))
+            told = True
+    return [[pid, size] for pid, size in found.items() if pid > 0] if told else None
+
+
 def serve(questions: TextIO, answers: TextIO) -> None:
     """Answer until the questions end."""
     api: Any = None
@@ -196,7 +250,10 @@ def serve(questions: TextIO, answers: TextIO) -> None:
 
                 pynvml.nvmlInit()
                 api = pynvml
-            answer: dict[str, Any] = {"uses": _uses(api, question["gpu"], question["since"])}
+            if "since" in question:
+                answer: dict[str, Any] = {"uses": _uses(api, question["gpu"], question["since"])}
+            else:
+                answer = {"memory": _memory(api, question["gpu"])}
         except Exception as error:  # no driver, no library, a broken one, a GPU that is gone: all the same here
             answer = {"error": f"The NVIDIA driver does not tell who uses a GPU: {error}"}
         answers.write(json.dumps(answer) + "\n")

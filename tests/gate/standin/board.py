@@ -88,13 +88,13 @@ class Board:
 
     def live(self) -> dict[int, int]:
         """Device memory of each process that has the GPU open, by pid: one that lives holds a lock on one byte."""
-        held = {}
+        held: dict[int, int] = {}
         with self._path.open("rb") as file:
             for i in range(SLOTS):
                 process, pid, size = SLOT.unpack_from(self._map, FIRST_SLOT + i * SLOT.size)
                 asked = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, FIRST_BYTE + i, 1, 0)
                 if process and FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK:
-                    held[pid] = size
+                    held[pid] = held.get(pid, 0) + size  # a process can have opened it twice
         return held
 
 

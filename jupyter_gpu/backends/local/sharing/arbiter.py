@@ -28,7 +28,7 @@ from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.shares.enforcer import Bouncer
 from jupyter_gpu_node.shares.server import ArbiterServer, Placed
 from jupyter_gpu_node.shares.store import Store
-from jupyter_gpu_node.shares.usage_by_process import NvmlReader, Uses
+from jupyter_gpu_node.shares.usage_by_process import Memory, NvmlReader, Uses
 
 from . import ending, files, records, stopped_elsewhere
 from .clients import Clients
@@ -54,6 +54,23 @@ class Users:
     def __init__(self, reader: NvmlReader) -> None:
         self._reader = reader
         self.latest: dict[str, Uses] = {}
+        self.memories: dict[str, Memory] = {}
+
+    @property
+    def note(self) -> str:
+        """See `Reader`."""
+        return self._reader.note
+
+    async def memory(self, gpu: str) -> Memory | None:
+        """See `Reader`."""
+        found = await self._reader.memory(gpu)
+        self.memories[gpu] = found or {}
+        return found
+
+    def pids(self, gpu: str) -> frozenset[int]:
+        """Return the processes that used the GPU, or had memory there."""
+        used = (pid for pid, time_used in self.latest.get(gpu, {}).items() if time_used)
+        return frozenset((*used, *self.memories.get(gpu, ())))
 
     async def read(self, gpu: str, begin: int, end: int) -> Uses | None:
         """See `Reader`."""
@@ -256,8 +273,7 @@ class Arbiter:
             for one in self._server.members()
             if (one.gpu, one.pod) == (gpu, pod)
         )
-        used = self._users.latest.get(gpu, {}) if self._users else {}
-        pids = frozenset(pid for pid, time_used in used.items() if time_used)
+        pids = self._users.pids(gpu) if self._users else frozenset[int]()
         self._sentencing.accuse(Accusation(gpu, pod, reason, members, pids))
 
 

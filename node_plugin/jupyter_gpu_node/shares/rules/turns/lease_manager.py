@@ -30,7 +30,7 @@ from . import arbiter
 from .arbiter import Arbiter, Rule
 from .bank import Deposit
 from .ledger import Account, Debt
-from .memory import Pool
+from .memory import Held, Pool
 
 REST = 10_000_000
 """Microseconds between two looks at the books of a GPU that one share has for itself."""
@@ -293,9 +293,7 @@ class Desk:
         """Apply new terms to the clients of a share."""
         if old.limit != share.terms.limit:
             share.pool.limit = share.terms.limit
-            for client in share.clients:
-                if client in share.pool:
-                    self._memory(client)
+            self._say_memory(share)
         if share.exclusive and not whole:
             for client in share.clients:
                 client.want = client.want or 0
@@ -394,6 +392,13 @@ class Desk:
             if not client.share.gone:
                 client.share.pool.need(client, message.size)
             self._memory(client)
+        return self._sent()
+
+    def measured(self, name: str, held: Mapping[Client, Held], outside: int) -> list[Out]:
+        """Take what the driver says that the clients of that share hold, and its processes that are no clients."""
+        share = self._shares[name]
+        if share.pool.measured(held, outside):
+            self._say_memory(share)
         return self._sent()
 
     def tick(self, now: int) -> list[Out]:
@@ -546,6 +551,11 @@ class Desk:
     def shut(self, client: Client, now: int) -> bool:
         """Tell whether the time of the lease that it has is over: then it launches nothing, whatever it has read."""
         return self._holder is client.share and not client.whole and now >= self._until
+
+    def _say_memory(self, share: Share) -> None:
+        for client in share.clients:
+            if client in share.pool:
+                self._memory(client)
 
     def _memory(self, client: Client) -> None:
         pool = client.share.pool

@@ -1,13 +1,46 @@
 """Bytes of GPU memory of one share over all its processes. Pure.
 
-What a process has is believed, for nothing can be taken from it; what it wants besides is granted as long as the share
-stays within its limit. Above the limit, after the server or a connection came back or the limit went down, everything
-more is refused until enough is freed.
+What a process says that it has is believed when it comes, for nothing can be taken from it; what it wants besides is
+granted as long as the share stays within its limit. Above the limit, after the server or a connection came back or the
+limit went down, everything more is refused until enough is freed.
+
+The driver says how much memory each process really holds (`Pool.measured`). What a process holds and did not tell
+counts as well: so the others of its share can have less. A program may keep what it has freed, as memory pools do, and
+use it again later: so a process counts as the larger one of the two, never as their sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Held(NamedTuple):
+    """The memory that a process holds by the driver's word, beyond what its contexts may take."""
+
+    size: int
+    told: int
+    """Size that it had told when the driver was asked."""
+
+
+@dataclass(slots=True)
+class _Process:
+    """The memory of one process."""
+
+    told: int
+    most: int
+    """The most that it ever told, and was granted."""
+    held: int = 0
+    since: int = 0
+    """Size that it had told when that was measured."""
+    freed: bool = False
+    """Whether it told less while the driver was asked the last time."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that count. What it says that it has freed since the measurement is believed until the next one."""
+        return max(self.told, self.held - max(0, self.since - self.told))
 
 
 class Pool:
@@ -17,27 +50,64 @@ class Pool:
         self.limit = limit
         self.used = 0
         """Bytes used by all processes."""
-        self._sizes: dict[Hashable, int] = {}
+        self._processes: dict[Hashable, _Process] = {}
+        self._outside = 0
+        """Bytes of processes that never told anything."""
 
     def size(self, process: Hashable) -> int:
         """Return the bytes that ``process`` may have."""
-        return self._sizes.get(process, 0)
+        known = self._processes.get(process)
+        return known.told if known else 0
 
     def need(self, process: Hashable, size: int) -> int:
         """Return how many bytes ``process`` may have, which wants ``size`` in all.
 
         The first time it says what it has, which is so whatever the limit is. Less is always granted.
         """
-        known = self._sizes.get(process)
-        if known is None or size <= known or self.limit is None or self.used + size - known <= self.limit:
-            self._sizes[process] = size
-            self.used += size - (known or 0)
-        return self._sizes[process]
+        known = self._processes.get(process)
+        if known is None:
+            self._processes[process] = _Process(size, size)
+            self.used += size
+            return size
+        before, old = known.size, known.told
+        known.told = size
+        used = self.used + known.size - before
+        if size > old and self.limit is not None and used > self.limit:
+            known.told = old
+        else:
+            self.used, known.most = used, max(known.most, size)
+        return known.told
 
     def leave(self, process: Hashable) -> None:
         """Free what a process had, as it or its connection ended."""
-        self.used -= self._sizes.pop(process, 0)
+        if known := self._processes.pop(process, None):
+            self.used -= known.size
+
+    def measured(self, held: Mapping[Any, Held], outside: int) -> bool:
+        """Take what the driver says that processes hold, and tell whether that changes what is used.
+
+        ``outside``: bytes of processes of this share that never told anything. A process that told less while the
+        driver was asked may have freed it before or after the answer: it is believed, but not twice in a row.
+        """
+        before = self.used
+        for process, known in self._processes.items():
+            size, told = held.get(process, Held(0, known.told))
+            fell = known.told < told
+            known.held, known.since = size, told if fell and not known.freed else known.told
+            known.freed = fell and not known.freed
+        silent = sum(one.size for process, one in held.items() if process not in self._processes)
+        self._outside = outside + silent
+        self.used = self._outside + sum(known.size for known in self._processes.values())
+        return self.used != before
+
+    @property
+    def untold(self) -> int:
+        """Bytes above the limit that no process was ever granted: what is held within the limit harms nobody."""
+        if self.limit is None:
+            return 0
+        never = self._outside + sum(max(0, one.size - one.most) for one in self._processes.values())
+        return max(0, min(never, self.used - self.limit))
 
     def __contains__(self, process: Hashable) -> bool:
         """Tell whether it has said what it needs."""
-        return process in self._sizes
+        return process in self._processes

@@ -12,13 +12,15 @@ LIMITS = {
     "strikes": (1, 1000),
     "forget": (1_000_000, 7 * 86_400_000_000),
     "kept": (0, 3_600_000_000),
+    "context": (0, 1_048_576),
+    "untold": (0, 1_048_576),
 }
 """Least and most of each setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Penalties:
-    """The settings of one GPU. Microseconds; raises `ValueError` in words for the administrator."""
+    """The settings of one GPU. Microseconds and MiB; raises `ValueError` in words for the administrator."""
 
     grace: int = 500_000
     """Time from being asked for the GPU to being stopped. Longer than the arbiter's, after which it reports it: a
@@ -35,6 +37,12 @@ class Penalties:
     """Time after which a strike counts half."""
     kept: int = 60_000_000
     """Time after a strike in which processes that never ask run in turns of their share only. 0: no such time."""
+
+    context: int = 1024
+    """Memory of one process, by the driver's word, that it need not have told: contexts, code, what is rounded up."""
+    untold: int = 256
+    """Memory above the limit of a share that none of its processes was granted and is no offence yet. As with use, it
+    is one if ``looks`` in a row show more."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -1,7 +1,8 @@
 """Penalties for programs that break the order of turns on one GPU: stop, continue, take the share away. Pure.
 
-Two offences: to keep the GPU after being asked for it (`Late`), and to use it in turns of others
-(`Looked`), as a program does that avoids the gate. Either has its processes stopped until their share's next
+Three offences: to keep the GPU after being asked for it (`Late`); to use it in turns of others
+(`Looked`), as a program does that avoids the gate; and to hold memory above the limit of its share that it was
+never granted (`Measured`). Each has its processes stopped until their share's next
 turn. A process that never asks is detected at once, and kept to the turns of its share for a while: stopped at the end
 of each, continued in the next. Of one that asks, and launches on another way as well, only the sum tells, over so long
 that it cannot be an error of the driver's few samples (a sequential test, Page 1954). A stop for an offence counts as a
@@ -18,12 +19,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import inf
-from typing import Any
 
 from jupyter_gpu_node.processes.rules.process_id import Process, Processes
 
+from .events import (
+    Began,
+    Continue,
+    Event,
+    GaveBack,
+    Late,
+    Looked,
+    Measured,
+    Order,
+    Removed,
+    Stop,
+    TakeAway,
+    Turn,
+    TurnEnded,
+)
 from .penalties import Penalties
+from .records import Record, State
 
 DOUBT = 150
 """Thousandths of the time that members may seem to use beyond their turns. With `PROOF` an innocent share, of
@@ -33,155 +48,12 @@ PROOF = 3_000_000
 SLOW_DOUBT, SLOW_PROOF = 50, 12_000_000
 """The same for less over longer: three times more exact, and rarer still for the innocent, as the error of samples
 becomes less with the root of their number. What is a tenth of a GPU more than its turns is seen after four minutes."""
+MIB = 2**20
 RESTS = 10
 """Looks in a row that see nothing of processes kept to their turns, after which they are let be."""
 
 
-# --- what happens -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Began:
-    """The start of the node plugin; nothing of what was stopped stays so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Late:
-    """A share that was asked for the GPU at ``since`` and still has it."""
-
-    share: str
-    since: int
-    again: bool = False
-    """Whether this is the turn of which it was said before."""
-
-
-@dataclass(frozen=True, slots=True)
-class GaveBack:
-    """The end of a share's turn."""
-
-    share: str
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The beginning of a share's turn."""
-
-    share: str
-
-
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
-    """The end of a share's turn that was asked for in the name of its stopped processes."""
-
-    share: str
-    there: Processes
-    """Processes of `Record.avoiders` that have not ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """GPU time in turns of others, by share, in the last ``passed`` microseconds."""
-
-    foreign: Mapping[str, Mapping[Process, int]]
-    """Use by processes that never ask."""
-    passed: int
-    beyond: Mapping[str, int] = field(default_factory=dict)
-    """Use by processes that ask, beyond the turns of their share; below zero if they used less."""
-    ways: Mapping[str, str] = field(default_factory=dict)
-    """Ways to the GPU that cannot ask for turns (`other_apis`) of the processes that used it so, by share, in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """The removal of a share, for whatever reason."""
-
-    share: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """The passing of time alone."""
-
-
-Event = Began | Late | GaveBack | Turn | TurnEnded | Looked | Removed | Tick
-
-
-# --- what is to be done -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """An order to stop these processes, and to tell the share's user why."""
-
-    share: str
-    processes: Processes
-    reason: str
-    """Empty: it was told before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Continue:
-    """An order to let these processes run again."""
-
-    share: str
-    processes: Processes
-
-
-@dataclass(frozen=True, slots=True)
-class TakeAway:
-    """An order to take the share away, and to tell its user why."""
-
-    share: str
-    reason: str
-
-
-Order = Stop | Continue | TakeAway
-
-
-# --- what is remembered -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The record of one share."""
-
-    strikes: float = 0.0
-    """Strikes, as they counted at ``struck``."""
-    struck: int = 0
-    late: int | None = None
-    """Time since when it keeps the GPU."""
-    throttled: int = 0
-    """Microseconds since then in which a CPU limit kept its programs from running (`throttling`)."""
-    looks: int = 0
-    """Number of looks in a row that saw it in turns of others."""
-    beyond: int = 0
-    """Use by its members beyond its turns and `DOUBT`, since that was zero."""
-    slowly: int = 0
-    """The same with `SLOW_DOUBT`."""
-    stopped: Processes = frozenset()
-    since: int = 0
-    """Time when they were stopped."""
-    avoiders: Processes = frozenset()
-    """Observed processes that never ask."""
-    way: str = ""
-    """Way by which all of these use the GPU, if it is one that cannot ask; empty: they could ask."""
-    kept: int = 0
-    """Time until when these run in its turns only; 0: they run as they like."""
-    between: bool = False
-    """Whether the processes are stopped between two turns, not for an offence: then it is only the avoiders."""
-    rests: int = 0
-    """Number of looks in a row that saw nothing of them since they are kept so."""
-    rested: int | None = None
-    """Time since when it is excused, as nothing of it runs that could give the GPU back; None: it is not."""
-    taken: str = ""
-    """Reason why it was taken away; empty: it was not."""
-
-    def counts(self, now: int, penalties: Penalties) -> float:
-        """Return the present weight of its strikes."""
-        return self.strikes * float(0.5 ** (max(0, now - self.struck) / penalties.forget))
-
-
-State = Mapping[str, Record]
+# --- what is present -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +100,8 @@ def decide(state: State, event: Event, now: int, present: Present, penalties: Pe
         case TurnEnded(share, there) if share in records:
             there -= present.never | present.resting
             records[share] = _between_turns(share, records[share], there, now, orders)
-        case Looked(foreign, passed, beyond, ways):
-            for share in sorted({*records, *foreign, *beyond}):
-                one = records.get(share, Record())
-                one = one if now < one.kept else replace(one, kept=0)
-                one = replace(one, way=ways.get(share, ""))
-                records[share] = _looked(one, foreign.get(share, {}), beyond.get(share, 0), passed, penalties)
+        case Looked() | Measured():
+            _count(records, event, now, penalties)
         case Removed(share) if share in records:
             _continued(share, records.pop(share), orders)
         case _:
@@ -256,6 +124,20 @@ def wake(state: State, penalties: Penalties) -> int | None:
 
 
 # --- how it decides ---------------------------------------------------------------------------------------------------
+
+
+def _count(records: dict[str, Record], event: Looked | Measured, now: int, penalties: Penalties) -> None:
+    """Count what a look saw, and what it did not see any more."""
+    if isinstance(event, Measured):
+        for share in sorted({*records, *event.untold}):
+            records[share] = _measured(records.get(share, Record()), event.untold.get(share, 0), penalties)
+        return
+    for share in sorted({*records, *event.foreign, *event.beyond}):
+        one = records.get(share, Record())
+        one = one if now < one.kept else replace(one, kept=0)
+        one = replace(one, way=event.ways.get(share, ""))
+        foreign, beyond = event.foreign.get(share, {}), event.beyond.get(share, 0)
+        records[share] = _looked(one, foreign, beyond, event.passed, penalties)
 
 
 def _continued(share: str, one: Record, orders: list[Order]) -> Record:
@@ -297,6 +179,12 @@ def _looked(one: Record, foreign: Mapping[Process, int], beyond: int, passed: in
     return replace(one, looks=one.looks + 1 if seen else 0, avoiders=avoiders, beyond=sums, slowly=slow)
 
 
+def _measured(one: Record, untold: int, penalties: Penalties) -> Record:
+    """Count what a look at memory saw. What is stopped can free nothing: that is no new offence."""
+    hoards = one.hoards + 1 if untold > penalties.untold * MIB and (one.between or not one.stopped) else 0
+    return replace(one, untold=untold, hoards=hoards)
+
+
 def _judged(share: str, one: Record, now: int, present: Present, penalties: Penalties, orders: list[Order]) -> Record:
     """Judge one share: add the orders that follow, and return its record."""
     if one.taken:
@@ -312,14 +200,14 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
     if one.stopped and not (one.between and late):
         return _corrected(share, one, stoppable, present.never, orders)
     avoided = one.looks >= penalties.looks
-    if not late and not avoided and one.beyond < PROOF and one.slowly < SLOW_PROOF:
+    hoards = one.hoards >= penalties.looks
+    used = avoided or one.beyond >= PROOF or one.slowly >= SLOW_PROOF
+    if not late and not used and not hoards:
         return one
-    what = "it kept the GPU after it was asked for it" if late else "it used the GPU in turns of others"
-    innocent = bool(avoided and not late and one.way and penalties.kept)  # its turns are kept for it, that is all
-    if one.way and not late:
-        what += f" by {one.way}, which cannot ask for turns"
+    innocent = bool(avoided and not late and not hoards and one.way and penalties.kept)  # it gets its turns, no more
+    what = _offence(one, late=late, hoards=hoards)
     strikes = one.counts(now, penalties) + (0 if innocent else 1)
-    one = replace(one, strikes=strikes, struck=now, late=None, looks=0, beyond=0, slowly=0)
+    one = replace(one, strikes=strikes, struck=now, late=None, looks=0, beyond=0, slowly=0, hoards=0)
     times = round(one.strikes)  # a little of each is forgotten before the next
     if not innocent and times >= penalties.strikes:
         reason = f"Taken away: {what}, offence {times} of late. Restart its programs and ask again."
@@ -332,6 +220,18 @@ def _judged(share: str, one: Record, now: int, present: Present, penalties: Pena
         orders.append(Stop(share, new, f"Stopped until its next turn: {what}."))
         one = replace(one, since=one.since if one.stopped else now, stopped=one.stopped | new, between=False)
     return one
+
+
+def _offence(one: Record, *, late: bool, hoards: bool) -> str:
+    """Return in words what the share did, for its user."""
+    if late:
+        return "it kept the GPU after it was asked for it"
+    if hoards:
+        return (
+            f"its programs hold {-(-one.untold // MIB)} MiB of GPU memory above its limit, which they took without "
+            "asking for it. End the program that goes around the gate, or have the limit raised"
+        )
+    return "it used the GPU in turns of others" + (f" by {one.way}, which cannot ask for turns" if one.way else "")
 
 
 def _excused(share: str, one: Record, now: int, present: Present, penalties: Penalties, *, late: bool) -> Record:
@@ -358,39 +258,6 @@ def _corrected(share: str, one: Record, stoppable: Processes, never: Processes, 
 
 def _forgotten(one: Record, now: int, penalties: Penalties) -> bool:
     """Tell whether nothing is left to remember."""
-    idle = one.late is None and not (one.looks or one.beyond or one.slowly or one.stopped or one.kept or one.taken)
-    idle = idle and one.rested is None
-    return idle and one.counts(now, penalties) < 0.05
-
-
-# --- to keep it -------------------------------------------------------------------------------------------------------
-
-
-def to_plain(state: State) -> dict[str, Any]:
-    """Return a state for a file. Present lateness and uses are left out: they are observed again."""
-    return {
-        share: {
-            "strikes": one.strikes,
-            "struck": one.struck,
-            "stopped": [[each.pid, each.started] for each in sorted(one.stopped)],
-            "taken": one.taken,
-        }
-        for share, one in state.items()
-    }
-
-
-def from_plain(plain: Any) -> State:
-    """Return the state from what `to_plain` gave. Raises `ValueError` for anything else."""
-    try:
-        found = {}
-        for share, one in plain.items():
-            stopped = frozenset(Process(*each) for each in one["stopped"])
-            whole = [one["struck"], *(number for each in stopped for number in (each.pid, each.started))]
-            if not all(type(number) is int and number >= 0 for number in whole) or not all(one.pid for one in stopped):
-                raise ValueError("a process or a moment is not a whole number")
-            if not 0 <= one["strikes"] < inf or not isinstance(one["taken"], str):
-                raise ValueError("strikes or taken is out of range")
-            found[share] = Record(float(one["strikes"]), one["struck"], stopped=stopped, taken=one["taken"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"This is not what was kept of offences: {error!r}.") from error
-    return found
+    seen = one.looks or one.beyond or one.slowly or one.hoards
+    idle = one.late is None and one.rested is None and not (one.stopped or one.kept or one.taken)
+    return idle and not seen and one.counts(now, penalties) < 0.05
