@@ -163,6 +163,15 @@ class Ledger:
             self.freely += end - start
         self._turn = (self._turn[0] + quantum, self._turn[1] + late)
 
+    def run_beside(self, work: int, now: int, *, contested: bool) -> None:
+        """Charge ``work`` microseconds of the GPU that it took without a turn.
+
+        Free where no other share had demand, else owed in full, whether or not others had a claim: they could not keep
+        it from that time, nor ask it back.
+        """
+        self.run(now - work, now, contested=contested, claimed=contested)
+        self._turn = 0, 0  # no part of it was a change of hands
+
     def refund(self, most: int) -> int:
         """Refund up to ``most`` of a turn at its end, the cost of the switch. Return how much it had paid of that."""
         (paid, late), self._turn = self._turn, (0, 0)

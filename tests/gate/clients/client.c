@@ -84,6 +84,12 @@ static void *find(const char *symbol) {
 #define CALL(symbol, ...) \
     do { int r_ = ((CUresult(*)())find(#symbol))(__VA_ARGS__); if (r_) die(#symbol, r_); } while (0)
 
+static uint64_t now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (uint64_t)at.tv_sec * 1000000000 + (uint64_t)at.tv_nsec;
+}
+
 /* --- commands ----------------------------------------------------------------------------------------------------- */
 
 static void *function_of(long us) {
@@ -169,6 +175,21 @@ static void uploads(long count, long size) {
         CALL(cuMemcpyHtoDAsync_v2, at, from, (size_t)size, NULL);
         if (i % 4 == 3) CALL(cuCtxSynchronize);
     }
+    CALL(cuMemFree_v2, at);
+    free(from);
+}
+
+/* Copies of `size` from the host, one after the other without a pause, for `ms`: says how many there were. */
+static void trickle(long ms, long size) {
+    uint64_t at, end;
+    void *from = calloc(1, (size_t)size), *copy = find("cuMemcpyHtoDAsync_v2");
+    long copies = 0;
+    CALL(cuMemAlloc_v2, &at, (size_t)size);
+    for (end = now() + (uint64_t)ms * 1000000; now() < end; copies++) {
+        int result = ((CUresult(*)(uint64_t, void *, size_t, void *))copy)(at, from, (size_t)size, NULL);
+        if (result) die("cuMemcpyHtoDAsync_v2", result);
+    }
+    printf("%ld\n", copies);
     CALL(cuMemFree_v2, at);
     free(from);
 }
@@ -291,12 +312,6 @@ static void cancels(long many, long after) {
 static volatile sig_atomic_t alarms;
 static void alarmed(int number) { alarms += number != 0; }
 
-static uint64_t now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (uint64_t)at.tv_sec * 1000000000 + (uint64_t)at.tv_nsec;
-}
-
 /* Memory: addresses are kept in a list that "free" takes from. */
 static uint64_t held[65536];
 static long holds;
@@ -370,6 +385,7 @@ static void command(char *text) {
     else if (!strcmp(text, "stream")) { void *stream = new_stream(); kernels(a, b, stream); CALL(cuStreamDestroy_v2, stream); }
     else if (!strcmp(text, "by")) by(first, b);
     else if (!strcmp(text, "uploads")) uploads(a, b);
+    else if (!strcmp(text, "trickle")) trickle(a, b);
     else if (!strcmp(text, "captures")) captures(a, b);
     else if (!strcmp(text, "sync")) CALL(cuCtxSynchronize);
     else if (!strcmp(text, "sleep")) usleep((useconds_t)a);
