@@ -137,7 +137,40 @@ ASYNC(cuMemcpy2DAsync_v2, flat(of), (const struct copy2 *of, CUstream stream), o
 ASYNC(cuMemcpy3DAsync_v2, deep(of), (const struct copy3 *of, CUstream stream), of, stream)
 ASYNC(cuMemcpy3DPeerAsync, deep(of), (const struct copy3 *of, CUstream stream), of, stream)
 
-/* --- many at once: each is worth it where its size would have to be looked for ------------------------------------- */
+/* --- many at once ------------------------------------------------------------------------------------------------- */
+
+struct operation { /* CUDA_MEMCPY3D_BATCH_OP: lengths in elements, which arrays have of WIDEST bytes at most, and others of one */
+    struct { int type; uint64_t what[4]; } from, to;
+    size_t width, height, depth;
+    int order;
+    unsigned flags;
+};
+enum { OF_ARRAY = 2, WIDEST = 16 };
+
+struct packed { /* CUmemDecompressParams */
+    size_t bytes, expected;
+    void *made;
+    const void *from;
+    void *to;
+    int algorithm;
+    unsigned char nothing[20];
+};
+
+static uint64_t boxes(const struct operation *list, size_t count) {
+    uint64_t ns = 0;
+    for (size_t i = 0; list && i < count && ns < WORTH; i++) {
+        uint64_t element = list[i].from.type == OF_ARRAY || list[i].to.type == OF_ARRAY ? WIDEST : 1;
+        ns += host(product(product(list[i].width, list[i].height), product(list[i].depth, element)));
+    }
+    return ns;
+}
+
+static uint64_t unpacked(const struct packed *list, size_t count) {
+    uint64_t ns = 0;
+    for (size_t i = 0; list && i < count && ns < WORTH; i++)
+        ns += EACH + (list[i].bytes > list[i].expected ? list[i].bytes : list[i].expected) / HOST;
+    return ns;
+}
 
 static uint64_t sum(const size_t *sizes, size_t count) {
     uint64_t ns = 0;
@@ -151,11 +184,11 @@ ASYNC(cuMemcpyBatchAsync, sum(sizes, count),
 ASYNC(cuMemcpyBatchAsync_v2, sum(sizes, count),
       (CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *how, size_t *which, size_t hows, CUstream stream),
       to, from, sizes, count, how, which, hows, stream)
-ASYNC(cuMemcpy3DBatchAsync, product(count, WORTH), (size_t count, void *list, size_t *failed, unsigned long long flags, CUstream stream),
+ASYNC(cuMemcpy3DBatchAsync, boxes(list, count), (size_t count, void *list, size_t *failed, unsigned long long flags, CUstream stream),
       count, list, failed, flags, stream)
-ASYNC(cuMemcpy3DBatchAsync_v2, product(count, WORTH), (size_t count, void *list, unsigned long long flags, CUstream stream),
+ASYNC(cuMemcpy3DBatchAsync_v2, boxes(list, count), (size_t count, void *list, unsigned long long flags, CUstream stream),
       count, list, flags, stream)
-ASYNC(cuMemcpy3DWithAttributesAsync, WORTH, (void *one, unsigned long long flags, CUstream stream), one, flags, stream)
+ASYNC(cuMemcpy3DWithAttributesAsync, boxes(one, 1), (void *one, unsigned long long flags, CUstream stream), one, flags, stream)
 
 struct location { int type, id; };
 
@@ -168,7 +201,7 @@ ASYNC(cuMemPrefetchBatchAsync, sum(sizes, count),
 ASYNC(cuMemDiscardAndPrefetchBatchAsync, sum(sizes, count),
       (CUdeviceptr *at, size_t *sizes, size_t count, void *to, size_t *which, size_t tos, unsigned long long flags, CUstream stream),
       at, sizes, count, to, which, tos, flags, stream)
-ASYNC(cuMemBatchDecompressAsync, product(count, WORTH), (void *list, size_t count, unsigned flags, size_t *failed, CUstream stream),
+ASYNC(cuMemBatchDecompressAsync, unpacked(list, count), (void *list, size_t count, unsigned flags, size_t *failed, CUstream stream),
       list, count, flags, failed, stream)
 
 /* --- fills -------------------------------------------------------------------------------------------------------- */

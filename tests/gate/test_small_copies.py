@@ -1,5 +1,6 @@
 """Small copies from the host and words never wait for a turn, as others may wait for them: their share pays for them later."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,37 +11,65 @@ from tests.shares.serve import Serving
 from .place import GPU, Place, Program
 from .standin.board import busy
 
-SLOW = {"JUPYTER_GPU_STANDIN_COPY": "2048", "JUPYTER_GPU_STANDIN_LOG": str(1 << 21)}
-"""Bytes in a microsecond: what the gate reckons for a small copy. The log has room for each of them."""
+RATE = {"trickle:1000:4096": 2048, "words:1000": 2}
+"""By what it does, bytes in a microsecond: each takes the two microseconds that the gate reckons for it."""
+LOG = {"JUPYTER_GPU_STANDIN_LOG": str(1 << 21)}
+"""Room for each of them."""
+MS = 1000
 
 
 @pytest.fixture
 def server(short: Path) -> Iterator[Serving]:
-    """A fifth of the GPU, and the rest of it."""
+    """A tenth of the GPU, and the rest of it."""
     with Serving(short, grace=100_000) as serving:
-        serving.set({GPU: {"one": 200, "two": 800}})
+        serving.set({GPU: {"one": 100, "two": 900}})
         yield serving
 
 
-def _run(place: Place, server: Serving, owner: str, *arguments: str) -> Program:
-    return place.run("dlsym", *arguments, owner=owner, sockets=server.socket(GPU, owner).parent, **SLOW)
+def _run(place: Place, server: Serving, owner: str, rate: int, *arguments: str) -> Program:
+    env = LOG | {"JUPYTER_GPU_STANDIN_COPY": str(rate)}
+    return place.run("dlsym", *arguments, owner=owner, sockets=server.socket(GPU, owner).parent, **env)
 
 
-def _paid(server: Serving, owner: str) -> int:
-    account = server.usage(GPU, owner)["account"]
-    return sum(int(account[name]) for name in ("guaranteed", "borrowed", "idle", "overrun"))
+def _account(server: Serving) -> dict[str, int]:
+    account: dict[str, int] = server.usage(GPU, "one")["account"]
+    return account
 
 
-def test_a_program_that_only_makes_small_copies_pays_for_them(place: Place, server: Serving) -> None:
-    """Beside another program: what its share paid is what its copies took."""
+def _paid(server: Serving) -> int:
+    account = _account(server)
+    return sum(account[name] for name in ("guaranteed", "borrowed", "idle", "overrun"))
+
+
+@pytest.mark.parametrize("work", RATE)
+def test_a_program_that_does_only_that_pays_for_it(place: Place, server: Serving, work: str) -> None:
+    """Beside another program, without a turn: as much as it took. What is more than its share it lacks when it wants turns."""
     with (
-        _run(place, server, "two", "kernels:1000000:1000") as two,
-        _run(place, server, "one", "trickle:1000:4096", "sync", "say:copied", "wait-line", "kernels:1000:1000") as one,
+        _run(place, server, "two", RATE[work], "kernels:1000000:1000") as two,
+        _run(place, server, "one", RATE[work], work, "sync", "say:copied", "wait-line", "kernels:2000:1000") as one,
     ):
         assert two.line() == one.line() == "ready"
-        copies = int(one.line())
+        count = int(one.line())
         assert one.line() == "copied"
         took = busy(place.log(), "one")
-        print(copies, took, _paid(server, "one"), server.usage(GPU, "one"))
-        assert took == 2 * copies > 200_000
-        assert abs(_paid(server, "one") - took) < 0.03 * took
+        assert took == 2 * count > 300 * MS
+        assert abs(_paid(server) - took) < 0.03 * took
+        assert _account(server)["quantum"] < -50 * MS
+        begin = time.monotonic_ns() // 1000
+        one.tell("")
+        time.sleep(1)
+        log = place.log()
+    had = busy(log, "one", begin, begin + 1000 * MS)
+    assert had < 0.05 * busy(log, None, begin, begin + 1000 * MS)
+
+
+def test_alone_on_a_gpu_it_costs_nothing(place: Place, server: Serving) -> None:
+    """As all work then: it is counted, but nothing is owed or taken from what was saved."""
+    with _run(place, server, "one", 2048, "trickle:500:4096", "sync", "say:copied", "wait-line") as one:
+        assert one.line() == "ready"
+        count = int(one.line())
+        assert one.line() == "copied"
+        account = _account(server)
+        assert abs(_paid(server) - 2 * count) < max(6 * MS, 0.03 * 2 * count)
+        assert account["overrun"] == account["borrowed"] == 0
+        assert account["quantum"] >= 0

@@ -108,7 +108,7 @@ class _Share:
     credit: float = 0
     """The sum that may be refunded of its turns."""
     counted: int = 0
-    """Time up to which its use is charged: the end of its last turn, or when it told of use without one."""
+    """Time up to which its use is charged: the end of its last turn, and what it told of since."""
     closed: int | None = None
     """Time when it was removed."""
     heir: _Share | None = None
@@ -321,15 +321,16 @@ class Arbiter:
     def charge(self, share: str, now: int, work: int) -> tuple[Order, ...]:
         """Charge ``share`` for ``work`` microseconds that its programs say they used without a turn.
 
-        At most what has passed since its last turn and since the last such word. Nothing in a turn: that is charged by
-        the clock.
+        At most the time that passed since its last turn and was not charged yet, of one period: one GPU does no more,
+        and nobody is barred for long by a wrong word. Nothing in a turn: that is charged by the clock.
         """
         self._pass(now)
         one, holder = self._shares[share], self._turn.share if self._turn else None
         if one is holder:
             return ()
-        work = min(work, self._now - one.counted)
-        one.counted = self._now
+        since = max(one.counted, self._now - self.timing.period)
+        work = min(work, self._now - since)
+        one.counted = since + work
         contested = holder is not None or any(other is not one for other in self._waiting())
         one.ledger.run_beside(work, self._now, contested=contested)
         return self._decide()

@@ -194,6 +194,37 @@ static void trickle(long ms, long size) {
     free(from);
 }
 
+/* One stream waits between two kernels for a word that another one writes when a line was read. */
+static void word(void) {
+    void *one = new_stream(), *other = new_stream();
+    char line[64];
+    uint64_t at;
+    CALL(cuMemAlloc_v2, &at, (size_t)4);
+    kernels(1, 100, one);
+    CALL(cuStreamWaitValue32, one, at, 1, 1);
+    kernels(1, 100, one);
+    printf("waits\n");
+    fflush(stdout);
+    if (!fgets(line, sizeof line, stdin)) exit(6);
+    CALL(cuStreamWriteValue32, other, at, 1, 0);
+    CALL(cuStreamSynchronize, one);
+    CALL(cuMemFree_v2, at);
+}
+
+/* Words that a stream writes, without a pause, for `ms`: says how many there were. */
+static void words(long ms) {
+    uint64_t at, end;
+    void *write = find("cuStreamWriteValue32");
+    long count = 0;
+    CALL(cuMemAlloc_v2, &at, (size_t)4);
+    for (end = now() + (uint64_t)ms * 1000000; now() < end; count++) {
+        int result = ((CUresult(*)(void *, uint64_t, unsigned, unsigned))write)(NULL, at, 7, 0);
+        if (result) die("cuStreamWriteValue32", result);
+    }
+    printf("%ld\n", count);
+    CALL(cuMemFree_v2, at);
+}
+
 /* Begins to record in a stream that the default stream waits for, just after that had some work. */
 static void captures(long count, long us) {
     void *stream, *graph;
@@ -385,6 +416,8 @@ static void command(char *text) {
     else if (!strcmp(text, "stream")) { void *stream = new_stream(); kernels(a, b, stream); CALL(cuStreamDestroy_v2, stream); }
     else if (!strcmp(text, "by")) by(first, b);
     else if (!strcmp(text, "uploads")) uploads(a, b);
+    else if (!strcmp(text, "word")) word();
+    else if (!strcmp(text, "words")) words(a);
     else if (!strcmp(text, "trickle")) trickle(a, b);
     else if (!strcmp(text, "captures")) captures(a, b);
     else if (!strcmp(text, "sync")) CALL(cuCtxSynchronize);
