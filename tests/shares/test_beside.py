@@ -1,13 +1,17 @@
 """Work that waits for no turn (small copies, words) is told by programs and charged to their share."""
 
+import asyncio
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_node.shares.arbiter import Arbiter
 from jupyter_gpu_node.shares.desk import Desk, Terms
 from jupyter_gpu_node.shares.ledger import Account
-from jupyter_gpu_node.shares.protocol import MOST, Ask, Done
+from jupyter_gpu_node.shares.protocol import MOST, Ask, Done, encode
 from jupyter_gpu_node.shares.timing import Timing
+from tests.shares.bouncing import Bouncing, until
 
 MS = 1000
 TIMING = Timing()
@@ -65,6 +69,8 @@ def test_beside_others_it_is_owed() -> None:
     desk.receive(a, Done(None, 60 * MS), 90 * MS)
     account = desk.account("a", 90 * MS)
     assert (account.guaranteed, account.overrun, account.quantum) == (10 * MS, 50 * MS, -50 * MS)
+    assert account.beside == 60 * MS
+    assert desk.account("b", 90 * MS).beside == 0
 
 
 def test_in_a_turn_it_is_charged_by_the_clock() -> None:
@@ -89,3 +95,18 @@ def test_a_demand_stays() -> None:
     assert desk.shares["a"].demand() == 7
     desk.receive(b, Done(None, 0, 1), 2 * MS)
     assert desk.holder is desk.shares["a"]
+
+
+def test_who_says_so_is_not_believed_where_work_without_turns_is_looked_for(tmp_path: Path) -> None:
+    """A program around its gate could say that all of its kernels were small copies: these are no turns."""
+
+    async def check() -> None:
+        async with Bouncing(tmp_path) as world:
+            await world.set({"GPU-1": {"a": 500, "b": 500}})
+            _, writer = await asyncio.open_unix_connection(world.socket("GPU-1", "a"))
+            writer.write(encode(Done(None, MOST)))
+            await until(lambda: world.server.usage("GPU-1", "a").account.beside > 0)
+            assert world.bouncer._turns("GPU-1") == {"a": 0, "b": 0}
+            writer.close()
+
+    asyncio.run(check())

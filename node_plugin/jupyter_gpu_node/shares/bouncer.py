@@ -442,7 +442,10 @@ class Bouncer:
         return found
 
     def _turns(self, gpu: str) -> dict[str, int]:
-        """Return the microseconds of turns so far, by share."""
+        """Return the microseconds of turns so far, by share.
+
+        Nothing of what programs say that they did without: who goes past its gate would say so.
+        """
         found = {}
         server = self._server
         if server is None:
@@ -450,7 +453,7 @@ class Bouncer:
         for pod in self._gpus[gpu].pods:
             with contextlib.suppress(KeyError):  # it has just gone
                 account = server.usage(gpu, pod).account
-                found[pod] = account.guaranteed + account.borrowed + account.idle + account.overrun
+                found[pod] = account.guaranteed + account.borrowed + account.idle + account.overrun - account.beside
         return found
 
     def _give_back(self, gpu: str, share: str, processes: Processes | None = None) -> None:

@@ -60,6 +60,8 @@ class Account:
     balance: int
     expires: int | None
     """Time when the next deposit is lost."""
+    beside: int
+    """The part of what it used that its programs told of, without a turn."""
 
 
 class Ledger:
@@ -72,7 +74,7 @@ class Ledger:
         self.bank = Bank(timing.cap(milli), timing.expiry, deposits)
         self.freely = 0
         """Idle time used lately: halved each period."""
-        self._unserved = self._ran = 0
+        self._unserved = self._ran = self._beside = 0
         """Time that it waited in this period, and had the GPU."""
         self._guaranteed = self._borrowed = self._idle = self._overrun = self._switching = 0
         self._turn = (0, 0)
@@ -170,6 +172,7 @@ class Ledger:
         it from that time, nor ask it back.
         """
         self.run(now - work, now, contested=contested, claimed=contested)
+        self._beside += work
         self._turn = 0, 0  # no part of it was a change of hands
 
     def refund(self, most: int) -> int:
@@ -247,4 +250,5 @@ class Ledger:
             self.quantum,
             balance,
             self.bank.expires(now),
+            self._beside,
         )
