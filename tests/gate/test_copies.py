@@ -87,7 +87,7 @@ def test_the_smallest_never_wait_and_are_told(place: Place, symbol: str) -> None
         assert (program.line(), program.line()) == ("ready", "done")
         program.tell("")
         with pytest.raises(EOFError):
-            told = connection.expect(Ask)
+            connection.expect(Ask)
 
 
 def test_a_word_that_somebody_waits_for(place: Place) -> None:

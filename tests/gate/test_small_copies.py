@@ -1,4 +1,4 @@
-"""Small copies from the host and words never wait for a turn, as others may wait for them: their share pays for them later."""
+"""Small copies from the host and words never wait for a turn, as others may wait for them: their share pays later."""
 
 import time
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def _paid(server: Serving) -> int:
 
 @pytest.mark.parametrize("work", RATE)
 def test_a_program_that_does_only_that_pays_for_it(place: Place, server: Serving, work: str) -> None:
-    """Beside another program, without a turn: as much as it took. What is more than its share it lacks when it wants turns."""
+    """Beside another program, without a turn: as much as it took. What is more than its share it lacks later."""
     with (
         _run(place, server, "two", RATE[work], "kernels:1000000:1000") as two,
         _run(place, server, "one", RATE[work], work, "sync", "say:copied", "wait-line", "kernels:2000:1000") as one,

@@ -89,7 +89,7 @@ def test_who_is_stopped_by_its_user_is_no_offender(place: Place, short: Path, ho
 
 @pytest.mark.parametrize("threads", [1, 8])
 def test_stopped_before_the_driver_each_thread_launches_once_more(built: Built, short: Path, threads: int) -> None:
-    """Between the gate's test and the driver: when it runs again, its lease is over. Nothing else passes until the next one."""
+    """Between the gate's test and the driver: when it runs again, its lease is over, and nothing else passes."""
     stops = short / "stops"
     command("sh", GATE / "standin" / "build.sh", stops / "driver", f"-DSTANDIN_STOPS={threads}")
     gate = build_gate(stops / "gate", stops / "driver" / "libcuda.so.1")

@@ -31,8 +31,8 @@ def bytes_at(at, size=SIZE):
 INVALID = 1
 
 
-def _said(machine: Machine, program: str, **more: str) -> list[str]:
-    return machine.run(PREAMBLE + program, **more).split()
+def _said(machine: Machine, program: str, rate: int = 25000) -> list[str]:
+    return machine.run(PREAMBLE + program, COPY=str(rate)).split()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ call("cuMemcpy3DBatchAsync_v2", 1, words(1, b, 8, 2, 0, 2, array, 1, 0, 0, 2, 2,
 call("cuMemcpy3DBatchAsync_v2", 1, words(2, array, 2, 0, 0, 1, a, 0, 0, 0, 1, 2, 1, 1), 0, stream)
 print(bytes_at(a, 9).hex())
 """
-    assert _said(machine, program) == ["00010203" "08090a0b" "00", "04050607" "24252627" "00"]
+    assert _said(machine, program) == ["0001020308090a0b00", "040506072425262700"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ print(which.value)
 )  # fmt: skip
 def test_they_take_what_their_bytes_do(machine: Machine, call: str, took: int) -> None:
     """100 bytes in a microsecond from the host, 8,000 on the GPU; all of a batch together."""
-    _said(machine, f"call({call})\ncall('cuCtxSynchronize')", COPY="100")
+    _said(machine, f"call({call})\ncall('cuCtxSynchronize')", rate=100)
     assert [work.end - work.start for work in machine.board().log()] == ([took] if took else [])
 
 
