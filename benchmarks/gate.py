@@ -5,8 +5,8 @@ And that of training, which has other things to do in each of its steps: a progr
 notice, and the gate lets it be far ahead only while no program of another share is there. Training that the host of a
 virtual machine disturbed is measured again.
 
-And a program that only copies, beside one that only computes: each is to have its half, one after the other, and the GPU
-is not to rest; and small copies, which wait for no turn: how much of what they took was not charged.
+And a program that only copies, beside one that only computes: each is to have its half, one after the other, while the
+GPU rests little; and small copies, which wait for no turn: how much of what they took was not charged.
 
 And what a program costs its neighbour while it ends, which may take long: the longest pause of kernels of a
 millisecond, by the real server.
@@ -164,22 +164,19 @@ class _Bench:
 
     def unpaid(self) -> float:
         """Percent of the GPU time that small copies took, and that their share was not charged, or too much."""
-        with self._two_halves(f"trickle:{TRICKLE * 1000:.0f}:{SMALL}", "sync", "say:copied", "wait-line") as (
-            server,
-            copies,
-            board,
-        ):
+        work = (f"trickle:{TRICKLE * 1000:.0f}:{SMALL}", "sync", "say:copied", "wait-line")
+        with self._two_halves(*work) as (server, copies, board):
             assert copies.stdout
             while copies.stdout.readline() != "copied\n":
                 pass
             took = sum(work.end - work.start for work in board().log() if work.owner == "copies")
             account = server.usage(GPU, "copies")["account"]
         paid = sum(account[name] for name in ("guaranteed", "borrowed", "idle", "overrun"))
-        return 100 * abs(float(paid) - took) / took
+        return float(100 * abs(paid - took) / took)
 
     @contextmanager
     def _two_halves(self, *work: str) -> Iterator[tuple[Any, Any, Any]]:
-        """Training, and a program that does ``work``, which is ready: their server, that program, and a look at the GPU."""
+        """Training, and a program that does ``work``: the server, that program, which is ready, and the GPU's board."""
         from tests.gate.standin.board import Board
         from tests.shares.serve import Serving
 

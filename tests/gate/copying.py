@@ -1,7 +1,7 @@
 """A program that copies by any function of the driver: ``python -m tests.gate.copying SYMBOL [COUNT:SIZE | wait]…``.
 
-It says "ready", then after each command "done", when the GPU is; ``wait`` waits for a line of input. ``KINDS`` says what it
-knows, and of each whether its bytes come from the host or stay on the GPU, as far as its arguments say.
+It says "ready", then after each command "done", when the GPU is; ``wait`` waits for a line of input. ``KINDS`` says
+what it knows, and of each whether its bytes come from the host or stay on the GPU, as far as its arguments say.
 """
 
 import ctypes
@@ -17,9 +17,9 @@ KINDS = {
          "cuMemcpy3DBatch", "cuMemcpyWithAttributes", "cuMemcpy3DWithAttributes", "cuMemPrefetch", "cuMemPrefetchBatch",
          "cuMemDiscardAndPrefetchBatch"), HOST),
     **dict.fromkeys(
-        ("cuMemcpyDtoD", "cuMemcpyDtoA", "cuMemcpyAtoD", "cuMemcpyAtoA", "cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy3D",
-         "cuMemcpy3DPeer", "cuMemsetD8", "cuMemsetD16", "cuMemsetD32", "cuMemsetD2D8", "cuMemsetD2D16", "cuMemsetD2D32"),
-        WITHIN),
+        ("cuMemcpyDtoD", "cuMemcpyDtoA", "cuMemcpyAtoD", "cuMemcpyAtoA", "cuMemcpy2D", "cuMemcpy2DUnaligned",
+         "cuMemcpy3D", "cuMemcpy3DPeer", "cuMemsetD8", "cuMemsetD16", "cuMemsetD32", "cuMemsetD2D8", "cuMemsetD2D16",
+         "cuMemsetD2D32"), WITHIN),
     "cuMemBatchDecompress": PACKED,
     **dict.fromkeys(("cuStreamWriteValue32", "cuStreamWriteValue64", "cuStreamBatchMemOp"), WORD),
 }  # fmt: skip

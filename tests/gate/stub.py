@@ -107,7 +107,7 @@ class Connection:
         return self.lease
 
     def charged_until(self, condition: Callable[[], bool], time: int = 60_000_000) -> int:
-        """Give what is asked for from now on until that is so and no lease is held; what was measured in all of them."""
+        """Give what is asked for, from now on until that is so and no lease is held; what was measured in all."""
         self.grant(time)
         measured = 0
         while self.held or not condition():

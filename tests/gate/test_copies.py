@@ -1,4 +1,4 @@
-"""Copies and fills are work of the GPU: they ask for turns, are waited for, and are charged. All functions of the table."""
+"""Copies and fills are work of the GPU: they ask for turns, are waited for, and charged. All of the table."""
 
 import sys
 import time
@@ -77,7 +77,7 @@ def test_each_copy_and_fill_asks_for_a_turn(place: Place, symbol: str) -> None:
 
 @pytest.mark.parametrize("symbol", NEVER_WAIT)
 def test_the_smallest_never_wait_and_are_told(place: Place, symbol: str) -> None:
-    """Thousands, without a lease: what runs may wait for just that word. What they take, by the gate's reckoning, is told."""
+    """Thousands, without a lease: what runs may wait for just that word. What they take, as reckoned, is told."""
     with place.stub() as stub, _copies(place, symbol, f"6000:{LEAST}", "wait") as program:
         connection = stub.accept()
         told = connection.expect(Done)

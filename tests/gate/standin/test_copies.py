@@ -38,7 +38,8 @@ def _said(machine: Machine, program: str, rate: int = 25000) -> list[str]:
 @pytest.mark.parametrize(
     ("call", "first", "rest"),
     [
-        ("'cuMemcpyBatchAsync', words(a, a + 64), words(b, b + 64), words(64, 32), 2, words(1, 0, 0), words(0), 1, None, stream",
+        ("'cuMemcpyBatchAsync', words(a, a + 64), words(b, b + 64), words(64, 32), 2, "
+         "words(1, 0, 0), words(0), 1, None, stream",
          96, 4),
         ("'cuMemcpyBatchAsync_v2', words(a), words(b), words(96), 1, words(3, 0, 0), words(0), 1, stream", 96, 4),
         ("'cuMemcpyWithAttributesAsync', a, b, 96, words(2, 0, 0), 0", 96, 4),
@@ -75,7 +76,7 @@ print(bytes_at(a, 9).hex())
 @pytest.mark.parametrize(
     "call",
     [
-        "'cuMemcpyBatchAsync_v2', words(a), words(b), words(96), 1, words(1, 0, 0), words(0), 1, 0",  # the legacy stream
+        "'cuMemcpyBatchAsync_v2', words(a), words(b), words(96), 1, words(1, 0, 0), words(0), 1, 0",  # legacy
         "'cuMemcpyBatchAsync_v2', words(a), words(b), words(96), 1, words(0, 0, 0), words(0), 1, stream",
         "'cuMemcpyBatchAsync_v2', words(a), words(b), words(96), 1, words(1, 0, 0), words(1), 1, stream",
         "'cuMemcpyBatchAsync_v2', words(a), words(b), words(96), 1, words(1, 0, 0), words(0), 0, stream",
@@ -113,11 +114,12 @@ def test_the_one_that_is_wrong_is_named(machine: Machine) -> None:
     """By the first form of a batch; without one in particular it is the largest number."""
     program = """
 which = ctypes.c_uint64(7)
-raw("cuMemcpyBatchAsync", words(a, a, 0), words(b, b, b), words(1, 1, 1), 3, words(1, 0, 0), words(0), 1, ctypes.byref(which), stream)
+at = ctypes.byref(which)
+raw("cuMemcpyBatchAsync", words(a, a, 0), words(b, b, b), words(1, 1, 1), 3, words(1, 0, 0), words(0), 1, at, stream)
 print(which.value)
-raw("cuMemcpyBatchAsync", words(a), words(b), words(1), 1, words(9, 0, 0), words(0), 1, ctypes.byref(which), stream)
+raw("cuMemcpyBatchAsync", words(a), words(b), words(1), 1, words(9, 0, 0), words(0), 1, at, stream)
 print(which.value)
-raw("cuMemBatchDecompressAsync", words(8, 8, b, a, b, 4, 0, 0, 8, 8, b, a, b, 2, 0, 0), 2, 0, ctypes.byref(which), stream)
+raw("cuMemBatchDecompressAsync", words(8, 8, b, a, b, 4, 0, 0, 8, 8, b, a, b, 2, 0, 0), 2, 0, at, stream)
 print(which.value)
 """
     assert _said(machine, program) == ["2", str(2**64 - 1), "1"]
@@ -128,8 +130,10 @@ print(which.value)
     [
         ("'cuMemPrefetchAsync', managed, 200_000, 0, stream", 2000),
         ("'cuMemPrefetchAsync_ptsz', managed, 200_000, -1, 0", 2000),
-        ("'cuMemPrefetchBatchAsync', words(managed, managed), words(100_000, 50_000), 2, words(1), words(0), 1, 0, stream", 1500),
-        ("'cuMemcpyBatchAsync_v2', words(a, a), words(b, b), words(800_000, 80_000), 2, words(1, 0, 0), words(0), 1, stream", 110),
+        ("'cuMemPrefetchBatchAsync', words(managed, managed), words(100_000, 50_000), 2, "
+         "words(1), words(0), 1, 0, stream", 1500),
+        ("'cuMemcpyBatchAsync_v2', words(a, a), words(b, b), words(800_000, 80_000), 2, "
+         "words(1, 0, 0), words(0), 1, stream", 110),
         ("'cuMemcpy3DBatchAsync_v2', 1, words(1, b, 0, 0, 0, 1, a, 0, 0, 0, 1000, 80, 10, 1), 0, stream", 100),
         ("'cuStreamWriteValue64', stream, a, 7, 0", 0),
     ],
