@@ -20,9 +20,9 @@ MS = 1000
 
 @pytest.fixture
 def server(short: Path) -> Iterator[Serving]:
-    """A tenth of the GPU, and the rest of it."""
+    """A twentieth of the GPU, and the rest of it."""
     with Serving(short, grace=100_000) as serving:
-        serving.set({GPU: {"one": 100, "two": 900}})
+        serving.set({GPU: {"one": 50, "two": 950}})
         yield serving
 
 
@@ -52,7 +52,7 @@ def test_a_program_that_does_only_that_pays_for_it(place: Place, server: Serving
         count = int(one.line())
         assert one.line() == "copied"
         took = busy(place.log(), "one")
-        assert took == 2 * count > 300 * MS
+        assert took == 2 * count > 250 * MS
         assert abs(_paid(server) - took) < 0.03 * took
         assert _account(server)["quantum"] < -50 * MS
         begin = time.monotonic_ns() // 1000
