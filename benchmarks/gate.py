@@ -5,6 +5,9 @@ And that of training, which has other things to do in each of its steps: a progr
 notice, and the gate lets it be far ahead only while no program of another share is there. Training that the host of a
 virtual machine disturbed is measured again.
 
+And a program that only copies, beside one that only computes: each is to have its half, one after the other, while the
+GPU rests little; and small copies, which wait for no turn: how much of what they took was not charged.
+
 And what a program costs its neighbour while it ends, which may take long: the longest pause of kernels of a
 millisecond, by the real server.
 """
@@ -14,11 +17,12 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from ._host import calmest
 from .figures import CannotRunError, Figure
@@ -33,8 +37,10 @@ TRAINING, PAUSE = 4, 600
 ENDINGS = 20
 ENDING = 0.5
 """Seconds that the end of a program takes."""
-COPY, WARM, BESIDE = 1 << 21, 2.0, 10.0
-"""Bytes of a copy (a millisecond), and seconds before and in which it is measured."""
+COPY, RATE, WARM, BESIDE = 1 << 21, 2048, 2.0, 10.0
+"""Bytes of a copy, and in a microsecond (so it takes a millisecond); seconds before it is measured, and of that."""
+SMALL, TRICKLE = 4096, 1.0
+"""Bytes of a small copy, which takes two microseconds then, as the gate reckons; seconds of them."""
 
 
 def run() -> Sequence[Figure]:
@@ -58,6 +64,7 @@ def run() -> Sequence[Figure]:
             fast.append(bench.rate(None, SHORT_KERNELS, 10)[1])
             slow.append(bench.rate("share", SHORT_KERNELS, 10)[1])
         beside = [bench.beside() for _ in range(3)]
+        unpaid = [bench.unpaid() for _ in range(3)]
     loss = [100 * (one - other) / other for one, other in zip(slow, fast, strict=True)]
     return [
         Figure.of("Gate: cost per entry", "ns", [entry - direct for direct, entry in calls], COMMAND, goal=0.5),
@@ -66,8 +73,10 @@ def run() -> Sequence[Figure]:
         Figure.of("Gate: 10 µs kernels, each", "ns", slow, COMMAND, baseline=fast),
         Figure.of("Gate: 10 µs kernels, loss", "%", loss, COMMAND, goal=1),
         Figure.of("Gate: an ending program's cost to its neighbour", "ms", _endings(), COMMAND, goal=5),
-        Figure.of("Gate: copies beside training: off a half", "%", [off for off, _ in beside], COMMAND, goal=1),
-        Figure.of("Gate: copies beside training: overlaps", "%", [both for _, both in beside], COMMAND, goal=1),
+        Figure.of("Gate: copies beside training: off a half", "%", [off for off, _, _ in beside], COMMAND, goal=1),
+        Figure.of("Gate: copies beside training: overlaps", "%", [both for _, both, _ in beside], COMMAND, goal=1),
+        Figure.of("Gate: copies beside training: rest", "%", [rest for _, _, rest in beside], COMMAND),
+        Figure.of("Gate: small copies beside training: not charged", "%", unpaid, COMMAND, goal=3),
         *_training("alone on its GPU", [(free, alone) for free, alone, _ in steps]),
         *_training("another one there", [(free, share) for free, _, share in steps]),
     ]
@@ -137,32 +146,59 @@ class _Bench:
         queued, ended = said.split("\n")[1].split()
         return float(queued), float(ended)
 
-    def beside(self) -> tuple[float, float]:
-        """Two halves, one of which only copies from the host: its part of the work, and how much came too early."""
+    def beside(self) -> tuple[float, float, float]:
+        """Two halves, one of which only copies from the host: how far its part of the work is from a half, how many
+        pieces came before the other's had ended, and how long the GPU rested. Percent.
+        """
+        from tests.gate.standin.board import busy
+
+        with self._two_halves(f"uploads:1000000:{COPY}") as (_, _, board):
+            time.sleep(WARM + BESIDE)
+            log = board().log()
+        end = log[-1].start
+        since = end - round(BESIDE * 1e6)
+        copies, both = busy(log, "copies", since, end), busy(log, None, since, end)
+        log = [work for work in log if work.start >= since]
+        early = sum(work.overlapped for work in log)
+        return abs(100 * copies / both - 50), 100 * early / len(log), 100 - 100 * both / (end - since)
+
+    def unpaid(self) -> float:
+        """Percent of the GPU time that small copies took, and that their share was not charged, or too much."""
+        work = (f"trickle:{TRICKLE * 1000:.0f}:{SMALL}", "sync", "say:copied", "wait-line")
+        with self._two_halves(*work) as (server, copies, board):
+            assert copies.stdout
+            while copies.stdout.readline() != "copied\n":
+                pass
+            took = sum(work.end - work.start for work in board().log() if work.owner == "copies")
+            account = server.usage(GPU, "copies")["account"]
+        paid = sum(account[name] for name in ("guaranteed", "borrowed", "idle", "overrun"))
+        return float(100 * abs(paid - took) / took)
+
+    @contextmanager
+    def _two_halves(self, *work: str) -> Iterator[tuple[Any, Any, Any]]:
+        """Training, and a program that does ``work``: the server, that program, which is ready, and the GPU's board."""
         from tests.gate.standin.board import Board
         from tests.shares.serve import Serving
 
         folder = Path(tempfile.mkdtemp(dir=self.folder))
-        works = {"training": "kernels:1000000:1000", "copies": f"uploads:1000000:{COPY}"}
+        works = {"training": ("kernels:1000000:1000",), "copies": work}
         with ExitStack() as stack:
             server = stack.enter_context(Serving(folder))
             server.set({GPU: dict.fromkeys(works, 500)})
-            for owner, work in works.items():
+            pipe = subprocess.PIPE
+            for owner, commands in works.items():
                 env = {
                     **os.environ, "JUPYTER_GPU_STANDIN": str(folder / "boards"), "JUPYTER_GPU_STANDIN_OWNER": owner,
-                    "JUPYTER_GPU_STANDIN_GPUS": f"{GPU}:1024", "JUPYTER_GPU_STANDIN_COPY": "2000",
+                    "JUPYTER_GPU_STANDIN_GPUS": f"{GPU}:1024", "JUPYTER_GPU_STANDIN_COPY": str(RATE),
+                    "JUPYTER_GPU_STANDIN_LOG": str(1 << 21),
                     "JUPYTER_GPU_GATE": str(folder / owner / "shares"), "LD_LIBRARY_PATH": str(self.gate),
                 }  # fmt: skip
-                program = subprocess.Popen([self.program, "dlsym", work], env=env, stdout=subprocess.DEVNULL)
-                stack.callback(program.wait)
+                command = [str(self.program), "dlsym", *commands]
+                program = stack.enter_context(subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True))
                 stack.callback(program.kill)
-            time.sleep(WARM + BESIDE)
-            log = Board(folder / "boards", GPU).log()
-        since = log[-1].end - round(BESIDE * 1e6)
-        log = [work for work in log if work.start >= since]
-        spent = {name: sum(work.end - work.start for work in log if work.owner == name) for name in works}
-        early = sum(work.overlapped for work in log)
-        return abs(100 * spent["copies"] / sum(spent.values()) - 50), 100 * early / len(log)
+                assert program.stdout
+                program.stdout.readline()
+            yield server, program, lambda: Board(folder / "boards", GPU)
 
     def step(self, kind: str | None) -> float:
         """Microseconds of a step of training."""

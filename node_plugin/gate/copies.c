@@ -1,15 +1,18 @@
 /* Copies and fills: work of the GPU, as launches are. What is worth a turn, by what it is expected to take, is let through as
  * a launch is, and what is less is added up until it is: so many small ones pass in somebody else's turn, and then one waits.
+ * What passed outside our own leases is told to the server, which charges it: the smallest copies never wait.
  *
  * By how much the host's copies are slower is a guess, on the safe side: one too many is gated. Where the ends of a copy
  * are is known by its name, or not; then it counts as one from the host. */
 #include "gate.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 enum { WORTH = 50000, EACH = 2000, HOST = 25, WITHIN = 1000 }; /* ns; bytes in a ns */
+enum { TOLD = 5000000 }; /* ns that are worth a message */
 enum { WORDS = 4096, LIGHT = EACH - 1 }; /* so many bytes from the host or to it take so long, and never wait themselves */
 enum { HOST_MEMORY = 1 }; /* CUmemorytype */
-
-static _Atomic uint64_t owed; /* ns of what passed as not worth it */
 
 static CUstream plain(CUstream stream) { return stream ? stream : STREAM_LEGACY; }
 
@@ -32,11 +35,40 @@ static unsigned kind_of(uint64_t ns) {
     return (unsigned)(((64 - (uint64_t)__builtin_clzll(ns | 1)) * 0x9e3779b97f4a7c15ull) >> 32) | 1 << 30;
 }
 
+/* Under the lock. With a lease in hand it waits: that time is charged by the clock. So it does while the server has not read
+ * what was said before: nobody answers this, and a server that stands still must not be flooded. */
+static void tell(struct share *share) {
+    int unread = 0;
+    if (share->socket < 0 || (share->stage != FREE && share->stage != ASKED)) return;
+    if (ioctl(share->socket, SIOCOUTQ, &unread) || unread) return;
+    uint64_t left = share->burst > share->demand ? (share->burst - share->demand) / 1000 : 0, us = atomic_exchange(&share->owed, 0) / 1000;
+    link_say(share, (struct message){.kind = DONE, .a = share->stage == ASKED ? 1 + left : 0, .b = us});
+}
+
+static bool in_lease(const struct share *share) {
+    uint64_t until = atomic_load_explicit(&share->until, memory_order_relaxed);
+    return until == FOREVER || (until && now_ns() < until);
+}
+
+/* Whether a copy passes as it is, and then counts it. */
+static bool passes(CUstream stream, uint64_t ns, bool waits) {
+    struct lane *lane = lane_of(stream);
+    struct share *share = lane ? atomic_load(&lane->share) : NULL;
+    if (!share) return true;
+    if (atomic_fetch_add(&share->passed, ns) + ns >= WORTH && waits) {
+        atomic_store(&share->passed, 0);
+        return false;
+    }
+    if (in_lease(share) || lane_capturing(lane) || atomic_fetch_add(&share->owed, ns) + ns < TOLD) return true;
+    gate_enter();
+    tell(share);
+    gate_leave();
+    return true;
+}
+
 static void enter(struct pass *pass, CUstream stream, uint64_t ns) {
     *pass = (struct pass){.lane = NULL};
-    if (atomic_fetch_add(&owed, ns) + ns < WORTH || ns == LIGHT) return;
-    atomic_store(&owed, 0);
-    pass_enter(pass, stream, kind_of(ns));
+    if (!passes(stream, ns, ns != LIGHT)) pass_enter(pass, stream, kind_of(ns));
 }
 
 #define COPY(stream, ns, symbol, ...) { \
@@ -105,7 +137,40 @@ ASYNC(cuMemcpy2DAsync_v2, flat(of), (const struct copy2 *of, CUstream stream), o
 ASYNC(cuMemcpy3DAsync_v2, deep(of), (const struct copy3 *of, CUstream stream), of, stream)
 ASYNC(cuMemcpy3DPeerAsync, deep(of), (const struct copy3 *of, CUstream stream), of, stream)
 
-/* --- many at once: each is worth it where its size would have to be looked for ------------------------------------- */
+/* --- many at once ------------------------------------------------------------------------------------------------- */
+
+struct operation { /* CUDA_MEMCPY3D_BATCH_OP: lengths in elements, which arrays have of WIDEST bytes at most, and others of one */
+    struct { int type; uint64_t what[4]; } from, to;
+    size_t width, height, depth;
+    int order;
+    unsigned flags;
+};
+enum { OF_ARRAY = 2, WIDEST = 16 };
+
+struct packed { /* CUmemDecompressParams */
+    size_t bytes, expected;
+    void *made;
+    const void *from;
+    void *to;
+    int algorithm;
+    unsigned char nothing[20];
+};
+
+static uint64_t boxes(const struct operation *list, size_t count) {
+    uint64_t ns = 0;
+    for (size_t i = 0; list && i < count && ns < WORTH; i++) {
+        uint64_t element = list[i].from.type == OF_ARRAY || list[i].to.type == OF_ARRAY ? WIDEST : 1;
+        ns += host(product(product(list[i].width, list[i].height), product(list[i].depth, element)));
+    }
+    return ns;
+}
+
+static uint64_t unpacked(const struct packed *list, size_t count) {
+    uint64_t ns = 0;
+    for (size_t i = 0; list && i < count && ns < WORTH; i++)
+        ns += EACH + (list[i].bytes > list[i].expected ? list[i].bytes : list[i].expected) / HOST;
+    return ns;
+}
 
 static uint64_t sum(const size_t *sizes, size_t count) {
     uint64_t ns = 0;
@@ -119,11 +184,11 @@ ASYNC(cuMemcpyBatchAsync, sum(sizes, count),
 ASYNC(cuMemcpyBatchAsync_v2, sum(sizes, count),
       (CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *how, size_t *which, size_t hows, CUstream stream),
       to, from, sizes, count, how, which, hows, stream)
-ASYNC(cuMemcpy3DBatchAsync, product(count, WORTH), (size_t count, void *list, size_t *failed, unsigned long long flags, CUstream stream),
+ASYNC(cuMemcpy3DBatchAsync, boxes(list, count), (size_t count, void *list, size_t *failed, unsigned long long flags, CUstream stream),
       count, list, failed, flags, stream)
-ASYNC(cuMemcpy3DBatchAsync_v2, product(count, WORTH), (size_t count, void *list, unsigned long long flags, CUstream stream),
+ASYNC(cuMemcpy3DBatchAsync_v2, boxes(list, count), (size_t count, void *list, unsigned long long flags, CUstream stream),
       count, list, flags, stream)
-ASYNC(cuMemcpy3DWithAttributesAsync, WORTH, (void *one, unsigned long long flags, CUstream stream), one, flags, stream)
+ASYNC(cuMemcpy3DWithAttributesAsync, boxes(one, 1), (void *one, unsigned long long flags, CUstream stream), one, flags, stream)
 
 struct location { int type, id; };
 
@@ -136,7 +201,7 @@ ASYNC(cuMemPrefetchBatchAsync, sum(sizes, count),
 ASYNC(cuMemDiscardAndPrefetchBatchAsync, sum(sizes, count),
       (CUdeviceptr *at, size_t *sizes, size_t count, void *to, size_t *which, size_t tos, unsigned long long flags, CUstream stream),
       at, sizes, count, to, which, tos, flags, stream)
-ASYNC(cuMemBatchDecompressAsync, product(count, WORTH), (void *list, size_t count, unsigned flags, size_t *failed, CUstream stream),
+ASYNC(cuMemBatchDecompressAsync, unpacked(list, count), (void *list, size_t count, unsigned flags, size_t *failed, CUstream stream),
       list, count, flags, failed, stream)
 
 /* --- fills -------------------------------------------------------------------------------------------------------- */
@@ -159,10 +224,10 @@ FILLS(32, unsigned)
 
 /* They add up, but none waits itself. */
 #define WORD(symbol, count, takes, ...) \
-    CUresult GATE(symbol) takes { add(count); return REAL(symbol)(__VA_ARGS__); } \
-    CUresult GATE(symbol##_ptsz) takes { add(count); return REAL(symbol##_ptsz)(__VA_ARGS__); }
+    CUresult GATE(symbol) takes { add(plain(stream), count); return REAL(symbol)(__VA_ARGS__); } \
+    CUresult GATE(symbol##_ptsz) takes { add(own(stream), count); return REAL(symbol##_ptsz)(__VA_ARGS__); }
 
-static void add(uint64_t count) { atomic_fetch_add(&owed, product(count, LIGHT)); }
+static void add(CUstream stream, uint64_t count) { passes(stream, product(count, LIGHT), false); }
 
 #define WORD_TAKES (CUstream stream, CUdeviceptr at, unsigned value, unsigned flags)
 #define LONG_WORD_TAKES (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags)

@@ -34,6 +34,9 @@ struct share {
     _Alignas(64) _Atomic unsigned running;
     _Atomic unsigned throttled; /* threads that wait until less is queued */
     _Atomic bool ahead;         /* much may be queued: no other share is there */
+    /* copies.c: ns of small ones, since one of them was let through as a launch is; outside leases, and not told yet. */
+    _Alignas(64) _Atomic uint64_t passed;
+    _Atomic uint64_t owed;
     _Alignas(64) _Atomic unsigned word; /* a futex: changes with everything that threads wait for */
 
     CUdevice device;

@@ -14,7 +14,8 @@ enum { MESSAGE_SIZE = 32, MESSAGE_VERSION = 1 };
 /* a of ASK: µs that the work will take, 0 unknown; b: 1 if it has the GPU still, by the server before this
  * one (the whole of it, or work that has not ended), or by this one, which has asked for it, and its work takes longer; 3 if
  * that work also stands still while a launch waits here, as it may wait for that one.
- * a of DONE: µs still wanted + 1, 0 none; b: µs of GPU work measured; c: the number of the lease given back.
+ * a of DONE: µs still wanted + 1, 0 none; b: µs of GPU work measured; c: the number of the lease given back; 0: none is,
+ * and b is work that passed without a lease since this was said last (small copies), which older servers do not charge.
  * a of NEED: bytes that this process has in all. The first one of a connection says what it has already.
  * b of NEED: which of the leases below are known here, as bits. Older gates say less, and are never given those. */
 enum from_gate { ASK = 1, DONE = 2, NEED = 3 };

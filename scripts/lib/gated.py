@@ -33,13 +33,13 @@ KINDS = (
         "Copies and fills, prefetches, decompression",
         r"cuMemcpy\w*|cuMemset\w*|cuMem(DiscardAnd)?Prefetch\w*|cuMemBatchDecompressAsync",
         "**gated** as launches from 50 µs of expected work on; smaller ones pass, and add up until one "
-        "waits; up to 4 KiB from or to the host never wait themselves",
+        "waits; up to 4 KiB from or to the host never wait themselves. All are **charged**",
         ours=True,
     ),
     Kind(
         "Words that a stream writes",
         r"cuStreamWriteValue\w*|cuStreamBatchMemOp",
-        "**counted** with the copies, never held: others may wait for them",
+        "**charged** with the copies, never held: others may wait for them",
         ours=True,
     ),
     Kind(

@@ -29,6 +29,11 @@ LONG = 60.0
 """Seconds: nothing takes so long, on a machine that is busy either."""
 
 
+def _asks(message: FromClient) -> bool:
+    """Tell whether a lease is to be given for that."""
+    return isinstance(message, Ask) or (isinstance(message, Done) and message.number > 0 and message.want is not None)
+
+
 class Connection:
     """One process that connected. NEED is answered by itself, by `limit`, unless a test does it."""
 
@@ -97,16 +102,27 @@ class Connection:
             if not self._came and not select.select([self._socket], [], [], 0.002)[0]:
                 continue
             message = self.next()
-            if isinstance(message, Ask) or (isinstance(message, Done) and message.want is not None):
+            if _asks(message):
                 self.grant(time)
         return self.lease
+
+    def charged_until(self, condition: Callable[[], bool], time: int = 60_000_000) -> int:
+        """Give what is asked for, from now on until that is so and no lease is held; what was measured in all."""
+        self.grant(time)
+        measured = 0
+        while self.held or not condition():
+            message = self.next()
+            measured += message.measured if isinstance(message, Done) else 0
+            if _asks(message):
+                self.grant(time)
+        return measured
 
     def serve(self, time: int = FOREVER, ahead: bool = False) -> None:
         """Give everything that is asked for, until the connection ends."""
         try:
             while True:
                 message = self.next()
-                if isinstance(message, Ask) or (isinstance(message, Done) and message.want is not None):
+                if _asks(message):
                     self.grant(time, ahead=ahead)
         except (EOFError, OSError):
             self.close()

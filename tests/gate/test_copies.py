@@ -1,96 +1,124 @@
-"""Copies and fills are work of the GPU: they ask for turns, are waited for, and are charged."""
+"""Copies and fills are work of the GPU: they ask for turns, are waited for, and charged. All of the table."""
 
-import re
 import sys
 import time
 
 import pytest
 
-from jupyter_gpu_node.shares.rules.protocol import FOREVER, Ask, Done, Revoke
+from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Revoke
+from scripts.lib import gated
 
-from .building import GATE
+from .copying import HOST, KINDS, PACKED, WITHIN, WORD, base_of
 from .place import MIB, Place, Program
 
-COPIES = dict(re.findall(r'G\((cuMem(?:cpy|set)\w+), "(\w+)"', (GATE / "driver.h").read_text()))
-
-PROGRAM = """
-import ctypes, sys
-from tests.gate.standin.driver import call, new, start
-start()
-SIZE = 1 << 20
-a, b = (new("cuMemAlloc_v2", SIZE) for _ in range(2))
-held = ctypes.create_string_buffer(SIZE)
-here = ctypes.addressof(held)
-
-class Volume(ctypes.Structure):
-    _fields_ = [("sizes", ctypes.c_size_t * 2), ("format", ctypes.c_int), ("channels", ctypes.c_uint)]
-
-array = new("cuArrayCreate_v2", ctypes.byref(Volume((SIZE // 4, 1), 0x20, 1)))
-context = new("cuCtxGetCurrent")
-words = ctypes.c_uint64 * 25
-flat = words(0, 0, 2, 0, a, 0, SIZE, 0, 0, 2, 0, b, 0, SIZE, SIZE, 1)
-deep = words(0, 0, 0, 0, 2, 0, a, 0, 0, SIZE, 1, 0, 0, 0, 0, 2, 0, b, 0, 0, SIZE, 1, SIZE, 1, 1)
-name, base, times, size = sys.argv[1], sys.argv[2].removesuffix("Async"), int(sys.argv[3]), int(sys.argv[4])
-deep[22] = flat[14] = size
-arguments = {
-    "cuMemcpy": (b, a, size), "cuMemcpyHtoD": (a, here, size), "cuMemcpyDtoH": (here, a, size),
-    "cuMemcpyDtoD": (b, a, size), "cuMemcpyPeer": (b, context, a, context, size),
-    "cuMemcpyHtoA": (array, 0, here, size), "cuMemcpyAtoH": (here, array, 0, size),
-    "cuMemcpyDtoA": (array, 0, a, size), "cuMemcpyAtoD": (a, array, 0, size),
-    "cuMemcpyAtoA": (array, 0, array, 0, size),
-    "cuMemcpy2D": (ctypes.byref(flat),), "cuMemcpy2DUnaligned": (ctypes.byref(flat),),
-    "cuMemcpy3D": (ctypes.byref(deep),), "cuMemcpy3DPeer": (ctypes.byref(deep),),
-    "cuMemsetD8": (a, 7, size), "cuMemsetD16": (a, 7, size // 2), "cuMemsetD32": (a, 7, size // 4),
-    "cuMemsetD2D8": (a, size, 7, size, 1), "cuMemsetD2D16": (a, size, 7, size // 2, 1),
-    "cuMemsetD2D32": (a, size, 7, size // 4, 1),
-}[base]
-print("ready", flush=True)
-for _ in range(times):
-    call(name, *arguments, *((0,) if "Async" in name else ()))
-call("cuCtxSynchronize")
-print("done")
-"""
-SLOW = {"JUPYTER_GPU_STANDIN_COPY": "100"}
-"""Bytes in a microsecond from the host, and 8,000 on the GPU: so that little has to be copied."""
+TITLES = ("Copies and fills, prefetches, decompression", "Words that a stream writes")
+LARGE = {HOST: 4 * MIB, WITHIN: 64 * MIB, PACKED: 4 * MIB}
+SMALL = 16_000
+"""Bytes of a copy that passes some twenty times, whichever its kind."""
+LEAST = 4096
+"""Bytes of one that never waits, from the host or to it."""
+MINUTE = 60_000_000
+TOLD = 5_000
+"""Microseconds of small ones that are worth a message."""
 
 
-def _copies(place: Place, name: str, times: int, size: int, *, slow: bool = True) -> Program:
-    program = [sys.executable, "-c", PROGRAM, name, COPIES[name], str(times), str(size)]
-    return Program(program, place.env() | (SLOW if slow else {}))
+def _functions() -> dict[str, bool]:
+    """Return the symbols of these kinds, and whether they are of a time before 64-bit addresses."""
+    found = {}
+    for name, end, since in gated.functions():
+        if gated.kind_of(name).title in TITLES:
+            found[name + end] = since < gated.OLD and name + end not in gated.ours()
+    return found
 
 
-def _simulated() -> list[str]:
-    return [name for name in COPIES if "Batch" not in name and "Attributes" not in name]
+COPIES = [name for name, old in _functions().items() if not old and KINDS[base_of(name)] != WORD]
+NEVER_WAIT = [name for name, old in _functions().items() if not old and KINDS[base_of(name)] in (HOST, WORD)]
 
 
-@pytest.mark.parametrize("name", _simulated())
-def test_each_copy_and_fill_asks_for_a_turn(place: Place, name: str) -> None:
-    """A few small ones pass, as they are worth no turn; then one waits until the GPU is given."""
-    with place.stub() as stub, _copies(place, name, 60, 16_000) as program:
+def _copies(place: Place, symbol: str, *commands: str, rate: int = 100) -> Program:
+    """``rate``: bytes in a microsecond from the host, and 80 times as many on the GPU."""
+    program = [sys.executable, "-m", "tests.gate.copying", symbol, *commands]
+    return Program(program, place.env() | {"JUPYTER_GPU_STANDIN_COPY": str(rate)})
+
+
+def _spent(place: Place, since: int) -> int:
+    return sum(work.end - work.start for work in place.log(since))
+
+
+def test_the_table_has_all_of_them() -> None:
+    """118 copies and fills, of which those that take 32-bit addresses are not gated, and 12 words."""
+    functions = _functions()
+    assert len(functions) == 118 + 12
+    assert {name for name, old in functions.items() if not old} <= gated.ours()
+    assert {base_of(name) for name in (*COPIES, *NEVER_WAIT)} == set(KINDS)
+
+
+@pytest.mark.parametrize("symbol", COPIES)
+def test_each_copy_and_fill_asks_for_a_turn(place: Place, symbol: str) -> None:
+    """A few small ones pass, as they are worth no turn; then one waits. A large one waits at once. Both are charged."""
+    large = LARGE[KINDS[base_of(symbol)]]
+    with place.stub() as stub, _copies(place, symbol, f"60:{SMALL}", "wait", f"1:{large}", "wait") as program:
         connection = stub.accept()
         connection.expect(Ask)
-        assert place.launches() <= 25
-        connection.grant(FOREVER)
-        assert program.lines() == ["ready", "done"]
-    assert place.launches() == 60
+        before = place.launches()
+        assert program.line() == "ready"
+        assert 5 <= before <= 26
+        assert connection.charged_until(lambda: place.launches() >= 60) > 0
+        assert program.line() == "done"
+        program.tell("")
+        connection.expect(Ask)
+        before = place.launches()
+        assert 60 <= before <= 62  # of what it decompresses, the copy that brings it there
+        charged = connection.charged_until(lambda: place.launches() > before)
+        assert program.line() == "done"
+        assert place.launches() == before + 1
+        assert 400 < _spent(place, before) <= charged * 1.2
+
+
+@pytest.mark.parametrize("symbol", NEVER_WAIT)
+def test_the_smallest_never_wait_and_are_told(place: Place, symbol: str) -> None:
+    """Thousands, without a lease: what runs may wait for just that word. What they take, as reckoned, is told."""
+    with place.stub() as stub, _copies(place, symbol, f"6000:{LEAST}", "wait") as program:
+        connection = stub.accept()
+        told = connection.expect(Done)
+        assert told.number == 0
+        assert told.want is None
+        assert TOLD <= told.measured < 2.5 * TOLD
+        assert (program.line(), program.line()) == ("ready", "done")
+        program.tell("")
+        with pytest.raises(EOFError):
+            connection.expect(Ask)
+
+
+def test_a_word_that_somebody_waits_for(place: Place) -> None:
+    """A stream waits for it when the GPU is asked back: it is written without a lease, and the GPU is given back."""
+    with place.stub() as stub, place.run("dlsym", "word", "wait-line") as program:
+        connection = stub.accept()
+        lease = connection.until(lambda: place.launches() == 2)
+        assert [program.line(), program.line()] == ["ready", "waits"]
+        connection.say(Revoke(lease))
+        late = connection.expect(Ask)  # after 5 ms: what it let through has not ended
+        assert late.keeps
+        program.tell("")
+        assert connection.expect(Done).number == lease
 
 
 def test_a_thousand_fills_wait_for_the_turn(place: Place) -> None:
     """While another share has the GPU, however small they are."""
-    with place.stub() as stub, _copies(place, "cuMemsetD8Async", 1000, 8000) as program:
+    with place.stub() as stub, _copies(place, "cuMemsetD8Async", f"1000:{SMALL // 2}") as program:
         connection = stub.accept()
         connection.expect(Ask)
         assert program.line() == "ready"
         time.sleep(0.3)  # nothing happens meanwhile, and nobody says so
         assert place.launches() <= 25
-        connection.grant(FOREVER)
+        connection.grant(MINUTE)
         assert program.lines() == ["done"]
     assert place.launches() == 1000
 
 
 def test_what_was_copied_is_waited_for_and_charged(place: Place) -> None:
     """A lease is given back when its copies have ended, and what they took is said."""
-    with place.stub() as stub, _copies(place, "cuMemcpyHtoDAsync_v2", 20_000, MIB, slow=False):
+    with place.stub() as stub, _copies(place, "cuMemcpyHtoDAsync_v2", f"20000:{MIB}", rate=25000):
         connection = stub.accept()
         lease = connection.until(lambda: place.launches() >= 100)
         connection.say(Revoke(lease))

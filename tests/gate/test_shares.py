@@ -165,6 +165,7 @@ def test_a_share_becomes_a_whole_gpu_and_back(place: Place, server: Serving) -> 
         ("kernels:30:1000", "kernels:3000:10", "sync"), ("threads:64:10", "threads:8:1000"), ("contexts:6:100",),
         ("graph:20:10", "stream:20:100", "sync"), ("meets:3:50", "kernels:2000:10", "sync"),
         ("fork", "kernels:3:10", "fork", "sync"),
+        ("trickle:200:4096", "words:200", "kernels:20:10", "trickle:200:4096", "sync"),
         (f"alloc:{MIB}", "many:200:4096", f"map:{4 * MIB}", "unmap", "array:64:64", "free", "info", "reset"),
     ],
     ids=lambda arguments: arguments[0],

@@ -5,14 +5,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Revoke
 from tests.shares.bouncing import Bouncing, process, state, until
+from tests.shares.world import until as wait_until
 
+from .building import GATE, Built, build_gate, command
 from .place import GPU, Place, Program
 
 ALWAYS = "kernels:1000000:1000"
@@ -36,8 +40,8 @@ def _stopped(pid: int, how: str) -> Iterator[None]:
         yield
         os.kill(pid, signal.SIGCONT)
         return
-    command = [sys.executable, "-c", DEBUGGER, str(pid)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as debugger:
+    debugs = [sys.executable, "-c", DEBUGGER, str(pid)]
+    with subprocess.Popen(debugs, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as debugger:
         assert debugger.stdout
         assert debugger.stdout.readline() == "has it\n"
         yield
@@ -77,10 +81,32 @@ def test_who_is_stopped_by_its_user_is_no_offender(place: Place, short: Path, ho
                             break
             assert not world.told
             assert not world.taken
-        # Stopped between the gate's test and the driver, it launches that one kernel when it runs again.
+        # Stopped between the gate's test and the driver, its thread launches that one kernel when it runs again.
         assert place.sums().overlaps <= STOPS
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_stopped_before_the_driver_each_thread_launches_once_more(built: Built, short: Path, threads: int) -> None:
+    """Between the gate's test and the driver: when it runs again, its lease is over, and nothing else passes."""
+    stops = short / "stops"
+    command("sh", GATE / "standin" / "build.sh", stops / "driver", f"-DSTANDIN_STOPS={threads}")
+    gate = build_gate(stops / "gate", stops / "driver" / "libcuda.so.1")
+    place = Place(built, short)
+    work = f"threads:{threads}:100"
+    with place.stub() as stub, place.run("dlsym", work, LD_LIBRARY_PATH=str(gate)) as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        lease = connection.grant(500_000)
+        wait_until(lambda: state(program.process.pid) == "T")
+        time.sleep(0.6)  # the time of its lease is over
+        connection.say(Revoke(lease))
+        assert place.launches() == 0
+        os.kill(program.process.pid, signal.SIGCONT)
+        assert connection.expect(Done).number == lease
+        time.sleep(0.2)
+        assert place.launches() == threads
 
 
 def test_a_stopped_program_whose_work_runs_on_is_late(place: Place, short: Path) -> None:

@@ -32,6 +32,8 @@ char *array_at(const struct array *array, size_t x, size_t y, size_t z) {
     return array->allocation->base + (z * at_least_1(array->shape.height) + y) * array->shape.width * array->element + x;
 }
 
+size_t array_element(const struct array *array) { return array->element; }
+
 /* Bytes of one channel. */
 static size_t size_of(int format) {
     switch (format) {

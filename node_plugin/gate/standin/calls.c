@@ -7,6 +7,7 @@ struct call {
     struct call *next;
     struct stream *stream;
     uint64_t due;
+    int (*ready)(void *); /* NULL: it is */
     void (*function)(void *);
     void (*callback)(struct stream *, CUresult, void *);
     void *data;
@@ -15,14 +16,39 @@ struct call {
 static struct call *first, **last = &first;
 static pthread_cond_t asked = PTHREAD_COND_INITIALIZER;
 static int running;
+static unsigned waits; /* calls with `ready` in the list */
+
+/* Whether it, or one before it in its stream, waits for what has not come. */
+static int is_held(const struct call *call) {
+    for (const struct call *before = first; waits && before; before = before->next) {
+        if (before->stream == call->stream && before->ready && (before->due > board_now() || !before->ready(before->data))) return 1;
+        if (before == call) break;
+    }
+    return 0;
+}
+
+static struct call **earliest_call(void) {
+    struct call **earliest = NULL;
+    if (!waits && first && first->due <= board_now()) return &first; /* any of those that are due, and of a stream the first */
+    for (struct call **link = &first; *link; link = &(*link)->next)
+        if ((!earliest || (*link)->due < (*earliest)->due) && !is_held(*link)) earliest = link;
+    return earliest;
+}
 
 static struct call *next_call(void) {
+    struct call **earliest;
     pthread_mutex_lock(&standin_lock);
-    while (!first) pthread_cond_wait(&asked, &standin_lock);
-    struct call **earliest = &first;
-    for (struct call **link = &first; *link; link = &(*link)->next)
-        if ((*link)->due < (*earliest)->due) earliest = link;
+    while (!(earliest = earliest_call())) {
+        if (!first) {
+            pthread_cond_wait(&asked, &standin_lock);
+            continue;
+        }
+        pthread_mutex_unlock(&standin_lock);
+        board_wait(board_now() + 50);
+        pthread_mutex_lock(&standin_lock);
+    }
     struct call *call = *earliest;
+    if (call->ready) waits--;
     *earliest = call->next;
     if (last == &call->next) last = earliest;
     pthread_mutex_unlock(&standin_lock);
@@ -50,6 +76,7 @@ static CUresult add(struct stream *stream, struct call call) {
     stream_acts(stream);
     kept->due = stream_end(stream);
     stream->calls++;
+    if (call.ready) waits++;
     *last = kept;
     last = &kept->next;
     if (!running) running = !pthread_create(&thread, NULL, work, NULL) && !pthread_detach(thread);
@@ -62,6 +89,10 @@ static CUresult add(struct stream *stream, struct call call) {
 CUresult call_later(struct stream *stream, void (*function)(void *), void *data) {
     if (stream->capture) return capture_call(stream->capture, function, data);
     return add(stream, (struct call){.function = function, .data = data});
+}
+
+CUresult call_when(struct stream *stream, int (*ready)(void *), void (*function)(void *), void *data) {
+    return stream->capture ? CAPTURE_UNSUPPORTED : add(stream, (struct call){.ready = ready, .function = function, .data = data});
 }
 
 static CUresult launch(struct stream *handle, void (*function)(void *), void *data, int per_thread) {

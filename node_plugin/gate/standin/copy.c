@@ -8,22 +8,23 @@ enum { WITHIN = 80 }; /* so many times faster is a copy on the GPU than one from
 #define NOW ((struct stream *)-1) /* in the place of a stream: in the legacy one, and waits */
 
 /* What is too little for a microsecond takes no time. */
-static CUresult spend(struct stream *handle, uint64_t bytes, int within) {
+CUresult spend(struct stream *handle, uint64_t bytes, uint64_t within) {
     struct stream *stream;
     CUresult failed = find_stream(&stream, handle == NOW ? LEGACY : handle, 0);
-    uint64_t microseconds = bytes / standin_copy_rate / (within ? WITHIN : 1);
+    uint64_t microseconds = (bytes + within / WITHIN) / standin_copy_rate;
     if (!failed && microseconds) failed = run_on(stream, microseconds, 0);
     return failed || handle != NOW ? failed : stream_wait(stream);
 }
 
-static int on_gpu(CUdeviceptr pointer) {
+int on_gpu(CUdeviceptr pointer) {
     const struct allocation *allocation = allocation_at(pointer);
     return allocation && allocation->kind != HOST;
 }
 
 static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, struct stream *stream) {
     if (bytes && (!to || !from)) return standin_state ? standin_state : INVALID_VALUE;
-    CUresult failed = spend(stream, bytes, on_gpu(to) && on_gpu(from));
+    int within = on_gpu(to) && on_gpu(from);
+    CUresult failed = spend(stream, within ? 0 : bytes, within ? bytes : 0);
     if (!failed) memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
     return failed;
 }
@@ -76,14 +77,15 @@ CUresult copy_box(const struct copy *copy) {
     return OK;
 }
 
-static int place_on_gpu(const struct place *place) {
+int place_on_gpu(const struct place *place) {
     return place->type == 3 || (place->type != 1 && on_gpu(place->device));
 }
 
 static CUresult box(const struct copy *copy, struct stream *stream) {
     if (!copy) return standin_state ? standin_state : INVALID_VALUE;
     int within = place_on_gpu(&copy->from) && place_on_gpu(&copy->to);
-    CUresult failed = spend(stream, copy->width * copy->height * copy->depth, within);
+    size_t bytes = copy->width * copy->height * copy->depth;
+    CUresult failed = spend(stream, within ? 0 : bytes, within ? bytes : 0);
     return failed ? failed : copy_box(copy);
 }
 
@@ -171,7 +173,7 @@ static CUresult fill(CUdeviceptr to, size_t pitch, const void *value, size_t siz
 
 static CUresult fill_on(struct stream *stream, CUdeviceptr to, size_t pitch, const void *value, size_t size, size_t width,
                         size_t height) {
-    CUresult failed = spend(stream, size * width * height, 1);
+    CUresult failed = spend(stream, 0, size * width * height);
     return failed ? failed : fill(to, pitch, value, size, width, height);
 }
 

@@ -1,6 +1,21 @@
 /* The ways to launch a kernel. Parameters are not looked at: kernels only take time. */
 #include "standin.h"
 
+#include <signal.h>
+
+#ifndef STANDIN_STOPS
+#define STANDIN_STOPS 0 /* for tests: the process is stopped when so many threads are here, before any of them is on the GPU */
+#endif
+
+static void stop_when_all_are_here(void) {
+    static _Atomic int here, over;
+    if (++here == STANDIN_STOPS) {
+        raise(SIGSTOP); /* of this thread: it stops before it goes on */
+        over = 1;
+    }
+    while (!over) board_wait(board_now() + 100);
+}
+
 struct configuration {
     unsigned grid[3], block[3], shared;
     struct stream *stream;
@@ -22,6 +37,7 @@ static CUresult launch(struct function *function, unsigned gx, unsigned gy, unsi
     if (failed) return failed;
     if (!function) return INVALID_HANDLE;
     if (!gx || !gy || !gz || !bx || !by || !bz || (uint64_t)bx * by * bz > 1024) return INVALID_VALUE;
+    if (STANDIN_STOPS) stop_when_all_are_here();
     return run_on(stream, duration_of(function, gx), 1);
 }
 

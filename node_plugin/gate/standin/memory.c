@@ -225,26 +225,9 @@ API CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, int advice, CUdevice
     return OK;
 }
 
-API CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t bytes, CUdevice device, struct stream *stream) {
-    (void)bytes, (void)device, (void)stream;
-    return allocation_at(pointer) ? standin_state : INVALID_VALUE;
-}
-ALSO(cuMemPrefetchAsync, cuMemPrefetchAsync_ptsz)
-
-struct location {
-    int type, id;
-};
-
 API CUresult cuMemAdvise_v2(CUdeviceptr pointer, size_t bytes, int advice, struct location location) {
     return cuMemAdvise(pointer, bytes, advice, location.id);
 }
-
-API CUresult cuMemPrefetchAsync_v2(CUdeviceptr pointer, size_t bytes, struct location location, unsigned flags,
-                                   struct stream *stream) {
-    (void)flags;
-    return cuMemPrefetchAsync(pointer, bytes, location.id, stream);
-}
-ALSO(cuMemPrefetchAsync_v2, cuMemPrefetchAsync_v2_ptsz)
 
 static CUresult attribute(void *value, int attribute, CUdeviceptr pointer) {
     struct allocation *allocation = allocation_at(pointer);

@@ -18,6 +18,8 @@ typedef int CUresult;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 
+enum { DECOMPRESSES = 4 /* LZ4 */, MOST_DECOMPRESSED = 1 << 22 };
+
 enum {
     OK = 0,
     INVALID_VALUE = 1,
@@ -140,8 +142,9 @@ void context_wait(struct context *context);
 uint64_t duration_of(const struct function *function, unsigned blocks_along_x);
 CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels);
 
-/* Calls a function when what was launched on the stream until now has ended. */
+/* Calls a function when what was launched on the stream until now has ended; the second, as soon as `ready` says so, too. */
 CUresult call_later(struct stream *stream, void (*function)(void *), void *data);
+CUresult call_when(struct stream *stream, int (*ready)(void *), void (*function)(void *), void *data);
 
 /* Adds what was launched on a stream that records a graph. */
 CUresult capture_kernel(struct graph *graph, uint64_t microseconds);
@@ -174,11 +177,25 @@ struct fill { /* CUDA_MEMSET_NODE_PARAMS */
     size_t width, height;
 };
 
+struct location { /* CUmemLocation */
+    int type, id;
+};
+
+/* Both forms of a function that works in a stream: `on` is what its `stream` means. */
+#define FORMS(symbol, takes, result) \
+    API CUresult symbol takes { struct stream *on = stream ? stream : LEGACY; return result; } \
+    API CUresult symbol##_ptsz takes { struct stream *on = stream ? stream : PER_THREAD; return result; }
+
+/* Takes the time of so many bytes from or to the host, and within the GPU. */
+CUresult spend(struct stream *stream, uint64_t bytes, uint64_t within);
+int on_gpu(CUdeviceptr pointer);
+int place_on_gpu(const struct place *place);
 CUresult copy_box(const struct copy *copy);
 CUresult fill_box(const struct fill *fill);
 
 /* Where an array's element is, for copies. */
 char *array_at(const struct array *array, size_t x, size_t y, size_t z);
+size_t array_element(const struct array *array);
 
 /* Gives back what was allocated in a context that ends. */
 void release_all(struct context *context);

@@ -137,7 +137,7 @@ class Looks:
         for pod in pods:
             with contextlib.suppress(KeyError):  # it has just gone
                 account = server.usage(gpu, pod).account
-                found[pod] = account.guaranteed + account.borrowed + account.idle + account.overrun
+                found[pod] = account.guaranteed + account.borrowed + account.idle + account.overrun - account.beside
         return found
 
     def _attributed(

@@ -84,6 +84,12 @@ static void *find(const char *symbol) {
 #define CALL(symbol, ...) \
     do { int r_ = ((CUresult(*)())find(#symbol))(__VA_ARGS__); if (r_) die(#symbol, r_); } while (0)
 
+static uint64_t now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (uint64_t)at.tv_sec * 1000000000 + (uint64_t)at.tv_nsec;
+}
+
 /* --- commands ----------------------------------------------------------------------------------------------------- */
 
 static void *function_of(long us) {
@@ -171,6 +177,52 @@ static void uploads(long count, long size) {
     }
     CALL(cuMemFree_v2, at);
     free(from);
+}
+
+/* Copies of `size` from the host, one after the other without a pause, for `ms`: says how many there were. */
+static void trickle(long ms, long size) {
+    uint64_t at, end;
+    void *from = calloc(1, (size_t)size), *copy = find("cuMemcpyHtoDAsync_v2");
+    long copies = 0;
+    CALL(cuMemAlloc_v2, &at, (size_t)size);
+    for (end = now() + (uint64_t)ms * 1000000; now() < end; copies++) {
+        int result = ((CUresult(*)(uint64_t, void *, size_t, void *))copy)(at, from, (size_t)size, NULL);
+        if (result) die("cuMemcpyHtoDAsync_v2", result);
+    }
+    printf("%ld\n", copies);
+    CALL(cuMemFree_v2, at);
+    free(from);
+}
+
+/* One stream waits between two kernels for a word that another one writes when a line was read. */
+static void word(void) {
+    void *one = new_stream(), *other = new_stream();
+    char line[64];
+    uint64_t at;
+    CALL(cuMemAlloc_v2, &at, (size_t)4);
+    kernels(1, 100, one);
+    CALL(cuStreamWaitValue32, one, at, 1, 1);
+    kernels(1, 100, one);
+    printf("waits\n");
+    fflush(stdout);
+    if (!fgets(line, sizeof line, stdin)) exit(6);
+    CALL(cuStreamWriteValue32, other, at, 1, 0);
+    CALL(cuStreamSynchronize, one);
+    CALL(cuMemFree_v2, at);
+}
+
+/* Words that a stream writes, without a pause, for `ms`: says how many there were. */
+static void words(long ms) {
+    uint64_t at, end;
+    void *write = find("cuStreamWriteValue32");
+    long count = 0;
+    CALL(cuMemAlloc_v2, &at, (size_t)4);
+    for (end = now() + (uint64_t)ms * 1000000; now() < end; count++) {
+        int result = ((CUresult(*)(void *, uint64_t, unsigned, unsigned))write)(NULL, at, 7, 0);
+        if (result) die("cuStreamWriteValue32", result);
+    }
+    printf("%ld\n", count);
+    CALL(cuMemFree_v2, at);
 }
 
 /* Begins to record in a stream that the default stream waits for, just after that had some work. */
@@ -291,12 +343,6 @@ static void cancels(long many, long after) {
 static volatile sig_atomic_t alarms;
 static void alarmed(int number) { alarms += number != 0; }
 
-static uint64_t now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (uint64_t)at.tv_sec * 1000000000 + (uint64_t)at.tv_nsec;
-}
-
 /* Memory: addresses are kept in a list that "free" takes from. */
 static uint64_t held[65536];
 static long holds;
@@ -377,6 +423,9 @@ static void command(char *text) {
     else if (!strcmp(text, "stream")) { void *stream = new_stream(); kernels(a, b, stream); CALL(cuStreamDestroy_v2, stream); }
     else if (!strcmp(text, "by")) by(first, b);
     else if (!strcmp(text, "uploads")) uploads(a, b);
+    else if (!strcmp(text, "word")) word();
+    else if (!strcmp(text, "words")) words(a);
+    else if (!strcmp(text, "trickle")) trickle(a, b);
     else if (!strcmp(text, "captures")) captures(a, b);
     else if (!strcmp(text, "sync")) CALL(cuCtxSynchronize);
     else if (!strcmp(text, "sleep")) usleep((useconds_t)a);

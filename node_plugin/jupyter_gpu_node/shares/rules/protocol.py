@@ -45,12 +45,15 @@ class Ask(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The message that everything let through has ended. It gives the lease back, or says the demand alone."""
+    """The message that everything let through has ended. It gives the lease back, or says the demand alone.
+
+    Without a lease it tells of work that waits for none: small copies from or to the host, and words.
+    """
 
     want: int | None = None
     """Microseconds still wanted, 0 for not known; None: no demand."""
     measured: int = 0
-    """Microseconds of GPU work in this lease."""
+    """Microseconds of GPU work in this lease; without one, since this was said last."""
     number: int = 0
     """Number of the lease that is given back; 0: none in hand."""
 

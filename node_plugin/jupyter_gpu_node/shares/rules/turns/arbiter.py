@@ -107,6 +107,8 @@ class _Share:
     """The cost of its changes of hands lately, in the mean, by its programs' word; None: they have said nothing."""
     credit: float = 0
     """The sum that may be refunded of its turns."""
+    counted: int = 0
+    """Time up to which its use is charged: the end of its last turn, and what it told of since."""
     closed: int | None = None
     """Time when it was removed."""
     heir: _Share | None = None
@@ -210,7 +212,7 @@ class Arbiter:
                 first -= (owes or {}).get(name, 0)
                 ledger = Ledger(amount, self.timing, first, (deposits or {}).get(name, ()))
                 ledger.resize(amount, (savings or {}).get(name, amount))
-                self._shares[name] = _Share(name, ledger, credit=4 * self.timing.switch)
+                self._shares[name] = _Share(name, ledger, credit=4 * self.timing.switch, counted=self._now)
                 if self._turn and self._turn.share.name == (heirs or {}).get(name):
                     self._turn.share.heir = self._shares[name]
         return self._decide()
@@ -309,11 +311,28 @@ class Arbiter:
             self._refund(one, lasted, work)
             if one.closed is not None:
                 self._leave_debt(one)
-            one.since = one.ended = now
+            one.since = one.ended = one.counted = now
             one.want = want
         elif share in self._shares:
             self._shares[share].want = want
             self._shares[share].ended = now
+        return self._decide()
+
+    def charge(self, share: str, now: int, work: int) -> tuple[Order, ...]:
+        """Charge ``share`` for ``work`` microseconds that its programs say they used without a turn.
+
+        At most the time that passed since its last turn and was not charged yet, of one period: one GPU does no more,
+        and nobody is barred for long by a wrong word. Nothing in a turn: that is charged by the clock.
+        """
+        self._pass(now)
+        one, holder = self._shares[share], self._turn.share if self._turn else None
+        if one is holder:
+            return ()
+        since = max(one.counted, self._now - self.timing.period)
+        work = min(work, self._now - since)
+        one.counted = since + work
+        contested = holder is not None or any(other is not one for other in self._waiting())
+        one.ledger.run_beside(work, self._now, contested=contested)
         return self._decide()
 
     def _refund(self, one: _Share, lasted: int, work: int | None) -> None:

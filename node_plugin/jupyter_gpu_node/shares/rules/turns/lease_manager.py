@@ -442,6 +442,8 @@ class Desk:
             raise Malformed(f"gives lease {message.number} back, and was given {client.number}")
         share = client.share
         client.want = message.want
+        if not message.number and message.measured and not share.gone:
+            self._follow(self.arbiter.charge(share.key, now, message.measured), now)
         if client.holds and message.number == client.number:
             client.holds = False
             share.holding -= 1

@@ -60,6 +60,8 @@ class Account:
     balance: int
     expires: int | None
     """Time when the next deposit is lost."""
+    beside: int
+    """The part of what it used that its programs told of, without a turn."""
 
 
 class Ledger:
@@ -72,7 +74,7 @@ class Ledger:
         self.bank = Bank(timing.cap(milli), timing.expiry, deposits)
         self.freely = 0
         """Idle time used lately: halved each period."""
-        self._unserved = self._ran = 0
+        self._unserved = self._ran = self._beside = 0
         """Time that it waited in this period, and had the GPU."""
         self._guaranteed = self._borrowed = self._idle = self._overrun = self._switching = 0
         self._turn = (0, 0)
@@ -163,6 +165,16 @@ class Ledger:
             self.freely += end - start
         self._turn = (self._turn[0] + quantum, self._turn[1] + late)
 
+    def run_beside(self, work: int, now: int, *, contested: bool) -> None:
+        """Charge ``work`` microseconds of the GPU that it took without a turn.
+
+        Free where no other share had demand, else owed in full, whether or not others had a claim: they could not keep
+        it from that time, nor ask it back.
+        """
+        self.run(now - work, now, contested=contested, claimed=contested)
+        self._beside += work
+        self._turn = 0, 0  # no part of it was a change of hands
+
     def refund(self, most: int) -> int:
         """Refund up to ``most`` of a turn at its end, the cost of the switch. Return how much it had paid of that."""
         (paid, late), self._turn = self._turn, (0, 0)
@@ -238,4 +250,5 @@ class Ledger:
             self.quantum,
             balance,
             self.bank.expires(now),
+            self._beside,
         )

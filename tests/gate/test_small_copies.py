@@ -1,0 +1,68 @@
+"""Small copies from the host and words never wait for a turn, as others may wait for them: their share pays later."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.shares.serve import Serving
+
+from .place import GPU, Place, Program
+from .standin.board import busy
+
+RATE = {"trickle:1000:4096": 2048, "words:1000": 2}
+"""By what it does, bytes in a microsecond: each takes the two microseconds that the gate reckons for it."""
+LOG = {"JUPYTER_GPU_STANDIN_LOG": str(1 << 21)}
+"""Room for each of them."""
+MS = 1000
+
+
+@pytest.fixture
+def server(short: Path) -> Iterator[Serving]:
+    """A twentieth of the GPU, and the rest of it."""
+    with Serving(short, grace=100_000) as serving:
+        serving.set({GPU: {"one": 50, "two": 950}})
+        yield serving
+
+
+def _run(place: Place, server: Serving, owner: str, rate: int, *arguments: str) -> Program:
+    env = LOG | {"JUPYTER_GPU_STANDIN_COPY": str(rate)}
+    return place.run("dlsym", *arguments, owner=owner, sockets=server.socket(GPU, owner).parent, **env)
+
+
+def _account(server: Serving) -> dict[str, int]:
+    account: dict[str, int] = server.usage(GPU, "one")["account"]
+    return account
+
+
+def _paid(server: Serving) -> int:
+    account = _account(server)
+    return sum(account[name] for name in ("guaranteed", "borrowed", "idle", "overrun"))
+
+
+@pytest.mark.parametrize("work", RATE)
+def test_a_program_that_does_only_that_pays_for_it(place: Place, server: Serving, work: str) -> None:
+    """Beside another program, without a turn: as much as it took. What is more than its share it owes."""
+    with (
+        _run(place, server, "two", RATE[work], "kernels:1000000:1000") as two,
+        _run(place, server, "one", RATE[work], work, "sync", "say:copied", "wait-line") as one,
+    ):
+        assert two.line() == one.line() == "ready"
+        count = int(one.line())
+        assert one.line() == "copied"
+        took = busy(place.log(), "one")
+        assert took == 2 * count > 250 * MS
+        assert abs(_paid(server) - took) < 0.05 * took
+        assert _account(server)["quantum"] < -50 * MS
+
+
+def test_alone_on_a_gpu_it_costs_nothing(place: Place, server: Serving) -> None:
+    """As all work then: it is counted, but nothing is owed or taken from what was saved."""
+    with _run(place, server, "one", 2048, "trickle:500:4096", "sync", "say:copied", "wait-line") as one:
+        assert one.line() == "ready"
+        count = int(one.line())
+        assert one.line() == "copied"
+        account = _account(server)
+        assert abs(_paid(server) - 2 * count) < max(6 * MS, 0.05 * 2 * count)
+        assert account["overrun"] == account["borrowed"] == 0
+        assert account["quantum"] >= 0
