@@ -268,7 +268,7 @@ static bool goes_on(struct share *share, struct place place, uint64_t when, int 
 /* What is on the GPU must be told to the next server as soon as it is there. */
 static bool hurries(struct share *share) {
     gate_enter();
-    bool drains = !gate_ending() && lease_drains(share);
+    bool drains = lease_drains(share);
     gate_leave();
     return drains;
 }

@@ -27,7 +27,7 @@ from jupyter_gpu_node.kubelet.rules.slots import PodRef
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.signals import identified
 from jupyter_gpu_node.shares import stopped_processes
-from jupyter_gpu_node.shares.rules.violations.records import Record
+from jupyter_gpu_node.shares.rules.violations.violation_records import Record
 from tests.agent.stage import COUNT, Node, Pod
 from tests.cluster.testbed import until
 

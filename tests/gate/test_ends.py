@@ -114,3 +114,14 @@ def _begins_anew(server: Serving, down: float) -> None:
     time.sleep(down)
     server.start()
     server.set({GPU: {"one": 500, "two": 500}})
+
+
+@pytest.mark.parametrize("down", [0, 1.5])
+def test_a_new_server_hears_what_a_program_that_ends_left(place: Place, server: Serving, down: float) -> None:
+    """A kernel that its program did not wait for: nobody else gets the GPU, however late the new server comes."""
+    with _run(place, server, "one", "at-exit:6000000", "kernels:1:4000000") as program:
+        assert [program.line() for _ in range(3)] == ["ready", "done", "ends"]
+        _begins_anew(server, down)
+        with _run(place, server, "two", "kernels:1:500", "sync") as neighbour:
+            assert neighbour.lines() == ["ready", "done"]
+    assert place.sums().overlaps == 0

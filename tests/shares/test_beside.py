@@ -1,6 +1,7 @@
 """Work that waits for no turn (small copies, words) is told by programs and charged to their share."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hypothesis import given
@@ -11,6 +12,7 @@ from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.lease_manager import Desk, Terms
 from jupyter_gpu_node.shares.rules.turns.ledger import Account
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
+from jupyter_gpu_node.shares.use_scans import Looks
 from tests.shares.bouncing import Bouncing, until
 
 MS = 1000
@@ -106,7 +108,9 @@ def test_who_says_so_is_not_believed_where_work_without_turns_is_looked_for(tmp_
             _, writer = await asyncio.open_unix_connection(world.socket("GPU-1", "a"))
             writer.write(encode(Done(None, MOST)))
             await until(lambda: world.server.usage("GPU-1", "a").account.beside > 0)
-            assert world.bouncer._turns("GPU-1") == {"a": 0, "b": 0}
+            with ThreadPoolExecutor(1) as thread:
+                looks = Looks(world.server, None, thread, lambda _: None, lambda *_: None, lambda: 0)
+                assert looks.turns("GPU-1", ["a", "b"]) == {"a": 0, "b": 0}
             writer.close()
 
     asyncio.run(check())

@@ -19,7 +19,7 @@ from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import Process
 from jupyter_gpu_node.shares import stopped_processes
 from jupyter_gpu_node.shares.rules.violations import throttling
-from jupyter_gpu_node.shares.rules.violations.records import Record
+from jupyter_gpu_node.shares.rules.violations.violation_records import Record
 from jupyter_gpu_node.shares.server import microseconds
 from tests.gate.standin.board import Board
 from tests.gate.standin.clients import BUILD

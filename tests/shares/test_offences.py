@@ -27,7 +27,7 @@ from jupyter_gpu_node.shares.rules.violations.events import (
     TurnEnded,
 )
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
-from jupyter_gpu_node.shares.rules.violations.records import Record, State, from_plain, to_plain
+from jupyter_gpu_node.shares.rules.violations.violation_records import Record, State, from_plain, to_plain
 from jupyter_gpu_node.shares.rules.violations.violations import Present, decide, wake
 
 PENALTIES = Penalties(grace=100_000, strikes=3)

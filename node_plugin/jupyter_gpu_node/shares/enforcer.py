@@ -22,9 +22,7 @@ from typing import ParamSpec, TypeVar
 from jupyter_gpu_node.gpus.registry import NVIDIA
 from jupyter_gpu_node.processes import proc, signals
 from jupyter_gpu_node.processes.rules.process_id import Process, Processes
-from jupyter_gpu_node.shares.rules.violations import events as events
-from jupyter_gpu_node.shares.rules.violations import records as offence_records
-from jupyter_gpu_node.shares.rules.violations import throttling, violations
+from jupyter_gpu_node.shares.rules.violations import events, throttling, violation_records, violations
 from jupyter_gpu_node.shares.rules.violations.events import Event
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
 from jupyter_gpu_node.shares.rules.violations.violations import Present
@@ -161,7 +159,7 @@ class Bouncer:
         watched = self._watched(gpu)
         if isinstance(event, events.TurnEnded) and (one := watched.state.get(event.share)):
             event = replace(event, there=await self._in_thread(signals.there, one.avoiders))
-        before = offence_records.to_plain(watched.state)
+        before = violation_records.to_plain(watched.state)
         late = {share for share, one in watched.state.items() if one.late is not None}
         present = replace(await self._present(gpu, event), throttled=await self._throttled(gpu, event))
         outcome = violations.decide(watched.state, event, self._clock(), present, watched.penalties)
@@ -169,7 +167,7 @@ class Bouncer:
         for order in outcome.orders:
             if isinstance(order, events.Continue):
                 await self._continue(gpu, order)
-        kept = offence_records.to_plain(watched.state) == before or await self._save()
+        kept = violation_records.to_plain(watched.state) == before or await self._save()
         for order in outcome.orders:
             if isinstance(order, events.Stop):
                 await self._stop(gpu, order, kept=kept)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.processes import proc
-from jupyter_gpu_node.shares.rules.violations.records import State, from_plain, to_plain
+from jupyter_gpu_node.shares.rules.violations.violation_records import State, from_plain, to_plain
 
 MAX_BYTES = 4 * 2**20
 _log = logging.getLogger(__name__)

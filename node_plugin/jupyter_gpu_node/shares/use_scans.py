@@ -129,7 +129,10 @@ class Looks:
             give_back(self._server, gpu, holder[0], having, shut=True)  # not in the time of one launch more
 
     def turns(self, gpu: str, pods: Collection[str]) -> dict[str, int]:
-        """Return the microseconds of turns so far, by share."""
+        """Return the microseconds of turns so far, by share.
+
+        Work that programs say they did without a turn is left out: a program around its gate would say so.
+        """
         found = {}
         server = self._server
         if server is None:

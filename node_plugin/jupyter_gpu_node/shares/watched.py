@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from jupyter_gpu_node.processes.rules.process_id import Processes
 from jupyter_gpu_node.shares.rules.violations import throttling
 from jupyter_gpu_node.shares.rules.violations.penalties import Penalties
-from jupyter_gpu_node.shares.rules.violations.records import State
+from jupyter_gpu_node.shares.rules.violations.violation_records import State
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from jupyter_gpu.backends.local.sharing.revoker import Sentencing
 from jupyter_gpu.backends.local.sharing.rules import revocation
 from jupyter_gpu.backends.local.sharing.rules.revocation import Verdict
 from jupyter_gpu.model import strict
-from jupyter_gpu_node.shares.rules.violations import records
+from jupyter_gpu_node.shares.rules.violations import violation_records
 from tests.backends.test_share_files import SHARE
 
 UID = "0123456789abcdef" * 2
@@ -152,7 +152,7 @@ def test_a_lock_that_another_has_is_not_had(state: Path) -> None:
 # --- what is read of it -----------------------------------------------------------------------------------------------
 
 VERDICTS = revocation.encode([Verdict("key", GPU, "A reason.")])
-OFFENCES = records.Record(1.0, 5, stopped=meant([Process(7, 70)]))
+OFFENCES = violation_records.Record(1.0, 5, stopped=meant([Process(7, 70)]))
 
 
 def seat(state: Path) -> Seat:
@@ -182,7 +182,7 @@ FILES: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
     "stopped": (
         "own/offences.json",
         strict.dumps(
-            {"version": 1, "boot": boot(), "gpus": {GPU: records.to_plain({UID: OFFENCES})}},
+            {"version": 1, "boot": boot(), "gpus": {GPU: violation_records.to_plain({UID: OFFENCES})}},
         ).encode(),
         stopped_elsewhere.stopped,
     ),

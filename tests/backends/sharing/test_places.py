@@ -14,7 +14,7 @@ from jupyter_gpu.backends.local import notify
 from jupyter_gpu.backends.local.process_id import Process, boot, identify, namespace
 from jupyter_gpu.backends.local.sharing import ending, files, records, stopped_elsewhere, trust
 from jupyter_gpu_node.shares import stopped_processes
-from jupyter_gpu_node.shares.rules.violations import records
+from jupyter_gpu_node.shares.rules.violations import violation_records
 
 UID = "0123456789abcdef" * 2
 ME = os.geteuid()
@@ -235,7 +235,9 @@ def test_who_was_stopped_is_read_of_its_own_arbiter(state: Path) -> None:
     """Of this boot, from files that can be read and belong to whom they say."""
     files.make_home(state)
     file = files.home(state) / files.OWN / stopped_elsewhere.OFFENCES
-    stopped_processes.save(file, {"GPU-1": {UID: records.Record(1.0, 5, stopped=ending.meant([Process(7, 70)]))}})
+    stopped_processes.save(
+        file, {"GPU-1": {UID: violation_records.Record(1.0, 5, stopped=ending.meant([Process(7, 70)]))}}
+    )
     (state / files.ARBITERS / "12345678").mkdir()
     assert stopped_elsewhere.stopped(state) == {Process(7, 70)}
     body = file.read_text()

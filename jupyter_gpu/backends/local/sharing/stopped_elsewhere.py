@@ -9,7 +9,7 @@ from pathlib import Path
 from jupyter_gpu.backends.local.process_id import Process, boot
 from jupyter_gpu.model import strict
 from jupyter_gpu_node.shares import stopped_processes
-from jupyter_gpu_node.shares.rules.violations import records
+from jupyter_gpu_node.shares.rules.violations import violation_records
 
 from . import files, records, trust
 
@@ -34,5 +34,5 @@ def stopped_by(state: Path, user: int) -> frozenset[Process]:
     body = strict.an_object(strict.loads(text, stopped_processes.MAX_BYTES), "what was kept of offences")
     if body.get("boot") != boot():  # others may have their pids by now
         return frozenset()
-    states = (records.from_plain(state) for state in strict.required(body, "gpus", strict.an_object).values())
+    states = (violation_records.from_plain(state) for state in strict.required(body, "gpus", strict.an_object).values())
     return frozenset(Process(p.pid, p.started) for state in states for one in state.values() for p in one.stopped)

@@ -38,7 +38,7 @@ from .events import (
     TurnEnded,
 )
 from .penalties import Penalties
-from .records import Record, State
+from .violation_records import Record, State
 
 DOUBT = 150
 """Thousandths of the time that members may seem to use beyond their turns. With `PROOF` an innocent share, of
