@@ -110,8 +110,8 @@ def test_who_holds_memory_without_the_gate_is_stopped(place: Place) -> None:
     asyncio.run(check())
 
 
-def test_contexts_code_and_fragments_are_no_offence(place: Place) -> None:
-    """A program with contexts and a thousand pieces that has all of its limit: it counts as what it asked for."""
+def test_a_context_and_fragments_are_no_offence(place: Place) -> None:
+    """A program with a context and a thousand pieces that has all of its limit: it counts as what it asked for."""
 
     async def check() -> None:
         async with Bouncing(place.folder, penalties={**QUICK, "untold": 0}) as world:

@@ -106,12 +106,6 @@ static int lives(struct board *board, uint32_t slot) {
     return board->sheet->slots[slot].process && (byte_lock(board, F_GETLK, slot, &type) || type != F_UNLCK);
 }
 
-/* Memory that a process has for its contexts and its code, without an allocation of its own. */
-static uint64_t for_contexts(void) {
-    const char *megabytes = getenv("JUPYTER_GPU_STANDIN_CONTEXT");
-    return megabytes ? strtoull(megabytes, NULL, 10) << 20 : 0;
-}
-
 /* Takes a free slot. A second copy of this library in one process would get the first one's lock too: so at first none
  * that bears this pid, which may also be what a process of another container, or a dead one, left. */
 static int enter(struct board *board) {
@@ -124,7 +118,7 @@ static int enter(struct board *board) {
         if (byte_lock(board, F_SETLK, slot, &type)) continue;
         board->slot = slot;
         board->process = ++sheet->processes;
-        sheet->slots[slot] = (struct slot){board->process, board->pid, for_contexts()};
+        sheet->slots[slot] = (struct slot){board->process, board->pid, 0};
         return 0;
     }
     return EUSERS;

@@ -1,12 +1,12 @@
 /* A CUDA program that allocates through the gate, and around it where it is told to:
  * around DRIVER THROUGH AROUND; bytes. DRIVER is the whole path of the driver, and each line that is read takes
- * AROUND more bytes from that. `THROUGH` is taken in pieces of 64 KiB, with a context more for each 64 of them. */
+ * AROUND more bytes from that. `THROUGH` is taken in pieces of 64 KiB. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PIECE = 64 << 10, PIECES_OF_A_CONTEXT = 64 };
+enum { PIECE = 64 << 10 };
 
 static void call(void *library, const char *symbol, uintptr_t a, uintptr_t b, uintptr_t c) {
     int answer = ((int (*)(uintptr_t, uintptr_t, uintptr_t))dlsym(library, symbol))(a, b, c);
@@ -30,10 +30,7 @@ int main(int count, char **arguments) {
     void *first = through ? gate : driver; /* one that takes nothing through the gate has none */
     call(first, "cuInit", 0, 0, 0);
     call(first, "cuCtxCreate_v2", (uintptr_t)&context, 0, 0);
-    for (long i = 0; i < through / PIECE; i++) {
-        if (i % PIECES_OF_A_CONTEXT == PIECES_OF_A_CONTEXT - 1) call(gate, "cuCtxCreate_v2", (uintptr_t)&context, 0, 0);
-        call(gate, "cuMemAlloc_v2", (uintptr_t)&at, PIECE, 0);
-    }
+    for (long i = 0; i < through / PIECE; i++) call(gate, "cuMemAlloc_v2", (uintptr_t)&at, PIECE, 0);
     say("ready");
     while (fgets(line, sizeof line, stdin)) {
         call(driver, "cuMemAlloc_v2", (uintptr_t)&at, (uintptr_t)around, 0);
