@@ -32,7 +32,7 @@ from jupyter_gpu_node.gpus.registry import INTERVAL, Stock
 from . import notify, surroundings
 from .guard import Guard
 from .other_pods import sharers, survey
-from .pod_processes import Place
+from .pod_processes import Place, take_back
 from .process_id import FIRST_NAMESPACE, Process, alive, boot, identify, namespace, since_boot
 from .record import MAX_JUDGED, Record, without
 from .repair import World, tidy
@@ -239,7 +239,7 @@ class Pod:
         faults.point("stop:released")
         left = not self._leave() or bool(self._draining())
         faults.point("stop:left")
-        _remove(self.environment)
+        take_back(self.environment)
         self._seat.forget()
         with self._may_fail(), self._store.locked() as session:
             if left:
@@ -596,9 +596,3 @@ class Pod:
         self._problem = error.message
         self._due = time.monotonic() + self._retry
         self._retry = min(self._retry * 2, LAST_RETRY)
-
-
-def _remove(environment: Mapping[str, str]) -> None:
-    for name, value in environment.items():
-        if os.environ.get(name) == value:
-            del os.environ[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -48,3 +49,10 @@ def members(places: Iterable[Place], pids: Iterable[int]) -> Mapping[str, frozen
     """Return by uid those of ``pids`` that belong to each pod."""
     asked = frozenset(pids)
     return {place.uid: place.among(asked) if asked else frozenset() for place in places}
+
+
+def take_back(environment: Mapping[str, str]) -> None:
+    """Remove these variables from this process's environment, but for those that have another value by now."""
+    for name, value in environment.items():
+        if os.environ.get(name) == value:
+            del os.environ[name]
