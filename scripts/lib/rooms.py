@@ -16,7 +16,8 @@ from scripts.lib import boxes, layers, tree
 from scripts.lib.tree import ROOT, Module
 
 IMAGES = ROOT / "docs" / "images"
-PAGE = ROOT / "docs" / "architecture.md"
+GATE = ROOT / "node_plugin" / "gate"
+PAGES = (ROOT / "docs" / "architecture.md", ROOT / "docs" / "designs" / "time-shares.md")
 MARKED = re.compile(
     r"(<!-- modules (?P<package>\w+): python -m scripts\.lib\.rooms -->\n).*?(<!-- end of modules -->\n)", re.DOTALL
 )
@@ -174,9 +175,25 @@ def _cell(text: str) -> str:
     return _code(text).replace("|", "\\|")
 
 
+def gate(folder: Path) -> str:
+    """Return a table of the C files: the first sentence of each, or of its header if it has none itself."""
+    rows = []
+    for path in sorted([*folder.glob("*.c"), *folder.glob("*.S"), *folder.glob("*.h")]):
+        if path.suffix == ".h" and (path.with_suffix(".c").exists() or path.with_suffix(".S").exists()):
+            continue
+        said = tree.first_comment(path) or tree.first_comment(path.with_suffix(".h"))
+        rows.append(f"| `{path.name}` | {_cell(said)} |\n")
+    return "| file | what it is |\n|---|---|\n" + "".join(rows)
+
+
 def page(text: str, modules: Mapping[str, Module]) -> str:
     """Return the page with the tables of now between its marks."""
-    return MARKED.sub(lambda marked: f"{marked[1]}\n{tables(marked['package'], modules)}\n{marked[3]}", text)
+
+    def now(marked: re.Match[str]) -> str:
+        package = marked["package"]
+        return f"{marked[1]}\n{gate(GATE) if package == 'gate' else tables(package, modules)}\n{marked[3]}"
+
+    return MARKED.sub(now, text)
 
 
 def files() -> Iterator[tuple[Path, str]]:
@@ -184,7 +201,8 @@ def files() -> Iterator[tuple[Path, str]]:
     modules = tree.read()
     for name, made in PICTURES.items():
         yield IMAGES / name, picture(made, modules)
-    yield PAGE, page(PAGE.read_text(encoding="utf-8"), modules)
+    for path in PAGES:
+        yield path, page(path.read_text(encoding="utf-8"), modules)
 
 
 def main(words: list[str] | None = None) -> int:

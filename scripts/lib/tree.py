@@ -35,9 +35,20 @@ class Module:
     @property
     def summary(self) -> str:
         """The first sentence of the docstring, without what the folder says already."""
-        paragraph = " ".join(self.docstring.partition("\n\n")[0].split())
-        sentence = re.split(r"(?<=[.!?])\s+(?=[A-Z`])", paragraph)[0]
-        return re.sub(r"[;,] pure\.$", ".", sentence)
+        return re.sub(r"[;,] pure\.$", ".", first_sentence(self.docstring))
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text, on one line."""
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z`])", paragraph)[0]
+
+
+def first_comment(path: Path) -> str:
+    """Return the first sentence of the comment with which a C file begins; empty if it begins with something else."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    comment = re.match(r"/\*(.*?)\*/", text, re.DOTALL)
+    return first_sentence(re.sub(r"^ \* ?", "", comment[1].strip(), flags=re.MULTILINE)) if comment else ""
 
 
 def read() -> dict[str, Module]:

@@ -88,6 +88,14 @@ def test_names_of_the_source_are_right(page: Path) -> None:
     assert missing(page.read_text(encoding="utf-8")) == []
 
 
+def test_names_of_modules_in_the_gate_are_right() -> None:
+    """Its comments name the Python modules that they speak of, by paths that are there."""
+    folder = ROOT / "node_plugin" / "gate"
+    named = {name for path in folder.rglob("*.[chS]") for name in re.findall(r"[\w/]+\.py\b", path.read_text())}
+    assert len(named) >= 4
+    assert [name for name in named if not ends(name, FILES)] == []
+
+
 @pytest.mark.parametrize(
     "text",
     ["`limits.py`", "`server/doors.py`", "`shares/turns/`", "`agent/plan`", "`offences.DOUBT`", "jupyter_gpu.routes"],

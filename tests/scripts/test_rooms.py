@@ -159,3 +159,17 @@ def test_tables_have_a_section_for_each_folder() -> None:
         "| `rules/` | Pure: rules. |",
         "| `rules/b` | Rules. |",
     ]
+
+
+def test_c_files_have_their_rows(tmp_path: Path) -> None:
+    """By their first sentence, or by that of the header; a header alone has a row, too."""
+    (tmp_path / "a.c").write_text("/* The first part,\n * on two lines. More. */\n#include <a.h>\n/* Not this. */\n")
+    (tmp_path / "a.h").write_text("/* Not this. */\n")
+    (tmp_path / "b.c").write_text('#include "b.h"\n')
+    (tmp_path / "b.h").write_text("/* The second part.\n *\n * More. */\n")
+    (tmp_path / "c.h").write_text("/* A header. */\n")
+    assert rooms.gate(tmp_path).splitlines()[2:] == [
+        "| `a.c` | The first part, on two lines. |",
+        "| `b.c` | The second part. |",
+        "| `c.h` | A header. |",
+    ]
