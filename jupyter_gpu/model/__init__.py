@@ -1,4 +1,4 @@
-"""The vocabulary that every part shares: standard library only, pure, frozen.
+"""Pure: the vocabulary that every part shares, frozen and on the standard library alone.
 
 Nothing here reads a clock, a file, an environment or a random number.
 """

@@ -1,5 +1,5 @@
-/* The entries: see entries.h and entries.c. What is called with arguments that nobody here knows must leave every register
- * and the stack as they are, so an entry jumps.
+/* The entries, one jump for each of the driver's functions (see entries.h and entries.c). What is called with arguments
+ * that are not known here must leave every register and the stack as they are, so an entry jumps.
  *
  * On x86-64 the slot is read and jumped through by one instruction: no thread is ever between the two. On aarch64 these are
  * two instructions, in a restartable sequence (rseq): the kernel sends a thread that it has stopped there back to the

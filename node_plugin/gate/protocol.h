@@ -1,4 +1,4 @@
-/* The messages between a program and the arbiter of its node: twin of jupyter_gpu_node/shares/protocol.py.
+/* The messages between a program and the arbiter of its node: twin of jupyter_gpu_node/shares/rules/protocol.py.
  *
  * 32 bytes, little-endian: u8 version, u8 kind, u16 0, u32 0, u64 a, b, c. What a kind does not use is 0 and must be.
  * Pure, so that it can be fuzzed: bytes in, numbers out. */

@@ -34,7 +34,6 @@ GUIDES = [page for page in PAGES if page.parent.name != "designs"]
 """Pages whose examples are to be typed in; those of a design are sketches."""
 USER_GUIDE = (ROOT / "docs" / "user-guide.md").read_text(encoding="utf-8")
 ADMIN_GUIDE = (ROOT / "docs" / "admin-guide.md").read_text(encoding="utf-8")
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -188,18 +187,6 @@ def check_call(call: ast.Call, function: ast.Attribute) -> None:
     if isinstance(function.value, ast.Name) and function.value.id == "gpu":
         keywords = {keyword.arg: None for keyword in call.keywords if keyword.arg}
         inspect.signature(getattr(Gpu, function.attr)).bind(None, *call.args, **keywords)
-
-
-def test_module_map() -> None:
-    """Every module in the map of the architecture exists."""
-    section = ARCHITECTURE.partition("## Which module does what")[2].partition("\n## ")[0]
-    local = ROOT / "jupyter_gpu" / "backends" / "local"
-    roots = [ROOT, ROOT / "jupyter_gpu", local, ROOT / "scheduler", ROOT / "node_plugin", ROOT / "labextension" / "src"]
-    folders = [*roots, *(root / package for root in roots for package in ("jupyter_gpu_scheduler", "jupyter_gpu_node"))]
-    names = re.findall(r"`([\w/]+(?:\.py|\.ts|/))`", section)
-    assert len(names) > 40
-    missing = [name for name in names if not any((folder / name).exists() for folder in folders)]
-    assert missing == []
 
 
 def test_version() -> None:

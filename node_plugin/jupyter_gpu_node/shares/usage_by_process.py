@@ -1,4 +1,4 @@
-"""GPU use and memory by process, from NVML; and the part of it that was in turns of others, which is pure.
+"""GPU use and memory by process, from NVML, and the part of the use that fell into turns of other shares.
 
 As everywhere (`nvml`), NVML lives in a process of its own, as a question can hang for ever:
 ``python -P -m jupyter_gpu_node.shares.usage_by_process``. One JSON object a line: ``{"gpu": uuid, "since": time}``,

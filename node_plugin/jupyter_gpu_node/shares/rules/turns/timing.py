@@ -1,4 +1,7 @@
-"""The fine settings of time sharing. Pure. All times are whole microseconds of one monotonic clock."""
+"""The fine settings of time sharing, and what a share earns and may save by them. Pure.
+
+All times are whole microseconds of one monotonic clock.
+"""
 
 from __future__ import annotations
 

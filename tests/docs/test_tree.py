@@ -1,0 +1,129 @@
+"""What the documentation says of the source tree is so: tables and pictures, and every file, folder and name."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scripts.lib import rooms, tree
+
+ROOT = tree.ROOT
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+MODULES = tree.read()
+OF_USERS = re.compile(r"jupyter_\w+_config\.py")
+"""Files that readers of the guides have, and the source has not."""
+
+
+def files() -> set[str]:
+    """Return the files of the source, as git knows or would add them; each path begins with a slash."""
+    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    return {f"/{name}" for name in listed if (ROOT / name).is_file()}
+
+
+FILES = files()
+FOLDERS = {f"{parent}/" for name in FILES for parent in Path(name).parents}
+
+
+def named(path: Path) -> str:
+    """Return the id of a test of a page."""
+    return str(path.relative_to(ROOT))
+
+
+def missing(text: str) -> list[str]:
+    """Return the names of files, folders and modules in a text that are not in the source, however they are written."""
+    files = re.findall(r"`([\w.-][\w/.-]*\.(?:py|tsx?|c|h|S|mjs|sh))`", text)
+    folders = re.findall(r"`([\w.-]+/[\w/.-]+/)`", text)
+    paths = re.findall(r"`([a-z_]+(?:/[a-z_]+)+)`", text)
+    attributes = re.findall(r"`([a-z_]+)\.[A-Z]\w+`", text)
+    dotted = re.findall(r"\bjupyter_gpu(?:_node|_scheduler)?(?:\.\w+)+", text)
+    inside = {name.split(".")[1] for name in MODULES if "." in name}
+    return [
+        *(name for name in files if not OF_USERS.fullmatch(name) and not ends(name, FILES)),
+        *(name for name in folders if not ends(name, FOLDERS)),
+        *(name for name in paths if name.split("/")[0] in inside and not is_module(name.replace("/", "."))),
+        *(name for name in attributes if not is_module(name)),
+        *(name for name in dotted if ".".join(name.split(".")[:2]) not in {*MODULES, "jupyter_gpu.gpu"}),
+    ]
+
+
+def ends(name: str, known: set[str]) -> bool:
+    """Tell whether one of the known paths ends with a name."""
+    return any(path.endswith(f"/{name}") for path in known)
+
+
+def is_module(name: str) -> bool:
+    """Tell whether there is a module of that name in any package."""
+    return any(module.endswith(f".{name}") for module in MODULES)
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Return the cells of each row of the first table below a heading of the page for contributors."""
+    table = re.search(r"(?:^\|.*\n)+", CONTRIBUTING.partition(f"\n{heading}\n")[2], re.MULTILINE)
+    assert table, heading
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in table[0].splitlines()[2:]]
+
+
+def test_pictures_and_tables_are_up_to_date() -> None:
+    """They show the source as it is; ``python -m scripts.lib.rooms`` makes them anew."""
+    old = [named(path) for path, text in rooms.files() if path.read_text(encoding="utf-8") != text]
+    assert old == []
+
+
+def test_every_module_has_its_line() -> None:
+    """In one of the tables, with a sentence."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| `[\w/]+` \| \S.*\. \|$", page, re.MULTILINE)
+    headings = re.findall(r"^### `[\w/]+/`$", page, re.MULTILINE)
+    assert len(lines) + len(headings) == len(MODULES)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=named)
+def test_names_of_the_source_are_right(page: Path) -> None:
+    """No page names a file, a folder or a module that is not there."""
+    assert missing(page.read_text(encoding="utf-8")) == []
+
+
+def test_names_of_modules_in_the_gate_are_right() -> None:
+    """Its comments name the Python modules that they speak of, by paths that are there."""
+    folder = ROOT / "node_plugin" / "gate"
+    named = {name for path in folder.rglob("*.[chS]") for name in re.findall(r"[\w/]+\.py\b", path.read_text())}
+    assert len(named) >= 4
+    assert [name for name in named if not ends(name, FILES)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["`limits.py`", "`server/doors.py`", "`shares/turns/`", "`agent/plan`", "`offences.DOUBT`", "jupyter_gpu.routes"],
+)
+def test_wrong_names_would_be_seen(text: str) -> None:
+    """However they are written."""
+    assert missing(f"As {text} says")
+
+
+def test_questions_lead_to_files() -> None:
+    """Ten questions, each with the file that answers it, and in it the name that is given."""
+    found = rows("## Find your way")
+    assert len(found) == 10
+    for question, answer in found:
+        paths = [name for name in re.findall(r"`([^`]+)`", answer) if f"/{name}" in FILES]
+        assert question.endswith("?")
+        assert paths, question
+        text = (ROOT / paths[0]).read_text(encoding="utf-8")
+        for name in re.findall(r"`([A-Za-z_]+(?:\.\w+)?)`", answer):
+            assert re.search(rf"\b(?:class|def) {name.rpartition('.')[2]}\b", text), name
+        assert all(f"/{name}" in FILES for name in re.findall(r"`([^`]*/[^`]*)`", answer)), answer
+
+
+def test_the_walk_of_an_amount() -> None:
+    """Each room is there, with the files that are named, and none is passed twice."""
+    found = rows("### From the slider to the device program")
+    folders = [re.sub("`", "", folder) for _, folder, _ in found]
+    assert [int(number) for number, _, _ in found] == list(range(1, len(found) + 1))
+    assert len(set(folders)) == len(folders) <= 12
+    for folder, (_, _, names) in zip(folders, found, strict=True):
+        assert [name for name in re.findall(r"`([^`]+)`", names) if not (ROOT / folder / name).is_file()] == []

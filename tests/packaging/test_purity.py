@@ -1,0 +1,57 @@
+"""What decides lies in folders that are pure as a whole: by their docstrings, their contract and their coverage."""
+
+import fnmatch
+import re
+import tomllib
+from collections.abc import Iterable
+
+from scripts.lib import tree
+
+MODULES = tree.read()
+FOLDERS = tree.pure_folders(MODULES)
+PROJECT = tomllib.loads((tree.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def patterns_of_the_contract() -> list[str]:
+    """Return the sources of the contract, as patterns of `fnmatch`."""
+    (contract,) = (
+        contract
+        for contract in PROJECT["tool"]["importlinter"]["contracts"]
+        if contract["name"] == "Decisions are pure"
+    )
+    return [source.replace("**", "*") for source in contract["source_modules"]]
+
+
+def forgotten(folders: Iterable[str], patterns: Iterable[str]) -> set[str]:
+    """Return the folders that none of the patterns names."""
+    return {folder for folder in folders if not any(fnmatch.fnmatchcase(folder, pattern) for pattern in patterns)}
+
+
+def test_there_are_pure_folders_in_all_packages() -> None:
+    """Else the tests below would hold of nothing."""
+    assert len(FOLDERS) > 20
+    assert {name.partition(".")[0] for name in FOLDERS} == set(tree.PACKAGES)
+
+
+def test_every_pure_folder_says_so() -> None:
+    """So does each folder inside of one, in the first word of its docstring."""
+    packages = [module for module in MODULES.values() if module.is_package and tree.is_pure(module.name)]
+    assert [module.name for module in packages if not module.docstring.startswith("Pure: ")] == []
+
+
+def test_no_other_module_calls_itself_pure() -> None:
+    """A module that decides lies in a folder of rules."""
+    outside = [module for module in MODULES.values() if not tree.is_pure(module.name)]
+    assert [module.name for module in outside if re.search(r"\bpure\b", module.docstring, re.IGNORECASE)] == []
+
+
+def test_the_contract_names_every_pure_folder() -> None:
+    """And no folder that is not there: a new one, or one that was moved, is seen."""
+    patterns = patterns_of_the_contract()
+    assert forgotten(FOLDERS, patterns) == set()
+    assert [pattern for pattern in patterns if not fnmatch.filter(FOLDERS, pattern)] == []
+
+
+def test_every_pure_folder_is_covered() -> None:
+    """Full branch coverage is asked of exactly these folders."""
+    assert sorted(PROJECT["tool"]["coverage"]["run"]["source_pkgs"]) == sorted(FOLDERS)
