@@ -19,7 +19,7 @@ from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.queue.aging import stamped
 from jupyter_gpu_scheduler.rules.wire import BindQuestion, binding
 
-from .cluster_cache import Flight, Mirror
+from .cluster_cache import ClusterCache, PendingWrite
 from .metrics import Metrics
 from .writer import PASSING, Writer
 
@@ -34,9 +34,9 @@ _log = logging.getLogger(__name__)
 class Binder:
     """The Bindings of one process."""
 
-    def __init__(self, kube: Kube, mirror: Mirror, writer: Writer, metrics: Metrics) -> None:
+    def __init__(self, kube: Kube, cache: ClusterCache, writer: Writer, metrics: Metrics) -> None:
         self._kube = kube
-        self._mirror = mirror
+        self._cache = cache
         self._writer = writer
         self._metrics = metrics
         self._running: dict[str, tuple[str, asyncio.Task[str]]] = {}
@@ -68,45 +68,45 @@ class Binder:
     async def _try(self, question: BindQuestion) -> str | None:
         """Try one Binding; ``None``: the pod has changed meanwhile, to be tried again with what it is now."""
         uid, node = question.uid, question.node
-        if self._mirror.record(uid) is None:  # kube-scheduler was faster than our watch
+        if self._cache.record(uid) is None:  # kube-scheduler was faster than our watch
             await self._learn(question)
         if not self._writer.may:  # the reads before this one may have taken minutes; from here on nothing is waited for
             return "This replica of the jupyter-gpu scheduler does not lead any more; the pod is tried again."
-        record, state = self._mirror.record(uid), self._mirror.snapshot.pod(uid)
+        record, state = self._cache.record(uid), self._cache.snapshot.pod(uid)
         if record is None or state is None or record.state.gone:
             return "The pod is gone."
         if record.state.node:
             return "" if record.state.node == node else f"The pod is bound to {record.state.node} already."
-        allocated = allocate(self._mirror.snapshot, state, node)
+        allocated = allocate(self._cache.snapshot, state, node)
         if isinstance(allocated, GpuError):
             raise allocated
         allocated = stamped(allocated, time.time())
-        flight = self._mirror.assume(uid, allocated, node)
+        pending_write = self._cache.assume(uid, allocated, node)
         faults.point("scheduler:reserved")
         try:
             body = binding(record.state, node, record.resource_version, allocated)
             await self._kube.create(paths.pod(question.namespace, question.name, "binding"), body)
         except NotFound:
-            self._mirror.settle(uid, flight)
+            self._cache.settle(uid, pending_write)
             return "The pod is gone."
         except (Conflict, *PASSING) as error:
-            return await self._find_out(question, flight, error)
+            return await self._find_out(question, pending_write, error)
         except KubeError as error:
-            self._mirror.settle(uid, flight)
+            self._cache.settle(uid, pending_write)
             return error.message
         except BaseException:
-            self._mirror.settle(uid, flight)
+            self._cache.settle(uid, pending_write)
             raise
         faults.point("scheduler:bound")
-        self._mirror.bound(uid, flight)
+        self._cache.bound(uid, pending_write)
         return ""
 
-    async def _find_out(self, question: BindQuestion, flight: Flight, error: KubeError) -> str | None:
+    async def _find_out(self, question: BindQuestion, pending_write: PendingWrite, error: KubeError) -> str | None:
         """Find out how a Binding ended that was not plainly done; what it took stays taken until that is known."""
         _log.warning("Pod %s/%s: its Binding failed: %s", question.namespace, question.name, error)
         found = await self._writer.read(question.namespace, question.name, question.uid)
         bound = objects.node_name(found)
-        self._mirror.settle(question.uid, flight, found)
+        self._cache.settle(question.uid, pending_write, found)
         if found is None:
             return "The pod is gone."
         if not bound:
@@ -117,17 +117,17 @@ class Binder:
         found = await self._writer.read(question.namespace, question.name, question.uid)
         if found is None:
             return
-        self._mirror.learn(found)
-        if self._mirror.unseen(question.uid):
+        self._cache.learn(found)
+        if self._cache.unseen(question.uid):
             task = asyncio.create_task(self._until_shown(question))
             self._awaited.add(task)
             task.add_done_callback(self._awaited.discard)
 
     async def _until_shown(self, question: BindQuestion) -> None:
         """Read a pod until the watch shows it: one that came and went while the watch was cut off would keep GPUs."""
-        while self._mirror.unseen(question.uid):
+        while self._cache.unseen(question.uid):
             await asyncio.sleep(SHOWN_SECONDS)
-            if not self._mirror.unseen(question.uid):
+            if not self._cache.unseen(question.uid):
                 return
             if await self._writer.read(question.namespace, question.name, question.uid) is None:
-                self._mirror.forget(question.uid)
+                self._cache.forget(question.uid)

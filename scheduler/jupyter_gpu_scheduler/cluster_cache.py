@@ -28,7 +28,7 @@ CLOSED = "What a pod on this node holds cannot be read, so nothing is given here
 
 
 @dataclass(eq=False, slots=True)
-class Flight:
+class PendingWrite:
     """A write on its way."""
 
     allocated: Allocated
@@ -37,7 +37,7 @@ class Flight:
     """A Binding that was done, whose pod the watch has not shown yet."""
 
 
-class Mirror:
+class ClusterCache:
     """Pods and nodes as decisions need them. ``on_change`` is called after each change, on the event loop.
 
     ``elapsed`` is a clock that never goes back, in seconds; ``now`` tells the seconds since 1970.
@@ -72,7 +72,7 @@ class Mirror:
         self._used: dict[str, dict[str, int]] = {}
         self._unseen: set[str] = set()  # pods that were read and that no watch has shown yet
         self._opaque: dict[str, set[str]] = {}  # node → pods whose `attached` can't be read
-        self._flights: dict[str, Flight] = {}
+        self._pending_writes: dict[str, PendingWrite] = {}
         self._blocked: set[str] = set()
         self._offers: dict[str, Offer] = {}
         self._dirty: dict[str, None] = {}
@@ -207,27 +207,27 @@ class Mirror:
 
     def in_flight(self, uid: str) -> bool:
         """Tell whether a decision about a pod is not confirmed yet."""
-        return uid in self._flights
+        return uid in self._pending_writes
 
-    def uncertain(self) -> tuple[tuple[str, Flight], ...]:
+    def uncertain(self) -> tuple[tuple[str, PendingWrite], ...]:
         """Return the pods with an unconfirmed decision that no watch will report on."""
-        return tuple(item for item in self._flights.items() if not item[1].written)
+        return tuple(item for item in self._pending_writes.items() if not item[1].written)
 
     @property
-    def flights(self) -> int:
+    def writes_in_flight(self) -> int:
         """The number of writes in flight."""
-        return len(self._flights)
+        return len(self._pending_writes)
 
-    def assume(self, uid: str, allocated: Allocated, node: str = "") -> Flight:
+    def assume(self, uid: str, allocated: Allocated, node: str = "") -> PendingWrite:
         """Begin a write about a known pod, replacing an earlier one; ``node``: it binds the pod there."""
-        flight = self._flights[uid] = Flight(allocated, node or self._pods[uid].state.node)
+        pending_write = self._pending_writes[uid] = PendingWrite(allocated, node or self._pods[uid].state.node)
         self._put_pod(uid)
-        return flight
+        return pending_write
 
-    def settle(self, uid: str, flight: Flight, found: Mapping[str, Any] | None = None) -> None:
+    def settle(self, uid: str, pending_write: PendingWrite, found: Mapping[str, Any] | None = None) -> None:
         """End a write: done, refused or without effect; ``found`` is the pod as it is now, where that is known."""
-        if self._flights.get(uid) is flight:
-            del self._flights[uid]
+        if self._pending_writes.get(uid) is pending_write:
+            del self._pending_writes[uid]
         if uid in self._pods:
             if found and objects.uid(found) == uid and self._is_news(uid, found):
                 self._take_pod(uid, found)
@@ -235,12 +235,12 @@ class Mirror:
                 self._put_pod(uid)
         self._on_change()
 
-    def bound(self, uid: str, flight: Flight) -> None:
+    def bound(self, uid: str, pending_write: PendingWrite) -> None:
         """Note a done Binding: what is assumed stays so until the watch shows the pod on its node, or gone."""
         record = self._pods.get(uid)
-        flight.written = True
+        pending_write.written = True
         if record and record.state.node:
-            self.settle(uid, flight)
+            self.settle(uid, pending_write)
 
     def block(self, uid: str, blocked: bool) -> None:
         """Record whether a waiting pod waits for something other than GPUs: then it keeps nothing back from others."""
@@ -275,9 +275,9 @@ class Mirror:
         record = self._pods[uid] = read_pod(pod)
         self._news[uid] = None
         self._pace(uid)
-        flight = self._flights.get(uid)
-        if flight and flight.written and record.state.node:
-            del self._flights[uid]
+        pending_write = self._pending_writes.get(uid)
+        if pending_write and pending_write.written and record.state.node:
+            del self._pending_writes[uid]
         self._veil(uid, record.state.node if record.opaque else "")
         self._put_pod(uid)
 
@@ -316,7 +316,7 @@ class Mirror:
         del self._pods[uid]
         self._overdue.pop(uid, None)
         self._paced.pop(uid, None)
-        self._flights.pop(uid, None)
+        self._pending_writes.pop(uid, None)
         self._blocked.discard(uid)
         self._offers.pop(uid, None)
         self._news[uid] = None
@@ -326,11 +326,11 @@ class Mirror:
 
     def _put_pod(self, uid: str) -> None:
         """Record and what is on its way, into the snapshot."""
-        state, flight, asked = self._pods[uid].state, self._flights.get(uid), self._paced[uid].asked
+        state, pending_write, asked = self._pods[uid].state, self._pending_writes.get(uid), self._paced[uid].asked
         if asked.requested != state.requested or asked.fault != state.fault:
             state = replace(state, requested=asked.requested, fault=asked.fault)
-        if flight:
-            state = _overlay(state, flight)
+        if pending_write:
+            state = _overlay(state, pending_write)
         if uid in self._blocked:
             state = replace(state, blocked=True)
         if uid in self._offers:
@@ -390,9 +390,9 @@ def _closed(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     return tuple(replace(gpu, healthy=False, health=CLOSED) for gpu in gpus)
 
 
-def _overlay(state: PodState, flight: Flight) -> PodState:
+def _overlay(state: PodState, pending_write: PendingWrite) -> PodState:
     """Return a pod whose write is in flight with what it will have, and what it had until that is confirmed."""
-    after = replace(state, allocated=flight.allocated, node=flight.node)
+    after = replace(state, allocated=pending_write.allocated, node=pending_write.node)
     will = after.held
     lost = {uuid: milli for uuid, milli in state.held.items() if milli > will.get(uuid, 0)}
     if not lost:

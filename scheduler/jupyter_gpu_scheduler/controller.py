@@ -26,7 +26,7 @@ from jupyter_gpu_scheduler.rules.state.records import PodRecord
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 from jupyter_gpu_scheduler.rules.wire import about_node, about_pod
 
-from .cluster_cache import Flight, Mirror
+from .cluster_cache import ClusterCache, PendingWrite
 from .events import announce
 from .metrics import Metrics
 from .waiting import WaitingPods
@@ -49,7 +49,7 @@ class Controller:
 
     def __init__(
         self,
-        mirror: Mirror,
+        cache: ClusterCache,
         writer: Writer,
         recorder: Recorder,
         metrics: Metrics,
@@ -58,8 +58,8 @@ class Controller:
         wake_seconds: float = 1.0,
         place_seconds: float = 10.0,
     ) -> None:
-        self._mirror = mirror
-        self._snapshot = mirror.snapshot
+        self._cache = cache
+        self._snapshot = cache.snapshot
         self._writer = writer
         self._recorder = recorder
         self._metrics = metrics
@@ -72,7 +72,7 @@ class Controller:
         self._place_seconds = place_seconds
         self._written: dict[str, float] = {}  # uid → when it was told something last
         self._telling: dict[str, asyncio.TimerHandle] = {}  # nodes whose pods are to be told their places
-        self._waiting = WaitingPods(mirror, self._apply, policy, wake_seconds=wake_seconds)
+        self._waiting = WaitingPods(cache, self._apply, policy, wake_seconds=wake_seconds)
         self._told: dict[str, str] = {}  # uid → problem that its user knows
         self._broken: dict[str, frozenset[str]] = {}  # node → GPUs whose owners know
         self._claims: dict[str, tuple[str, ...]] = {}  # uuid → nodes that were told that others have it, too
@@ -80,9 +80,9 @@ class Controller:
     def changed(self) -> None:
         """Note that something is new; returns at once. A non-leader forgets it: leading begins with a full review."""
         if self._writes is None:
-            self._mirror.catch_up()
-            self._mirror.take_news()
-            self._mirror.take_dirty()
+            self._cache.catch_up()
+            self._cache.take_news()
+            self._cache.take_dirty()
         self._changed.set()
 
     @property
@@ -103,10 +103,10 @@ class Controller:
             try:
                 while True:
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(self._mirror.pause()):
+                        async with asyncio.timeout(self._cache.pause()):
                             await self._changed.wait()
                     self._changed.clear()
-                    self._mirror.catch_up()
+                    self._cache.catch_up()
                     await self._look()
             finally:
                 self._writes = None
@@ -122,13 +122,13 @@ class Controller:
         self._broken.clear()
         self._claims.clear()
         self._waiting.begin()
-        self._mirror.mark_all()
+        self._cache.mark_all()
         self._metrics.leading.set(1)
 
     # --- one look -----------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        news, dirty = self._mirror.take_news(), self._mirror.take_dirty()
+        news, dirty = self._cache.take_news(), self._cache.take_dirty()
         for uid in news:
             self._hear(uid)
         breath = _Breath()
@@ -140,10 +140,10 @@ class Controller:
             if found:
                 self._apply((found,), "nominate")
             await breath.take()
-        for node in dict.fromkeys((*dirty, *self._mirror.take_dirty())):
+        for node in dict.fromkeys((*dirty, *self._cache.take_dirty())):
             with self._metrics.decide_seconds.time():
                 self._apply(await self._decide(node, breath), "", node)
-            self._mirror.unmark(node)  # what was just decided is no news
+            self._cache.unmark(node)  # what was just decided is no news
             self._waiting.rouse(node)
             await breath.take()
         self._metrics.waiting.set(self._waiting.count)
@@ -166,20 +166,20 @@ class Controller:
         """Have decisions written, those that can be now."""
         for decision in decisions:
             uid = decision.uid
-            record = self._mirror.record(uid)
+            record = self._cache.record(uid)
             if record is None:
                 continue
-            if self._writes is None or self._mirror.in_flight(uid) or uid in self._asleep or not self._safe(decision):
-                self._postponed.update((node, *self._mirror.places(uid)))
+            if self._writes is None or self._cache.in_flight(uid) or uid in self._asleep or not self._safe(decision):
+                self._postponed.update((node, *self._cache.places(uid)))
                 continue
             allocated = stamped(decision.allocated, time.time())
             if self._told_just_now(uid, allocated):
                 continue
             self._metrics.decisions.labels(kind or _kind(decision)).inc()
-            flight = self._mirror.assume(uid, allocated)
+            pending_write = self._cache.assume(uid, allocated)
             self._written[uid] = time.monotonic()
-            self._writes.create_task(self._carry_out(record, flight))
-        self._metrics.in_flight.set(self._mirror.flights)
+            self._writes.create_task(self._carry_out(record, pending_write))
+        self._metrics.in_flight.set(self._cache.writes_in_flight)
 
     def _told_just_now(self, uid: str, allocated: Allocated) -> bool:
         """Delay a write that only updates a pod's place in line, and tell whether it was delayed.
@@ -197,7 +197,7 @@ class Controller:
 
     def _tell_places(self, node: str) -> None:
         self._telling.pop(node, None)
-        self._mirror.mark(node)
+        self._cache.mark(node)
 
     def _safe(self, decision: Decision) -> bool:
         """Tell whether every GPU the decision takes is free by confirmed records, not only by writes in flight."""
@@ -209,29 +209,29 @@ class Controller:
                 return False
         return True
 
-    async def _carry_out(self, record: PodRecord, flight: Flight) -> None:
+    async def _carry_out(self, record: PodRecord, pending_write: PendingWrite) -> None:
         began = time.monotonic()
         uid = record.state.uid
-        outcome = await self._writer.write(record, flight.allocated)
-        places = self._mirror.places(uid)
-        self._mirror.settle(uid, flight, outcome.found)
-        self._metrics.in_flight.set(self._mirror.flights)
+        outcome = await self._writer.write(record, pending_write.allocated)
+        places = self._cache.places(uid)
+        self._cache.settle(uid, pending_write, outcome.found)
+        self._metrics.in_flight.set(self._cache.writes_in_flight)
         if outcome.kind == "done":
             self._metrics.write_seconds.observe(time.monotonic() - began)
             self._resting.pop(uid, None)
-            announce(self._recorder, record.state, flight.allocated)
+            announce(self._recorder, record.state, pending_write.allocated)
         elif outcome.kind != "conflict" or self._stuck(record):
             self._rest(record.state, outcome)
         else:
             self._waiting.enqueue(uid)  # kube-scheduler writes its own condition of a pod just when we do
-        for node in (*places, *self._mirror.places(uid)):
+        for node in (*places, *self._cache.places(uid)):
             if node in self._postponed:
                 self._postponed.discard(node)
-                self._mirror.mark(node)
+                self._cache.mark(node)
 
     def _stuck(self, record: PodRecord) -> bool:
         """Tell whether a conflict brought no newer version, so that the same would be decided again at once."""
-        now = self._mirror.record(record.state.uid)
+        now = self._cache.record(record.state.uid)
         return now is not None and now.resource_version == record.resource_version
 
     def _rest(self, pod: PodState, outcome: Outcome) -> None:
@@ -246,17 +246,17 @@ class Controller:
 
     def _rested(self, uid: str) -> None:
         self._asleep.discard(uid)
-        if self._mirror.record(uid) is None:
+        if self._cache.record(uid) is None:
             self._resting.pop(uid, None)
-        for node in self._mirror.places(uid):
-            self._mirror.mark(node)
+        for node in self._cache.places(uid):
+            self._cache.mark(node)
         self._waiting.enqueue(uid)
 
     # --- what is reported ---------------------------------------------------------------------------------------------
 
     def _hear(self, uid: str) -> None:
         """Handle a new or changed pod."""
-        record = self._mirror.record(uid)
+        record = self._cache.record(uid)
         self._waiting.hear(uid)
         problem = record.problem if record else ""
         if record and problem and self._told.get(uid) != problem:
@@ -276,7 +276,7 @@ class Controller:
 
     def _tell_broken(self, node: str) -> None:
         """Tell the pods that have a GPU that stopped working."""
-        known = self._mirror.node(node)
+        known = self._cache.node(node)
         broken = {gpu.uuid: gpu.health for gpu in (known and known.gpus) or () if not gpu.healthy}
         for uuid in broken.keys() - self._broken.get(node, frozenset()):
             for uid in self._snapshot.holders(uuid, node):
@@ -299,16 +299,16 @@ class Controller:
                 )
                 _log.error("%s", text)
                 for node in nodes:
-                    self._recorder.event(about_node(node, self._mirror.node_uid(node)), "Warning", CLAIMED_TWICE, text)
+                    self._recorder.event(about_node(node, self._cache.node_uid(node)), "Warning", CLAIMED_TWICE, text)
         self._claims = found
         self._metrics.claimed_twice.set(len(found))
 
     async def _resolve(self) -> None:
         """Find out what became of writes whose answer was never heard."""
-        for uid, flight in self._mirror.uncertain():
-            if record := self._mirror.record(uid):
+        for uid, pending_write in self._cache.uncertain():
+            if record := self._cache.record(uid):
                 found = await self._writer.read(record.state.namespace, record.state.name, uid)
-                self._mirror.settle(uid, flight, found)
+                self._cache.settle(uid, pending_write, found)
 
 
 class _Breath:

@@ -37,7 +37,7 @@ from jupyter_gpu_scheduler.rules.state.records import matters, read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, PodState
 
 from .binder import Binder
-from .cluster_cache import Mirror
+from .cluster_cache import ClusterCache
 from .metrics import Metrics
 from .settings import ExtenderSettings
 from .waiting import WaitingPods
@@ -56,14 +56,14 @@ class Extender:
 
     def __init__(
         self,
-        mirror: Mirror,
+        cache: ClusterCache,
         waiting: WaitingPods,
         binder: Binder,
         policy: Policy,
         unready: Callable[[], str],
         settings: ExtenderSettings,
     ) -> None:
-        self._mirror = mirror
+        self._cache = cache
         self._waiting = waiting
         self._binder = binder
         self._policy = policy
@@ -75,7 +75,7 @@ class Extender:
 
         It is done for the commonest wishes of the policy's mix, some nodes at a time; others get their turn in between.
         """
-        snapshot = self._mirror.snapshot
+        snapshot = self._cache.snapshot
         kinds = sorted((kind for kind in self._policy.workload if kind.wish), key=lambda kind: -kind.share)
         for kind in kinds[:WARM_KINDS]:
             pod = PodState("", requested=Requested(0, kind.wish) if kind.wish else None, asks={CPU: kind.cpu})
@@ -97,7 +97,7 @@ class Extender:
         pod = self._newest(question.pod)
         if pod.node:
             return "bound", wire.filter_error(f"The pod is bound to {pod.node} already.")
-        found = filter_nodes(self._mirror.snapshot, pod, question.nodes)
+        found = filter_nodes(self._cache.snapshot, pod, question.nodes)
         self._waiting.asked(pod.uid, question.nodes, bool(found.fitting))
         if wanted(pod) is None and len(found.fitting) == 1:  # with one node, kube-scheduler does not prioritize
             self._waiting.scored(pod.uid, found.fitting)
@@ -114,7 +114,7 @@ class Extender:
         pod = self._newest(question.pod)
         if not matters(question.pod) or pod.node:
             return "done", wire.host_priorities(dict.fromkeys(question.nodes, 0))
-        scores = prioritize(self._mirror.snapshot, pod, question.nodes, self._policy, self._waiting.coming(pod.uid))
+        scores = prioritize(self._cache.snapshot, pod, question.nodes, self._policy, self._waiting.coming(pod.uid))
         if wanted(pod) is None:
             most = max(scores.values(), default=0)
             self._waiting.scored(pod.uid, tuple(name for name, score in scores.items() if score == most))
@@ -148,7 +148,7 @@ class Extender:
         nodes = tuple(node for node, victims in question.victims.items() if victims)
         if matters(question.pod):
             pod = self._newest(question.pod)
-            nodes = helpful(self._mirror.snapshot, pod, question.victims)
+            nodes = helpful(self._cache.snapshot, pod, question.victims)
             if nodes:
                 self._waiting.preempts(pod.uid, nodes)
         return "helps" if nodes else "in vain", wire.preemption_result(question, nodes)
@@ -156,8 +156,8 @@ class Extender:
     def _newest(self, pod: Mapping[str, Any]) -> PodState:
         """Return the pod, as our watch or as kube-scheduler's knows it, whichever is newer."""
         uid = objects.uid(pod)
-        self._mirror.heard(uid, pod)
-        return self._mirror.snapshot.pod(uid) or self._mirror.capped(read_pod(pod).state)
+        self._cache.heard(uid, pod)
+        return self._cache.snapshot.pod(uid) or self._cache.capped(read_pod(pod).state)
 
 
 Answer = Callable[[bytes], Awaitable[tuple[str, Any]]]

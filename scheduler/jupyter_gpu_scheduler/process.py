@@ -20,7 +20,7 @@ from jupyter_gpu.kube.rules import paths
 from jupyter_gpu_scheduler.rules.state.records import trim_node, trim_pod
 
 from .binder import Binder
-from .cluster_cache import Mirror
+from .cluster_cache import ClusterCache
 from .controller import Controller
 from .endpoint import Endpoint
 from .extender import Extender, ExtenderServer
@@ -40,14 +40,14 @@ class Process:
         self._settings = settings
         self._environ = environ
         self._namespace = settings.lease.namespace or environ.get("POD_NAMESPACE") or kube.namespace or "default"
-        self.mirror = Mirror(
+        self.cache = ClusterCache(
             self._changed, namespaces=settings.namespaces, line=settings.line, priorities=settings.priorities
         )
-        self.metrics = Metrics(self.mirror.snapshot)
+        self.metrics = Metrics(self.cache.snapshot)
         self._recorder = Recorder(kube, "jupyter-gpu-scheduler", host=environ.get("POD_NAME", ""))
         self._writer = Writer(kube, settings.writes, self.metrics, self._may)
         self.controller = Controller(
-            self.mirror,
+            self.cache,
             self._writer,
             self._recorder,
             self.metrics,
@@ -55,15 +55,15 @@ class Process:
             wake_seconds=settings.wake_seconds,
             place_seconds=settings.line.place_seconds,
         )
-        binder = Binder(kube, self.mirror, self._writer, self.metrics)
+        binder = Binder(kube, self.cache, self._writer, self.metrics)
         self._answers = Extender(
-            self.mirror, self.controller.waiting, binder, settings.policy, self._unready, settings.extender
+            self.cache, self.controller.waiting, binder, settings.policy, self._unready, settings.extender
         )
         self.extender = ExtenderServer(self._answers, settings.extender, self.metrics)
         self.status = StatusServer(settings.status, self.metrics, alive=self._silent, ready=self._unsynced)
         # Finished pods may hold GPUs that are not closed yet, so they are followed as all others.
-        self._pods = self._follow("pods", paths.pods(), trim_pod, self.mirror.pod_changed)
-        self._nodes = self._follow("nodes", paths.nodes(), trim_node, self.mirror.node_changed)
+        self._pods = self._follow("pods", paths.pods(), trim_pod, self.cache.pod_changed)
+        self._nodes = self._follow("nodes", paths.nodes(), trim_node, self.cache.node_changed)
         lease = settings.lease
         self._lease = Lease(
             kube,

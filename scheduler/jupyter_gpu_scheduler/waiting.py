@@ -13,7 +13,7 @@ from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.offers import Offer, offer
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
-from .cluster_cache import Mirror
+from .cluster_cache import ClusterCache
 
 WAKES = "wakes"
 """Key in a waiting pod's ``allocated``: how often it was written only to have kube-scheduler ask again."""
@@ -53,9 +53,9 @@ class _Waiting:
 class WaitingPods:
     """The waiting pods of one process. ``apply`` has decisions written, where this process leads."""
 
-    def __init__(self, mirror: Mirror, apply: Apply, policy: Policy, *, wake_seconds: float) -> None:
-        self._mirror = mirror
-        self._snapshot = mirror.snapshot
+    def __init__(self, cache: ClusterCache, apply: Apply, policy: Policy, *, wake_seconds: float) -> None:
+        self._cache = cache
+        self._snapshot = cache.snapshot
         self._apply = apply
         self._policy = policy
         self._wake_seconds = wake_seconds
@@ -73,10 +73,10 @@ class WaitingPods:
         waiting.offered = None if fits else offer(nodes)
         waiting.preempts = False
         waiting.ahead = ()
-        if self._mirror.record(uid) is None:  # no watch may ever tell of it, if it is gone already
+        if self._cache.record(uid) is None:  # no watch may ever tell of it, if it is gone already
             waiting.stranger = asyncio.get_running_loop().call_later(STRANGER_SECONDS, self.hear, uid)
-        self._mirror.block(uid, False)
-        self._mirror.offer(uid, waiting.offered)
+        self._cache.block(uid, False)
+        self._cache.offer(uid, waiting.offered)
         self.enqueue(uid)
 
     def scored(self, uid: str, best: tuple[str, ...]) -> None:
@@ -116,15 +116,15 @@ class WaitingPods:
 
     def hear(self, uid: str) -> None:
         """Handle a pod's change."""
-        waiting, record = self._pods.get(uid), self._mirror.record(uid)
+        waiting, record = self._pods.get(uid), self._cache.record(uid)
         if waiting is None:
             return
         if record is None or record.state.node or record.state.gone:
             waiting.calm()
-            self._mirror.offer(uid, None)
+            self._cache.offer(uid, None)
             del self._pods[uid]
         elif record.state.allocated is None:  # kube-scheduler was faster than our watch, or the record was lost
-            self._mirror.offer(uid, waiting.offered)
+            self._cache.offer(uid, waiting.offered)
             self.enqueue(uid)
         elif waiting.preempts and waiting.offered and record.chosen in waiting.offered:
             self.asked(uid, (record.chosen,), fits=False)
@@ -173,7 +173,7 @@ class WaitingPods:
             extra = {**pod.allocated.extra, WAKES: wakes + 1 if isinstance(wakes, int) else 1}
             self._apply((Decision(uid, replace(pod.allocated, extra=extra)),), "wake")
         else:  # it waits for a CPU, a volume, …: it keeps its place and keeps nothing from others
-            self._mirror.block(uid, True)
+            self._cache.block(uid, True)
 
     def _fits(self, pod: PodState) -> bool:
         return bool(filter_nodes(self._snapshot, pod, (pod.nominated,)).fitting)

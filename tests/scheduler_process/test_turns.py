@@ -11,7 +11,7 @@ from jupyter_gpu.kube import Change, Kube, Recorder
 from jupyter_gpu.kube.credentials import Credentials
 from jupyter_gpu.model.annotations import ALLOCATED, Allocated, encode
 from jupyter_gpu_scheduler import controller as module
-from jupyter_gpu_scheduler.cluster_cache import Mirror
+from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.controller import Controller
 from jupyter_gpu_scheduler.metrics import Metrics
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, deciding
@@ -19,32 +19,32 @@ from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot
 from jupyter_gpu_scheduler.settings import WriteSettings
 from jupyter_gpu_scheduler.writer import Writer
-from tests.scheduler_process.test_mirror import node, pod
+from tests.scheduler_process.test_cluster_cache import node, pod
 
 COUNT = 1500
 
 
-def _line() -> Mirror:
+def _line() -> ClusterCache:
     """So many new pods in the line of one node, of whose two GPUs one is free."""
-    mirror = Mirror(lambda: None)
-    mirror.node_changed(Change("added", node("n0")))
-    mirror.pod_changed(Change("added", pod("owner", 1, "n0", has=("n0-0",), attaches=("n0-0",))))
+    cache = ClusterCache(lambda: None)
+    cache.node_changed(Change("added", node("n0")))
+    cache.pod_changed(Change("added", pod("owner", 1, "n0", has=("n0-0",), attaches=("n0-0",))))
     for number in range(COUNT):
         item = pod(f"p{number:04}", 1)
         waits = Allocated(1, ticket=number + 1, extra={NOMINATED: "n0"})
         item["metadata"]["annotations"] = {**item["metadata"]["annotations"], ALLOCATED: encode(waits)}
-        mirror.pod_changed(Change("added", item))
-    return mirror
+        cache.pod_changed(Change("added", item))
+    return cache
 
 
-def _turns(mirror: Mirror, meanwhile: Callable[[int], Any]) -> int:
+def _turns(cache: ClusterCache, meanwhile: Callable[[int], Any]) -> int:
     """How often somebody else had a turn during one look; ``meanwhile`` is what they do then."""
 
     async def run() -> int:
         kube = Kube(Credentials("https://127.0.0.1:1"))
-        metrics = Metrics(mirror.snapshot)
+        metrics = Metrics(cache.snapshot)
         writer = Writer(kube, WriteSettings(), metrics, lambda: False)
-        controller = Controller(mirror, writer, Recorder(kube, "test"), metrics, Policy())
+        controller = Controller(cache, writer, Recorder(kube, "test"), metrics, Policy())
         look = asyncio.create_task(controller._look())
         for turn in itertools.count():
             await asyncio.sleep(0)
@@ -66,7 +66,7 @@ def test_a_long_line_is_looked_at_in_steps(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_line_that_changes_all_the_time_is_decided_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found out of a line that changed since is not used; after some tries it is done in one go."""
     monkeypatch.setattr(module, "BREATH", 0.0)
-    mirror = _line()
+    cache = _line()
     begun: list[str] = []
 
     def counted(snapshot: ClusterSnapshot, name: str) -> Generator[None, None, tuple[Decision, ...]]:
@@ -74,5 +74,5 @@ def test_a_line_that_changes_all_the_time_is_decided_all_the_same(monkeypatch: p
         return deciding(snapshot, name)
 
     monkeypatch.setattr(module, "deciding", counted)
-    _turns(mirror, lambda turn: mirror.snapshot.remove_pod(f"p{turn:04}"))
+    _turns(cache, lambda turn: cache.snapshot.remove_pod(f"p{turn:04}"))
     assert len(begun) == module.TRIES

@@ -19,21 +19,21 @@ def answers(*, warm: bool) -> list[Any]:
     """To filter and prioritize for some pods, of a process that knows the same cluster each time."""
 
     async def ask() -> list[Any]:
-        mirror, extender = world(NODES, random.Random(1))
+        cache, extender = world(NODES, random.Random(1))
         if warm:
             await extender.warm()
             for kind in TYPICAL:
                 known = standings(
-                    mirror.snapshot, PodState("", requested=Requested(0, kind.wish) if kind.wish else None)
+                    cache.snapshot, PodState("", requested=Requested(0, kind.wish) if kind.wish else None)
                 )
-                assert set(known) == set(mirror.snapshot.nodes())
+                assert set(known) == set(cache.snapshot.nodes())
         found = []
         for number, milli in enumerate((0, 250, 1000, 2000, 8000)):
             pod = new_pod(number, milli)
-            mirror.pod_changed(Change("added", pod))
+            cache.pod_changed(Change("added", pod))
             body = json.dumps({"Pod": pod, "NodeNames": [f"node-{number}" for number in range(NODES)]}).encode()
             found += [await extender.filter(body), await extender.prioritize(body)]
-            mirror.pod_changed(Change("removed", pod))
+            cache.pod_changed(Change("removed", pod))
         return found
 
     return asyncio.run(ask())

@@ -1,4 +1,4 @@
-"""The mirror: the snapshot is always what the objects say, and never freer than what is confirmed."""
+"""The cluster cache: the snapshot always says what the objects say, and is never freer than what is confirmed."""
 
 from typing import Any
 
@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
-from jupyter_gpu_scheduler.cluster_cache import Mirror
+from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from jupyter_gpu_scheduler.settings import LineSettings, PrioritySettings
 
 NODES = ("n0", "n1")
 
 
-def mirror() -> Mirror:
-    """An empty one that tells nobody."""
-    return Mirror(lambda: None)
+def cache() -> ClusterCache:
+    """Return an empty cache whose changes go nowhere."""
+    return ClusterCache(lambda: None)
 
 
 def node(name: str, gpus: int = 2, uid: str = "") -> dict[str, Any]:
@@ -82,7 +82,7 @@ steps = st.one_of(
 @given(st.lists(steps, max_size=25))
 def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any, ...]]) -> None:
     """The same as if it were made anew of all that is there at the end."""
-    lived = mirror()
+    lived = cache()
     pods: dict[str, Any] = {}
     nodes: dict[str, Any] = {}
     for version, (what, *rest) in enumerate(changes, 1):
@@ -97,7 +97,7 @@ def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any
             lived.node_changed(Change("changed", nodes[rest[0]]))
         elif what == "no node" and rest[0] in nodes:
             lived.node_changed(Change("removed", nodes.pop(rest[0])))
-    fresh = mirror()
+    fresh = cache()
     for item in nodes.values():
         fresh.node_changed(Change("added", item))
     for item in pods.values():
@@ -108,23 +108,23 @@ def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any
 @given(before=some, attaches=some, after=some)
 def test_a_write_on_its_way_frees_nothing_and_takes_all(before: Any, attaches: Any, after: Any) -> None:
     """Until it is confirmed both what was and what will be is held; then only what the API server says."""
-    found = mirror()
+    found = cache()
     for name in NODES:
         found.node_changed(Change("added", node(name)))
     found.pod_changed(Change("added", pod("a", 1, "n0", before, attaches)))
     held = {*(before or ()), *(attaches or ())}
     will = set(after or ())
-    flight = found.assume("a", Allocated(2, tuple(GpuShare(uuid, 1000) for uuid in after or ())))
+    pending_write = found.assume("a", Allocated(2, tuple(GpuShare(uuid, 1000) for uuid in after or ())))
     assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == held | will
     assert found.in_flight("a")
-    found.settle("a", flight, pod("a", 2, "n0", after or (), attaches))
+    found.settle("a", pending_write, pod("a", 2, "n0", after or (), attaches))
     assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == will | set(attaches or ())
     assert not found.in_flight("a")
 
 
 def test_old_news_is_no_news() -> None:
     """What an answer told already is not undone by a watch that is behind; a removal always counts."""
-    found = mirror()
+    found = cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 9, "n0", ("n0-0",))))
     found.pod_changed(Change("changed", pod("a", 8, "n0", ())))
@@ -136,28 +136,28 @@ def test_old_news_is_no_news() -> None:
 
 def test_a_binding_is_assumed_until_the_watch_shows_it() -> None:
     """Also where the watch was faster than the answer; and an older write that ends late changes nothing."""
-    found = mirror()
+    found = cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1)))
     ticket = found.assume("a", Allocated(1, ticket=1))
-    flight = found.assume("a", Allocated(1, (GpuShare("n0-0", 1000),)), "n0")
+    pending_write = found.assume("a", Allocated(1, (GpuShare("n0-0", 1000),)), "n0")
     found.settle("a", ticket)
-    found.bound("a", flight)
+    found.bound("a", pending_write)
     assert found.uncertain() == ()
     assert found.snapshot.free("n0-0") == 0
     found.pod_changed(Change("changed", pod("a", 2, "n0", ("n0-0",))))
     assert not found.in_flight("a")
     assert found.snapshot.free("n0-0") == 0
     found.pod_changed(Change("added", pod("b", 3)))
-    flight = found.assume("b", Allocated(1, (GpuShare("n0-1", 1000),)), "n0")
+    pending_write = found.assume("b", Allocated(1, (GpuShare("n0-1", 1000),)), "n0")
     found.pod_changed(Change("changed", pod("b", 4, "n0", ("n0-1",))))
-    found.bound("b", flight)
-    assert found.flights == 0
+    found.bound("b", pending_write)
+    assert found.writes_in_flight == 0
 
 
 def test_a_node_with_a_pod_that_cannot_be_read_gives_nothing() -> None:
     """Its GPUs count as broken until the record can be read, or its pod is gone."""
-    found = mirror()
+    found = cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1, "n0", (), "?")))
     assert not any(gpu.healthy for gpu in found.snapshot.gpus("n0") or ())
@@ -167,7 +167,7 @@ def test_a_node_with_a_pod_that_cannot_be_read_gives_nothing() -> None:
 
 def test_a_node_of_the_same_name_is_another() -> None:
     """The late removal of the old one does not take the new one away."""
-    found = mirror()
+    found = cache()
     found.node_changed(Change("added", node("n0", uid="old")))
     found.node_changed(Change("added", node("n0", uid="new")))
     found.node_changed(Change("removed", node("n0", uid="old")))
@@ -177,7 +177,7 @@ def test_a_node_of_the_same_name_is_another() -> None:
 
 def test_only_the_chosen_namespaces_have_gpus() -> None:
     """Pods of others only use up a node."""
-    found = Mirror(lambda: None, namespaces=["mine"])
+    found = ClusterCache(lambda: None, namespaces=["mine"])
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1, "n0", ("n0-0",), namespace="other")))
     assert found.record("a") is None
@@ -186,7 +186,7 @@ def test_only_the_chosen_namespaces_have_gpus() -> None:
 
 def test_who_finished_holds_what_is_not_closed() -> None:
     """What was promised to it is free at once, what drains is not; then nothing is kept of it."""
-    found = mirror()
+    found = cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1, "n0", ("n0-0", "n0-1"), ("n0-0",))))
     assert found.snapshot.free("n0-1") == 0
@@ -201,7 +201,7 @@ def test_who_finished_holds_what_is_not_closed() -> None:
 
 def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
     """Names of nodes are new each time where a cluster grows and shrinks by itself."""
-    found = mirror()
+    found = cache()
     for number in range(20):
         name, uid = f"n{number}", f"p{number}"
         found.node_changed(Change("added", node(name)))
@@ -215,7 +215,7 @@ def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
 
 def test_a_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
     """Or until somebody finds that it is gone: then what it took is free. Who is known is not learned again."""
-    found = mirror()
+    found = cache()
     found.node_changed(Change("added", node("n0")))
     for uid in ("a", "b"):
         found.learn(pod(uid, 1))
@@ -234,7 +234,7 @@ def test_a_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
 
 def test_a_blocked_pod_is_marked() -> None:
     """And no more when it is asked for again; one that is not known is no error."""
-    found = mirror()
+    found = cache()
     found.pod_changed(Change("added", pod("a", 1)))
     found.block("a", True)
     found.block("nobody", True)
@@ -250,7 +250,7 @@ def test_a_blocked_pod_is_marked() -> None:
 def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
     """Its last value is, when its time has come; who went meanwhile is no error, and nobody is looked at twice."""
     now = [0.0]
-    found = Mirror(lambda: None, line=LineSettings(wish_burst=1, wish_seconds=2), elapsed=lambda: now[0])
+    found = ClusterCache(lambda: None, line=LineSettings(wish_burst=1, wish_seconds=2), elapsed=lambda: now[0])
 
     def ask(uid: str, version: int, priority: int) -> None:
         item = pod(uid, version, "n0")
@@ -283,7 +283,7 @@ def test_who_has_waited_for_long_is_overdue_when_the_time_has_come() -> None:
     """By the time that was noted, whoever leads; who is served is not, and a priority is what its namespace may use."""
     now = [1000.0]
     line, priorities = LineSettings(patience_seconds=60), PrioritySettings(default=5, namespaces={"low": 1})
-    found = Mirror(lambda: None, line=line, priorities=priorities, now=lambda: now[0])
+    found = ClusterCache(lambda: None, line=line, priorities=priorities, now=lambda: now[0])
 
     def put(uid: str, version: int, namespace: str = "ns", **fields: Any) -> PodState:
         item = pod(uid, version, "n0", namespace=namespace)
