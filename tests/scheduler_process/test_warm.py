@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.extender import new_pod, world
 from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import Requested
-from jupyter_gpu_scheduler.rules.queue.fit_cache import standings
+from jupyter_gpu_scheduler.rules.queue.fit_cache import known_fits
 from jupyter_gpu_scheduler.rules.scoring.policy import TYPICAL
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
@@ -23,7 +23,7 @@ def answers(*, warm: bool) -> list[Any]:
         if warm:
             await extender.warm()
             for kind in TYPICAL:
-                known = standings(
+                known = known_fits(
                     cache.snapshot, PodState("", requested=Requested(0, kind.wish) if kind.wish else None)
                 )
                 assert set(known) == set(cache.snapshot.nodes())

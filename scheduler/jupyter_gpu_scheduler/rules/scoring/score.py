@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_scheduler.rules.queue.fit_cache import Verdict, standings, verdict, verdicts, wanted
+from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit, fit_on, fits_on, known_fits, wanted
 from jupyter_gpu_scheduler.rules.state.shape import Grant, Shape, after
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, ClusterSnapshot, NodeFacts, PodState
 
@@ -38,7 +38,7 @@ class Pair:
 
 def score(snapshot: ClusterSnapshot, pod: PodState, pair: Pair, policy: Policy) -> float:
     """Return the score of ``pair``, 0 to 1, whatever is free there now."""
-    found, _ = verdict(snapshot, pod, pair.gpu_node, standings(snapshot, pod))
+    found, _ = fit_on(snapshot, pod, pair.gpu_node, known_fits(snapshot, pod))
     hopes = expectation(snapshot, pair.gpu_node, policy, _sought(pod))
     rater = _Rater(policy, pod)
     return rater.rate(found, hopes, snapshot.facts(pair.gpu_node), snapshot.facts(pair.pod_node), pair)
@@ -93,15 +93,15 @@ def _rated(
     wish = pod.requested.wish if pod.requested else None
     sought = _sought(pod)
     question = (wish, pod.slots, *(pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK)))
-    answers: dict[str, tuple[Verdict, float]] = snapshot.memo(("score", policy, question))
+    answers: dict[str, tuple[Fit, float]] = snapshot.memo(("score", policy, question))
     rater = _Rater(policy, pod)
-    for name, found, _ in verdicts(snapshot, pod, names):
+    for name, found, _ in fits_on(snapshot, pod, names):
         if name in coming and found.fits:
             facts, hopes = snapshot.facts(name), expectation(snapshot, name, policy, sought)
             yield name, rater.rate(found, hopes.with_more(coming[name]), facts, facts)
         elif found.fits or not fitting:
             known = answers.get(name)
-            if known is None or known[0] is not found:  # another verdict where the pod has another place in line
+            if known is None or known[0] is not found:  # another fit where the pod has another position in line
                 facts, hopes = snapshot.facts(name), expectation(snapshot, name, policy, sought)
                 known = answers[name] = (found, rater.rate(found, hopes, facts, facts))
             yield name, known[1]
@@ -122,11 +122,11 @@ class _Rater:
         meant = WITH_WISH if self._wants else WITHOUT_WISH if pod.slots else WITHOUT_SLOT
         self._weights = {name: weight for name, weight in policy.weights.items() if name in meant}
         self._total = sum(map(abs, self._weights.values()))
-        self._of_gpus: dict[Verdict, float] = {}
-        self._of_cpu: dict[tuple[Verdict, int | None, int | None], float] = {}
+        self._of_gpus: dict[Fit, float] = {}
+        self._of_cpu: dict[tuple[Fit, int | None, int | None], float] = {}
 
     def rate(
-        self, found: Verdict, hopes: Expectation, there: NodeFacts, here: NodeFacts, pair: Pair | None = None
+        self, found: Fit, hopes: Expectation, there: NodeFacts, here: NodeFacts, pair: Pair | None = None
     ) -> float:
         """Rate a place: GPUs on a node with the facts ``there``, the pod on one ``here``; no ``pair``: one node."""
         if not self._total:
@@ -152,7 +152,7 @@ class _Rater:
         weights = self._weights
         return sum(_part(weights[name], found) for name, found in rates.items() if name in weights) / self._total
 
-    def _undamaged(self, found: Verdict, there: NodeFacts, asked: int) -> float:
+    def _undamaged(self, found: Fit, there: NodeFacts, asked: int) -> float:
         """Return `_undamaged`, computed once for all nodes with such GPUs and CPU for the same kinds of wishes."""
         cpu = there.allocatable[CPU] - there.used.get(CPU, 0) if CPU in there.allocatable else None
         rest = None if cpu is None else cpu - asked
@@ -182,7 +182,7 @@ def _of_gpus(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> dict[st
     }
 
 
-def _undamaged(policy: Policy, found: Verdict, cpu: int | None, rest: int | None) -> float:
+def _undamaged(policy: Policy, found: Fit, cpu: int | None, rest: int | None) -> float:
     """Return 1 where the grants make nothing useless, falling towards 0 by what they do; 0.5 where nothing changes.
 
     What was useless anyway and is taken now makes it more than one half.
