@@ -117,17 +117,17 @@ class Binder:
         found = await self._writer.read(question.namespace, question.name, question.uid)
         if found is None:
             return
-        self._cache.learn(found)
-        if self._cache.unseen(question.uid):
+        self._cache.add_unseen(found)
+        if self._cache.is_unseen(question.uid):
             task = asyncio.create_task(self._until_shown(question))
             self._awaited.add(task)
             task.add_done_callback(self._awaited.discard)
 
     async def _until_shown(self, question: BindQuestion) -> None:
         """Read a pod until the watch shows it: one that came and went while the watch was cut off would keep GPUs."""
-        while self._cache.unseen(question.uid):
+        while self._cache.is_unseen(question.uid):
             await asyncio.sleep(SHOWN_SECONDS)
-            if not self._cache.unseen(question.uid):
+            if not self._cache.is_unseen(question.uid):
                 return
             if await self._writer.read(question.namespace, question.name, question.uid) is None:
                 self._cache.forget(question.uid)

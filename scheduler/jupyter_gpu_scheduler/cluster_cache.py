@@ -1,7 +1,7 @@
 """The state of the API server as one `ClusterSnapshot`, brought up to date by each change.
 
-Decisions that are not confirmed yet lie over what the watches reported: a write in flight counts as done where it
-takes a GPU, and as not done where it frees one. So nothing is given away twice, whatever becomes of the write.
+Unconfirmed decisions lie over what the watches reported: a write in flight counts as done where it takes a GPU, and as
+not done where it frees one. So nothing is given away twice, whatever the result of the write.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ CLOSED = "What a pod on this node holds cannot be read, so nothing is given here
 
 @dataclass(eq=False, slots=True)
 class PendingWrite:
-    """A write on its way."""
+    """A write of ``allocated`` whose result is not known yet."""
 
     allocated: Allocated
     node: str
     written: bool = False
-    """A Binding that was done, whose pod the watch has not shown yet."""
+    """Whether it is a Binding that was done, whose pod the watch has not shown yet."""
 
 
 class ClusterCache:
     """Pods and nodes as decisions need them. ``on_change`` is called after each change, on the event loop.
 
-    ``elapsed`` is a clock that never goes back, in seconds; ``now`` tells the seconds since 1970.
+    ``elapsed`` is a clock that never goes back, in seconds; ``now`` returns the seconds since 1970.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class ClusterCache:
         self._priorities = priorities
         self._elapsed = elapsed
         self._now = now
-        self._overdue: dict[str, float] = {}  # pods in line: when they have waited for too long
+        self._overdue: dict[str, float] = {}  # pods in line: when they will have waited too long
         self._ages: list[tuple[float, str]] = []  # a heap of the same
         self._paced: dict[str, Paced] = {}
         self._held_back: set[str] = set()  # pods whose newest wish is not answered yet
-        self._alarms: list[tuple[float, str]] = []  # a heap: when to look at which of them
+        self._alarms: list[tuple[float, str]] = []  # a heap: when to answer which of them
         self._pods: dict[str, PodRecord] = {}
         self._usage: dict[str, Usage] = {}
         self._nodes: dict[str, NodeRecord] = {}
@@ -75,43 +75,43 @@ class ClusterCache:
         self._pending_writes: dict[str, PendingWrite] = {}
         self._blocked: set[str] = set()
         self._offers: dict[str, Offer] = {}
-        self._dirty: dict[str, None] = {}
-        self._news: dict[str, None] = {}
+        self._changed_nodes: dict[str, None] = {}
+        self._changed_pods: dict[str, None] = {}
 
     # --- from the watches ---------------------------------------------------------------------------------------------
 
     def pod_changed(self, change: Change) -> None:
-        """Take over a pod's change from the watch."""
+        """Apply a pod's change from the watch."""
         uid = objects.uid(change.object)
         self._unseen.discard(uid)
         if change.kind == "removed":
             self._forget_pod(uid)
-        elif not self._is_news(uid, change.object):
+        elif not self._is_newer(uid, change.object):
             return
         else:
             self._take_pod(uid, change.object)
         self._on_change()
 
-    def learn(self, pod: Mapping[str, Any]) -> None:
-        """Take over a pod that was read directly, as a question about it came before the watch has shown it."""
+    def add_unseen(self, pod: Mapping[str, Any]) -> None:
+        """Add a pod that was read directly, because a question about it came before the watch has shown it."""
         uid = objects.uid(pod)
         if uid not in self._pods and matters(pod):
             self._unseen.add(uid)
             self._take_pod(uid, pod)
             self._on_change()
 
-    def unseen(self, uid: str) -> bool:
-        """Tell whether a pod was learned but no watch has shown it yet: no watch might ever report that it is gone."""
+    def is_unseen(self, uid: str) -> bool:
+        """Tell whether a pod was added but the watch has not shown it: the watch may never report that it is gone."""
         return uid in self._unseen
 
     def forget(self, uid: str) -> None:
-        """Remove a pod that was learned and is gone."""
+        """Remove an unseen pod that is gone."""
         self._unseen.discard(uid)
         self._forget_pod(uid)
         self._on_change()
 
     def node_changed(self, change: Change) -> None:
-        """Take over a node's change from the watch."""
+        """Apply a node's change from the watch."""
         name, uid = objects.name(change.object), objects.uid(change.object)
         if change.kind != "removed":
             self._node_uids[name] = uid
@@ -120,7 +120,7 @@ class ClusterCache:
         elif self._node_uids.get(name) == uid:  # not if another of that name is there by now
             del self._nodes[name], self._node_uids[name]
             self.snapshot.remove_node(name)
-            self._dirty[name] = None
+            self._changed_nodes[name] = None
         self._on_change()
 
     # --- what is known ------------------------------------------------------------------------------------------------
@@ -137,56 +137,56 @@ class ClusterCache:
         """Return the UID of a Node object; empty where there is none."""
         return self._node_uids.get(name, "")
 
-    def take_dirty(self) -> tuple[str, ...]:
+    def take_changed_nodes(self) -> tuple[str, ...]:
         """Return the nodes where something changed since the last call, longest ago first."""
-        found = tuple(self._dirty)
-        self._dirty.clear()
+        found = tuple(self._changed_nodes)
+        self._changed_nodes.clear()
         return found
 
-    def take_news(self) -> tuple[str, ...]:
+    def take_changed_pods(self) -> tuple[str, ...]:
         """Return the pods that came, changed or went since the last call."""
-        found = tuple(self._news)
-        self._news.clear()
+        found = tuple(self._changed_pods)
+        self._changed_pods.clear()
         return found
 
-    def heard(self, uid: str, pod: Mapping[str, Any]) -> None:
-        """Take over a known pod's version from another source, if it is newer than the watch's."""
-        if uid in self._pods and self._is_news(uid, pod):
+    def update(self, uid: str, pod: Mapping[str, Any]) -> None:
+        """Apply a known pod's version from another source, if it is newer than the watch's."""
+        if uid in self._pods and self._is_newer(uid, pod):
             self._take_pod(uid, pod)
             self._on_change()
 
-    def places(self, uid: str) -> tuple[str, ...]:
-        """Return the node that a pod is on, or in whose line it waits."""
+    def nodes_of(self, uid: str) -> tuple[str, ...]:
+        """Return the node that a pod is on, or in whose line it waits; empty if there is none."""
         state = self.snapshot.pod(uid)
         found = (state.node, state.nominated) if state else ()
         return tuple(node for node in found if node)
 
-    def mark(self, node: str) -> None:
-        """Have a node looked at again."""
-        self._dirty[node] = None
+    def mark_changed(self, node: str) -> None:
+        """Have a node decided again."""
+        self._changed_nodes[node] = None
         self._on_change()
 
-    def unmark(self, node: str) -> None:
-        """Note that a node was just looked at."""
-        self._dirty.pop(node, None)
+    def clear_changed(self, node: str) -> None:
+        """Note that a node was just decided."""
+        self._changed_nodes.pop(node, None)
 
-    def mark_all(self) -> None:
-        """Have every node and every pod looked at again."""
-        self._dirty.update(dict.fromkeys(self._nodes))
-        self._news.update(dict.fromkeys(self._pods))
+    def mark_all_changed(self) -> None:
+        """Have every node and every pod examined again."""
+        self._changed_nodes.update(dict.fromkeys(self._nodes))
+        self._changed_pods.update(dict.fromkeys(self._pods))
         self._on_change()
 
-    # --- what comes with time -----------------------------------------------------------------------------------------
+    # --- changes that time brings -------------------------------------------------------------------------------------
 
-    def pause(self) -> float | None:
-        """Return the seconds until something changes by itself; ``None``: nothing will. See `catch_up`."""
-        pauses = [self._alarms[0][0] - self._elapsed()] if self._alarms else []
+    def seconds_until_due(self) -> float | None:
+        """Return the seconds until time changes something, for `catch_up`; ``None``: it will not."""
+        seconds = [self._alarms[0][0] - self._elapsed()] if self._alarms else []
         if self._ages:
-            pauses.append(self._ages[0][0] - self._now())
-        return max(0.0, min(pauses)) if pauses else None
+            seconds.append(self._ages[0][0] - self._now())
+        return max(0.0, min(seconds)) if seconds else None
 
     def catch_up(self) -> None:
-        """Take note of the time."""
+        """Apply the changes that are due by now."""
         now = self._elapsed()
         while self._alarms and self._alarms[0][0] <= now:
             _, uid = heapq.heappop(self._alarms)
@@ -203,7 +203,7 @@ class ClusterCache:
         """Return a pod, known here or not, with its namespace's highest priority as its cap."""
         return replace(state, cap=self._priorities.cap(state.namespace))
 
-    # --- what is on its way -------------------------------------------------------------------------------------------
+    # --- writes in flight ---------------------------------------------------------------------------------------------
 
     def in_flight(self, uid: str) -> bool:
         """Tell whether a decision about a pod is not confirmed yet."""
@@ -225,18 +225,18 @@ class ClusterCache:
         return pending_write
 
     def settle(self, uid: str, pending_write: PendingWrite, found: Mapping[str, Any] | None = None) -> None:
-        """End a write: done, refused or without effect; ``found`` is the pod as it is now, where that is known."""
+        """End a write, whatever its result; ``found`` is the pod as it is now, where that is known."""
         if self._pending_writes.get(uid) is pending_write:
             del self._pending_writes[uid]
         if uid in self._pods:
-            if found and objects.uid(found) == uid and self._is_news(uid, found):
+            if found and objects.uid(found) == uid and self._is_newer(uid, found):
                 self._take_pod(uid, found)
             else:
                 self._put_pod(uid)
         self._on_change()
 
     def bound(self, uid: str, pending_write: PendingWrite) -> None:
-        """Note a done Binding: what is assumed stays so until the watch shows the pod on its node, or gone."""
+        """Note a done Binding: it stays assumed until the watch shows the pod on its node, or gone."""
         record = self._pods.get(uid)
         pending_write.written = True
         if record and record.state.node:
@@ -262,7 +262,7 @@ class ClusterCache:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _is_news(self, uid: str, pod: Mapping[str, Any]) -> bool:
+    def _is_newer(self, uid: str, pod: Mapping[str, Any]) -> bool:
         known = self._pods.get(uid)
         return known is None or objects.newer_version(objects.resource_version(pod), known.resource_version)
 
@@ -273,12 +273,12 @@ class ClusterCache:
                 self._forget_record(uid)
             return
         record = self._pods[uid] = read_pod(pod)
-        self._news[uid] = None
+        self._changed_pods[uid] = None
         self._pace(uid)
         pending_write = self._pending_writes.get(uid)
         if pending_write and pending_write.written and record.state.node:
             del self._pending_writes[uid]
-        self._veil(uid, record.state.node if record.opaque else "")
+        self._close_node(uid, record.state.node if record.opaque else "")
         self._put_pod(uid)
 
     def _forget_pod(self, uid: str) -> None:
@@ -319,13 +319,13 @@ class ClusterCache:
         self._pending_writes.pop(uid, None)
         self._blocked.discard(uid)
         self._offers.pop(uid, None)
-        self._news[uid] = None
-        self._veil(uid, "")
-        self._mark_places(uid)
+        self._changed_pods[uid] = None
+        self._close_node(uid, "")
+        self._mark_nodes_of(uid)
         self.snapshot.remove_pod(uid)
 
     def _put_pod(self, uid: str) -> None:
-        """Record and what is on its way, into the snapshot."""
+        """Put a pod's record, with its write in flight, into the snapshot."""
         state, pending_write, asked = self._pods[uid].state, self._pending_writes.get(uid), self._paced[uid].asked
         if asked.requested != state.requested or asked.fault != state.fault:
             state = replace(state, requested=asked.requested, fault=asked.fault)
@@ -337,16 +337,16 @@ class ClusterCache:
             state = replace(state, offered=self._offers[uid])
         state = replace(self.capped(state), overdue=self._is_overdue(uid, state.allocated))
         if state != self.snapshot.pod(uid):
-            self._mark_places(uid)
+            self._mark_nodes_of(uid)
             self.snapshot.put_pod(state)
-            self._mark_places(uid)
+            self._mark_nodes_of(uid)
 
-    def _mark_places(self, uid: str) -> None:
-        for node in self.places(uid):
-            self._dirty[node] = None
+    def _mark_nodes_of(self, uid: str) -> None:
+        for node in self.nodes_of(uid):
+            self._changed_nodes[node] = None
 
     def _count(self, uid: str, new: Usage | None) -> None:
-        """Count what any pod takes of its node; ``None``: it takes nothing any more."""
+        """Count what a pod takes of its node; ``None``: it takes nothing any more."""
         old = self._usage.pop(uid, None)
         if new:
             self._usage[uid] = new
@@ -361,8 +361,8 @@ class ClusterCache:
                     self._used[one.node] = left
                 self._put_node(one.node)
 
-    def _veil(self, uid: str, node: str) -> None:
-        """Close ``node`` because of this pod, and open where it was the last such pod."""
+    def _close_node(self, uid: str, node: str) -> None:
+        """Close ``node`` because of this pod, and open any other node that was closed because of it alone."""
         for name in [name for name, pods in self._opaque.items() if uid in pods and name != node]:
             self._opaque[name].discard(uid)
             if not self._opaque[name]:
@@ -373,11 +373,11 @@ class ClusterCache:
             self._put_node(node)
 
     def _put_node(self, name: str) -> None:
-        """Put inventory and facts into the snapshot."""
+        """Put a node's inventory and facts into the snapshot."""
         node = self._nodes.get(name)
         if node is None:
             return
-        self._dirty[name] = None
+        self._changed_nodes[name] = None
         if node.gpus is None:
             self.snapshot.remove_node(name)
         else:
@@ -386,12 +386,12 @@ class ClusterCache:
 
 
 def _closed(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Return the GPUs with none of them to be given out; present holders keep theirs."""
+    """Return the GPUs marked so that none is given out; present holders keep theirs."""
     return tuple(replace(gpu, healthy=False, health=CLOSED) for gpu in gpus)
 
 
 def _overlay(state: PodState, pending_write: PendingWrite) -> PodState:
-    """Return a pod whose write is in flight with what it will have, and what it had until that is confirmed."""
+    """Return a pod with what its write in flight gives it, and with what it had before until that is confirmed."""
     after = replace(state, allocated=pending_write.allocated, node=pending_write.node)
     will = after.held
     lost = {uuid: milli for uuid, milli in state.held.items() if milli > will.get(uuid, 0)}

@@ -156,7 +156,7 @@ class Extender:
     def _newest(self, pod: Mapping[str, Any]) -> PodState:
         """Return the pod, as our watch or as kube-scheduler's knows it, whichever is newer."""
         uid = objects.uid(pod)
-        self._cache.heard(uid, pod)
+        self._cache.update(uid, pod)
         return self._cache.snapshot.pod(uid) or self._cache.capped(read_pod(pod).state)
 
 

@@ -82,9 +82,9 @@ def test_a_pod_that_no_watch_shows_gives_back_what_it_took(stage: Stage, monkeyp
                 await asyncio.sleep(0.05)
         free = sorted(cache.snapshot.free(f"GPU-{node}-{index}") for index in range(2))
         assert free == [0, 1000]
-        assert cache.unseen(asked[1].uid)
+        assert cache.is_unseen(asked[1].uid)
         cache.pod_changed(Change("added", await kube.get(paths.pod(stage.namespace, "b"))))
         assert cache.writes_in_flight == 0
-        assert not cache.unseen(asked[1].uid)
+        assert not cache.is_unseen(asked[1].uid)
 
     play(stage, lambda: True, work)

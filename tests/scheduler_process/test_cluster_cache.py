@@ -131,7 +131,7 @@ def test_old_news_is_no_news() -> None:
     assert found.snapshot.free("n0-0") == 0
     found.pod_changed(Change("removed", pod("a", 8)))
     assert found.snapshot.free("n0-0") == 1000
-    assert found.take_news() == ("a",)
+    assert found.take_changed_pods() == ("a",)
 
 
 def test_a_binding_is_assumed_until_the_watch_shows_it() -> None:
@@ -172,7 +172,7 @@ def test_a_node_of_the_same_name_is_another() -> None:
     found.node_changed(Change("added", node("n0", uid="new")))
     found.node_changed(Change("removed", node("n0", uid="old")))
     assert found.snapshot.gpus("n0")
-    assert found.take_dirty() == ("n0",)
+    assert found.take_changed_nodes() == ("n0",)
 
 
 def test_only_the_chosen_namespaces_have_gpus() -> None:
@@ -208,7 +208,7 @@ def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
         found.pod_changed(Change("added", pod(uid, 1, name, (f"{name}-0",))))
         found.node_changed(Change("removed", node(name)))
         found.pod_changed(Change("removed", pod(uid, 1, name)))
-    found.take_dirty(), found.take_news()
+    found.take_changed_nodes(), found.take_changed_pods()
     left = {key: value for key, value in vars(found).items() if isinstance(value, dict | set) and value}
     assert left == {}
 
@@ -218,18 +218,18 @@ def test_a_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
     found = cache()
     found.node_changed(Change("added", node("n0")))
     for uid in ("a", "b"):
-        found.learn(pod(uid, 1))
+        found.add_unseen(pod(uid, 1))
         found.bound(uid, found.assume(uid, Allocated(1, (GpuShare("n0-0", 500),)), "n0"))
     assert found.snapshot.free("n0-0") == 0
     found.pod_changed(Change("added", pod("a", 1)))
-    found.learn(pod("a", 3, "n0"))
-    assert (found.unseen("a"), found.unseen("b")) == (False, True)
+    found.add_unseen(pod("a", 3, "n0"))
+    assert (found.is_unseen("a"), found.is_unseen("b")) == (False, True)
     found.forget("b")
-    assert not found.unseen("b")
+    assert not found.is_unseen("b")
     assert found.snapshot.free("n0-0") == 500
     assert found.in_flight("a")
-    found.learn({"metadata": {"uid": "other"}})
-    assert not found.unseen("other")
+    found.add_unseen({"metadata": {"uid": "other"}})
+    assert not found.is_unseen("other")
 
 
 def test_a_blocked_pod_is_marked() -> None:
@@ -265,18 +265,18 @@ def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
     for uid in ("a", "b"):
         for version, priority in enumerate((0, 1, 2, 3), start=1):
             ask(uid, version, priority)
-    assert (seen("a"), found.pause()) == (1, 2.0)
+    assert (seen("a"), found.seconds_until_due()) == (1, 2.0)
     record = found.record("a")
     assert record
     assert record.state.priority == 3
     now[0] = 1.5
     found.catch_up()
-    assert (seen("a"), found.pause()) == (1, 0.5)
+    assert (seen("a"), found.seconds_until_due()) == (1, 0.5)
     found.pod_changed(Change("removed", pod("b", 9, "n0")))
     now[0] = 2.0
-    found.take_dirty()
+    found.take_changed_nodes()
     found.catch_up()
-    assert (seen("a"), found.pause(), found.take_dirty()) == (3, None, ("n0",))
+    assert (seen("a"), found.seconds_until_due(), found.take_changed_nodes()) == (3, None, ("n0",))
 
 
 def test_who_has_waited_for_long_is_overdue_when_the_time_has_come() -> None:
@@ -298,14 +298,14 @@ def test_who_has_waited_for_long_is_overdue_when_the_time_has_come() -> None:
     assert put("low", 1, "low", ticket=2, extra={"since": 990}).priority == 1
     assert put("old", 1, ticket=3, extra={"since": 1}).overdue
     assert put("fresh", 1, ticket=4).priority == 5
-    assert found.pause() == 30
-    found.take_dirty()
+    assert found.seconds_until_due() == 30
+    found.take_changed_nodes()
     now[0] = 1030.0
     found.catch_up()
     assert [state.uid for state in found.snapshot.pods("n0") if state.overdue] == ["late", "old"]
-    assert (found.pause(), found.take_dirty()) == (20, ("n0",))
+    assert (found.seconds_until_due(), found.take_changed_nodes()) == (20, ("n0",))
     assert not put("late", 2).overdue
     found.pod_changed(Change("removed", pod("low", 2, "n0", namespace="low")))
     now[0] = 2000.0
     found.catch_up()
-    assert found.pause() is None
+    assert found.seconds_until_due() is None

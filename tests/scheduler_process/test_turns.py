@@ -45,11 +45,11 @@ def _turns(cache: ClusterCache, meanwhile: Callable[[int], Any]) -> int:
         metrics = Metrics(cache.snapshot)
         writer = Writer(kube, WriteSettings(), metrics, lambda: False)
         controller = Controller(cache, writer, Recorder(kube, "test"), metrics, Policy())
-        look = asyncio.create_task(controller._look())
+        reconciliation = asyncio.create_task(controller._reconcile())
         for turn in itertools.count():
             await asyncio.sleep(0)
-            if look.done():
-                look.result()
+            if reconciliation.done():
+                reconciliation.result()
                 return turn
             meanwhile(turn)
         raise AssertionError
@@ -59,13 +59,13 @@ def _turns(cache: ClusterCache, meanwhile: Callable[[int], Any]) -> int:
 
 def test_a_long_line_is_looked_at_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else has a turn every few hundred pods."""
-    monkeypatch.setattr(module, "BREATH", 0.0)
+    monkeypatch.setattr(module, "YIELD_SECONDS", 0.0)
     assert _turns(_line(), lambda _: None) >= 2 * COUNT // 256
 
 
 def test_a_line_that_changes_all_the_time_is_decided_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found out of a line that changed since is not used; after some tries it is done in one go."""
-    monkeypatch.setattr(module, "BREATH", 0.0)
+    monkeypatch.setattr(module, "YIELD_SECONDS", 0.0)
     cache = _line()
     begun: list[str] = []
 

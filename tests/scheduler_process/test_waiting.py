@@ -18,7 +18,7 @@ from tests.scheduler_process.test_cluster_cache import node, pod
 
 def test_a_pod_that_is_never_shown_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was deleted before the watch had it; one that the watch shows meanwhile waits on."""
-    monkeypatch.setattr(module, "STRANGER_SECONDS", 0.05)
+    monkeypatch.setattr(module, "UNSEEN_SECONDS", 0.05)
 
     async def run() -> None:
         cache = ClusterCache(lambda: None)
@@ -74,7 +74,7 @@ class Line:
         version = str(int(metadata["resourceVersion"]) + 1)
         self._pod = {**self._pod, "metadata": {**metadata, "resourceVersion": version}}
         self.cache.pod_changed(Change("changed", self._pod))
-        self.waiting.hear("a")
+        self.waiting.pod_changed("a")
 
 
 def _in_loop(work: Callable[[], None]) -> None:
@@ -126,7 +126,7 @@ def test_what_was_offered_is_known_until_the_pod_has_a_node() -> None:
         assert offered() is None
         line.waiting.asked("a", ("n0",), fits=False)
         line.cache.pod_changed(Change("changed", pod("a", 100, "n0")))
-        line.waiting.hear("a")
+        line.waiting.pod_changed("a")
         assert offered() is None
         assert line.waiting.count == 0
 
@@ -148,7 +148,7 @@ def test_who_is_on_the_way_is_counted_until_it_has_arrived() -> None:
         line.waiting.bound("b")
         assert line.waiting.coming("c") == {"n0": 0.5, "n1": 0.5}
         line.cache.pod_changed(Change("changed", pod("a", 100, "n0")))
-        line.waiting.hear("a")
+        line.waiting.pod_changed("a")
         assert line.waiting.coming("c") == {}
         line.waiting.scored("b", ("n0",))
         line.waiting.asked("b", ("n0", "n1"), fits=True)
