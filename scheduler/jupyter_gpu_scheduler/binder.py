@@ -17,11 +17,11 @@ from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.queue.aging import stamped
-from jupyter_gpu_scheduler.rules.wire import BindQuestion, binding
+from jupyter_gpu_scheduler.rules.wire import BindingArgs, binding
 
 from .cluster_cache import ClusterCache, PendingWrite
-from .metrics import Metrics
-from .writer import PASSING, Writer
+from .metrics import SchedulerMetrics
+from .writer import PASSING, AllocationWriter
 
 TRIES = 3
 """Attempts at one Binding, when the pod changes just before each."""
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 class Binder:
     """The Bindings of one process."""
 
-    def __init__(self, kube: Kube, cache: ClusterCache, writer: Writer, metrics: Metrics) -> None:
+    def __init__(self, kube: Kube, cache: ClusterCache, writer: AllocationWriter, metrics: SchedulerMetrics) -> None:
         self._kube = kube
         self._cache = cache
         self._writer = writer
@@ -42,7 +42,7 @@ class Binder:
         self._running: dict[str, tuple[str, asyncio.Task[str]]] = {}
         self._awaited: set[asyncio.Task[None]] = set()
 
-    async def bind(self, question: BindQuestion) -> str:
+    async def bind(self, question: BindingArgs) -> str:
         """Bind a pod; return empty when it is bound, else why not. Cancelling this does not cancel what was begun."""
         node, task = self._running.get(question.uid, ("", None))
         if task is None:
@@ -53,7 +53,7 @@ class Binder:
             return f"The pod is being bound to {node}."
         return await asyncio.shield(task)
 
-    async def _bind(self, question: BindQuestion) -> str:
+    async def _bind(self, question: BindingArgs) -> str:
         for _ in range(TRIES):
             try:
                 error = await self._try(question)
@@ -65,7 +65,7 @@ class Binder:
         self._metrics.writes.labels("binding", "conflict").inc()
         return "The pod changes all the time; it is tried again."
 
-    async def _try(self, question: BindQuestion) -> str | None:
+    async def _try(self, question: BindingArgs) -> str | None:
         """Try one Binding; ``None``: the pod has changed meanwhile, to be tried again with what it is now."""
         uid, node = question.uid, question.node
         if self._cache.record(uid) is None:  # kube-scheduler was faster than our watch
@@ -101,7 +101,7 @@ class Binder:
         self._cache.bound(uid, pending_write)
         return ""
 
-    async def _find_out(self, question: BindQuestion, pending_write: PendingWrite, error: KubeError) -> str | None:
+    async def _find_out(self, question: BindingArgs, pending_write: PendingWrite, error: KubeError) -> str | None:
         """Find out how a Binding ended that was not plainly done; what it took stays taken until that is known."""
         _log.warning("Pod %s/%s: its Binding failed: %s", question.namespace, question.name, error)
         found = await self._writer.read(question.namespace, question.name, question.uid)
@@ -113,7 +113,7 @@ class Binder:
             return None if isinstance(error, Conflict) else error.message
         return "" if bound == question.node else f"The pod is bound to {bound} already."
 
-    async def _learn(self, question: BindQuestion) -> None:
+    async def _learn(self, question: BindingArgs) -> None:
         found = await self._writer.read(question.namespace, question.name, question.uid)
         if found is None:
             return
@@ -123,7 +123,7 @@ class Binder:
             self._awaited.add(task)
             task.add_done_callback(self._awaited.discard)
 
-    async def _until_shown(self, question: BindQuestion) -> None:
+    async def _until_shown(self, question: BindingArgs) -> None:
         """Read a pod until the watch shows it: one that came and went while the watch was cut off would keep GPUs."""
         while self._cache.is_unseen(question.uid):
             await asyncio.sleep(SHOWN_SECONDS)

@@ -17,9 +17,17 @@ from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu
 from jupyter_gpu_scheduler.rules.queue.aging import overdue_at
-from jupyter_gpu_scheduler.rules.queue.pace import Asked, Paced, first, paced
-from jupyter_gpu_scheduler.rules.state.offers import Offer
-from jupyter_gpu_scheduler.rules.state.records import NodeRecord, PodRecord, Usage, matters, read_node, read_pod, usage
+from jupyter_gpu_scheduler.rules.queue.pace import AskedWish, PacedWish, first, paced
+from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes
+from jupyter_gpu_scheduler.rules.state.records import (
+    NodeRecord,
+    PodRecord,
+    PodUsage,
+    matters,
+    read_node,
+    read_pod,
+    read_usage,
+)
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 from .settings import LineSettings, PrioritySettings
@@ -62,11 +70,11 @@ class ClusterCache:
         self._now = now
         self._overdue: dict[str, float] = {}  # pods in line: when they will have waited too long
         self._ages: list[tuple[float, str]] = []  # a heap of the same
-        self._paced: dict[str, Paced] = {}
+        self._paced: dict[str, PacedWish] = {}
         self._held_back: set[str] = set()  # pods whose newest wish is not answered yet
         self._alarms: list[tuple[float, str]] = []  # a heap: when to answer which of them
         self._pods: dict[str, PodRecord] = {}
-        self._usage: dict[str, Usage] = {}
+        self._usage: dict[str, PodUsage] = {}
         self._nodes: dict[str, NodeRecord] = {}
         self._node_uids: dict[str, str] = {}
         self._used: dict[str, dict[str, int]] = {}
@@ -74,7 +82,7 @@ class ClusterCache:
         self._opaque: dict[str, set[str]] = {}  # node → pods whose `attached` can't be read
         self._pending_writes: dict[str, PendingWrite] = {}
         self._blocked: set[str] = set()
-        self._offers: dict[str, Offer] = {}
+        self._offers: dict[str, OfferedNodes] = {}
         self._changed_nodes: dict[str, None] = {}
         self._changed_pods: dict[str, None] = {}
 
@@ -249,7 +257,7 @@ class ClusterCache:
             self._put_pod(uid)
             self._on_change()
 
-    def offer(self, uid: str, offered: Offer | None) -> None:
+    def set_offer(self, uid: str, offered: OfferedNodes | None) -> None:
         """Record what kube-scheduler's last question said of a waiting pod; ``None``: nothing that still holds."""
         if uid not in self._pods or self._offers.get(uid) == offered:
             return
@@ -267,7 +275,7 @@ class ClusterCache:
         return known is None or objects.newer_version(objects.resource_version(pod), known.resource_version)
 
     def _take_pod(self, uid: str, pod: Mapping[str, Any]) -> None:
-        self._count(uid, None if objects.finished(pod) else usage(pod))
+        self._count(uid, None if objects.finished(pod) else read_usage(pod))
         if not matters(pod) or (self._namespaces and objects.namespace(pod) not in self._namespaces):
             if uid in self._pods:  # its annotations were removed, or it finished and holds nothing any more
                 self._forget_record(uid)
@@ -289,7 +297,7 @@ class ClusterCache:
     def _pace(self, uid: str) -> None:
         """Choose which wish of a pod is answered now: its newest, unless that changes all the time."""
         state, known = self._pods[uid].state, self._paced.get(uid)
-        asked, now = Asked(state.requested, state.fault), self._elapsed()
+        asked, now = AskedWish(state.requested, state.fault), self._elapsed()
         if known is None:
             self._paced[uid] = first(asked, now, self._line.wish_burst)
             return
@@ -345,7 +353,7 @@ class ClusterCache:
         for node in self.nodes_of(uid):
             self._changed_nodes[node] = None
 
-    def _count(self, uid: str, new: Usage | None) -> None:
+    def _count(self, uid: str, new: PodUsage | None) -> None:
         """Count what a pod takes of its node; ``None``: it takes nothing any more."""
         old = self._usage.pop(uid, None)
         if new:

@@ -25,13 +25,13 @@ from jupyter_gpu_scheduler.rules.queue.repair import repair
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.records import PodRecord
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
-from jupyter_gpu_scheduler.rules.wire import about_node, about_pod
+from jupyter_gpu_scheduler.rules.wire import node_reference, pod_reference
 
 from .cluster_cache import ClusterCache, PendingWrite
 from .events import announce
-from .metrics import Metrics
+from .metrics import SchedulerMetrics
 from .waiting import WaitingPods
-from .writer import Outcome, Writer
+from .writer import AllocationWriter, WriteResult
 
 YIELD_SECONDS = 0.005
 """Seconds of deciding after which other tasks get a turn."""
@@ -51,9 +51,9 @@ class Controller:
     def __init__(
         self,
         cache: ClusterCache,
-        writer: Writer,
+        writer: AllocationWriter,
         recorder: Recorder,
-        metrics: Metrics,
+        metrics: SchedulerMetrics,
         policy: Policy,
         *,
         wake_seconds: float = 1.0,
@@ -218,16 +218,16 @@ class Controller:
     async def _carry_out(self, record: PodRecord, pending_write: PendingWrite) -> None:
         began = time.monotonic()
         uid = record.state.uid
-        outcome = await self._writer.write(record, pending_write.allocated)
+        result = await self._writer.write(record, pending_write.allocated)
         nodes = self._cache.nodes_of(uid)
-        self._cache.settle(uid, pending_write, outcome.found)
+        self._cache.settle(uid, pending_write, result.found)
         self._metrics.in_flight.set(self._cache.writes_in_flight)
-        if outcome.kind == "done":
+        if result.kind == "done":
             self._metrics.write_seconds.observe(time.monotonic() - began)
             self._backoffs.pop(uid, None)
             announce(self._recorder, record.state, pending_write.allocated)
-        elif outcome.kind != "conflict" or self._stuck(record):
-            self._back_off(record.state, outcome)
+        elif result.kind != "conflict" or self._stuck(record):
+            self._back_off(record.state, result)
         else:
             self._waiting.enqueue(uid)  # kube-scheduler writes its own condition of a pod just when we do
         for node in (*nodes, *self._cache.nodes_of(uid)):
@@ -240,12 +240,12 @@ class Controller:
         now = self._cache.record(record.state.uid)
         return now is not None and now.resource_version == record.resource_version
 
-    def _back_off(self, pod: PodState, outcome: Outcome) -> None:
+    def _back_off(self, pod: PodState, result: WriteResult) -> None:
         """Leave a pod alone for a while, longer each time, so that a refused decision is not repeated at once."""
         seconds = min(self._backoffs.get(pod.uid, BACKOFF_SECONDS[0] / 2) * 2, BACKOFF_SECONDS[1])
-        if outcome.kind == "refused":
+        if result.kind == "refused":
             text = "What was decided for pod %s/%s is refused, tried again in %.1f s: %s"
-            _log.error(text, pod.namespace, pod.name, seconds, outcome.message)
+            _log.error(text, pod.namespace, pod.name, seconds, result.message)
         self._backoffs[pod.uid] = seconds
         self._backing_off.add(pod.uid)
         asyncio.get_running_loop().call_later(seconds, self._retry, pod.uid)
@@ -266,7 +266,7 @@ class Controller:
         self._waiting.pod_changed(uid)
         problem = record.problem if record else ""
         if record and problem and self._reported_problems.get(uid) != problem:
-            about = about_pod(record.state, record.resource_version)
+            about = pod_reference(record.state, record.resource_version)
             self._recorder.event(about, "Warning", "GpusInvalidRequest", problem)
         if problem:
             self._reported_problems[uid] = problem
@@ -286,7 +286,7 @@ class Controller:
             for uid in self._snapshot.holders(uuid, node):
                 if state := self._snapshot.pod(uid):
                     text = f"GPU {uuid} does not work: {broken[uuid] or 'the node gives no reason'}."
-                    self._recorder.event(about_pod(state), "Warning", "GpusUnhealthy", text)
+                    self._recorder.event(pod_reference(state), "Warning", "GpusUnhealthy", text)
         if broken:
             self._reported_broken[node] = frozenset(broken)
         else:
@@ -303,7 +303,9 @@ class Controller:
                 )
                 _log.error("%s", text)
                 for node in nodes:
-                    self._recorder.event(about_node(node, self._cache.node_uid(node)), "Warning", CLAIMED_TWICE, text)
+                    self._recorder.event(
+                        node_reference(node, self._cache.node_uid(node)), "Warning", CLAIMED_TWICE, text
+                    )
         self._reported_claims = found
         self._metrics.claimed_twice.set(len(found))
 

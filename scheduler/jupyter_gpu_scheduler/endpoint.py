@@ -16,7 +16,7 @@ from urllib.parse import quote
 from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound
 from jupyter_gpu.kube.rules import objects
 
-from .writer import PASSING, Writer
+from .writer import PASSING, AllocationWriter
 
 LOOK_SECONDS = 5.0
 """Between two looks at whether it is still so."""
@@ -27,7 +27,9 @@ _log = logging.getLogger(__name__)
 class Endpoint:
     """The EndpointSlice ``name`` of the Service of that name, as the one whose ``address`` it should be sees it."""
 
-    def __init__(self, kube: Kube, writer: Writer, namespace: str, name: str, address: str, port: int) -> None:
+    def __init__(
+        self, kube: Kube, writer: AllocationWriter, namespace: str, name: str, address: str, port: int
+    ) -> None:
         self._kube = kube
         self._pauses = writer.pauses
         self._name = name

@@ -38,7 +38,7 @@ from jupyter_gpu_scheduler.rules.state.snapshot import CPU, PodState
 
 from .binder import Binder
 from .cluster_cache import ClusterCache
-from .metrics import Metrics
+from .metrics import SchedulerMetrics
 from .settings import ExtenderSettings
 from .waiting import WaitingPods
 
@@ -87,7 +87,7 @@ class Extender:
     async def filter(self, body: bytes) -> tuple[str, Any]:
         """Answer with the outcome for the metrics, and an ``ExtenderFilterResult``."""
         try:
-            question = wire.read_question(body, self._settings.body_bytes)
+            question = wire.read_extender_args(body, self._settings.body_bytes)
         except strict.FieldError as error:
             return "invalid", wire.filter_error(str(error))
         if why := self.unready():
@@ -106,7 +106,7 @@ class Extender:
     async def prioritize(self, body: bytes) -> tuple[str, Any]:
         """Answer with the outcome, and a ``HostPriorityList`` or ``None``: kube-scheduler then goes on without."""
         try:
-            question = wire.read_question(body, self._settings.body_bytes)
+            question = wire.read_extender_args(body, self._settings.body_bytes)
         except strict.FieldError:
             return "invalid", None
         if self.unready():
@@ -123,7 +123,7 @@ class Extender:
     async def bind(self, body: bytes) -> tuple[str, Any]:
         """Answer with the outcome, and an ``ExtenderBindingResult``."""
         try:
-            question = wire.read_bind(body, self._settings.body_bytes)
+            question = wire.read_binding_args(body, self._settings.body_bytes)
         except strict.FieldError as error:
             return "invalid", wire.bind_result(str(error))
         if why := self.unready():
@@ -139,7 +139,7 @@ class Extender:
     async def preempt(self, body: bytes) -> tuple[str, Any]:
         """Answer with the outcome, and an ``ExtenderPreemptionResult`` or ``None``: then no pod is ended."""
         try:
-            question = wire.read_preemption(body, self._settings.body_bytes)
+            question = wire.read_preemption_args(body, self._settings.body_bytes)
         except strict.FieldError as error:
             _log.warning("A question of kube-scheduler about preemption can't be read: %s", error)
             return "invalid", None
@@ -163,11 +163,11 @@ class Extender:
 Answer = Callable[[bytes], Awaitable[tuple[str, Any]]]
 
 
-class _Handler(web.RequestHandler):
+class _VerbHandler(web.RequestHandler):
     """The handler of one verb."""
 
     def initialize(
-        self, verb: str, answer: Answer, away: Callable[[], str], metrics: Metrics, settings: ExtenderSettings
+        self, verb: str, answer: Answer, away: Callable[[], str], metrics: SchedulerMetrics, settings: ExtenderSettings
     ) -> None:
         """Set the verb's answer, and ``away``, which says why another replica must answer."""
         self.away = away
@@ -225,7 +225,7 @@ class _Server(HTTPServer):
 class ExtenderServer:
     """The HTTP server of an `Extender`."""
 
-    def __init__(self, extender: Extender, settings: ExtenderSettings, metrics: Metrics) -> None:
+    def __init__(self, extender: Extender, settings: ExtenderSettings, metrics: SchedulerMetrics) -> None:
         self._settings = settings
         verbs: dict[str, Answer] = {
             "filter": extender.filter,
@@ -235,9 +235,9 @@ class ExtenderServer:
         }
         common = {"away": extender.unready, "metrics": metrics, "settings": settings}
         routes: list[Any] = [
-            (f"/{verb}", _Handler, {"verb": verb, "answer": answer, **common}) for verb, answer in verbs.items()
+            (f"/{verb}", _VerbHandler, {"verb": verb, "answer": answer, **common}) for verb, answer in verbs.items()
         ]
-        app = web.Application([*routes, ("/healthz", _Alive)], log_function=_quiet)
+        app = web.Application([*routes, ("/healthz", _AliveHandler)], log_function=_quiet)
         self._server = _Server(app, ssl_options=tls_context(settings), max_body_size=settings.body_bytes)
         self._sockets = bind_sockets(settings.port, settings.address)
 
@@ -280,7 +280,7 @@ class ExtenderServer:
         return [_stamp(path) for path in files if path]
 
 
-class _Alive(web.RequestHandler):
+class _AliveHandler(web.RequestHandler):
     """The check that the extender listens here."""
 
     def get(self) -> None:

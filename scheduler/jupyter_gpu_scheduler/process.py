@@ -25,17 +25,17 @@ from .controller import Controller
 from .endpoint import Endpoint
 from .extender import Extender, ExtenderServer
 from .health import StatusServer
-from .metrics import Metrics
-from .settings import Settings
-from .writer import Writer
+from .metrics import SchedulerMetrics
+from .settings import SchedulerSettings
+from .writer import AllocationWriter
 
 _log = logging.getLogger(__name__)
 
 
-class Process:
+class SchedulerProcess:
     """The scheduler's process. Made and run once, on one event loop."""
 
-    def __init__(self, kube: Kube, settings: Settings, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, kube: Kube, settings: SchedulerSettings, environ: Mapping[str, str] = os.environ) -> None:
         self._kube = kube
         self._settings = settings
         self._environ = environ
@@ -43,9 +43,9 @@ class Process:
         self.cache = ClusterCache(
             self._changed, namespaces=settings.namespaces, line=settings.line, priorities=settings.priorities
         )
-        self.metrics = Metrics(self.cache.snapshot)
+        self.metrics = SchedulerMetrics(self.cache.snapshot)
         self._recorder = Recorder(kube, "jupyter-gpu-scheduler", host=environ.get("POD_NAME", ""))
-        self._writer = Writer(kube, settings.writes, self.metrics, self._may)
+        self._writer = AllocationWriter(kube, settings.writes, self.metrics, self._may)
         self.controller = Controller(
             self.cache,
             self._writer,
@@ -181,7 +181,7 @@ def identity(environ: Mapping[str, str]) -> str:
     return environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-async def run(settings: Settings, stop: asyncio.Event) -> None:
+async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     """Run the whole process until ``stop``."""
     async with Kube(credentials.load(settings.kubeconfig), user_agent="jupyter-gpu-scheduler") as kube:
-        await Process(kube, settings).run(stop)
+        await SchedulerProcess(kube, settings).run(stop)

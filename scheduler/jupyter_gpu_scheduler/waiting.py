@@ -10,7 +10,7 @@ from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.decide import Decision
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.state.offers import Offer, offer
+from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes, offered_nodes
 from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 
 from .cluster_cache import ClusterCache
@@ -30,7 +30,7 @@ Apply = Callable[[Iterable[Decision], str], None]
 class _WaitingPod:
     """The state of one waiting pod."""
 
-    offered: Offer | None = None
+    offered: OfferedNodes | None = None
     """Nodes kube-scheduler would have taken, at its last question; ``None``: there was room, or it did not ask us."""
     preempts: bool = False
     """Whether kube-scheduler may end other pods for it on one of these nodes."""
@@ -70,13 +70,13 @@ class WaitingPods:
         """Record kube-scheduler's question for a pod, and put the pod in line where it found no room."""
         waiting = self._pods.setdefault(uid, _WaitingPod())
         waiting.cancel_timers()
-        waiting.offered = None if fits else offer(nodes)
+        waiting.offered = None if fits else offered_nodes(nodes)
         waiting.preempts = False
         waiting.ahead = ()
         if self._cache.record(uid) is None:  # no watch may ever tell of it, if it is gone already
             waiting.unseen_timer = asyncio.get_running_loop().call_later(UNSEEN_SECONDS, self.pod_changed, uid)
         self._cache.block(uid, False)
-        self._cache.offer(uid, waiting.offered)
+        self._cache.set_offer(uid, waiting.offered)
         self.enqueue(uid)
 
     def scored(self, uid: str, best: tuple[str, ...]) -> None:
@@ -121,10 +121,10 @@ class WaitingPods:
             return
         if record is None or record.state.node or record.state.gone:
             waiting.cancel_timers()
-            self._cache.offer(uid, None)
+            self._cache.set_offer(uid, None)
             del self._pods[uid]
         elif record.state.allocated is None:  # kube-scheduler was faster than our watch, or the record was lost
-            self._cache.offer(uid, waiting.offered)
+            self._cache.set_offer(uid, waiting.offered)
             self.enqueue(uid)
         elif waiting.preempts and waiting.offered and record.chosen in waiting.offered:
             self.asked(uid, (record.chosen,), fits=False)

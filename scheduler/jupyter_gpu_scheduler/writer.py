@@ -20,7 +20,7 @@ from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu_scheduler.rules.state.records import PodRecord
 from jupyter_gpu_scheduler.rules.wire import allocated_patch
 
-from .metrics import Metrics
+from .metrics import SchedulerMetrics
 from .settings import WriteSettings
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ PASSING = (Unavailable, TooMany, Unauthorized)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WriteResult:
     """The result of a write."""
 
     kind: Literal["done", "conflict", "gone", "refused"]
@@ -40,10 +40,10 @@ class Outcome:
     """Reason why it was refused."""
 
 
-class Writer:
+class AllocationWriter:
     """The writer of decisions. ``may`` is asked before each try: only the leader writes."""
 
-    def __init__(self, kube: Kube, settings: WriteSettings, metrics: Metrics, may: Callable[[], bool]) -> None:
+    def __init__(self, kube: Kube, settings: WriteSettings, metrics: SchedulerMetrics, may: Callable[[], bool]) -> None:
         self._kube = kube
         self._settings = settings
         self._metrics = metrics
@@ -55,12 +55,12 @@ class Writer:
         """Whether this process leads, and may write."""
         return self._may()
 
-    async def write(self, record: PodRecord, allocated: Allocated) -> Outcome:
+    async def write(self, record: PodRecord, allocated: Allocated) -> WriteResult:
         """Write until it is done, or can't be."""
         faults.point("scheduler:decided")
-        outcome = await self._until_answered(record, allocated)
-        self._metrics.writes.labels("allocated", outcome.kind).inc()
-        return outcome
+        result = await self._until_answered(record, allocated)
+        self._metrics.writes.labels("allocated", result.kind).inc()
+        return result
 
     async def read(self, namespace: str, name: str, uid: str) -> Mapping[str, Any] | None:
         """Return a pod as it is now, ``None`` if it is gone; tried until the API server answers."""
@@ -88,7 +88,7 @@ class Writer:
 
         return pause
 
-    async def _until_answered(self, record: PodRecord, allocated: Allocated) -> Outcome:
+    async def _until_answered(self, record: PodRecord, allocated: Allocated) -> WriteResult:
         pod = record.state
         path = paths.pod(pod.namespace, pod.name, "status")
         body = allocated_patch(pod.uid, record.resource_version, allocated)
@@ -98,17 +98,17 @@ class Writer:
                 async with self._places:  # not kept while it waits for the next try
                     found = await self._kube.patch(path, body)
             except NotFound:
-                return Outcome("gone")
+                return WriteResult("gone")
             except Conflict:  # another write was faster, or an earlier try of this one was done without our knowing
                 now = await self.read(pod.namespace, pod.name, pod.uid)
-                return Outcome("conflict", now) if now else Outcome("gone")
+                return WriteResult("conflict", now) if now else WriteResult("gone")
             except PASSING as error:
                 self._metrics.writes.labels("allocated", "retried").inc()
                 _log.warning("Pod %s/%s can't be written now: %s", pod.namespace, pod.name, error)
                 await asyncio.sleep(pauses())
             except KubeError as error:
-                return Outcome("refused", message=error.message)
+                return WriteResult("refused", message=error.message)
             else:
                 faults.point("scheduler:written")
-                return Outcome("done", found)
-        return Outcome("refused", message="This process does not lead any more.")
+                return WriteResult("done", found)
+        return WriteResult("refused", message="This process does not lead any more.")

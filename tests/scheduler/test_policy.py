@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.model.annotations import Wish
-from jupyter_gpu_scheduler.rules.scoring.policy import ATTRIBUTES, PRESETS, TYPICAL, Kind, Policy, PolicyError
+from jupyter_gpu_scheduler.rules.scoring.policy import ATTRIBUTES, PRESETS, TYPICAL, Policy, PolicyError, WorkloadKind
 from tests.builders import GIB
 
 
@@ -38,9 +38,9 @@ def test_an_own_mix_of_wishes() -> None:
         }
     )
     assert policy.workload == (
-        Kind(Wish(500), 3.0, 1500),
-        Kind(Wish(2000, model=("A100",), memory=GIB, topology="island"), 1.0),
-        Kind(None, 0.0),
+        WorkloadKind(Wish(500), 3.0, 1500),
+        WorkloadKind(Wish(2000, model=("A100",), memory=GIB, topology="island"), 1.0),
+        WorkloadKind(None, 0.0),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.simulated_cluster import Job, Outcome, at_once, replay
+from benchmarks.simulated_cluster import Job, SimulationResult, at_once, replay
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from tests.builders import cluster, facts, new
@@ -16,7 +16,7 @@ def test_who_finds_no_place_is_refused() -> None:
     jobs = [Job(new("x", wants=0.75)), Job(new("y", wants=1)), Job(new("z", wants=1))]
     policy = Policy.from_settings({"workload": [{"share": 1, "gpus": 1}]})
     found = replay(snapshot, jobs, ["a", "b"], policy)
-    assert found == Outcome(2000, (750, 1750, 2750), (750, 1750, 1750), 250.0, 1)
+    assert found == SimulationResult(2000, (750, 1750, 2750), (750, 1750, 1750), 250.0, 1)
     assert found.part == 0.875
 
 
@@ -47,7 +47,7 @@ def test_cpu_is_counted() -> None:
 
 def test_nothing_comes() -> None:
     """No job, no node: no figure is invented."""
-    assert replay(cluster({}), [], [], Policy()) == Outcome(0, (), (), 0.0, 0)
+    assert replay(cluster({}), [], [], Policy()) == SimulationResult(0, (), (), 0.0, 0)
     assert replay(cluster({}), [], [], Policy()).part == 0
 
 

@@ -13,10 +13,10 @@ from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu_scheduler import binder as module
 from jupyter_gpu_scheduler.binder import Binder
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
-from jupyter_gpu_scheduler.metrics import Metrics
-from jupyter_gpu_scheduler.rules.wire import BindQuestion
+from jupyter_gpu_scheduler.metrics import SchedulerMetrics
+from jupyter_gpu_scheduler.rules.wire import BindingArgs
 from jupyter_gpu_scheduler.settings import WriteSettings
-from jupyter_gpu_scheduler.writer import Writer
+from jupyter_gpu_scheduler.writer import AllocationWriter
 from tests.scheduler_process.stage import Stage
 
 pytestmark = pytest.mark.cluster
@@ -30,15 +30,15 @@ def play(
     async def run() -> None:
         async with Kube(kubeconfig(stage.plane.kubeconfig)) as kube:
             cache = ClusterCache(lambda: None)
-            metrics = Metrics(cache.snapshot)
-            await work(kube, cache, Binder(kube, cache, Writer(kube, WriteSettings(), metrics, may), metrics))
+            metrics = SchedulerMetrics(cache.snapshot)
+            await work(kube, cache, Binder(kube, cache, AllocationWriter(kube, WriteSettings(), metrics, may), metrics))
 
     stage.do(run())
 
 
-def question(stage: Stage, name: str, node: str) -> BindQuestion:
+def question(stage: Stage, name: str, node: str) -> BindingArgs:
     """kube-scheduler's about a pod."""
-    return BindQuestion(stage.namespace, name, objects.uid(stage.get(name)), node)
+    return BindingArgs(stage.namespace, name, objects.uid(stage.get(name)), node)
 
 
 def test_who_leads_no_more_does_not_try_again(stage: Stage) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
-from jupyter_gpu_scheduler.rules.state.records import matters, read_node, read_pod, trim_node, trim_pod, usage
+from jupyter_gpu_scheduler.rules.state.records import matters, read_node, read_pod, read_usage, trim_node, trim_pod
 from jupyter_gpu_scheduler.rules.state.resources import pod_requests, quantity
 
 GIVEN = encode(Allocated(1, (GpuShare("g", 1000),)))
@@ -156,7 +156,7 @@ def test_trimming_loses_nothing_that_is_read() -> None:
     assert read_pod(pod).chosen == "n"
     assert read_pod(trim_pod(pod)) == read_pod(pod)
     assert read_pod({**pod, "status": {"nominatedNodeName": 7}}).chosen == ""
-    assert usage(trim_pod(pod)) == usage(pod)
+    assert read_usage(trim_pod(pod)) == read_usage(pod)
     assert len(str(trim_pod({**pod, "managedFields": ["x"] * 1000}))) < 700
     assert trim_pod({}) == {"metadata": {"annotations": {}}}
 
@@ -184,7 +184,7 @@ def test_odd_json_never_raises(item: dict[str, Any]) -> None:
     read_node(item)
     read_pod(trim_pod(item))
     read_node(trim_node(item))
-    usage(item)
+    read_usage(item)
     matters(item)
 
 

@@ -23,7 +23,7 @@ from jupyter_gpu.model.quantity import count_gpus
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, filter_nodes, has_resources, selected, unacceptable
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, outlook
 from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, has_room, known_fits, wanted
-from jupyter_gpu_scheduler.rules.queue.positions import told
+from jupyter_gpu_scheduler.rules.queue.positions import shown_position
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import rate
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
@@ -148,7 +148,9 @@ def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allo
         )
     me = replace(pod, allocated=after)
     ahead = sum(other.rank < me.rank for other in snapshot.line(node) if other.uid != pod.uid)
-    return replace(after, message=outlook(me, room=has_room(snapshot, me)), position=told(ahead + 1, before.position))
+    return replace(
+        after, message=outlook(me, room=has_room(snapshot, me)), position=shown_position(ahead + 1, before.position)
+    )
 
 
 def _refused(pod: PodState, error: GpuError) -> Allocated:

@@ -18,7 +18,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_gpus
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 from .fit_cache import has_room
-from .positions import told
+from .positions import shown_position
 from .queue_pass import STEP, QueuePass
 
 
@@ -87,7 +87,7 @@ def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[No
         ticket = position = None
         if pod.pending or queue_pass.owed.get(pod.uid):
             line += 1
-            position = told(line, before.position)
+            position = shown_position(line, before.position)
             if _knows(pod, position, queue_pass):
                 continue
             ticket = before.ticket

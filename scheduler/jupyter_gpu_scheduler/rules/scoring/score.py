@@ -24,7 +24,7 @@ BEST = 10
 """The highest score that kube-scheduler takes from an extender."""
 NEAR = 0.0025
 """Scores that differ by less from the best are equal to kube-scheduler, so that its own plugins decide between them."""
-NOBODY: Mapping[str, float] = MappingProxyType({})
+NONE_COMING: Mapping[str, float] = MappingProxyType({})
 _RESOURCES = (("cpu_free", CPU), ("memory_free", MEMORY), ("disk_free", DISK))
 
 
@@ -39,9 +39,9 @@ class Pair:
 def score(snapshot: ClusterSnapshot, pod: PodState, pair: Pair, policy: Policy) -> float:
     """Return the score of ``pair``, 0 to 1, whatever is free there now."""
     found, _ = fit_on(snapshot, pod, pair.gpu_node, known_fits(snapshot, pod))
-    hopes = expectation(snapshot, pair.gpu_node, policy, _sought(pod))
+    expected = expectation(snapshot, pair.gpu_node, policy, _sought(pod))
     rater = _Rater(policy, pod)
-    return rater.rate(found, hopes, snapshot.facts(pair.gpu_node), snapshot.facts(pair.pod_node), pair)
+    return rater.rate(found, expected, snapshot.facts(pair.gpu_node), snapshot.facts(pair.pod_node), pair)
 
 
 def prioritize(
@@ -49,7 +49,7 @@ def prioritize(
     pod: PodState,
     names: Sequence[str],
     policy: Policy,
-    coming: Mapping[str, float] = NOBODY,
+    coming: Mapping[str, float] = NONE_COMING,
 ) -> dict[str, int]:
     """Return 0 to 10 for each of ``names``, GPUs on the pod's own node: 10 for the best and for all `NEAR` to it.
 
@@ -71,13 +71,13 @@ def prioritize(
 
 def best(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> str | None:
     """Return the best of ``names`` for ``pod``, the first by name of equals; ``None`` where it fits nowhere."""
-    rates = dict(_rated(snapshot, pod, names, policy, NOBODY, fitting=True))
+    rates = dict(_rated(snapshot, pod, names, policy, NONE_COMING, fitting=True))
     return min(rates, key=lambda name: (-rates[name], name)) if rates else None
 
 
 def rate(snapshot: ClusterSnapshot, pod: PodState, name: str, policy: Policy) -> float:
     """Return the score of a node with its own GPUs, 0 to 1, from cached results where they still hold."""
-    return next(found for _, found in _rated(snapshot, pod, (name,), policy, NOBODY, fitting=False))
+    return next(found for _, found in _rated(snapshot, pod, (name,), policy, NONE_COMING, fitting=False))
 
 
 def _rated(
@@ -97,13 +97,13 @@ def _rated(
     rater = _Rater(policy, pod)
     for name, found, _ in fits_on(snapshot, pod, names):
         if name in coming and found.fits:
-            facts, hopes = snapshot.facts(name), expectation(snapshot, name, policy, sought)
-            yield name, rater.rate(found, hopes.with_more(coming[name]), facts, facts)
+            facts, expected = snapshot.facts(name), expectation(snapshot, name, policy, sought)
+            yield name, rater.rate(found, expected.with_more(coming[name]), facts, facts)
         elif found.fits or not fitting:
             known = answers.get(name)
             if known is None or known[0] is not found:  # another fit where the pod has another position in line
-                facts, hopes = snapshot.facts(name), expectation(snapshot, name, policy, sought)
-                known = answers[name] = (found, rater.rate(found, hopes, facts, facts))
+                facts, expected = snapshot.facts(name), expectation(snapshot, name, policy, sought)
+                known = answers[name] = (found, rater.rate(found, expected, facts, facts))
             yield name, known[1]
 
 
@@ -126,7 +126,7 @@ class _Rater:
         self._of_cpu: dict[tuple[Fit, int | None, int | None], float] = {}
 
     def rate(
-        self, found: Fit, hopes: Expectation, there: NodeFacts, here: NodeFacts, pair: Pair | None = None
+        self, found: Fit, expected: Expectation, there: NodeFacts, here: NodeFacts, pair: Pair | None = None
     ) -> float:
         """Rate a place: GPUs on a node with the facts ``there``, the pod on one ``here``; no ``pair``: one node."""
         if not self._total:
@@ -139,12 +139,12 @@ class _Rater:
         if "network_free" in weights:
             rates["network_free"] = _idle(here) if local else min(_idle(here), _idle(there))
         if not self._wants:
-            return self._mean({**rates, "expected": hopes.of_one_more, "preference": hopes.preferred})
+            return self._mean({**rates, "expected": expected.of_one_more, "preference": expected.preferred})
         gpus = self._of_gpus.get(found)
         if gpus is None:
             gpus = self._of_gpus[found] = self._mean(_of_gpus(self._policy, found.shape, found.grants))
         rates["local"] = float(local)
-        rates["left_for_others"] = hopes.of_others(sum(milli for _, milli in found.grants))
+        rates["left_for_others"] = expected.of_others(sum(milli for _, milli in found.grants))
         return gpus + self._mean(rates)
 
     def _mean(self, rates: Mapping[str, float]) -> float:

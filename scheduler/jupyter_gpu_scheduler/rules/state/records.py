@@ -80,7 +80,7 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class PodUsage:
     """Resources that a pod, any pod, takes of its node beside GPUs."""
 
     node: str
@@ -95,10 +95,10 @@ def matters(pod: Mapping[str, Any]) -> bool:
     return bool(objects.slots(pod)) or any(objects.annotation(pod, key) is not None for key in OURS)
 
 
-def usage(pod: Mapping[str, Any]) -> Usage | None:
+def read_usage(pod: Mapping[str, Any]) -> PodUsage | None:
     """Return the resources a pod takes of its node; ``None`` while it has no node."""
     node = objects.node_name(pod)
-    return Usage(node, pod_requests(pod)) if node else None
+    return PodUsage(node, pod_requests(pod)) if node else None
 
 
 def read_pod(pod: Mapping[str, Any]) -> PodRecord:

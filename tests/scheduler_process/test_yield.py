@@ -13,12 +13,12 @@ from jupyter_gpu.model.annotations import ALLOCATED, Allocated, encode
 from jupyter_gpu_scheduler import controller as module
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.controller import Controller
-from jupyter_gpu_scheduler.metrics import Metrics
+from jupyter_gpu_scheduler.metrics import SchedulerMetrics
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, deciding
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot
 from jupyter_gpu_scheduler.settings import WriteSettings
-from jupyter_gpu_scheduler.writer import Writer
+from jupyter_gpu_scheduler.writer import AllocationWriter
 from tests.scheduler_process.test_cluster_cache import node, pod
 
 COUNT = 1500
@@ -42,8 +42,8 @@ def _turns(cache: ClusterCache, meanwhile: Callable[[int], Any]) -> int:
 
     async def run() -> int:
         kube = Kube(Credentials("https://127.0.0.1:1"))
-        metrics = Metrics(cache.snapshot)
-        writer = Writer(kube, WriteSettings(), metrics, lambda: False)
+        metrics = SchedulerMetrics(cache.snapshot)
+        writer = AllocationWriter(kube, WriteSettings(), metrics, lambda: False)
         controller = Controller(cache, writer, Recorder(kube, "test"), metrics, Policy())
         reconciliation = asyncio.create_task(controller._reconcile())
         for turn in itertools.count():

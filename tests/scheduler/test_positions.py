@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.quantity import EXACT_POSITIONS
 from jupyter_gpu_scheduler.rules.queue.decide import decide, only_place
-from jupyter_gpu_scheduler.rules.queue.positions import ABOUT, told
+from jupyter_gpu_scheduler.rules.queue.positions import ABOUT, shown_position
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import NODE, allocated, apply, new, pod, requested, world
 
@@ -19,25 +19,25 @@ places = st.integers(1, 10**6)
 
 def test_the_first_ten_are_exact() -> None:
     """And the numbers behind them are each at least half as large again as the one before."""
-    assert [told(place) for place in range(1, EXACT_POSITIONS + 1)] == list(range(1, EXACT_POSITIONS + 1))
+    assert [shown_position(place) for place in range(1, EXACT_POSITIONS + 1)] == list(range(1, EXACT_POSITIONS + 1))
     assert all(after >= 1.5 * before for before, after in itertools.pairwise((EXACT_POSITIONS, *ABOUT)))
 
 
 @given(place=places, before=st.none() | places)
 def test_what_is_told_is_nearly_right(place: int, before: int | None) -> None:
     """Never wrong by more than half, whatever was told before; told again it is the same."""
-    found = told(place, before)
+    found = shown_position(place, before)
     assert place / 1.5 <= found <= place * 1.5
-    assert told(place, found) == found
+    assert shown_position(place, found) == found
     assert found in ABOUT or found == place <= EXACT_POSITIONS
 
 
 @given(place=places, start=st.none() | places)
 def test_a_place_that_goes_to_and_fro_is_told_once(place: int, start: int | None) -> None:
     """Of two places side by side, one of them behind the exact ones: at most one change, then none."""
-    now = told(place, start)
-    seen = [now := told(place + (turn + 1) % 2, now) for turn in range(6)]
-    assert place < EXACT_POSITIONS or len({told(place, start), *seen[1:]}) <= 2
+    now = shown_position(place, start)
+    seen = [now := shown_position(place + (turn + 1) % 2, now) for turn in range(6)]
+    assert place < EXACT_POSITIONS or len({shown_position(place, start), *seen[1:]}) <= 2
     assert place < EXACT_POSITIONS or len(set(seen[1:])) == 1
 
 
