@@ -13,7 +13,7 @@ import time
 
 from jupyter_gpu.common import faults
 from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound
-from jupyter_gpu.kube.rules import objects, paths
+from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.queue.aging import stamped
@@ -105,7 +105,7 @@ class Binder:
         """Find out how a Binding ended that was not plainly done; what it took stays taken until that is known."""
         _log.warning("Pod %s/%s: its Binding failed: %s", question.namespace, question.name, error)
         found = await self._writer.read(question.namespace, question.name, question.uid)
-        bound = objects.node_name(found)
+        bound = found.state.node if found else ""
         self._cache.settle(question.uid, pending_write, found)
         if found is None:
             return "The pod is gone."

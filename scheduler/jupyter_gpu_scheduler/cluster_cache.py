@@ -19,15 +19,7 @@ from jupyter_gpu.model.gpu import DrainingShare, Gpu
 from jupyter_gpu_scheduler.rules.queue.aging import overdue_at
 from jupyter_gpu_scheduler.rules.queue.pace import AskedWish, PacedWish, first, paced
 from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes
-from jupyter_gpu_scheduler.rules.state.records import (
-    NodeRecord,
-    PodRecord,
-    PodUsage,
-    matters,
-    read_node,
-    read_pod,
-    read_usage,
-)
+from jupyter_gpu_scheduler.rules.state.records import NodeRecord, PodRecord, PodUsage, read_node, read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 
 from .settings import LineSettings, PrioritySettings
@@ -46,7 +38,9 @@ class PendingWrite:
 
 
 class ClusterCache:
-    """Pods and nodes as decisions need them. ``on_change`` is called after each change, on the event loop.
+    """Pods and nodes as decisions need them: their JSON is read here, once for each version.
+
+    ``on_change`` is called after each change, on the event loop.
 
     ``elapsed`` is a clock that never goes back, in seconds; ``now`` returns the seconds since 1970.
     """
@@ -76,7 +70,6 @@ class ClusterCache:
         self._pods: dict[str, PodRecord] = {}
         self._usage: dict[str, PodUsage] = {}
         self._nodes: dict[str, NodeRecord] = {}
-        self._node_uids: dict[str, str] = {}
         self._used: dict[str, dict[str, int]] = {}
         self._unseen: set[str] = set()  # pods that were read and that no watch has shown yet
         self._opaque: dict[str, set[str]] = {}  # node → pods whose `attached` can't be read
@@ -94,18 +87,18 @@ class ClusterCache:
         self._unseen.discard(uid)
         if change.kind == "removed":
             self._forget_pod(uid)
-        elif not self._is_newer(uid, change.object):
+        elif not self._is_newer(uid, objects.resource_version(change.object)):  # the watch repeats our own writes
             return
         else:
-            self._take_pod(uid, change.object)
+            self._take_pod(read_pod(change.object))
         self._on_change()
 
-    def add_unseen(self, pod: Mapping[str, Any]) -> None:
+    def add_unseen(self, record: PodRecord) -> None:
         """Add a pod that was read directly, because a question about it came before the watch has shown it."""
-        uid = objects.uid(pod)
-        if uid not in self._pods and matters(pod):
+        uid = record.state.uid
+        if uid not in self._pods and record.matters:
             self._unseen.add(uid)
-            self._take_pod(uid, pod)
+            self._take_pod(record)
             self._on_change()
 
     def is_unseen(self, uid: str) -> bool:
@@ -120,15 +113,14 @@ class ClusterCache:
 
     def node_changed(self, change: Change) -> None:
         """Apply a node's change from the watch."""
-        name, uid = objects.name(change.object), objects.uid(change.object)
+        node = read_node(change.object)
         if change.kind != "removed":
-            self._node_uids[name] = uid
-            self._nodes[name] = read_node(change.object)
-            self._put_node(name)
-        elif self._node_uids.get(name) == uid:  # not if another of that name is there by now
-            del self._nodes[name], self._node_uids[name]
-            self.snapshot.remove_node(name)
-            self._changed_nodes[name] = None
+            self._nodes[node.name] = node
+            self._put_node(node.name)
+        elif node.name in self._nodes and self.node_uid(node.name) == node.uid:  # another may have that name by now
+            del self._nodes[node.name]
+            self.snapshot.remove_node(node.name)
+            self._changed_nodes[node.name] = None
         self._on_change()
 
     # --- what is known ------------------------------------------------------------------------------------------------
@@ -143,7 +135,8 @@ class ClusterCache:
 
     def node_uid(self, name: str) -> str:
         """Return the UID of a Node object; empty where there is none."""
-        return self._node_uids.get(name, "")
+        node = self._nodes.get(name)
+        return node.uid if node else ""
 
     def take_changed_nodes(self) -> tuple[str, ...]:
         """Return the nodes where something changed since the last call, longest ago first."""
@@ -157,11 +150,20 @@ class ClusterCache:
         self._changed_pods.clear()
         return found
 
-    def update(self, uid: str, pod: Mapping[str, Any]) -> None:
-        """Apply a known pod's version from another source, if it is newer than the watch's."""
-        if uid in self._pods and self._is_newer(uid, pod):
-            self._take_pod(uid, pod)
+    def read(self, pod: Mapping[str, Any]) -> PodRecord:
+        """Return a pod from another source than the watch, or the version known here if that is as new.
+
+        If the pod is known here, a newer version is applied, too.
+        """
+        uid = objects.uid(pod)
+        known = self._pods.get(uid)
+        if known and not self._is_newer(uid, objects.resource_version(pod)):
+            return known
+        record = read_pod(pod)
+        if known and record.matters:
+            self._take_pod(record)
             self._on_change()
+        return record
 
     def nodes_of(self, uid: str) -> tuple[str, ...]:
         """Return the node that a pod is on, or in whose line it waits; empty if there is none."""
@@ -232,13 +234,13 @@ class ClusterCache:
         self._put_pod(uid)
         return pending_write
 
-    def settle(self, uid: str, pending_write: PendingWrite, found: Mapping[str, Any] | None = None) -> None:
+    def settle(self, uid: str, pending_write: PendingWrite, found: PodRecord | None = None) -> None:
         """End a write, whatever its result; ``found`` is the pod as it is now, where that is known."""
         if self._pending_writes.get(uid) is pending_write:
             del self._pending_writes[uid]
         if uid in self._pods:
-            if found and objects.uid(found) == uid and self._is_newer(uid, found):
-                self._take_pod(uid, found)
+            if found and found.state.uid == uid and self._is_newer(uid, found.resource_version):
+                self._take_pod(found)
             else:
                 self._put_pod(uid)
         self._on_change()
@@ -270,17 +272,18 @@ class ClusterCache:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _is_newer(self, uid: str, pod: Mapping[str, Any]) -> bool:
+    def _is_newer(self, uid: str, resource_version: str) -> bool:
         known = self._pods.get(uid)
-        return known is None or objects.newer_version(objects.resource_version(pod), known.resource_version)
+        return known is None or objects.newer_version(resource_version, known.resource_version)
 
-    def _take_pod(self, uid: str, pod: Mapping[str, Any]) -> None:
-        self._count(uid, None if objects.finished(pod) else read_usage(pod))
-        if not matters(pod) or (self._namespaces and objects.namespace(pod) not in self._namespaces):
+    def _take_pod(self, record: PodRecord) -> None:
+        uid = record.state.uid
+        self._count(uid, record.usage)
+        if not record.matters or (self._namespaces and record.state.namespace not in self._namespaces):
             if uid in self._pods:  # its annotations were removed, or it finished and holds nothing any more
                 self._forget_record(uid)
             return
-        record = self._pods[uid] = read_pod(pod)
+        self._pods[uid] = record
         self._changed_pods[uid] = None
         self._pace(uid)
         pending_write = self._pending_writes.get(uid)

@@ -13,7 +13,7 @@ import json
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -24,7 +24,6 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
-from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Requested
 from jupyter_gpu_scheduler.rules import wire
@@ -33,7 +32,7 @@ from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.fit_cache import wanted
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import prioritize
-from jupyter_gpu_scheduler.rules.state.records import matters, read_pod
+from jupyter_gpu_scheduler.rules.state.records import PodRecord
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, PodState
 
 from .binder import Binder
@@ -92,9 +91,10 @@ class Extender:
             return "invalid", wire.filter_error(str(error))
         if why := self.unready():
             return "unready", wire.filter_error(why)
-        if not matters(question.pod):
+        record = self._cache.read(question.pod)
+        if not record.matters:
             return "fits", wire.filter_result(question.nodes)
-        pod = self._newest(question.pod)
+        pod = self._state(record)
         if pod.node:
             return "bound", wire.filter_error(f"The pod is bound to {pod.node} already.")
         found = filter_nodes(self._cache.snapshot, pod, question.nodes)
@@ -111,8 +111,9 @@ class Extender:
             return "invalid", None
         if self.unready():
             return "unready", None
-        pod = self._newest(question.pod)
-        if not matters(question.pod) or pod.node:
+        record = self._cache.read(question.pod)
+        pod = self._state(record)
+        if not record.matters or pod.node:
             return "done", wire.host_priorities(dict.fromkeys(question.nodes, 0))
         scores = prioritize(self._cache.snapshot, pod, question.nodes, self._policy, self._waiting.coming(pod.uid))
         if wanted(pod) is None:
@@ -146,18 +147,17 @@ class Extender:
         if self.unready():
             return "unready", None
         nodes = tuple(node for node, victims in question.victims.items() if victims)
-        if matters(question.pod):
-            pod = self._newest(question.pod)
+        record = self._cache.read(question.pod)
+        if record.matters:
+            pod = self._state(record)
             nodes = helpful(self._cache.snapshot, pod, question.victims)
             if nodes:
                 self._waiting.preempts(pod.uid, nodes)
         return "helps" if nodes else "in vain", wire.preemption_result(question, nodes)
 
-    def _newest(self, pod: Mapping[str, Any]) -> PodState:
-        """Return the pod, as our watch or as kube-scheduler's knows it, whichever is newer."""
-        uid = objects.uid(pod)
-        self._cache.update(uid, pod)
-        return self._cache.snapshot.pod(uid) or self._cache.capped(read_pod(pod).state)
+    def _state(self, record: PodRecord) -> PodState:
+        """Return the pod as decisions see it, with its write in flight; known here or not."""
+        return self._cache.snapshot.pod(record.state.uid) or self._cache.capped(record.state)
 
 
 Answer = Callable[[bytes], Awaitable[tuple[str, Any]]]

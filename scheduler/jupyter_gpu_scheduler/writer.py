@@ -1,7 +1,7 @@
-"""Writes ``allocated`` of pods: bounded, with preconditions, again and again while the API server is away.
+"""Writes ``allocated`` of pods: bounded, with preconditions, retried while the API server is away.
 
-A write is done only to the very object that was decided about (uid and resource version). Where that changed
-meanwhile nothing is written: the pod is read again, for another decision.
+A write is done only to the very object that was decided about (uid and resource version). If that has changed, nothing
+is written: the pod is read again, for another decision.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from jupyter_gpu.common import faults
 from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, TooMany, Unauthorized, Unavailable
-from jupyter_gpu.kube.rules import objects, paths
+from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.annotations import Allocated
-from jupyter_gpu_scheduler.rules.state.records import PodRecord
+from jupyter_gpu_scheduler.rules.state.records import PodRecord, read_pod
 from jupyter_gpu_scheduler.rules.wire import allocated_patch
 
 from .metrics import SchedulerMetrics
@@ -34,7 +34,7 @@ class WriteResult:
     """The result of a write."""
 
     kind: Literal["done", "conflict", "gone", "refused"]
-    found: Mapping[str, Any] | None = None
+    found: PodRecord | None = None
     """The pod as it is now, where that is known."""
     message: str = ""
     """Reason why it was refused."""
@@ -48,7 +48,7 @@ class AllocationWriter:
         self._settings = settings
         self._metrics = metrics
         self._may = may
-        self._places = asyncio.Semaphore(settings.concurrent)
+        self._slots = asyncio.Semaphore(settings.concurrent)
 
     @property
     def may(self) -> bool:
@@ -62,19 +62,19 @@ class AllocationWriter:
         self._metrics.writes.labels("allocated", result.kind).inc()
         return result
 
-    async def read(self, namespace: str, name: str, uid: str) -> Mapping[str, Any] | None:
+    async def read(self, namespace: str, name: str, uid: str) -> PodRecord | None:
         """Return a pod as it is now, ``None`` if it is gone; tried until the API server answers."""
         pauses = self.pauses()
         while True:
             try:
-                found = await self._kube.get(paths.pod(namespace, name))
+                found = read_pod(await self._kube.get(paths.pod(namespace, name)))
             except NotFound:
                 return None
             except KubeError as error:
                 _log.warning("Pod %s/%s can't be read now: %s", namespace, name, error)
                 await asyncio.sleep(pauses())
             else:
-                return found if objects.uid(found) == uid else None
+                return found if found.state.uid == uid else None
 
     def pauses(self) -> Callable[[], float]:
         """Return a function that gives the seconds before each next try: doubling, with jitter to spread the tries."""
@@ -95,11 +95,11 @@ class AllocationWriter:
         pauses = self.pauses()
         while self._may():
             try:
-                async with self._places:  # not kept while it waits for the next try
-                    found = await self._kube.patch(path, body)
+                async with self._slots:  # given up while it waits for the next try
+                    found = read_pod(await self._kube.patch(path, body))
             except NotFound:
                 return WriteResult("gone")
-            except Conflict:  # another write was faster, or an earlier try of this one was done without our knowing
+            except Conflict:  # another write was faster, or an earlier try succeeded without an answer
                 now = await self.read(pod.namespace, pod.name, pod.uid)
                 return WriteResult("conflict", now) if now else WriteResult("gone")
             except PASSING as error:

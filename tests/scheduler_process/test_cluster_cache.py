@@ -9,13 +9,14 @@ from jupyter_gpu.kube import Change
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
+from jupyter_gpu_scheduler.rules.state.records import read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
 from jupyter_gpu_scheduler.settings import LineSettings, PrioritySettings
 
 NODES = ("n0", "n1")
 
 
-def cache() -> ClusterCache:
+def empty_cache() -> ClusterCache:
     """Return an empty cache whose changes go nowhere."""
     return ClusterCache(lambda: None)
 
@@ -82,7 +83,7 @@ steps = st.one_of(
 @given(st.lists(steps, max_size=25))
 def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any, ...]]) -> None:
     """The same as if it were made anew of all that is there at the end."""
-    lived = cache()
+    lived = empty_cache()
     pods: dict[str, Any] = {}
     nodes: dict[str, Any] = {}
     for version, (what, *rest) in enumerate(changes, 1):
@@ -97,7 +98,7 @@ def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any
             lived.node_changed(Change("changed", nodes[rest[0]]))
         elif what == "no node" and rest[0] in nodes:
             lived.node_changed(Change("removed", nodes.pop(rest[0])))
-    fresh = cache()
+    fresh = empty_cache()
     for item in nodes.values():
         fresh.node_changed(Change("added", item))
     for item in pods.values():
@@ -108,7 +109,7 @@ def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any
 @given(before=some, attaches=some, after=some)
 def test_a_write_on_its_way_frees_nothing_and_takes_all(before: Any, attaches: Any, after: Any) -> None:
     """Until it is confirmed both what was and what will be is held; then only what the API server says."""
-    found = cache()
+    found = empty_cache()
     for name in NODES:
         found.node_changed(Change("added", node(name)))
     found.pod_changed(Change("added", pod("a", 1, "n0", before, attaches)))
@@ -117,14 +118,14 @@ def test_a_write_on_its_way_frees_nothing_and_takes_all(before: Any, attaches: A
     pending_write = found.assume("a", Allocated(2, tuple(GpuShare(uuid, 1000) for uuid in after or ())))
     assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == held | will
     assert found.in_flight("a")
-    found.settle("a", pending_write, pod("a", 2, "n0", after or (), attaches))
+    found.settle("a", pending_write, read_pod(pod("a", 2, "n0", after or (), attaches)))
     assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == will | set(attaches or ())
     assert not found.in_flight("a")
 
 
 def test_old_news_is_no_news() -> None:
     """What an answer told already is not undone by a watch that is behind; a removal always counts."""
-    found = cache()
+    found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 9, "n0", ("n0-0",))))
     found.pod_changed(Change("changed", pod("a", 8, "n0", ())))
@@ -134,9 +135,22 @@ def test_old_news_is_no_news() -> None:
     assert found.take_changed_pods() == ("a",)
 
 
+def test_the_newer_version_counts_wherever_it_comes_from() -> None:
+    """A question of kube-scheduler may bring a newer pod than the watch, or an older one; it never makes one known."""
+    found = empty_cache()
+    found.node_changed(Change("added", node("n0")))
+    found.pod_changed(Change("added", pod("a", 5, "n0", ("n0-0",))))
+    assert found.read(pod("a", 4, "n0", ())) is found.record("a")
+    assert found.snapshot.free("n0-0") == 0
+    assert found.read(pod("a", 6, "n0", ("n0-1",))) is found.record("a")
+    assert (found.snapshot.free("n0-0"), found.snapshot.free("n0-1")) == (1000, 0)
+    assert found.read(pod("b", 1)).state.uid == "b"
+    assert found.record("b") is None
+
+
 def test_a_binding_is_assumed_until_the_watch_shows_it() -> None:
     """Also where the watch was faster than the answer; and an older write that ends late changes nothing."""
-    found = cache()
+    found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1)))
     ticket = found.assume("a", Allocated(1, ticket=1))
@@ -157,7 +171,7 @@ def test_a_binding_is_assumed_until_the_watch_shows_it() -> None:
 
 def test_a_node_with_a_pod_that_cannot_be_read_gives_nothing() -> None:
     """Its GPUs count as broken until the record can be read, or its pod is gone."""
-    found = cache()
+    found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1, "n0", (), "?")))
     assert not any(gpu.healthy for gpu in found.snapshot.gpus("n0") or ())
@@ -167,7 +181,7 @@ def test_a_node_with_a_pod_that_cannot_be_read_gives_nothing() -> None:
 
 def test_a_node_of_the_same_name_is_another() -> None:
     """The late removal of the old one does not take the new one away."""
-    found = cache()
+    found = empty_cache()
     found.node_changed(Change("added", node("n0", uid="old")))
     found.node_changed(Change("added", node("n0", uid="new")))
     found.node_changed(Change("removed", node("n0", uid="old")))
@@ -186,7 +200,7 @@ def test_only_the_chosen_namespaces_have_gpus() -> None:
 
 def test_who_finished_holds_what_is_not_closed() -> None:
     """What was promised to it is free at once, what drains is not; then nothing is kept of it."""
-    found = cache()
+    found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1, "n0", ("n0-0", "n0-1"), ("n0-0",))))
     assert found.snapshot.free("n0-1") == 0
@@ -201,7 +215,7 @@ def test_who_finished_holds_what_is_not_closed() -> None:
 
 def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
     """Names of nodes are new each time where a cluster grows and shrinks by itself."""
-    found = cache()
+    found = empty_cache()
     for number in range(20):
         name, uid = f"n{number}", f"p{number}"
         found.node_changed(Change("added", node(name)))
@@ -215,26 +229,26 @@ def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
 
 def test_a_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
     """Or until somebody finds that it is gone: then what it took is free. Who is known is not learned again."""
-    found = cache()
+    found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     for uid in ("a", "b"):
-        found.add_unseen(pod(uid, 1))
+        found.add_unseen(read_pod(pod(uid, 1)))
         found.bound(uid, found.assume(uid, Allocated(1, (GpuShare("n0-0", 500),)), "n0"))
     assert found.snapshot.free("n0-0") == 0
     found.pod_changed(Change("added", pod("a", 1)))
-    found.add_unseen(pod("a", 3, "n0"))
+    found.add_unseen(read_pod(pod("a", 3, "n0")))
     assert (found.is_unseen("a"), found.is_unseen("b")) == (False, True)
     found.forget("b")
     assert not found.is_unseen("b")
     assert found.snapshot.free("n0-0") == 500
     assert found.in_flight("a")
-    found.add_unseen({"metadata": {"uid": "other"}})
+    found.add_unseen(read_pod({"metadata": {"uid": "other"}}))
     assert not found.is_unseen("other")
 
 
 def test_a_blocked_pod_is_marked() -> None:
     """And no more when it is asked for again; one that is not known is no error."""
-    found = cache()
+    found = empty_cache()
     found.pod_changed(Change("added", pod("a", 1)))
     found.block("a", True)
     found.block("nobody", True)

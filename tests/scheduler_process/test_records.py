@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
-from jupyter_gpu_scheduler.rules.state.records import matters, read_node, read_pod, read_usage, trim_node, trim_pod
+from jupyter_gpu_scheduler.rules.state.records import read_node, read_pod, trim_node, trim_pod
 from jupyter_gpu_scheduler.rules.state.resources import pod_requests, quantity
 
 GIVEN = encode(Allocated(1, (GpuShare("g", 1000),)))
@@ -76,9 +76,9 @@ def test_without_a_slot_nothing_is_wished() -> None:
     record = read_pod(a_pod({REQUESTED: "2"}, slots=0))
     assert record.state.requested is None
     assert "jupyter-gpu.io/slot" in record.problem
-    assert not matters(a_pod(slots=0))
-    assert matters(a_pod({ATTACHED: "x"}, slots=0))
-    assert matters(a_pod())
+    assert not read_pod(a_pod(slots=0)).matters
+    assert read_pod(a_pod({ATTACHED: "x"}, slots=0)).matters
+    assert read_pod(a_pod()).matters
 
 
 def test_a_pod_on_its_way_out_gets_nothing() -> None:
@@ -109,7 +109,7 @@ def finished(attached: str = "") -> dict[str, Any]:
 def test_who_finished_counts_while_something_of_it_is_not_closed(attached: Attached | str, counts: bool) -> None:
     """Then with what is not closed; after that next to nothing is kept of it, however many finished pods there are."""
     pod = finished(attached if isinstance(attached, str) else encode(attached))
-    assert matters(pod) is matters(trim_pod(pod)) is counts
+    assert read_pod(pod).matters is read_pod(trim_pod(pod)).matters is counts
     assert read_pod(pod).state.held == ({"g": 1000} if counts else {})
     assert (len(str(trim_pod(pod))) < 320) is not counts
     assert trim_pod(trim_pod(pod)) == trim_pod(pod)
@@ -156,7 +156,7 @@ def test_trimming_loses_nothing_that_is_read() -> None:
     assert read_pod(pod).chosen == "n"
     assert read_pod(trim_pod(pod)) == read_pod(pod)
     assert read_pod({**pod, "status": {"nominatedNodeName": 7}}).chosen == ""
-    assert read_usage(trim_pod(pod)) == read_usage(pod)
+    assert read_pod(trim_pod(pod)).usage == read_pod(pod).usage
     assert len(str(trim_pod({**pod, "managedFields": ["x"] * 1000}))) < 700
     assert trim_pod({}) == {"metadata": {"annotations": {}}}
 
@@ -184,8 +184,6 @@ def test_odd_json_never_raises(item: dict[str, Any]) -> None:
     read_node(item)
     read_pod(trim_pod(item))
     read_node(trim_node(item))
-    read_usage(item)
-    matters(item)
 
 
 @pytest.mark.parametrize(
