@@ -1,4 +1,4 @@
-"""How often the wish of one pod is answered: some changes at once, then in a steady pace; never a shrink too late."""
+"""The rate at which one pod's wishes are answered: some at once, then at a steady pace; shrinking never waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def asked(milli: int, generation: int = 1, **fields: object) -> AskedWish:
 
 
 def answers(wishes: list[tuple[float, AskedWish]], start: AskedWish) -> list[tuple[float, AskedWish]]:
-    """When which wish was answered, of those that were written at these times; each is asked again when it may be."""
+    """Return when each wish, written at these times, was answered; each is retried when it may be."""
     now: PacedWish = first(start, 0.0, BURST)
     told = []
     for number, (when, wish) in enumerate(wishes):

@@ -20,7 +20,7 @@ def test_nothing_said_is_fgd() -> None:
 
 
 def test_own_weights_come_over_those_of_the_policy() -> None:
-    """What is not named keeps its weight."""
+    """Weights that are not named stay."""
     policy = Policy.from_settings({"name": "pack", "weights": {"cpu_free": 3, "gpu_free": -1.5}, "models": {"H100": 9}})
     assert policy.weights == {**PRESETS["pack"], "cpu_free": 3.0, "gpu_free": -1.5}
     assert policy.models == {"H100": 9.0}
@@ -77,7 +77,7 @@ def test_every_weight_is_documented() -> None:
     ],
 )
 def test_what_is_wrong_is_said(settings: Any, words: str) -> None:
-    """Where, what, and what to write instead."""
+    """The message says where, what, and what to write instead."""
     with pytest.raises(PolicyError) as caught:
         Policy.from_settings(settings)
     assert str(caught.value).startswith(words)

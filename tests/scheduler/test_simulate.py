@@ -34,7 +34,7 @@ def test_pods_that_end_make_room() -> None:
 
 
 def test_cpu_is_counted() -> None:
-    """What a pod asks for beside GPUs is used while it is there."""
+    """CPU, memory and disk of a pod are used while it is there."""
     snapshot = cluster({"a": 4}, about={"a": facts(cpu=3)})
     jobs = [
         Job(new("x", wants=1, asks={"cpu": 2000}), until=2),
@@ -60,7 +60,7 @@ def test_policies_differ(name: str, nodes: set[str]) -> None:
 
 
 def test_wishes_that_come_later() -> None:
-    """Who started nowhere has nothing, who is served at once counts, and who waits takes nothing from the next."""
+    """A pod that started nowhere has nothing, one that is served at once counts, and one that waits takes nothing."""
     snapshot = cluster({"a": 2, "b": 1}, about={"a": facts(2), "b": facts(1)})
     pods = [new("x"), new("y"), new("z"), new("fourth")]
     wishes = [Wish(2000), Wish(1000), Wish(1000), Wish(1000)]

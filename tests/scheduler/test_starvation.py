@@ -1,4 +1,4 @@
-"""Many small wishes never keep a big one from being served: who asked first is first, whatever comes behind it."""
+"""Many small wishes never keep a big one from being served: the first to ask is first, whatever comes behind it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.uncounted
 
 
 class Line:
-    """A node that is full, and who comes to it."""
+    """A node that is full, and the pods that come to it."""
 
     def __init__(self, gpus: int) -> None:
         self.count = gpus
@@ -36,7 +36,7 @@ class Line:
         self.decide()
 
     def decide(self) -> None:
-        """And all of it is carried out at once: what is given back first, then what is given."""
+        """Decide and carry all of it out at once: first what is given back, then what is given."""
         for _ in range(2):
             decided(self.snapshot)
             for state in self.snapshot.pods(NODE):

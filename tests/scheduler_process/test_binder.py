@@ -1,4 +1,4 @@
-"""The binder on a real API server: who leads at each try, and pods that no watch ever shows."""
+"""The binder on a real API server: leadership at each try, and pods that no watch ever shows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_who_leads_no_more_does_not_try_again(stage: Stage) -> None:
 
 
 def test_a_pod_that_no_watch_shows_gives_back_what_it_took(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was bound before the watch had it, and came and went while the watch was cut off; who is there keeps it."""
+    """It was bound unseen, and came and went while the watch was cut off; a pod that is still there keeps its GPU."""
     monkeypatch.setattr(module, "SHOWN_SECONDS", 0.1)
     node = stage.node(gpus=2)
     for name in ("a", "b"):

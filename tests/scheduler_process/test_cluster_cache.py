@@ -38,7 +38,7 @@ def pod(
     attaches: tuple[str, ...] | str | None = None,
     **metadata: Any,
 ) -> dict[str, Any]:
-    """A Pod with whole GPUs; `attaches` as text is an annotation that nobody can read."""
+    """Return a Pod with whole GPUs; `attaches` as text is an annotation that can't be read."""
     words = {REQUESTED: "1"}
     if has is not None:
         words[ALLOCATED] = encode(Allocated(1, tuple(GpuShare(uuid, 1000) for uuid in has)))
@@ -108,7 +108,7 @@ def test_however_changes_come_it_is_what_the_objects_say(changes: list[tuple[Any
 
 @given(before=some, attaches=some, after=some)
 def test_a_write_on_its_way_frees_nothing_and_takes_all(before: Any, attaches: Any, after: Any) -> None:
-    """Until it is confirmed both what was and what will be is held; then only what the API server says."""
+    """Until it is confirmed the old and the new shares are held; then only what the API server says."""
     found = empty_cache()
     for name in NODES:
         found.node_changed(Change("added", node(name)))
@@ -124,7 +124,7 @@ def test_a_write_on_its_way_frees_nothing_and_takes_all(before: Any, attaches: A
 
 
 def test_old_news_is_no_news() -> None:
-    """What an answer told already is not undone by a watch that is behind; a removal always counts."""
+    """A watch that is behind does not undo what an answer brought; a removal always counts."""
     found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 9, "n0", ("n0-0",))))
@@ -149,7 +149,7 @@ def test_the_newer_version_counts_wherever_it_comes_from() -> None:
 
 
 def test_a_binding_is_assumed_until_the_watch_shows_it() -> None:
-    """Also where the watch was faster than the answer; and an older write that ends late changes nothing."""
+    """The watch may be faster than the answer; and an older write that ends late changes nothing."""
     found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1)))
@@ -199,7 +199,7 @@ def test_only_the_chosen_namespaces_have_gpus() -> None:
 
 
 def test_who_finished_holds_what_is_not_closed() -> None:
-    """What was promised to it is free at once, what drains is not; then nothing is kept of it."""
+    """Its promises are free at once, draining GPUs are not; then no record of it is kept."""
     found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     found.pod_changed(Change("added", pod("a", 1, "n0", ("n0-0", "n0-1"), ("n0-0",))))
@@ -228,7 +228,7 @@ def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
 
 
 def test_a_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
-    """Or until somebody finds that it is gone: then what it took is free. Who is known is not learned again."""
+    """Or until it is found to be gone: then what it took is free. A known pod is not added again."""
     found = empty_cache()
     found.node_changed(Change("added", node("n0")))
     for uid in ("a", "b"):
@@ -247,7 +247,7 @@ def test_a_pod_that_was_read_is_unseen_until_a_watch_shows_it() -> None:
 
 
 def test_a_blocked_pod_is_marked() -> None:
-    """And no more when it is asked for again; one that is not known is no error."""
+    """Until it is asked for again; a pod that is not known is no error."""
     found = empty_cache()
     found.pod_changed(Change("added", pod("a", 1)))
     found.block("a", True)
@@ -262,7 +262,7 @@ def test_a_blocked_pod_is_marked() -> None:
 
 
 def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
-    """Its last value is, when its time has come; who went meanwhile is no error, and nobody is looked at twice."""
+    """Its last value is seen when it is due; a pod that went meanwhile is no error, and no node is decided twice."""
     now = [0.0]
     found = ClusterCache(lambda: None, line=LineSettings(wish_burst=1, wish_seconds=2), elapsed=lambda: now[0])
 
@@ -294,7 +294,7 @@ def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
 
 
 def test_who_has_waited_for_long_is_overdue_when_the_time_has_come() -> None:
-    """By the time that was noted, whoever leads; who is served is not, and a priority is what its namespace may use."""
+    """The recorded time counts, across leaders; a served pod is not overdue, and a namespace's cap holds."""
     now = [1000.0]
     line, priorities = LineSettings(patience_seconds=60), PrioritySettings(default=5, namespaces={"low": 1})
     found = ClusterCache(lambda: None, line=line, priorities=priorities, now=lambda: now[0])

@@ -1,4 +1,4 @@
-"""The extender as a process, asked directly: repeated questions, crashes, who answers, and renewed certificates."""
+"""The extender as a process, asked directly: repeated questions, crashes, clients, and renewed certificates."""
 
 import http.client
 import json
@@ -79,7 +79,7 @@ def test_a_crowd_whose_bindings_take_long_is_spread(stage: Stage) -> None:
 
 
 def test_who_may_end_for_another(stage: Stage) -> None:
-    """Only who frees its GPUs; pods that ask for no slot are none of our business; nonsense ends nobody."""
+    """Only pods whose end frees its GPUs; pods without a slot are not our business; nonsense ends no pod."""
     node = stage.node(gpus=1)
     asker = _asker(stage.scheduler())
     rich, poor = stage.pod("rich", node, 1), stage.pod("poor", node)
@@ -146,7 +146,7 @@ def test_asked_again_after_a_crash(stage: Stage, point: str) -> None:
 
 
 def test_who_does_not_lead_does_not_answer(stage: Stage) -> None:
-    """Neither one that waits to lead nor one that has lost its lease: kube-scheduler is told to try again."""
+    """Neither a replica that waits to lead nor one that lost its lease: kube-scheduler has to try again."""
     node = stage.node(gpus=1)
     leader = stage.scheduler()
     waits = stage.scheduler(lead=False)
@@ -201,11 +201,11 @@ class Slice:
 
     @property
     def addresses(self) -> list[str]:
-        """Of everybody in it."""
+        """Return all addresses in it."""
         return [text for each in self.body["endpoints"] for text in each["addresses"]]
 
     def until(self, address: str) -> None:
-        """Wait until that one is in it, and nobody else."""
+        """Wait until that address is in it, and no other."""
 
         def alone() -> bool:
             with suppress(CommandFailed):
@@ -276,7 +276,7 @@ class Side:
         mount.put(tls_crt=crt, tls_key=key.key.read_bytes(), ca_crt=ca)
 
     def asker(self, port: int, server: "Side") -> Asker:
-        """Who has our client's certificate and trusts that side's authority."""
+        """Return a client with our client certificate that trusts that side's authority."""
         context = ssl.create_default_context(cafile=str(server.authority.identity.certificate))
         context.load_cert_chain(self.client.certificate, self.client.key)
         return Asker(port, context)
@@ -305,7 +305,7 @@ def test_certificates_and_authority_are_renewed(stage: Stage, tmp_path: Path) ->
 
 
 def test_nobody_stays_with_who_does_not_lead(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Who leads keeps connections; who does not answers and closes; who loses the lease closes all at once."""
+    """The leader keeps connections; another replica answers and closes; one that loses the lease closes all at once."""
     side, mount = Side(tmp_path / "side"), Mount(tmp_path / "mount")
     side.put(mount, side.server)
     files = {"certificate": "tls.crt", "key": "tls.key", "clientCa": "ca.crt"}

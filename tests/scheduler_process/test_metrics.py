@@ -1,4 +1,4 @@
-"""What Prometheus is told of the GPUs of each node."""
+"""The metrics of each node's GPUs, as Prometheus reads them."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ def test_gpus_are_counted_by_node_and_state() -> None:
 
 
 def test_odd_names_break_nothing() -> None:
-    """Nobody names a node so, and the text could be read all the same."""
+    """No node has such a name, and the text could be parsed all the same."""
     snapshot = ClusterSnapshot()
     snapshot.put_node('a"b\\c\nd', inventory(1))
     assert told(SchedulerMetrics(snapshot))['a"b\\c\nd', "free"] == 1
@@ -54,7 +54,7 @@ def test_the_other_figures_are_there() -> None:
 
 @pytest.mark.parametrize("served", [True, False])
 def test_metrics_are_served_unless_the_settings_say_no(served: bool) -> None:
-    """Then nobody gets them, and the probes are answered all the same."""
+    """Then no client gets them, and the probes are answered all the same."""
 
     async def statuses() -> list[int]:
         settings = StatusSettings("127.0.0.1", 0, metrics=served)

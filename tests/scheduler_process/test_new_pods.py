@@ -176,7 +176,7 @@ def test_a_waiting_pod_starts_when_an_annotation_frees_its_room(
 
 
 def _rest(stage: Stage, name: str) -> None:
-    """Until kube-scheduler has nothing to do with a pod for longer than its back-off: it waits for an event."""
+    """Wait until kube-scheduler has left a pod alone for longer than its back-off: it waits for an event."""
     versions: list[str] = []
 
     def quiet() -> bool:
@@ -187,7 +187,7 @@ def _rest(stage: Stage, name: str) -> None:
 
 
 def test_a_resize_and_a_new_pod_compete_by_the_same_rules(stage: Stage) -> None:
-    """Who waits with the higher priority is served, whether its pod runs already or not."""
+    """The pod with the higher priority is served, whether it runs already or not."""
     stage.node(gpus=2)
     _start(stage)
     stage.pod("owner", requested=1)
@@ -263,7 +263,7 @@ def _runs(stage: Stage, name: str) -> None:
 
 
 def test_nobody_ends_in_vain_for_a_more_important_pod(stage: Stage) -> None:
-    """kube-scheduler would end for CPU whoever matters least: it ends when a GPU is free, and not before."""
+    """kube-scheduler would end the least important pod for CPU: it does so when a GPU is free, and not before."""
     stage.node(gpus=1)  # and 8 CPUs
     _start(stage)
     _important(stage, "rich", 10, 1)
@@ -285,7 +285,7 @@ def test_nobody_ends_in_vain_for_a_more_important_pod(stage: Stage) -> None:
 
 
 def test_who_has_the_gpu_ends_for_a_more_important_pod(stage: Stage) -> None:
-    """It matters least, and what it frees is kept for the other, however soon somebody else wants it."""
+    """The holder matters least, and what it frees is kept for the other, however soon a third pod wants it."""
     stage.node(gpus=1)
     _start(stage)
     _important(stage, "poor", 10)
@@ -364,7 +364,7 @@ def _affine(stage: Stage, name: str, node: str) -> None:
 
 
 def _still(stage: Stage, name: str, seconds: float = 5.0) -> int:
-    """How often what is decided for a pod changes while nothing else does."""
+    """Return how often a pod's `allocated` changes while nothing else does."""
     before = len(stage.decisions(name))
     time.sleep(seconds)  # nothing to wait for: what must not happen has that long to happen
     return len(stage.decisions(name)) - before

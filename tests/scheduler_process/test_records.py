@@ -72,7 +72,7 @@ def test_what_cannot_be_read_fails_closed() -> None:
 
 
 def test_without_a_slot_nothing_is_wished() -> None:
-    """Nobody could enforce what such a pod is given; its user is told."""
+    """Grants to such a pod could not be enforced; its user sees that."""
     record = read_pod(a_pod({REQUESTED: "2"}, slots=0))
     assert record.state.requested is None
     assert "jupyter-gpu.io/slot" in record.problem
@@ -82,7 +82,7 @@ def test_without_a_slot_nothing_is_wished() -> None:
 
 
 def test_a_pod_on_its_way_out_gets_nothing() -> None:
-    """Deleted or finished; only who finished will never run again."""
+    """Deleted or finished; only a finished one will never run again."""
     leaving = read_pod(a_pod(deletionTimestamp="2026-01-02T03:04:05Z")).state
     assert (leaving.gone, leaving.finished) == (True, False)
     ended = read_pod(finished()).state
@@ -107,7 +107,7 @@ def finished(attached: str = "") -> dict[str, Any]:
     ],
 )
 def test_who_finished_counts_while_something_of_it_is_not_closed(attached: Attached | str, counts: bool) -> None:
-    """Then with what is not closed; after that next to nothing is kept of it, however many finished pods there are."""
+    """It counts with what is still open; after that next to nothing of it is kept, however many have finished."""
     pod = finished(attached if isinstance(attached, str) else encode(attached))
     assert read_pod(pod).matters is read_pod(trim_pod(pod)).matters is counts
     assert read_pod(pod).state.held == ({"g": 1000} if counts else {})
@@ -149,7 +149,7 @@ def test_the_use_of_a_nodes_uplink_is_read_with_its_inventory(told: Any, known: 
 
 
 def test_trimming_loses_nothing_that_is_read() -> None:
-    """And most of what is not."""
+    """And it removes most of the rest."""
     pod = a_pod({REQUESTED: "2", ATTACHED: "x"})
     pod["spec"]["overhead"] = {"cpu": "1"}
     pod["status"] = {"phase": "Pending", "nominatedNodeName": "n", "conditions": [1]}

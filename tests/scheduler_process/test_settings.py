@@ -138,7 +138,7 @@ def test_defaults_are_good() -> None:
 
 
 def test_line_and_priorities_are_read() -> None:
-    """And what can't be is refused with the key."""
+    """Bad values are refused with their key."""
     found = parse(
         {"line": {"patienceSeconds": 60}, "priorities": {"default": 3, "namespaces": {"a": 9}}}, SchedulerSettings
     )

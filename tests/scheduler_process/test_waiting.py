@@ -85,7 +85,7 @@ def _in_loop(work: Callable[[], None]) -> None:
 
 
 def test_it_stands_where_others_may_end_for_it() -> None:
-    """So that nobody takes what they free; once kube-scheduler has said where, there."""
+    """So that no other pod takes what they free; once kube-scheduler has chosen a node, there."""
 
     def work() -> None:
         line = Line()

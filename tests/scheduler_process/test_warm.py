@@ -1,4 +1,4 @@
-"""What a new process finds out before anybody asks."""
+"""Answers that a new process computes before the first question."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What travels between kube-scheduler and us, and the bodies of our writes."""
+"""The messages between kube-scheduler and the extender, and the bodies of writes."""
 
 import json
 from typing import Any
@@ -46,7 +46,7 @@ def test_questions_that_are_none(body: bytes, words: str) -> None:
 
 
 def test_bind_needs_all_of_it() -> None:
-    """And no name may be longer than names are."""
+    """No name may be longer than Kubernetes allows."""
     with pytest.raises(strict.FieldError):
         wire.read_binding_args(b'{"PodName": "p", "PodNamespace": "ns", "PodUID": "u"}', 1000)
     with pytest.raises(strict.FieldError):
@@ -56,7 +56,7 @@ def test_bind_needs_all_of_it() -> None:
 
 
 def test_answers() -> None:
-    """With Go's names, all of them; no reason is empty, and few nodes are named."""
+    """Go's names, all of them; no reason is empty, and few nodes are named."""
     assert wire.filter_result(["a"], {"b": ""}, {"c": "never"}) == {
         "NodeNames": ["a"],
         "FailedNodes": {"b": "b: not suitable"},
@@ -147,7 +147,7 @@ def test_no_victims_are_no_error() -> None:
     ],
 )
 def test_victims_that_make_no_sense(fields: dict[str, Any]) -> None:
-    """Nobody ends by a question that can't be read."""
+    """No pod is ended by a question that can't be read."""
     with pytest.raises(strict.FieldError):
         _preempt(**fields)
 

@@ -38,7 +38,7 @@ def _line() -> ClusterCache:
 
 
 def _turns(cache: ClusterCache, meanwhile: Callable[[int], Any]) -> int:
-    """How often somebody else had a turn during one look; ``meanwhile`` is what they do then."""
+    """Return how often another task had a turn during one reconciliation; ``meanwhile`` is what it does then."""
 
     async def run() -> int:
         kube = Kube(Credentials("https://127.0.0.1:1"))
@@ -58,13 +58,13 @@ def _turns(cache: ClusterCache, meanwhile: Callable[[int], Any]) -> int:
 
 
 def test_a_long_line_is_looked_at_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else has a turn every few hundred pods."""
+    """Another task has a turn every few hundred pods."""
     monkeypatch.setattr(module, "YIELD_SECONDS", 0.0)
     assert _turns(_line(), lambda _: None) >= 2 * COUNT // 256
 
 
 def test_a_line_that_changes_all_the_time_is_decided_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found out of a line that changed since is not used; after some tries it is done in one go."""
+    """A decision about a line that changed since is dropped; after some tries the line is decided in one go."""
     monkeypatch.setattr(module, "YIELD_SECONDS", 0.0)
     cache = _line()
     begun: list[str] = []

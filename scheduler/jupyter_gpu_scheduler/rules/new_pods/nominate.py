@@ -2,8 +2,8 @@
 
 It takes a ticket and stands in the line of exactly one node: the one with the best outlook. There it keeps back what
 it could use from those behind it. It stays there while that node can serve it at all, unless another one can serve it
-now and that one can't, or lacks less of what it wants without more pods before it: who was sent away while a node was
-gone goes back. Each such move leaves less to wait for, so they come to an end. Ticket and nomination are in the pod's
+now and that one can't, or lacks less of what it wants without more pods before it: a pod that left while a node was
+gone returns. Each such move leaves less to wait for, so they come to an end. Ticket and nomination are in the pod's
 own ``allocated``, without shares.
 
 It is nominated only to nodes that kube-scheduler offered for it last: it would be put onto no other. Where its node
@@ -146,10 +146,12 @@ def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allo
         return replace(
             after, message=f"Waiting for {wants}; no node that could serve it takes the pod now.", position=None
         )
-    me = replace(pod, allocated=after)
-    ahead = sum(other.rank < me.rank for other in snapshot.line(node) if other.uid != pod.uid)
+    waiting = replace(pod, allocated=after)
+    ahead = sum(other.rank < waiting.rank for other in snapshot.line(node) if other.uid != pod.uid)
     return replace(
-        after, message=outlook(me, room=has_room(snapshot, me)), position=shown_position(ahead + 1, before.position)
+        after,
+        message=outlook(waiting, room=has_room(snapshot, waiting)),
+        position=shown_position(ahead + 1, before.position),
     )
 
 
