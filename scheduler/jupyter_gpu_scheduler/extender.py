@@ -1,9 +1,9 @@
-"""Answers kube-scheduler: which nodes, how good, which pods to end; and binds.
+"""Answers kube-scheduler's filter, prioritize and preempt requests, and binds pods.
 
-A client that may ask may place pods, so only clients with a certificate of the configured authority are heard. A
+A client that may ask may place pods, so only clients with a certificate of the configured authority are accepted. A
 process that does not lead or does not know the cluster yet answers with an error: the pod is tried again, nothing is
-guessed. And it closes the connection, as the next one reaches the new leader: kube-scheduler keeps its connections for
-ever.
+guessed. It also closes the connection, so that the next one reaches the new leader: kube-scheduler keeps its
+connections for ever.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from .settings import ExtenderSettings
 from .waiting import WaitingPods
 
 CERTIFICATE_SECONDS = 5.0
-"""Between two looks at whether the certificate files changed."""
+"""Seconds between two checks whether the certificate files changed."""
 
 WARM_KINDS, WARM_NODES = 16, 50
-"""Wishes that are thought about ahead, and nodes that are looked at before others get their turn."""
+"""Wishes that are computed ahead, and nodes that are computed before other tasks get a turn."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,9 +70,9 @@ class Extender:
         self._settings = settings
 
     async def warm(self) -> None:
-        """Find out ahead what the first questions need: kube-scheduler waits for each, and does nothing else.
+        """Compute ahead what the first questions need: kube-scheduler waits for each answer, and does nothing else.
 
-        It is done for the commonest wishes of the policy's mix, some nodes at a time; others get their turn in between.
+        This covers the commonest wishes of the policy's mix, some nodes at a time; other tasks get turns in between.
         """
         snapshot = self._cache.snapshot
         kinds = sorted((kind for kind in self._policy.workload if kind.wish), key=lambda kind: -kind.share)
@@ -182,7 +182,7 @@ class _VerbHandler(web.RequestHandler):
             raise web.HTTPError(403)
 
     async def post(self) -> None:
-        """Answer; whatever breaks is an error of this one question."""
+        """Answer; an exception fails only this one request."""
         began = time.perf_counter()
         outcome, answer = await self.answer(self.request.body)
         self.metrics.answers.labels(self.verb, outcome).inc()
@@ -259,7 +259,7 @@ class ExtenderServer:
             now = self._stamps()
             if now == seen:
                 continue
-            try:  # a whole new one: what is half written leaves the old one as it is, and no old authority stays
+            try:  # a new context: half-written files leave the old one in use, and no old authority stays
                 self._server.ssl_options = tls_context(self._settings)
                 seen = now
                 _log.info("The certificates of the extender were read again.")

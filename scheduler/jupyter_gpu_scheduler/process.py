@@ -1,6 +1,6 @@
 """One scheduler process: all parts, joined.
 
-Whatever ends of what should run for ever ends the process: half a scheduler is worse than none, which is started anew.
+If a part that should run for ever ends, the process ends: half a scheduler is worse than none, which is restarted.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class SchedulerProcess:
         """Prepare answers once the cluster is known, then wait: a replica that does not lead yet is ready, too."""
         await self._pods.synced.wait()
         await self._nodes.synced.wait()
-        gc.freeze()  # what is known now stays, by and large: no need to look through all of it for what may go
+        gc.freeze()  # most of what is known now stays: the garbage collector need not scan it
         await self._answers.warm()
         await asyncio.Event().wait()
 
@@ -156,7 +156,7 @@ class SchedulerProcess:
         if message:
             self.metrics.watch_troubles.labels(what).inc()
 
-    # --- what the probes and kube-scheduler ask -----------------------------------------------------------------------
+    # --- checks for the probes and the extender -----------------------------------------------------------------------
 
     def _unsynced(self) -> str:
         if not (self._pods.synced.is_set() and self._nodes.synced.is_set()):

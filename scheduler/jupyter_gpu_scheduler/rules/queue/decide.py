@@ -51,8 +51,8 @@ def only_place(before: Allocated | None, after: Allocated) -> bool:
 def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
     """Return the changes of ``allocated`` on ``node``: pods that lose first, then pods that gain, in line order.
 
-    Pending pods nominated to ``node`` are told their place, and when there is room for them. Nothing is decided for a
-    node that is not known, nor for pods that are gone.
+    Pending pods nominated to ``node`` get their position, and a message when there is room for them. Nothing is decided
+    for a node that is not known, nor for pods that are gone.
     """
     steps = deciding(snapshot, node)
     while True:
@@ -64,7 +64,7 @@ def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
 
 
 def deciding(snapshot: ClusterSnapshot, node: str) -> Generator[None, None, tuple[Decision, ...]]:
-    """Decide in steps, as a line may be long. A change on the node between two of them makes the result void."""
+    """Decide in steps, as a line may be long. A change on the node between two steps makes the result void."""
     gpus = snapshot.gpus(node)
     if gpus is None:
         return ()
@@ -74,7 +74,7 @@ def deciding(snapshot: ClusterSnapshot, node: str) -> Generator[None, None, tupl
 
 
 def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[None, None, tuple[Decision, ...]]:
-    """Collect the changes, with reasons and places in line."""
+    """Collect the changes, with reasons and positions in line."""
     decisions = []
     last = 0
     line = 0
@@ -88,7 +88,7 @@ def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[No
         if pod.pending or queue_pass.owed.get(pod.uid):
             line += 1
             position = shown_position(line, before.position)
-            if _knows(pod, position, queue_pass):
+            if _is_up_to_date(pod, position, queue_pass):
                 continue
             ticket = before.ticket
             if ticket is None:
@@ -108,8 +108,8 @@ def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[No
     return tuple(sorted(decisions, key=lambda decision: (not decision.removed, not decision.added)))
 
 
-def _knows(pod: PodState, position: int, queue_pass: QueuePass) -> bool:
-    """Tell whether a pending pod that still lacks something knows all of it already, as most in a long line do."""
+def _is_up_to_date(pod: PodState, position: int, queue_pass: QueuePass) -> bool:
+    """Tell whether the record of a pending pod that still lacks GPUs is up to date, as most in a long line are."""
     now = pod.allocated
     return (
         pod.pending

@@ -37,7 +37,7 @@ HIGHEST = 9
 """The highest priority."""
 
 PodKind = Hashable
-"""Equal for pending pods that only their places in line tell apart; see `PodState.kind`."""
+"""A key that is equal for pending pods that differ only in their positions in line; see `PodState.kind`."""
 
 _NO_HOLDERS: Mapping[str, int] = MappingProxyType({})
 _NO_LINES: Mapping[PodKind, Line] = MappingProxyType({})
@@ -46,7 +46,7 @@ _MEMOS = 256  # kinds of questions whose answers are kept
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """Facts of a node, beside its GPUs, that placement may use; all from the API."""
+    """The facts of a node, beside its GPUs, that placement may use; all from the API."""
 
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     allocatable: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -63,7 +63,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """One pod: what it wants, what was decided for it, what it really has."""
+    """The state of one pod: its wish, what was decided for it, and what it really has."""
 
     uid: str
     node: str = ""
@@ -81,8 +81,8 @@ class PodState:
     """Whether it is being deleted or finished: it wants and gets nothing, but holds what it has. While it is being
     deleted its programs run, and what was allocated to it may be opened any moment."""
     finished: bool = False
-    """No program of it will ever run again, so what was allocated is void; it holds what its ``attached`` still names.
-    A finished pod is ``gone`` too."""
+    """Whether no program of it will ever run again: its ``allocated`` is void, and it holds what its ``attached`` still
+    names. A finished pod is ``gone`` too."""
     namespace: str = ""
     name: str = ""
     created: float = 0.0
@@ -95,7 +95,7 @@ class PodState:
     selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Labels that its node must have: it is nominated to no other."""
     blocked: bool = False
-    """Pending for something else than GPUs (its condition says so): it keeps its ticket, and keeps nothing back."""
+    """Whether it waits for something other than GPUs: then it keeps its ticket, and keeps nothing back."""
     offered: OfferedNodes | None = field(default=None, hash=False)
     """The nodes that kube-scheduler would have taken when it asked last: it is nominated to no other. ``None``: not
     known, as it was not asked for since this process began; then it stays where it is."""
@@ -139,7 +139,7 @@ class PodState:
 
     @property
     def ticket(self) -> int | None:
-        """Its place in line; ``None`` where it is not in line."""
+        """Its ticket: the number that orders the line; ``None`` where it is not in line."""
         return self.allocated.ticket if self.allocated else None
 
     @property

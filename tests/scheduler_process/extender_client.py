@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-class Asker:
+class ExtenderClient:
     """A client of the extender on a port of this machine; with a context over TLS."""
 
     def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
