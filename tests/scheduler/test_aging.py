@@ -102,7 +102,7 @@ jobs = st.builds(
 
 
 @given(gpus=st.integers(3, 4), coming=st.lists(jobs, max_size=16))
-def test_nobody_is_passed_over_for_longer_than_the_patience(gpus: int, coming: list[Job]) -> None:
+def test_no_pod_is_overtaken_for_longer_than_the_patience(gpus: int, coming: list[Job]) -> None:
     """A pod that has waited so long gets nothing later than any pod that asked after it; in the end all were served."""
     time, named = Time(gpus, PATIENCE), {f"p{number:02}": job for number, job in enumerate(coming)}
     while time.now <= 40 or len(time.served) < len(named):

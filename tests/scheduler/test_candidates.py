@@ -229,14 +229,14 @@ def test_new_pods_and_resizes_stand_in_one_line(
     assert filter_nodes(snapshot, new("me", wants=1, **mine), ["n"]).fitting == (("n",) if fits else ())
 
 
-def test_what_somebody_will_get_when_it_is_decided_is_not_free() -> None:
+def test_what_another_pod_will_get_is_not_free() -> None:
     """GPU 1 is about to be given back and GPU 0 is owed to a waiting pod: a new pod can't be bound with either now."""
     pods = [pod("r", wants=0, has=[1], attaches=[], node="n"), pod("y", wants=1, ticket=1, node="n")]
     found = filter_nodes(cluster({"n": 2}, pods), new("me", wants=1), ["n"])
     assert found.failed == {"n": "what is free is kept for who came first (1 of 2 GPUs is free)"}
 
 
-def test_who_waits_for_something_else_keeps_nothing_back() -> None:
+def test_a_pod_that_waits_for_something_else_keeps_nothing_back() -> None:
     """A pod that lacks CPU does not block the GPUs of its node."""
     snapshot = cluster({"n": 2}, [new("z", wants=2, ticket=2, on="n", blocked=True)])
     assert filter_nodes(snapshot, new("me", wants=1), ["n"]).fitting == ("n",)
@@ -297,7 +297,7 @@ def test_a_node_that_is_acceptable() -> None:
     assert not has_resources(me, NodeFacts(allocatable={"cpu": 4000}, used={"cpu": 2001}))
 
 
-def test_a_node_without_gpus_takes_nobody_with_a_slot() -> None:
+def test_a_node_without_gpus_takes_no_pod_with_a_slot() -> None:
     """Neither a node that reports no GPUs nor a silent one, whatever slots it has; a pod without a slot may go."""
     snapshot = cluster({"none": 0, "some": 1})
     names = ["none", "some", "silent"]
@@ -311,7 +311,7 @@ def test_a_node_without_gpus_takes_nobody_with_a_slot() -> None:
     assert filter_nodes(snapshot, new("me"), names).fitting == ("none", "some"), "its driver came up"
 
 
-def test_nobody_is_bound_to_a_node_that_lost_its_gpus() -> None:
+def test_no_pod_is_bound_to_a_node_that_lost_its_gpus() -> None:
     """Between the question and the Binding."""
     snapshot = cluster({"n": 0})
     refused = allocate(snapshot, new("me"), "n")

@@ -318,7 +318,7 @@ def test_a_decision_says_what_changed() -> None:
     assert decision.allocated == Allocated(1, shares({0: 1000, 1: 500}), revision=1, revoked=shares([1]))
 
 
-def test_who_loses_comes_before_who_gains() -> None:
+def test_losing_pods_come_before_gaining_ones() -> None:
     """Applied in their order, the decisions never give what is not free yet; then in line order."""
     snapshot = world(
         2,

@@ -15,7 +15,7 @@ few = st.sets(st.integers(0, 2))
 
 
 @given(promised=few, attaches=few, drains=few, finished=st.booleans(), wants=st.integers(1, 3))
-def test_what_a_pod_that_leaves_may_have_is_nobody_elses(
+def test_gpus_that_a_leaving_pod_may_use_are_not_free(
     promised: set[int], attaches: set[int], drains: set[int], finished: bool, wants: int
 ) -> None:
     """They are free neither for a new pod nor for one that grows; what was only promised to a finished pod is free."""

@@ -48,7 +48,7 @@ def test_the_indexes_are_what_a_look_at_all_pods_finds(steps: list[tuple[str, st
             assert found == {kind: [state.uid for state in some if state.kind == kind] for kind in kinds}
 
 
-def test_who_comes_after() -> None:
+def test_the_next_rank() -> None:
     """The first, the next behind a rank that need not be there any more, and none behind the last."""
     line = Line()
     ranks = [replace(new(uid), created=float(number)).rank for number, uid in enumerate("abc")]

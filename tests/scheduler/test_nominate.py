@@ -134,7 +134,7 @@ def test_a_pod_that_wants_no_gpu_stands_in_no_line() -> None:
     assert waits(snapshot, new("me", wants=0, ticket=1, on="n")) == Allocated(1)
 
 
-def test_who_fits_elsewhere_waits_there() -> None:
+def test_a_pod_that_fits_elsewhere_waits_there() -> None:
     """A node where room came free takes the pod that has waited longest, wherever it waits; the rest stay."""
     pods = [
         pod("a", wants=2, has=[0, 1], node="n"),
@@ -148,7 +148,7 @@ def test_who_fits_elsewhere_waits_there() -> None:
     assert [state.uid for state in snapshot.line("n")] == ["y"]
 
 
-def test_nobody_moves_to_where_it_would_come_after_others() -> None:
+def test_no_pod_moves_to_where_it_would_come_after_others() -> None:
     """Room that is kept for other pods is no room; and priority counts on every node."""
     pods = [
         pod("a", wants=2, has=[0, 1], node="n"),
@@ -217,7 +217,7 @@ def test_where_its_cpu_is_free() -> None:
     assert reviewed(snapshot, "m") == {"x": "m"}
 
 
-def test_who_can_be_served_nowhere_any_more_leaves_the_line() -> None:
+def test_a_pod_that_can_be_served_nowhere_leaves_the_line() -> None:
     """It keeps its ticket until kube-scheduler asks again. Who wants nothing any more, or too much, loses it; the dead
     and those in no line are left alone.
     """
@@ -359,7 +359,7 @@ def _allocated(snapshot: ClusterSnapshot, uid: str) -> Allocated:
     return state.allocated
 
 
-def test_a_resize_does_not_overtake_who_waits_to_start() -> None:
+def test_a_resize_does_not_overtake_a_pod_that_waits_to_start() -> None:
     """GPUs are kept for the pod that waits, so that it starts; a pod of higher priority goes before it."""
     grows = pod("a", wants=2, has=[0], node="n")
     snapshot = cluster({"n": 3}, [grows, new("me", wants=3, ticket=1, on="n")])
@@ -368,7 +368,7 @@ def test_a_resize_does_not_overtake_who_waits_to_start() -> None:
     assert [len(step.added) for step in decide(snapshot, "n") if step.uid == "a"] == [1]
 
 
-def test_who_waits_for_something_else_keeps_its_place_and_nothing_more() -> None:
+def test_a_pod_that_waits_for_something_else_keeps_its_place_and_nothing_more() -> None:
     """Its ticket stands, others are served meanwhile."""
     snapshot = cluster(
         {"n": 2}, [pod("a", wants=2, has=[0], node="n"), new("me", wants=2, ticket=1, on="n", blocked=True)]
@@ -378,7 +378,7 @@ def test_who_waits_for_something_else_keeps_its_place_and_nothing_more() -> None
     assert (_allocated(snapshot, "me").ticket, _allocated(snapshot, "me").position) == (1, 1)
 
 
-def test_who_is_refused_there_is_left_to_the_review() -> None:
+def test_a_pod_that_is_refused_there_is_left_to_the_review() -> None:
     """Another node may serve it."""
     snapshot = cluster({"n": 1, "m": 4}, [new("me", wants=2, ticket=1, on="n", offered="nm")])
     assert decide(snapshot, "n") == ()

@@ -53,7 +53,7 @@ def line(count: int) -> ClusterSnapshot:
     return snapshot
 
 
-def test_one_who_leaves_a_long_line_is_no_write_for_all() -> None:
+def test_leaving_a_long_line_costs_few_writes() -> None:
     """Of a thousand, only those near the front are written, and the few behind them whose number became wrong."""
     snapshot = line(1000)
     writes = []
@@ -66,7 +66,7 @@ def test_one_who_leaves_a_long_line_is_no_write_for_all() -> None:
     assert sum(writes) / len(writes) <= 30
 
 
-def test_who_changes_a_priority_again_and_again_moves_few() -> None:
+def test_changing_a_priority_again_and_again_moves_few() -> None:
     """The last of a hundred goes to the front and back: pods near the front are written, and some behind them once."""
     snapshot = line(100)
     writes: list[int] = []

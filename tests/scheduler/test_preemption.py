@@ -41,7 +41,7 @@ def test_a_gpu_that_is_free_needs_no_holder_to_end() -> None:
     assert helpful(snapshot, new("vital"), {"n": ["b"]}) == ("n",), "who wants none needs a slot only"
 
 
-def test_who_waits_there_is_served_first() -> None:
+def test_pods_that_wait_there_are_served_first() -> None:
     """GPUs that come free would go to a waiting pod: no pod is ended for that."""
     pods = [pod("a", wants=1, has=[0], node="n"), pod("waits", wants=1, has=[], ticket=1, node="n")]
     snapshot = cluster({"n": 1}, pods)

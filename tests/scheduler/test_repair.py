@@ -66,7 +66,7 @@ WHO: dict[str, tuple[list[PodState], dict[str, dict[int, int]]]] = {
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in WHO.items()])
-def test_who_keeps_it(case: tuple[list[PodState], dict[str, Any]]) -> None:
+def test_which_pod_keeps_it(case: tuple[list[PodState], dict[str, Any]]) -> None:
     """A second repair finds nothing more."""
     pods, expected = case
     snapshot = world(3, pods)

@@ -129,7 +129,7 @@ def test_a_kind_that_goes_while_it_is_looked() -> None:
     assert list(steps) == [None] * 2
 
 
-def test_who_fits_goes_where_there_is_room_until_it_is_taken() -> None:
+def test_a_pod_that_fits_goes_where_there_is_room_until_it_is_taken() -> None:
     """Past a node that has too little: the first two of three, and the third stays."""
     line = [new(f"p{number}", wants=1, ticket=number + 1, on="n", offered=NODES) for number in range(3)]
     owners = [pod("a", wants=1, has=[0], node="n"), pod("b", wants="750m", has={10: 750}, node="m")]
@@ -138,7 +138,7 @@ def test_who_fits_goes_where_there_is_room_until_it_is_taken() -> None:
     assert [(step.uid, step.allocated.extra[NOMINATED]) for step in found] == [("p0", "k"), ("p1", "k")]
 
 
-def test_who_waits_for_nothing_any_more_keeps_no_ticket() -> None:
+def test_a_pod_that_waits_for_nothing_any_more_keeps_no_ticket() -> None:
     """A pod that stands in no line loses it too, whatever nodes changed."""
     snapshot = cluster({"n": 1}, [new("p", wants=0, ticket=1)])
     (found,) = review(snapshot, POLICY, ())

@@ -16,7 +16,7 @@ from tests.builders import allocated, apply, attached, decided, pod, shares, uui
 UIDS = ("a", "b", "c")
 
 
-def test_a_record_that_comes_late_contradicts_nobody() -> None:
+def test_a_late_record_contradicts_no_other() -> None:
     """The node opens what was decided, the wish is taken back, and only then the node's record arrives."""
     snapshot = world(1, [pod("a", wants=0, has=[0], attaches=[]), pod("b", wants=1)])
     assert decided(snapshot) == {"a": {}, "b": {}}

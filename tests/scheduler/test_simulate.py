@@ -10,7 +10,7 @@ from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from tests.builders import cluster, facts, new
 
 
-def test_who_finds_no_place_is_refused() -> None:
+def test_a_pod_that_fits_nowhere_is_refused() -> None:
     """Two of three fit; what is left is of no use for a whole GPU."""
     snapshot = cluster({"a": 1, "b": 1})
     jobs = [Job(new("x", wants=0.75)), Job(new("y", wants=1)), Job(new("z", wants=1))]

@@ -134,7 +134,7 @@ def test_nominated_pods_are_in_the_line_of_their_node_only() -> None:
     assert replace(waiting, node="n").nominated == ""
 
 
-def test_who_is_in_line_or_may_be_soon() -> None:
+def test_pods_that_are_in_line_or_may_be_soon() -> None:
     """A pod counts as waiting until its newest wish is decided."""
     assert [state.waits for state in (pod("a"), pod("b", wants=1), pod("c", wants=1, has=[0]))] == [False, True, False]
     assert pod("a", wants=1, has=[0], ticket=1).waits

@@ -68,7 +68,7 @@ class Line:
 
 
 @given(data=st.data(), gpus=st.integers(2, 5), starts=st.booleans())
-def test_who_came_first_gets_all_of_it_whatever_comes_behind(data: st.DataObject, gpus: int, starts: bool) -> None:
+def test_the_first_pod_gets_all_of_it_whatever_comes_behind(data: st.DataObject, gpus: int, starts: bool) -> None:
     """However many small ones come, each GPU that is given back is the big one's until it has all that it asked for."""
     line = Line(gpus)
     line.come(new("big", wants=gpus) if starts else pod("big", wants=gpus))

@@ -88,7 +88,7 @@ def test_it_is_stronger_than_what_belongs_together() -> None:
     assert [share.uuid for share in arrange(wish(2), spots).shares] == [uuid(1), uuid(2)]
 
 
-def test_what_is_being_closed_comes_back_only_if_nobody_else_uses_it() -> None:
+def test_what_is_being_closed_comes_back_only_if_no_other_pod_uses_it() -> None:
     """A shrink that is cancelled takes its GPU again, unless another program has it by now."""
     two = inventory(2)
     for used, expected in ((False, uuid(1)), (True, uuid(0))):
@@ -107,7 +107,7 @@ def test_nothing_moves_and_what_goes_first_is_what_others_use() -> None:
 
 
 @pytest.mark.parametrize(("outside", "expected"), [(frozenset[str](), uuid(0)), (frozenset({uuid(0)}), uuid(1))])
-def test_a_decision_knows_who_is_there(outside: frozenset[str], expected: str) -> None:
+def test_a_decision_uses_the_facts_of_the_node(outside: frozenset[str], expected: str) -> None:
     """The node's facts count for all of its pods."""
     snapshot = ClusterSnapshot()
     snapshot.put_node(NODE, inventory(2), NodeFacts(outside=outside))

@@ -41,7 +41,7 @@ def question(stage: Stage, name: str, node: str) -> BindingArgs:
     return BindingArgs(stage.namespace, name, objects.uid(stage.get(name)), node)
 
 
-def test_who_leads_no_more_does_not_try_again(stage: Stage) -> None:
+def test_a_former_leader_does_not_try_again(stage: Stage) -> None:
     """The first try meets a conflict; until it is known what the pod is now another process leads."""
     node = stage.node(gpus=1)
     stage.pod("a", requested=1)

@@ -198,7 +198,7 @@ def test_only_the_chosen_namespaces_have_gpus() -> None:
     assert found.snapshot.facts("n0").used["cpu"] == 1000
 
 
-def test_who_finished_holds_what_is_not_closed() -> None:
+def test_a_finished_pod_holds_what_is_not_closed() -> None:
     """Its promises are free at once, draining GPUs are not; then no record of it is kept."""
     found = empty_cache()
     found.node_changed(Change("added", node("n0")))
@@ -293,7 +293,7 @@ def test_a_wish_that_changes_all_the_time_is_seen_now_and_then() -> None:
     assert (seen("a"), found.seconds_until_due(), found.take_changed_nodes()) == (3, None, ("n0",))
 
 
-def test_who_has_waited_for_long_is_overdue_when_the_time_has_come() -> None:
+def test_a_pod_is_overdue_once_it_has_waited_for_the_patience() -> None:
     """The recorded time counts, across leaders; a served pod is not overdue, and a namespace's cap holds."""
     now = [1000.0]
     line, priorities = LineSettings(patience_seconds=60), PrioritySettings(default=5, namespaces={"low": 1})

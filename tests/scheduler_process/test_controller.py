@@ -53,7 +53,7 @@ def test_what_is_owed_comes_when_another_shrinks(stage: Stage) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_who_waits_is_served_by_priority_then_age(stage: Stage) -> None:
+def test_waiting_pods_are_served_by_priority_then_age(stage: Stage) -> None:
     """The GPU that comes free goes to the higher priority, the next to the pod that asked first."""
     node = stage.node(gpus=1)
     stage.scheduler()
@@ -120,7 +120,7 @@ def test_forged_decisions_are_taken_back(stage: Stage) -> None:
     stage.until_reason("owner", "Partial")
 
 
-def test_nothing_is_given_where_it_is_not_known_who_holds_what(stage: Stage) -> None:
+def test_nothing_is_given_where_the_holders_are_not_known(stage: Stage) -> None:
     """While an `attached` cannot be read its node gives nothing; when its plugin has written it again it does."""
     node = stage.node(gpus=2)
     stage.scheduler()
@@ -161,7 +161,7 @@ def test_a_pod_that_is_deleted_while_it_grows(stage: Stage) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_who_finished_keeps_what_drains_from_others(stage: Stage) -> None:
+def test_a_finished_pod_keeps_draining_gpus_from_others(stage: Stage) -> None:
     """A scheduler that starts then respects it, too; GPUs that were only promised to it are given at once."""
     node = stage.node(gpus=2)
     stage.scheduler()
@@ -183,7 +183,7 @@ def test_who_finished_keeps_what_drains_from_others(stage: Stage) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_who_is_being_deleted_keeps_what_was_decided(stage: Stage) -> None:
+def test_a_pod_that_is_being_deleted_keeps_what_was_decided(stage: Stage) -> None:
     """Its node may be opening it just now, though `attached` says that nothing is open."""
     node = stage.node(gpus=1)
     stage.scheduler()

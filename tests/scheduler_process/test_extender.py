@@ -78,7 +78,7 @@ def test_a_crowd_whose_bindings_take_long_is_spread(stage: Stage) -> None:
     stage.until_count("note0", 1)
 
 
-def test_who_may_end_for_another(stage: Stage) -> None:
+def test_pods_that_may_end_for_another(stage: Stage) -> None:
     """Only pods whose end frees its GPUs; pods without a slot are not our business; nonsense ends no pod."""
     node = stage.node(gpus=1)
     client = _client(stage.scheduler())
@@ -95,7 +95,7 @@ def test_who_may_end_for_another(stage: Stage) -> None:
     assert client.ask("preempt", {"Pod": vital, "NodeNameToVictims": {node: {"Pods": []}}}) is None
 
 
-def test_who_is_deleted_is_not_bound(stage: Stage) -> None:
+def test_a_deleted_pod_is_not_bound(stage: Stage) -> None:
     """Gone, going, or another of the same name: an error, nothing written, and no GPU is lost by it."""
     node = stage.node(gpus=2)
     client = _client(stage.scheduler())
@@ -145,7 +145,7 @@ def test_asked_again_after_a_crash(stage: Stage, point: str) -> None:
     assert not stage.watcher.decided_twice
 
 
-def test_who_does_not_lead_does_not_answer(stage: Stage) -> None:
+def test_a_replica_that_does_not_lead_does_not_answer(stage: Stage) -> None:
     """Neither a replica that waits to lead nor one that lost its lease: kube-scheduler has to try again."""
     node = stage.node(gpus=1)
     leader = stage.scheduler()
@@ -215,7 +215,7 @@ class Slice:
         until(alone, what=f"{address} alone in the EndpointSlice")
 
 
-def test_the_service_leads_to_who_leads(stage: Stage) -> None:
+def test_the_service_leads_to_the_leader(stage: Stage) -> None:
     """The next leader's address takes the place of one that was killed; a late write of the old one is put right."""
     there = Slice(stage)
     uid = there.serve()
@@ -304,8 +304,10 @@ def test_certificates_and_authority_are_renewed(stage: Stage, tmp_path: Path) ->
     assert scheduler.process.poll() is None
 
 
-def test_nobody_stays_with_who_does_not_lead(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """The leader keeps connections; another replica answers and closes; one that loses the lease closes all at once."""
+def test_no_connection_stays_with_a_replica_that_does_not_lead(
+    stage: Stage, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The leader keeps connections; any other answers and closes; one that loses the lease closes all at once."""
     side, mount = Side(tmp_path / "side"), Mount(tmp_path / "mount")
     side.put(mount, side.server)
     files = {"certificate": "tls.crt", "key": "tls.key", "clientCa": "ca.crt"}

@@ -48,7 +48,7 @@ def _writes(stage: Stage, uids: dict[str, str]) -> int:
     return sum(len(stage.watcher.writes(uid)) for uid in uids.values())
 
 
-def test_one_who_leaves_is_not_a_write_for_everybody(stage: Stage) -> None:
+def test_leaving_the_line_costs_few_writes(stage: Stage) -> None:
     """Pods near the front get their new position, few of those behind do; the front moves up by one."""
     stage.scheduler(settings={"line": {"placeSeconds": 0.2}})
     uids = _line(stage)
@@ -60,7 +60,7 @@ def test_one_who_leaves_is_not_a_write_for_everybody(stage: Stage) -> None:
     assert 9 <= _writes(stage, uids) - before <= 9 + 10
 
 
-def test_a_user_who_changes_a_priority_in_a_loop_is_not_everybodys_trouble(stage: Stage) -> None:
+def test_changing_a_priority_in_a_loop_costs_others_few_writes(stage: Stage) -> None:
     """To and fro ten times: others are written once, if at all; in the end all have their true positions."""
     stage.scheduler(settings={"line": {"placeSeconds": 3}})
     uids = _line(stage)
@@ -95,7 +95,7 @@ def test_a_wish_that_changes_all_the_time_is_answered_now_and_then(stage: Stage)
     assert time.monotonic() - began < 1
 
 
-def test_who_has_waited_long_enough_is_served_whatever_others_wish_for(stage: Stage) -> None:
+def test_a_pod_that_has_waited_long_enough_is_served_whatever_others_wish_for(stage: Stage) -> None:
     """Newcomers of a higher priority come again and again; a change of leader does not make it younger."""
     patience = {"line": {"patienceSeconds": 6}}
     node = stage.node(gpus=1, slots=100)

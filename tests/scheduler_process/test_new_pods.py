@@ -221,7 +221,7 @@ def test_killed_while_it_binds(stage: Stage, point: str) -> None:
 
 
 @pytest.mark.parametrize("gpus", [(8, 8, 8, 8), (14, 8, 8, 2)])
-def test_who_starts_without_a_wish_can_have_one_later(stage: Stage, gpus: tuple[int, ...]) -> None:
+def test_a_pod_that_starts_without_a_wish_can_have_one_later(stage: Stage, gpus: tuple[int, ...]) -> None:
     """32 notebooks at once on 4 nodes: on each as many as it has GPUs, and then each wishes and has one."""
     nodes = {stage.node(f"n{number}", gpus=count, slots=40): count for number, count in enumerate(gpus)}
     _start(stage)
@@ -237,7 +237,7 @@ def test_who_starts_without_a_wish_can_have_one_later(stage: Stage, gpus: tuple[
     assert not stage.watcher.decided_twice
 
 
-def test_a_node_without_gpus_attracts_nobody(stage: Stage) -> None:
+def test_a_node_without_gpus_attracts_no_pod(stage: Stage) -> None:
     """It has slots and tells of no GPU: pods wait, with a reason, and start when its driver has come up."""
     node = stage.node(gpus=0)
     _start(stage)
@@ -262,7 +262,7 @@ def _runs(stage: Stage, name: str) -> None:
     until(lambda: bool(_node_of(stage, name)), what=f"{name} to be bound")
 
 
-def test_nobody_ends_in_vain_for_a_more_important_pod(stage: Stage) -> None:
+def test_no_pod_ends_in_vain_for_a_more_important_one(stage: Stage) -> None:
     """kube-scheduler would end the least important pod for CPU: it does so when a GPU is free, and not before."""
     stage.node(gpus=1)  # and 8 CPUs
     _start(stage)
@@ -284,7 +284,7 @@ def test_nobody_ends_in_vain_for_a_more_important_pod(stage: Stage) -> None:
     assert not stage.missing("rich")
 
 
-def test_who_has_the_gpu_ends_for_a_more_important_pod(stage: Stage) -> None:
+def test_the_holder_ends_for_a_more_important_pod(stage: Stage) -> None:
     """The holder matters least, and what it frees is kept for the other, however soon a third pod wants it."""
     stage.node(gpus=1)
     _start(stage)
@@ -465,7 +465,7 @@ def test_a_big_new_pod_is_not_starved_by_small_ones(stage: Stage) -> None:
         stage.until_count(name, 1)
 
 
-def test_nothing_is_placed_while_nobody_leads(stage: Stage) -> None:
+def test_nothing_is_placed_without_a_leader(stage: Stage) -> None:
     """Without us kube-scheduler places no pod that asks for a slot, and goes on when we are there."""
     stage.node(gpus=1)
     stage.pod("a", requested=1)

@@ -106,7 +106,7 @@ def finished(attached: str = "") -> dict[str, Any]:
         ("{", False),
     ],
 )
-def test_who_finished_counts_while_something_of_it_is_not_closed(attached: Attached | str, counts: bool) -> None:
+def test_a_finished_pod_counts_while_something_of_it_is_not_closed(attached: Attached | str, counts: bool) -> None:
     """It counts with what is still open; after that next to nothing of it is kept, however many have finished."""
     pod = finished(attached if isinstance(attached, str) else encode(attached))
     assert read_pod(pod).matters is read_pod(trim_pod(pod)).matters is counts

@@ -133,7 +133,7 @@ def test_what_was_offered_is_known_until_the_pod_has_a_node() -> None:
     _in_loop(work)
 
 
-def test_who_is_on_the_way_is_counted_until_it_has_arrived() -> None:
+def test_a_pod_on_its_way_is_counted_until_it_has_arrived() -> None:
     """Bound, asked for again, or gone; never for itself, and in parts where it may go to several nodes."""
 
     def work() -> None:
