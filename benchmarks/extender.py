@@ -96,7 +96,7 @@ def world(nodes: int, chance: random.Random) -> tuple[ClusterCache, Extender]:
 
 
 def _nobody_leads(decisions: Iterable[Decision], kind: str) -> None:
-    """What is decided about lines is not written here."""
+    """Drop decisions about lines: nothing is written here."""
 
 
 def node(number: int) -> dict[str, Any]:

@@ -189,13 +189,13 @@ def test_nodes_are_sorted_in_the_order_asked() -> None:
 
 
 def test_a_pod_without_a_wish_fits_wherever_a_slot_is() -> None:
-    """Also where no GPU is free, or none works now."""
+    """It fits even where no GPU is free, or none works now."""
     nodes = {"a": inventory(1, unhealthy=[0]), "b": inventory(1)}
     assert ask(nodes, [pod("x", wants=1, has=[10], node="b")], {}).fitting == ("a", "b")
 
 
 def test_a_bad_wish_is_refused_everywhere_with_its_reason() -> None:
-    """What can't be read, and what is beyond the user's limit."""
+    """A wish that can't be read, and one beyond the user's limit."""
     snapshot = cluster({"a": 4, "b": 4})
     found = filter_nodes(snapshot, replace(new("me"), fault="requested can't be read."), ["a", "b"])
     assert found == Filtered((), {}, dict.fromkeys("ab", "requested can't be read."))

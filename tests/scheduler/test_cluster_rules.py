@@ -1,7 +1,7 @@
 """The rules that hold at every instant, in random clusters: new pods, resizes and misfortune in any order.
 
 The machine plays users, kube-scheduler, the nodes and misfortune; the controller decides now and then. In half of the
-worlds all wishes are for whole GPUs of any kind: there, who may get what is a matter of counting, and is checked so.
+worlds all wishes are for whole GPUs of any kind: there, counting alone tells what each pod may get, and is the check.
 """
 
 from __future__ import annotations

@@ -405,7 +405,7 @@ def test_a_limit_below_what_it_has() -> None:
 
 
 def test_a_refused_share_on_a_vanished_gpu_is_dropped() -> None:
-    """What is not there any more is not allocated, whatever else is so."""
+    """A vanished GPU is not allocated, whatever else holds."""
     found = answers(world(1, [pod("a", wants=2, has=[0, 1])]))["a"]
     assert found.allocated.reason is Reason.INFEASIBLE
     assert found.removed == shares([1])

@@ -131,7 +131,7 @@ def test_only_what_could_be_used_is_counted() -> None:
 
 
 def test_models_that_the_policy_prefers() -> None:
-    """Of equal nodes the preferred model wins; on a mixed node the free GPUs of each model count."""
+    """The preferred model wins among equal nodes; on a mixed node the free GPUs of each model count."""
     policy = Policy.from_settings({"models": {"H100": 10, "T4": 0}})
     snapshot = cluster({"a": inventory(2, models=["T4"]), "b": inventory(2, models=["H100"])})
     assert place(snapshot, new("me"), policy) == "b"
@@ -142,7 +142,7 @@ def test_models_that_the_policy_prefers() -> None:
 
 @pytest.mark.parametrize("policy", sorted(PRESETS))
 def test_a_wish_leaves_something_to_the_pods_that_are_there(policy: str) -> None:
-    """Of two nodes with the same GPUs it takes the one where no other pod may want them, whatever the policy."""
+    """It takes the node where no other pod may want the GPUs, if nodes are equal otherwise, whatever the policy."""
     idle = [pod(f"p{number}", wants=0, has=[], node="b") for number in range(4)]
     snapshot = cluster({"a": 4, "b": 4}, idle)
     assert place(snapshot, new("me", wants=4), Policy.from_settings({"name": policy})) == "a"

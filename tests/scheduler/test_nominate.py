@@ -218,8 +218,8 @@ def test_where_its_cpu_is_free() -> None:
 
 
 def test_a_pod_that_can_be_served_nowhere_leaves_the_line() -> None:
-    """It keeps its ticket until kube-scheduler asks again. Who wants nothing any more, or too much, loses it; the dead
-    and those in no line are left alone.
+    """It keeps its ticket until kube-scheduler asks again. A pod that wants nothing any more, or too much, loses it;
+    finished pods and those in no line are left alone.
     """
     pods = [
         new("x", wants=2, ticket=1, on="n", offered="n"),

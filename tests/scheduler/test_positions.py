@@ -54,7 +54,7 @@ def line(count: int) -> ClusterSnapshot:
 
 
 def test_leaving_a_long_line_costs_few_writes() -> None:
-    """Of a thousand, only those near the front are written, and the few behind them whose number became wrong."""
+    """In a line of a thousand, only pods near the front are written, and the few behind whose number became wrong."""
     snapshot = line(1000)
     writes = []
     for number in range(1, 101):

@@ -251,7 +251,7 @@ def test_wishes_of_five_pods_at_once(stage: Stage) -> None:
 
 
 def test_probes_and_metrics(stage: Stage) -> None:
-    """What runs says so; free and held GPUs are told by node."""
+    """The probes say that the process runs; the metrics tell free and held GPUs by node."""
     node = stage.node(gpus=3)
     scheduler = stage.scheduler()
     assert scheduler.get("/healthz")[0] == scheduler.get("/readyz")[0] == 200

@@ -32,7 +32,7 @@ def _client(scheduler: Scheduler) -> ExtenderClient:
 
 
 def test_the_same_question_has_the_same_answer(stage: Stage) -> None:
-    """A pod that fits is told so whenever it is asked for; one that does not has one place in line."""
+    """A pod that fits fits whenever it is asked for; one that does not has one position in line."""
     nodes = [stage.node("n1", gpus=2), stage.node("n2", gpus=2)]
     client = _client(stage.scheduler())
     stage.pod("fits", requested=1)

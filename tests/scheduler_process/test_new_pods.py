@@ -149,7 +149,7 @@ def test_the_best_node_is_taken(stage: Stage) -> None:
 def test_a_waiting_pod_starts_when_an_annotation_frees_its_room(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No polling: the write that proves the GPUs closed is what starts it. The time is told, not judged."""
+    """No polling: the write that proves the GPUs closed starts it. The time is printed, not judged."""
     stage.node(gpus=1)
     _start(stage)
     samples = []
@@ -441,7 +441,7 @@ def test_a_waiting_pod_is_deleted_and_made_again(stage: Stage) -> None:
 
 
 def test_a_big_new_pod_is_not_starved_by_small_ones(stage: Stage) -> None:
-    """What comes free bit by bit is kept for it, though each bit would do for one of those behind it."""
+    """GPUs that come free bit by bit are kept for it, though each bit would do for a pod behind it."""
     node = stage.node(gpus=2)
     _start(stage)
     owners = ("one", "two")

@@ -136,7 +136,7 @@ def test_a_node_is_read_whole() -> None:
 
 @pytest.mark.parametrize(("told", "known"), [(0.3, 0.3), (0, 0.0), (1, 1.0), (None, None), ("0.3", None), (7, None)])
 def test_the_use_of_a_nodes_uplink_is_read_with_its_inventory(told: Any, known: float | None) -> None:
-    """What makes no sense is not known, and the node's GPUs are all the same."""
+    """A senseless value counts as not known, and the node's GPUs are read all the same."""
     items = json.loads(encode((Gpu("g", 0, "m", 1), Gpu("h", 1, "m", 1))))
     for item in items if told is not None else ():
         item["network"] = told
@@ -149,7 +149,7 @@ def test_the_use_of_a_nodes_uplink_is_read_with_its_inventory(told: Any, known: 
 
 
 def test_trimming_loses_nothing_that_is_read() -> None:
-    """And it removes most of the rest."""
+    """It removes most of the rest."""
     pod = a_pod({REQUESTED: "2", ATTACHED: "x"})
     pod["spec"]["overhead"] = {"cpu": "1"}
     pod["status"] = {"phase": "Pending", "nominatedNodeName": "n", "conditions": [1]}
