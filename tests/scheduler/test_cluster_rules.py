@@ -166,8 +166,8 @@ class Cluster(RuleBasedStateMachine):
     def a_gpu_is_never_given_twice(self) -> None:
         """Rules 1 and 2: with what drains; a pod that is not bound holds nothing.
 
-        What `allocated` or `attached` names of a pod that is being deleted is nobody else's, nor is what one that
-        finished still has attached or draining.
+        GPUs that `allocated` or `attached` of a pod being deleted names belong to no other pod, nor do those
+        that a finished pod still has attached or draining.
         """
         held: dict[str, int] = {}
         for pod in self._all():
